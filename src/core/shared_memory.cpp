@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "file/disk_file.h"
 #include "per.h"
 #include "rows/error.h"
 
@@ -16,9 +17,9 @@ namespace {
 
 constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-[[noreturn]] void throw_no_memory(const char* call, std::size_t n_bytes) {
+[[noreturn]] void throw_no_memory(const char* call, std::size_t n_bytes, int error) {
     throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: %zu bytes of shared memory were asked for (%s: %s)", n_bytes,
-                call, std::strerror(errno));
+                call, std::strerror(error));
 }
 
 int create_file(const char* noun) {
@@ -55,10 +56,11 @@ struct Opened {
 SharedMemory::SharedMemory(std::size_t n_bytes, const char* noun) : descriptor_(create_file(noun)), n_bytes_(n_bytes) {
     Opened opened{descriptor_};
     const auto size = static_cast<off_t>(n_bytes);
+    if (exceeds_file_limit(n_bytes)) throw_no_memory("ftruncate", n_bytes, EFBIG);
     // Pages that were not there would be missed later, by a signal.
     if (size < 0 || ftruncate(descriptor_, size) != 0 || !has_allocated(descriptor_, size))
-        throw_no_memory("fallocate", n_bytes);
-    if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes);
+        throw_no_memory("fallocate", n_bytes, errno);
+    if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes, errno);
     map(noun);
     opened.is_kept = true;
 }
@@ -86,7 +88,7 @@ void SharedMemory::map(const char* noun) {
     // Opened anew: what is locked in it by others is then locked for this one.
     locks_ = std::make_unique<ProcessFile>(path_of(descriptor_), noun);
     void* const mapped = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
-    if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_);
+    if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_, errno);
     data_ = static_cast<std::byte*>(mapped);
 }
 

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,6 +69,8 @@ std::string followed(std::string path, const std::string& shown) {
 }
 
 void write_all(int file, const void* data, std::size_t size, const std::string& shown) {
+    const off_t first = lseek(file, 0, SEEK_CUR);
+    if (first >= 0 && exceeds_file_limit(static_cast<uint64_t>(first) + size)) refuse(EFBIG, shown, "written");
     const char* bytes = static_cast<const char*>(data);
     while (size > 0) {
         const ssize_t n = uninterrupted([&] { return ::write(file, bytes, size); });
@@ -115,6 +118,11 @@ std::string shown_path(const std::string& path) {
 bool is_folder(const char* path) {
     struct stat found;
     return uninterrupted([&] { return stat(path, &found); }) == 0 && S_ISDIR(found.st_mode);
+}
+
+bool exceeds_file_limit(uint64_t end) {
+    rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur;
 }
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {

@@ -18,6 +18,10 @@ std::string shown_path(const std::string& path);
 
 bool is_folder(const char* path);
 
+// True if the process may not write a file up to this byte (RLIMIT_FSIZE). A write beyond the limit raises a signal that
+// ends the process, so it must be refused before.
+bool exceeds_file_limit(uint64_t end);
+
 // Owns a file descriptor, and closes it.
 class Descriptor {
  public:

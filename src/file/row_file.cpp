@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,10 +59,8 @@ Descriptor unnamed_file(const char* folder, const std::string& shown, bool& can_
     return file;
 }
 
-// To write beyond the limit of the process is a signal.
 void check_limit(std::size_t end, const std::string& shown) {
-    rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur) refuse(EFBIG, shown, "written");
+    if (exceeds_file_limit(end)) refuse(EFBIG, shown, "written");
 }
 
 // Makes the file so long, by zeros that take no room.

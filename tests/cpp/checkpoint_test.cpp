@@ -2,6 +2,7 @@
 #include "file/checkpoint_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -866,6 +867,49 @@ TEST_F(Checkpoint, save_that_fails_leaves_the_file_before_and_nothing_else) {
     }  // never committed, as when writing throws
     EXPECT_EQ(contents(), before);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+// The system raises a signal at a write beyond the limit, which would end this process.
+TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_signal) {
+    Buffer saved(Buffer::options(10000, 1, 2));
+    for (int i = 0; i < 12000; ++i)
+        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}}, i % 2);
+    const std::string folder = (folder_ / "folder").string();
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    ASSERT_EQ(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr), PER_OK);
+    const std::string before = contents();
+    saved.step({.observation = {0, 12000}, .next = {0, 12001}}, 0);
+    rlimit old_limit;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
+    for (const size_t most_bytes : {size_t{0}, size_t{100}, before.size() / 2, before.size() - 1}) {
+        rlimit limit = old_limit;
+        limit.rlim_cur = most_bytes;
+        ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        const auto expect_too_large = [](per_status status, per_status expected) {
+            EXPECT_EQ(status, expected);
+            EXPECT_NE(std::string(per_last_error()).find("File too large"), std::string::npos) << per_last_error();
+        };
+        expect_too_large(per_replay_save(saved.get(), path().c_str()), PER_ERROR_IO);
+        // What differs from the last checkpoint is short.
+        if (most_bytes <= 100)
+            expect_too_large(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr), PER_ERROR_IO);
+        expect_too_large(per_replay_checkpoint(saved.get(), (folder_ / "other").c_str(), nullptr), PER_ERROR_IO);
+        per_save* save = nullptr;
+        EXPECT_EQ(per_replay_save_start(saved.get(), path().c_str(), &save), PER_OK);
+        expect_too_large(per_save_wait(save, -1), PER_ERROR_IO);
+        per_save_free(save);
+        // Its ring lies in a file in memory.
+        per_channel_options options;
+        ASSERT_EQ(per_channel_options_init(&options, sizeof options), PER_OK);
+        options.slots = 100000;
+        per_channel* channel = nullptr;
+        expect_too_large(per_channel_create(saved.get(), &options, &channel), PER_ERROR_OUT_OF_MEMORY);
+        ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old_limit), 0);
+    }
+    EXPECT_TRUE(contents() == before);
+    Buffer::load(folder, 1);
+    EXPECT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    EXPECT_EQ(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr), PER_OK);
 }
 
 TEST_F(Checkpoint, save_replaces_the_file_before) {
