@@ -17,7 +17,9 @@
  *           such a call up to 100 ms more are waited, so that a call that only looks does not fail by chance.
  * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
- *           PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error.
+ *           PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error. Of
+ *           file descriptors a child keeps those of the memory of channels and shared loaders only: a lock on a file ends
+ *           with the process that took it.
  * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
  *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
@@ -91,8 +93,9 @@ typedef enum per_status {
     PER_ERROR_BUSY = 5,          /* the buffer has a loader already, or a save that is still running; a loader that may
                                     not wait has no batch yet, or a save has not ended; a channel has a writer already,
                                     or no room in time; a shared loader has all its readers, or no batch in time; the
-                                    rate limiter does not allow so much yet, also where a loader may wait; or the
-                                    function that a buffer is being saved by calls it */
+                                    rate limiter does not allow so much yet, also where a loader may wait; a directory
+                                    of checkpoints is locked by others; or the function that a buffer is being saved by
+                                    calls it */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -1071,6 +1074,9 @@ PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* s
  */
 PER_API per_status per_replay_save(per_replay* replay, const char* path);
 
+/* Default timeout, in milliseconds, of the wait for a directory of checkpoints; see per_replay_checkpoint_within(). */
+enum { PER_DIRECTORY_TIMEOUT_MS = 60000 };
+
 /*
  * Writes a checkpoint of the buffer into a directory, and of its bytes only those that the last checkpoint there does
  * not hold: rows that came since then or were set, priorities, and what else has changed, compressed as save_compression
@@ -1083,7 +1089,12 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  *
  * At any time, also after an error, a kill or a power failure, the directory holds this checkpoint or the one before it,
  * whole; once the call has succeeded, this one. It may have been written by another process or another buffer: what
- * differs is found by hashes (XXH3 of 128 bits). Calls for one directory take turns, in all processes of the machine.
+ * differs is found by hashes (XXH3 of 128 bits).
+ *
+ * Calls for one directory take turns, in all processes of the machine: one that writes needs it alone, and those that
+ * load it share it. This call waits PER_DIRECTORY_TIMEOUT_MS at most for its turn, before it locks the buffer, which
+ * other calls use meanwhile. The directory's lock is flock(), which anybody can hold who may read the directory; on a
+ * file system that has none the caller sees to the turns.
  *
  * Rows on the disk.  Where the directory is the buffer's `storage`, rows stay in their file, which gets the name
  * rows-*.per: what is not on the disk yet is brought there, and not counted in *bytes_written_out. The file has up to
@@ -1096,9 +1107,20 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * to write it, all rows are written as in any other directory. per_replay_save_start() writes all rows, too.
  *
  * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE if the manifest that is there is damaged; PER_ERROR_UNSUPPORTED if it is of a
- * newer library; PER_ERROR_OUT_OF_MEMORY.
+ * newer library; PER_ERROR_BUSY, naming the directory, if its lock is not free in time; PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_replay_checkpoint(per_replay* replay, const char* directory, int64_t* bytes_written_out);
+
+/*
+ * As per_replay_checkpoint(), with a timeout.
+ *
+ *   timeout_ms  milliseconds to wait for the directory, >= 0; or -1: for as long as it takes. The time of writing does
+ *               not count
+ *
+ * A PER_ERROR_BUSY that comes sooner has another reason than the directory.
+ */
+PER_API per_status per_replay_checkpoint_within(per_replay* replay, const char* directory, int64_t timeout_ms,
+                                                int64_t* bytes_written_out);
 
 /*
  * A save that a thread of the library writes while the buffer goes on.
@@ -1160,12 +1182,14 @@ PER_API void per_save_free(per_save* save);
  * and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
  *
  * Cost: that of what the file holds, and of the environments, whatever capacity it names. (On PER_CUDA all memory is
- * allocated and cleared, as by per_replay_create().)
+ * allocated and cleared, as by per_replay_create().) For a directory it may wait, as per_replay_checkpoint() does: as long
+ * as somebody writes to it.
  *
  * PER_ERROR_IO, also where `path` is a FIFO, a device, or a directory without a checkpoint; PER_ERROR_CORRUPT_FILE, also
  * where a single bit has changed, and where all checksums are right but no buffer can have been in the state that the
  * file holds; PER_ERROR_UNSUPPORTED for the format of a newer library, and for what was compressed where this one was
- * built without zstd; and the errors of per_replay_create().
+ * built without zstd; PER_ERROR_BUSY, naming the directory, if its lock is not free in time; and the errors of
+ * per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
 
@@ -1187,6 +1211,10 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
  */
 PER_API per_status per_replay_load_with(const char* path, const per_replay_options* place, per_replay** replay_out);
 
+/* As per_replay_load_with(), with a timeout as per_replay_checkpoint_within() has it. */
+PER_API per_status per_replay_load_within(const char* path, const per_replay_options* place, int64_t timeout_ms,
+                                          per_replay** replay_out);
+
 /*
  * Writes what per_replay_save() writes by a function of the caller: to memory, to a socket, into a larger file. The
  * bytes are those of a file, which per_replay_load() reads, too. Synchronises.
@@ -1198,7 +1226,8 @@ PER_API per_status per_replay_load_with(const char* path, const per_replay_optio
  * `write` runs on the thread of the call, and all that it is given is the buffer of one moment: calls of other threads
  * on the buffer wait for the end of the save. (fork() does not.) Its own calls on the buffer, and on walks and loaders
  * of it, and per_channel_flush() of its channels are PER_ERROR_BUSY. It may use any other handle, but two threads whose
- * functions call each other's buffers wait for ever, and so does one that waits for a reader of its own buffer. It must
+ * functions call each other's buffers wait for ever, and so does one that waits for a reader of its own buffer. A
+ * checkpoint of another thread that waits for the end of the save keeps its directory locked meanwhile. It must
  * free neither the buffer nor its loader nor its channels. It must not leave by an exception or longjmp; it may end its
  * thread by pthread_exit(), which is as if it failed. On PER_CUDA the buffer's device is current while it runs, and must
  * be when it returns.

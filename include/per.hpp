@@ -1006,10 +1006,18 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     static ReplayBuffer load(const std::string& path, const per_replay_options& place) {
         return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load_with, path.c_str(), &place));
     }
+    static ReplayBuffer load(const std::string& path, const per_replay_options& place,
+                             std::chrono::milliseconds timeout) {
+        return ReplayBuffer(
+            detail::value_of<per_replay*>(per_replay_load_within, path.c_str(), &place, timeout.count()));
+    }
     void save(const std::string& path) { check(per_replay_save(get(), path.c_str())); }
     /* Writes what the last checkpoint in the directory does not hold; load() reads it. Returns the bytes written. */
     int64_t checkpoint(const std::string& directory) {
         return detail::value_of<int64_t>(per_replay_checkpoint, get(), directory.c_str());
+    }
+    int64_t checkpoint(const std::string& directory, std::chrono::milliseconds timeout) {
+        return detail::value_of<int64_t>(per_replay_checkpoint_within, get(), directory.c_str(), timeout.count());
     }
     Save start_save(const std::string& path) {
         return Save(detail::value_of<per_save*>(per_replay_save_start, get(), path.c_str()));

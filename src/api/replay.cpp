@@ -294,10 +294,16 @@ per_status per_replay_save(per_replay* replay, const char* path) {
 }
 
 per_status per_replay_checkpoint(per_replay* replay, const char* directory, int64_t* bytes_written_out) {
+    return per_replay_checkpoint_within(replay, directory, PER_DIRECTORY_TIMEOUT_MS, bytes_written_out);
+}
+
+per_status per_replay_checkpoint_within(per_replay* replay, const char* directory, int64_t timeout_ms,
+                                        int64_t* bytes_written_out) {
     return guarded([&] {
         Replay& target = replay_of(replay);
         require_pointer("directory", directory);
-        const int64_t bytes_written = target.checkpoint(directory);
+        check_count("timeout_ms", timeout_ms, -1);
+        const int64_t bytes_written = target.checkpoint(directory, timeout_ms);
         if (bytes_written_out != nullptr) *bytes_written_out = bytes_written;
     });
 }
@@ -313,12 +319,18 @@ per_status per_replay_load(const char* path, int32_t device, int32_t device_inde
 }
 
 per_status per_replay_load_with(const char* path, const per_replay_options* place, per_replay** replay_out) {
+    return per_replay_load_within(path, place, PER_DIRECTORY_TIMEOUT_MS, replay_out);
+}
+
+per_status per_replay_load_within(const char* path, const per_replay_options* place, int64_t timeout_ms,
+                                  per_replay** replay_out) {
     return guarded([&] {
         require_pointer("replay_out", replay_out);
         *replay_out = nullptr;
         require_pointer("path", path);
         const per_replay_options known = read_struct("place", place);
-        CheckpointReader reader(path);
+        check_count("timeout_ms", timeout_ms, -1);
+        CheckpointReader reader(path, timeout_ms);
         *replay_out = new per_replay{Replay(reader, known)};
     });
 }

@@ -23,13 +23,18 @@ class OrderedLock {
     void lock() { static_cast<void>(try_lock_until(Clock::time_point::max())); }
     // As lock(). False if that takes longer.
     bool try_lock_until(Clock::time_point time) {
+        check_usable();
+        return wait_for_draws(time) && lock_.try_lock_until(time);
+    }
+    void unlock() noexcept { lock_.unlock(); }
+
+    // Throws what lock() throws. Needs no lock.
+    void check_usable() const {
         if (only_process_ != 0 && only_process_ != HandleLock::process())
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "the buffer was created before a fork: its rows in storage are the parent's");
         lock_.check_not_reserved_here();  // draws would wait for this thread
-        return wait_for_draws(time) && lock_.try_lock_until(time);
     }
-    void unlock() noexcept { lock_.unlock(); }
 
     // From here on lock() throws Error with INVALID_ARGUMENT in a forked child.
     void stay_in_process() noexcept { only_process_ = HandleLock::process(); }

@@ -535,9 +535,12 @@ void Replay::save(const WriteFunction& write) {
     write_checkpoint(writer);
 }
 
-int64_t Replay::checkpoint(const char* directory) {
+// The directory comes first: whoever has it may keep it, and other calls on the buffer go on meanwhile.
+int64_t Replay::checkpoint(const char* directory, int64_t timeout_ms) {
+    lock_.check_usable();
+    LockedFolder locked(directory, LockedFolder::Use::writing, timeout_ms);
     const std::unique_lock guard(lock_);
-    FolderWriter folder(directory, options_.save_compression, backend_->row_file());
+    FolderWriter folder(std::move(locked), options_.save_compression, backend_->row_file());
     CheckpointWriter writer(folder);
     write_checkpoint(writer);
     return folder.bytes_written();

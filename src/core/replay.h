@@ -115,8 +115,8 @@ class Replay {
     void synchronize(void* stream);
     void save(const char* path);
     void save(const WriteFunction& write);
-    // Returns how many bytes were written.
-    int64_t checkpoint(const char* directory);
+    // Returns how many bytes were written. timeout_ms, for the directory, as in per_save_wait().
+    int64_t checkpoint(const char* directory, int64_t timeout_ms);
     std::shared_ptr<Save> start_save(const char* path);
 
  private:

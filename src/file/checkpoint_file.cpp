@@ -167,9 +167,9 @@ CheckpointReader::CheckpointReader(Read read) : read_(std::move(read)), shown_("
     read_version();
 }
 
-CheckpointReader::CheckpointReader(const char* path) : shown_("path " + shown_path(path)) {
+CheckpointReader::CheckpointReader(const char* path, int64_t timeout_ms) : shown_("path " + shown_path(path)) {
     if (is_folder(path)) {
-        folder_.emplace(path);
+        folder_.emplace(path, timeout_ms);
         read_ = [this](void* data, std::size_t size) { return folder_->read(data, size); };
     } else {
         file_.emplace(path);

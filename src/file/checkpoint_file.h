@@ -133,8 +133,8 @@ class CheckpointReader {
     using Read = std::function<std::size_t(void* data, std::size_t size)>;
 
     explicit CheckpointReader(Read read);
-    // Of a file or of a folder.
-    explicit CheckpointReader(const char* path);
+    // Reads either a single file or a checkpoint folder, for which it waits as FolderReader does.
+    explicit CheckpointReader(const char* path, int64_t timeout_ms = PER_DIRECTORY_TIMEOUT_MS);
     CheckpointReader(const CheckpointReader&) = delete;
     CheckpointReader& operator=(const CheckpointReader&) = delete;
 

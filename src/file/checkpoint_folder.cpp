@@ -162,8 +162,8 @@ std::map<uint64_t, uint64_t> bytes_in_use(const Manifest& manifest) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-FolderWriter::FolderWriter(const char* path, int32_t compression, RowFile* rows)
-    : folder_(path, LockedFolder::Use::writing), pack_number_(0) {
+FolderWriter::FolderWriter(LockedFolder folder, int32_t compression, RowFile* rows)
+    : folder_(std::move(folder)), pack_number_(0) {
     if (has_manifest(folder_)) before_ = ManifestReader(folder_).read();
     std::map<uint64_t, uint64_t> used = bytes_in_use(before_);
     // What somebody has removed or cut short is written anew, so that this checkpoint is whole.
@@ -303,7 +303,8 @@ std::vector<std::string> FolderWriter::unnamed_files() const {
 
 // ---------------------------------------------------------------------------------------------------------- reading
 
-FolderReader::FolderReader(const char* path) : folder_(path, LockedFolder::Use::reading) {
+FolderReader::FolderReader(const char* path, int64_t timeout_ms)
+    : folder_(path, LockedFolder::Use::reading, timeout_ms) {
     if (!has_manifest(folder_))
         throw Error(PER_ERROR_IO, "path %s cannot be read: the directory holds no checkpoint", folder_.shown().c_str());
     manifest_ = ManifestReader(folder_).read();

@@ -49,13 +49,13 @@ struct Manifest {
     std::optional<RowTable> rows;  // where they stay in their file
 };
 
-// Writes the next checkpoint into a folder, which is made if it is not there. Throws Error: IO, OUT_OF_MEMORY,
-// CORRUPT_FILE where the manifest in it is damaged.
+// Writes the next checkpoint into a folder that is locked for writing. Throws Error: IO, OUT_OF_MEMORY, CORRUPT_FILE where
+// the manifest in it is damaged.
 class FolderWriter {
  public:
     // `compression` is the level of zstd, or 0. `rows` is the file of the buffer's rows, if they are in one: where it is
     // in the folder, they stay in it.
-    explicit FolderWriter(const char* path, int32_t compression = 0, RowFile* rows = nullptr);
+    explicit FolderWriter(LockedFolder folder, int32_t compression = 0, RowFile* rows = nullptr);
     ~FolderWriter();
     FolderWriter(const FolderWriter&) = delete;
     FolderWriter& operator=(const FolderWriter&) = delete;
@@ -96,8 +96,9 @@ class FolderWriter {
 // Reads the checkpoint of a folder.
 class FolderReader {
  public:
-    // Throws Error: IO, also where the folder holds no checkpoint; CORRUPT_FILE, UNSUPPORTED.
-    explicit FolderReader(const char* path);
+    // Throws Error: IO, also where the folder holds no checkpoint; CORRUPT_FILE, UNSUPPORTED; BUSY if it is not to be
+    // had in time.
+    explicit FolderReader(const char* path, int64_t timeout_ms = PER_DIRECTORY_TIMEOUT_MS);
 
     const std::string& shown() const { return folder_.shown(); }
     const LockedFolder& folder() const { return folder_; }

@@ -9,17 +9,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "file/checksum.h"
 #include "rows/error.h"
 #include "rows/utf8.h"
+#include "threads/deadline.h"
 
 namespace per {
 namespace {
@@ -44,6 +46,54 @@ auto uninterrupted(const Call& call) {
     auto result = call();
     while (result < 0 && errno == EINTR) result = call();
     return result;
+}
+
+template <class Open>
+Descriptor opened(const Open& open) {
+    return Descriptor([&] { return uninterrupted(open); });
+}
+
+// The names in a folder, one after the other.
+class Listing {
+ public:
+    explicit Listing(const Descriptor& folder)
+        : descriptor_(opened([&] { return openat(folder.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); })),
+          entries_(descriptor_.is_open() ? fdopendir(descriptor_.number()) : nullptr) {}
+    ~Listing() {
+        if (is_open()) descriptor_.close_by([this] { closedir(entries_); });
+    }
+    Listing(const Listing&) = delete;
+    Listing& operator=(const Listing&) = delete;
+
+    // If not, errno says why.
+    bool is_open() const { return entries_ != nullptr; }
+    // NULL: there are no more.
+    const char* next_name() const {
+        const dirent* const entry = readdir(entries_);
+        return entry != nullptr ? entry->d_name : nullptr;
+    }
+
+ private:
+    Descriptor descriptor_;
+    DIR* entries_;
+};
+
+// Takes a lock (flock), unless another has it. A file system without locks refuses it, which is no error.
+bool is_locked_by_another(const Descriptor& file, int operation) {
+    return uninterrupted([&] { return flock(file.number(), operation | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
+}
+
+// Takes a lock (flock) that others may hold for ever. It is tried again and again: a call that waits for it would end by
+// a signal only, which may reach any thread.
+bool is_locked_in_time(const Descriptor& file, int operation, int64_t timeout_ms) {
+    using std::chrono::nanoseconds;
+    constexpr nanoseconds longest_nap = std::chrono::milliseconds(10);
+    const Deadline deadline(timeout_ms);
+    for (nanoseconds nap = std::chrono::milliseconds(1);; nap = std::min(2 * nap, longest_nap)) {
+        if (!is_locked_by_another(file, operation)) return true;
+        if (deadline.has_passed()) return false;
+        std::this_thread::sleep_for(std::min(nap, deadline.left()));
+    }
 }
 
 void require_regular(mode_t mode, const std::string& shown, const char* action) {
@@ -125,15 +175,6 @@ bool exceeds_file_limit(uint64_t end) {
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur;
 }
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-}
-
-Descriptor::~Descriptor() {
-    if (is_open()) close(number_);
-}
-
 // Where the system has no such call, the sync waits for all. What the disk reports here the sync may not report again.
 void WriteBehind::wrote(const Descriptor& file, std::size_t size, const std::string& shown) {
     n_bytes_ += size;
@@ -145,24 +186,30 @@ void WriteBehind::wrote(const Descriptor& file, std::size_t size, const std::str
 
 // ---------------------------------------------------------------------------------------------------------- folders
 
-LockedFolder::LockedFolder(const char* path, Use use) : path_(path), shown_(shown_path(path_)) {
+LockedFolder::LockedFolder(const char* path, Use use, int64_t timeout_ms) : path_(path), shown_(shown_path(path_)) {
     const char* const action = use == Use::writing ? "written" : "read";
     const bool is_made = use == Use::writing && mkdir(path, 0777) == 0;
     if (use == Use::writing && !is_made && errno != EEXIST) refuse(errno, shown_, action);
-    folder_ = Descriptor(uninterrupted([&] { return ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    folder_ = opened([&] { return ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
     if (!folder_.is_open()) refuse(errno, shown_, action);
-    if (is_made) sync_folder(Descriptor(openat(folder_.number(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), shown_);
-    uninterrupted([&] { return flock(folder_.number(), use == Use::writing ? LOCK_EX : LOCK_SH); });
+    if (is_made)
+        sync_folder(opened([&] { return openat(folder_.number(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }), shown_);
+    if (!is_locked_in_time(folder_, use == Use::writing ? LOCK_EX : LOCK_SH, timeout_ms))
+        throw Error(PER_ERROR_BUSY,
+                    "path %s cannot be %s yet: another thread or process reads or writes it, and holds its lock",
+                    shown_.c_str(), action);
+}
+
+// A child that was forked a moment ago has not closed its copy yet, with which the lock would stay.
+LockedFolder::~LockedFolder() {
+    if (folder_.is_open()) flock(folder_.number(), LOCK_UN);
 }
 
 std::vector<std::string> LockedFolder::names() const {
-    Descriptor descriptor(openat(folder_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!descriptor.is_open()) refuse(errno, shown_, "read");
-    const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(descriptor.number()), closedir);
-    if (entries == nullptr) refuse(errno, shown_, "read");
-    descriptor.release();
+    const Listing listing(folder_);
+    if (!listing.is_open()) refuse(errno, shown_, "read");
     std::vector<std::string> names;
-    while (const dirent* const entry = readdir(entries.get())) names.emplace_back(entry->d_name);
+    while (const char* const name = listing.next_name()) names.emplace_back(name);
     return names;
 }
 
@@ -173,9 +220,9 @@ int64_t LockedFolder::size_of(const std::string& name) const {
 }
 
 Descriptor LockedFolder::open(const std::string& name) const {
-    Descriptor file(uninterrupted([&] {
+    Descriptor file = opened([&] {
         return openat(folder_.number(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    }));
+    });
     struct stat found;
     if (!file.is_open() || fstat(file.number(), &found) != 0) refuse(errno, shown_, "read");
     require_regular(found.st_mode, shown_, "read");
@@ -191,9 +238,8 @@ void LockedFolder::sync() const {
 }
 
 NewFile::NewFile(const LockedFolder& folder, std::string name) : folder_(folder), name_(std::move(name)) {
-    file_ = Descriptor(uninterrupted([&] {
-        return openat(folder_.number(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666});
-    }));
+    file_ = opened(
+        [&] { return openat(folder_.number(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666}); });
     if (!file_.is_open()) refuse(errno, folder_.shown(), "written");
 }
 
@@ -232,7 +278,7 @@ InputFile::InputFile(const char* path) : shown_(shown_path(path)), buffer_(buffe
     if (uninterrupted([&] { return stat(path, &found); }) != 0) refuse(errno, shown_, "read");
     require_regular(found.st_mode, shown_, "read");
     // The path may name another file by now. Without O_NONBLOCK the opening of a FIFO would wait for a writer.
-    file_ = Descriptor(uninterrupted([&] { return open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); }));
+    file_ = opened([&] { return open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); });
     if (!file_.is_open()) refuse(errno, shown_, "read");
     if (fstat(file_.number(), &found) != 0) refuse(errno, shown_, "read");
     require_regular(found.st_mode, shown_, "read");
@@ -314,7 +360,7 @@ ReplacementFile::~ReplacementFile() {
 // Files can also be made in a folder that may be written to but not read.
 void ReplacementFile::open_folder(const std::string& folder) {
     const auto open_with = [&](int flags) {
-        return Descriptor(uninterrupted([&] { return open(folder.c_str(), flags | O_DIRECTORY | O_CLOEXEC); }));
+        return opened([&] { return open(folder.c_str(), flags | O_DIRECTORY | O_CLOEXEC); });
     };
     folder_ = open_with(O_RDONLY);
     is_folder_readable_ = folder_.is_open();
@@ -353,21 +399,20 @@ bool ReplacementFile::is_temporary(const std::string& name) const {
 
 // A leftover that cannot be looked at or removed stays.
 void ReplacementFile::remove_leftovers() const {
-    Descriptor descriptor(openat(folder_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!descriptor.is_open()) return;
-    const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(descriptor.number()), closedir);
-    if (entries == nullptr) return;
-    descriptor.release();
-    while (const dirent* const entry = readdir(entries.get()))
-        if (is_temporary(entry->d_name)) remove_if_left_behind(entry->d_name);
+    const Listing listing(folder_);
+    if (!listing.is_open()) return;
+    while (const char* const name = listing.next_name())
+        if (is_temporary(name)) remove_if_left_behind(name);
 }
 
 void ReplacementFile::remove_if_left_behind(const char* name) const {
     struct stat found;
     if (fstatat(folder_.number(), name, &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode)) return;
-    constexpr int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    Descriptor file(openat(folder_.number(), name, O_RDWR | flags));  // NFS locks only what may be written
-    if (!file.is_open()) file = Descriptor(openat(folder_.number(), name, O_RDONLY | flags));
+    const auto open_to = [&](int access) {
+        return opened([&] { return openat(folder_.number(), name, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); });
+    };
+    Descriptor file = open_to(O_RDWR);  // NFS locks only what may be written
+    if (!file.is_open()) file = open_to(O_RDONLY);
     if (!file.is_open() || flock(file.number(), LOCK_EX | LOCK_NB) != 0) return;
     // Between opening and locking, the file may have been committed, or removed and its name given to another. From
     // here on it keeps its name: whoever else would rename or remove it must hold the lock.
@@ -378,13 +423,14 @@ void ReplacementFile::open_temporary() {
     for (unsigned number = 0;; ++number) {
         const std::string name = temporary_name(std::to_string(number));
         const mode_t mode = replaces_ ? S_IRUSR | S_IWUSR : 0666;  // nobody reads more while it is written
-        Descriptor file(uninterrupted(
-            [&] { return openat(folder_.number(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); }));
+        Descriptor file = opened(
+            [&] { return openat(folder_.number(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); });
         if (!file.is_open() && errno == EEXIST) continue;
         if (!file.is_open()) refuse(errno, shown_, "written");
         // A file system without locks refuses this one. It refuses those of other savers, too, so that they remove
-        // nothing.
-        uninterrupted([&] { return flock(file.number(), LOCK_EX); });
+        // nothing. Where another saver looks whether the file was left behind, it removes it; anybody else may hold the
+        // lock for ever.
+        if (is_locked_by_another(file, LOCK_EX)) continue;
         if (!is_named(folder_.number(), name.c_str(), file.number())) continue;  // removed before it was locked
         temporary_ = name;
         file_ = std::move(file);

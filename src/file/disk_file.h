@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "per.h"
+#include "threads/descriptor.h"
 
 namespace per {
 
@@ -21,24 +23,6 @@ bool is_folder(const char* path);
 // True if the process may not write a file up to this byte (RLIMIT_FSIZE). A write beyond the limit raises a signal that
 // ends the process, so it must be refused before.
 bool exceeds_file_limit(uint64_t end);
-
-// Owns a file descriptor, and closes it.
-class Descriptor {
- public:
-    Descriptor() = default;
-    explicit Descriptor(int number) : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
-    Descriptor& operator=(Descriptor&& other) noexcept;
-    ~Descriptor();
-
-    bool is_open() const { return number_ >= 0; }
-    int number() const { return number_; }
-    // Gives the descriptor to the caller, who closes it.
-    int release() { return std::exchange(number_, -1); }
-
- private:
-    int number_ = -1;
-};
 
 // Has the disk begin with a file that is still being written, so that the sync at its end waits for less: a save of a
 // million rows of 100 bytes then takes as long as their bytes alone, and without this 1.35 times as long.
@@ -57,8 +41,13 @@ class LockedFolder {
  public:
     enum class Use { reading, writing };
 
-    // Waits for the lock. For writing the folder is made if it is not there; the one above it must be.
-    LockedFolder(const char* path, Use use);
+    // For writing the folder is made if it is not there; the one above it must be. Waits for the lock: anybody who may
+    // read the folder can hold it, so nothing else may be locked meanwhile. Throws Error with BUSY if it is not free in
+    // time. timeout_ms: -1 is for as long as it takes.
+    LockedFolder(const char* path, Use use, int64_t timeout_ms = PER_DIRECTORY_TIMEOUT_MS);
+    LockedFolder(LockedFolder&&) = default;
+    LockedFolder& operator=(LockedFolder&&) = delete;
+    ~LockedFolder();
 
     const std::string& path() const { return path_; }
     const std::string& shown() const { return shown_; }

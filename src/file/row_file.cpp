@@ -43,14 +43,14 @@ constexpr mode_t of_owner = 0600;
 // A file that is in no folder. File systems that do not have such make one whose name is removed at once, and which
 // cannot have one again.
 Descriptor unnamed_file(const char* folder, const std::string& shown, bool& can_have_name_out) {
-    Descriptor file(open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, of_owner));
+    Descriptor file([&] { return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, of_owner); });
     can_have_name_out = file.is_open();
     if (file.is_open()) return file;
     if (errno != EOPNOTSUPP && errno != EISDIR) refuse(errno, shown, "written");
     for (unsigned number = 0; !file.is_open(); ++number) {
         const std::string path =
             std::string(folder) + "/rows-" + std::to_string(getpid()) + "-" + std::to_string(number) + ".tmp";
-        file = Descriptor(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, of_owner));
+        file = Descriptor([&] { return open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, of_owner); });
         if (file.is_open())
             unlink(path.c_str());
         else if (errno != EEXIST)
@@ -149,7 +149,7 @@ RowFile::RowFile(const char* folder, std::size_t bytes, bool is_preallocated)
     n_places_ = (mapped_bytes_ + piece_bytes_ - 1) / piece_bytes_;
     for (uint64_t place = 0; place < n_places_; ++place) pieces_.push_back({place, 0, 0, 0, 0, false});
     file_ = unnamed_file(folder, shown_, can_have_name_);
-    folder_ = Descriptor(open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    folder_ = Descriptor([&] { return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC); });
     if (!folder_.is_open()) refuse(errno, shown_, "written");
     lengthen(file_, mapped_bytes_, shown_);
     if (is_preallocated) {
@@ -381,7 +381,9 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
     if (!is_in(folder) || table.piece_bytes != piece_bytes_ || table.block_bytes != block_bytes_) return false;
     if (table.pieces.size() != pieces_.size()) return false;
     const std::string name = row_file_name(table.number);
-    Descriptor file(openat(folder.number(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    Descriptor file([&] {
+        return openat(folder.number(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    });
     if (!file.is_open()) refuse(errno, shown_, "adopted");
     struct stat found;
     if (fstat(file.number(), &found) != 0) refuse(errno, shown_, "adopted");

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <new>
 
+#include "threads/descriptor.h"
+
 namespace per {
 namespace {
 
@@ -21,6 +23,7 @@ std::atomic<uint64_t> process_number = 1;
 }  // namespace
 
 HandleLock::HandleLock() {
+    Descriptor::watch_forks();  // calls that hold a lock of a handle open and close files
     pthread_once(&fork_handlers_once,
                  [] { fork_handlers_error = pthread_atfork(&lock_all, &unlock_all, &initialize_all); });
     if (fork_handlers_error != 0) throw std::bad_alloc();  // the only error that pthread_atfork has

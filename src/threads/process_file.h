@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "threads/descriptor.h"
+
 namespace per {
 
 // An open file that a forked child does not keep. So a lock on it (F_OFD_SETLK) is gone once this process has ended,
@@ -11,16 +13,13 @@ class ProcessFile {
  public:
     // For reading and writing. `noun` is what errors call it. Throws Error with IO, or OUT_OF_MEMORY where there is no
     // descriptor for it.
-    ProcessFile(const std::string& path, const char* noun);
-    ~ProcessFile();
-    ProcessFile(const ProcessFile&) = delete;
-    ProcessFile& operator=(const ProcessFile&) = delete;
+    ProcessFile(const std::string& path, const char* noun) : file_([&] { return open(path, noun); }) {}
 
     // A descriptor that forked children keep. Throws the same.
     static int open(const std::string& path, const char* noun);
 
     // -1 in a forked child.
-    int descriptor() const { return descriptor_; }
+    int descriptor() const { return file_.number(); }
 
     // Locks that byte of the file for this object, unless another one has it. Throws Error with OUT_OF_MEMORY.
     bool try_lock(int byte) const;
@@ -29,11 +28,7 @@ class ProcessFile {
     bool is_locked(int byte) const;
 
  private:
-    static void close_all() noexcept;
-
-    int descriptor_;
-    ProcessFile* next_;
-    ProcessFile* previous_;
+    Descriptor file_;
 };
 
 }  // namespace per

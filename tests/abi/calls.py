@@ -116,8 +116,9 @@ class World:
         self.ok(self.lib.per_replay_checkpoint(self.replay, self.directory, self.ffi.NULL))
         self.storage = self.text(self.folder.name + "/freed")
         os.mkdir(self.folder.name + "/freed")
-        self.replay_load_path = self.replay_load_with_path = lambda: self.storage
-        self.replay_checkpoint_replay = lambda: self.sequences  # whose file has no name yet
+        self.replay_load_path = self.replay_load_with_path = self.replay_load_within_path = lambda: self.storage
+        # Its file has no name yet.
+        self.replay_checkpoint_replay = self.replay_checkpoint_within_replay = lambda: self.sequences
         freed = self.buffer(0)
         self.ok(self.lib.per_replay_checkpoint(freed, self.storage, self.ffi.NULL))
         self.lib.per_replay_free(freed)

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdarg>
 #include <cstring>
 #include <filesystem>
@@ -17,9 +19,11 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "file/compression.h"
@@ -149,8 +153,12 @@ std::string noise(std::size_t size, uint64_t seed) {
     return bytes;
 }
 
+LockedFolder locked(const std::string& path) {
+    return LockedFolder(path.c_str(), LockedFolder::Use::writing);
+}
+
 int64_t save(const std::string& path, const std::string& bytes) {
-    FolderWriter writer(path.c_str());
+    FolderWriter writer(locked(path));
     for (std::size_t at = 0; at < bytes.size(); at += part) {
         writer.write(bytes.data() + at, std::min(part, bytes.size() - at));
         writer.cut();
@@ -223,12 +231,12 @@ TEST_F(Folder, what_was_written_is_read) {
 TEST_F(Folder, chunks_without_cuts_have_an_end) {
     const std::string bytes = noise(3 << 20, 5);
     {
-        FolderWriter writer(path().c_str());
+        FolderWriter writer(locked(path()));
         writer.write(bytes.data(), bytes.size());
         writer.commit();
     }
     EXPECT_EQ(load(path()), bytes);
-    FolderWriter writer(path().c_str());
+    FolderWriter writer(locked(path()));
     writer.write(bytes.data(), bytes.size() - 1);
     writer.commit();
     EXPECT_LT(writer.bytes_written(), 1100000);  // the last chunk of 2^20 bytes
@@ -240,7 +248,7 @@ TEST_F(Folder, chunks_are_compressed_where_a_level_is_given) {
         const std::string folder = path(name);
         int64_t n = 0;
         {
-            FolderWriter writer(folder.c_str(), compression...);
+            FolderWriter writer(locked(folder), compression...);
             writer.write(bytes.data(), bytes.size());
             writer.commit();
             n = writer.bytes_written();
@@ -293,7 +301,7 @@ TEST_F(Folder, other_files_stay_and_what_a_killed_writer_left_goes) {
     write_file(path() + "/pack-12.per", "mine, too");
     const pid_t child = fork();
     if (child == 0) {
-        FolderWriter writer(path().c_str());
+        FolderWriter writer(locked(path()));
         const std::string bytes = noise(4 * part, 3);
         writer.write(bytes.data(), bytes.size());
         writer.cut();
@@ -540,7 +548,7 @@ constexpr std::size_t piece_of_rows = std::size_t{1} << 20;
 
 // The checkpoint says `bytes`, and the rows are what is in the file, unless it cannot have a name.
 void save_rows(const std::string& path, const std::string& bytes, RowFile& rows) {
-    FolderWriter writer(path.c_str(), 0, &rows);
+    FolderWriter writer(locked(path), 0, &rows);
     writer.write(bytes.data(), bytes.size());
     if (writer.leaves_rows()) writer.leave_in_rows(0, 8);
     writer.commit();
@@ -714,6 +722,114 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
     EXPECT_GT(n_failures, 20u);
     EXPECT_GT(n_before, 5u);
     EXPECT_GT(n_after, 5u);
+}
+
+// ---- locks
+
+// Another opens the folder, and keeps it locked.
+class LockOfAnother {
+ public:
+    LockOfAnother(const std::string& path, int operation) : folder_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+        EXPECT_EQ(flock(folder_, operation), 0);
+    }
+    ~LockOfAnother() { close(folder_); }
+
+ private:
+    int folder_;
+};
+
+TEST_F(Folder, readers_share_it_and_writers_have_it_alone) {
+    using enum LockedFolder::Use;
+    const std::string folder = path();
+    fs::create_directory(folder);
+    const auto is_had = [&](LockedFolder::Use use, int64_t timeout_ms) {
+        const Error error = error_of([&] { LockedFolder(folder.c_str(), use, timeout_ms); });
+        if (error.status() == PER_OK) return true;
+        EXPECT_EQ(error.status(), PER_ERROR_BUSY);
+        EXPECT_EQ(std::string(error.what()),
+                  "path " + folder + " cannot be " + (use == reading ? "read" : "written") +
+                      " yet: another thread or process reads or writes it, and holds its lock");
+        return false;
+    };
+    for (const int64_t timeout_ms : {0, 30}) {
+        {
+            const LockOfAnother lock(folder, LOCK_SH);
+            EXPECT_TRUE(is_had(reading, timeout_ms));
+            EXPECT_FALSE(is_had(writing, timeout_ms));
+        }
+        {
+            const LockOfAnother lock(folder, LOCK_EX);
+            EXPECT_FALSE(is_had(reading, timeout_ms));
+            EXPECT_FALSE(is_had(writing, timeout_ms));
+        }
+        EXPECT_TRUE(is_had(reading, timeout_ms));
+        EXPECT_TRUE(is_had(writing, timeout_ms));
+    }
+}
+
+TEST_F(Folder, who_waits_gets_it_once_it_is_free) {
+    alarm(60);
+    fs::create_directory(path());
+    for (const int64_t timeout_ms : {int64_t{-1}, int64_t{60000}, INT64_MAX}) {
+        auto lock = std::make_unique<LockOfAnother>(path(), LOCK_SH);
+        std::thread writer([&] { LockedFolder(path().c_str(), LockedFolder::Use::writing, timeout_ms); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        lock.reset();
+        writer.join();
+    }
+    alarm(0);
+}
+
+// A child that is forked while another thread is anywhere in a call keeps no file of the folder open, and so no lock.
+TEST_F(Folder, a_forked_child_has_no_file_of_it_open) {
+    fs::create_directory(path());
+    RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+    int n_forks = 0;
+    const auto fork_here = [&] {
+        const pid_t child = fork();
+        if (child == 0) {
+            for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
+                std::error_code none;
+                if (fs::read_symlink(entry, none).string().starts_with(root_.string())) _exit(1);
+            }
+            _exit(0);
+        }
+        int status = -1;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_EQ(status, 0) << n_forks;
+        ++n_forks;
+    };
+    system_fails = [&](const char* function) {
+        if (std::strcmp(function, "openat") != 0)
+            fork_here();  // fork() waits until a file that is being opened is known
+        return 0;
+    };
+    for (const char value : {'a', 'b'}) {
+        for (const std::size_t piece : {0, 1}) set_piece(rows, piece, value);
+        save_rows(path(), noise(part, static_cast<uint64_t>(value)), rows);
+        load(path());
+        load_rows(path());
+    }
+    ReplacementFile file(path("file").c_str());
+    file.write("bytes", 5);
+    file.commit();
+    EXPECT_GT(n_forks, 30);
+}
+
+TEST_F(Folder, a_forked_child_does_not_keep_its_lock) {
+    fs::create_directory(path());
+    pid_t child = -1;
+    {
+        const LockedFolder folder(path().c_str(), LockedFolder::Use::reading);
+        child = fork();
+        if (child == 0) {
+            pause();
+            _exit(0);
+        }
+    }
+    EXPECT_EQ(error_of([&] { LockedFolder(path().c_str(), LockedFolder::Use::writing, 0); }).status(), PER_OK);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
 }
 
 }  // namespace

@@ -69,8 +69,9 @@ int sync_file_range(int file, off64_t offset, off64_t size, unsigned int flags) 
     return static_cast<int>(syscall(SYS_sync_file_range, file, offset, size, flags));
 }
 int flock(int file, int operation) noexcept {
-    const char* const function = operation & LOCK_NB ? "flock of another" : "flock";
-    return fails(function, file) ? -1 : static_cast<int>(syscall(SYS_flock, file, operation));
+    const bool is_own = (fcntl(file, F_GETFL) & O_ACCMODE) == O_WRONLY;
+    return fails(is_own ? "flock" : "flock of another", file) ? -1
+                                                              : static_cast<int>(syscall(SYS_flock, file, operation));
 }
 int openat(int folder, const char* path, int flags, ...) {
     va_list arguments;
@@ -302,6 +303,25 @@ TEST_F(File, temporary_removed_before_it_is_locked_is_made_anew) {
     EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
 }
 
+// Anybody who may read a temporary can have locked it before its maker, and keep the lock for ever.
+TEST_F(File, temporary_that_another_locked_first_is_left_to_them) {
+    int locked = -1;
+    system_fails = [&](const char* function, int) {
+        if (std::strcmp(function, "flock") != 0 || locked >= 0) return 0;
+        locked = ::open(path("buffer.per.libper-0.tmp").c_str(), O_RDONLY | O_CLOEXEC);
+        syscall(SYS_flock, locked, LOCK_EX);
+        return 0;
+    };
+    alarm(60);  // to wait for the lock would be to wait for ever
+    save(path(), "whole");
+    alarm(0);
+    EXPECT_EQ(contents(path()), "whole");
+    EXPECT_EQ(names(), (std::set<std::string>{"buffer.per", "buffer.per.libper-0.tmp"}));
+    ASSERT_EQ(close(locked), 0);
+    save(path(), "next");
+    EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+}
+
 // And a temporary that somebody is about to lock may take its place, and another one its name.
 TEST_F(File, name_that_became_anothers_before_the_lock_is_not_removed) {
     write_file(path("buffer.per.libper-4.tmp"), "left behind");
@@ -462,7 +482,7 @@ TEST_F(File, what_is_no_regular_file_is_refused_at_once) {
     sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
     ASSERT_LT(path("socket").size(), sizeof address.sun_path);
     std::strcpy(address.sun_path, path("socket").c_str());
-    const Descriptor socket_in_folder(socket(AF_UNIX, SOCK_STREAM, 0));
+    const Descriptor socket_in_folder([] { return socket(AF_UNIX, SOCK_STREAM, 0); });
     ASSERT_EQ(bind(socket_in_folder.number(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     const std::pair<std::string, const char*> refused[] = {
         {path("fifo"), "it is a FIFO"}, {path("socket"), "it is a socket"}, {folder_.string(), "it is a directory"}};

@@ -1,5 +1,7 @@
 // per::ReplayBuffer is per_replay: what goes in by name comes out by name, in arrays of the right size.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <per.hpp>
@@ -494,6 +496,13 @@ TEST(ReplayBuffer, a_loaded_one_goes_on_as_the_one_of_a_checkpoint) {
     EXPECT_GT(buffer.checkpoint(directory), 0);
     per::ReplayBuffer loaded = per::ReplayBuffer::load(directory);
     EXPECT_ERROR(buffer.checkpoint(directory + "/none/below"), IoError, "below");
+    const int lock = open(directory.c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(flock(lock, LOCK_EX), 0);
+    EXPECT_ERROR(buffer.checkpoint(directory, std::chrono::milliseconds(0)), Busy, directory);
+    EXPECT_ERROR(per::ReplayBuffer::load(directory, per::ReplayOptions(), std::chrono::milliseconds(0)), Busy,
+                 directory);
+    ASSERT_EQ(close(lock), 0);
+    EXPECT_GT(buffer.checkpoint(directory, std::chrono::milliseconds(-1)), 0);
     for (const char* name : {"/manifest.per", "/pack-0000000000000000.per", ""})
         EXPECT_EQ(std::remove((directory + name).c_str()), 0);
     EXPECT_EQ(values(loaded.sample(8).ids()), values(buffer.sample(8).ids()));

@@ -8,10 +8,13 @@ from collections.abc import Callable
 
 from per import _options
 from per._errors import Busy, InvalidArgument
-from per._library import check
+from per._library import check, lib
 
-# Of a wait in C, which cannot be interrupted.
+# Slice of a wait in C, which cannot be interrupted.
 _LONGEST_WAIT_S = 0.1
+
+# Seconds that a call waits for a directory of checkpoints by default.
+DIRECTORY_TIMEOUT: float = lib.PER_DIRECTORY_TIMEOUT_MS / 1000
 
 
 def seconds_of(timeout: float | None) -> float:
@@ -29,13 +32,17 @@ def waited(timeout: float | None, call: Callable[[int], int]) -> None:
         timeout: seconds; None: for as long as it takes.
 
     Raises:
-        Busy if it takes longer; what `call` has as its status.
+        Busy if it takes longer, or at once if no wait would help; what `call` has as its status.
     """
     end = time.monotonic() + seconds_of(timeout)
     while True:
-        left = max(end - time.monotonic(), 0.0)
+        begin = time.monotonic()
+        left = max(end - begin, 0.0)
+        timeout_ms = math.ceil(1000 * min(left, _LONGEST_WAIT_S))
         try:
-            return check(call(math.ceil(1000 * min(left, _LONGEST_WAIT_S))))
+            return check(call(timeout_ms))
         except Busy:
-            if left <= _LONGEST_WAIT_S:
+            # The library waits for all of that time if the wait may end. It gives up sooner only for a reason that
+            # waiting does not change.
+            if left <= _LONGEST_WAIT_S or 1000 * (time.monotonic() - begin) < timeout_ms:
                 raise

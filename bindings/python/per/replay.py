@@ -34,7 +34,7 @@ from per._errors import InvalidArgument
 from per._handle import Store, created
 from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
-from per._waiting import waited
+from per._waiting import DIRECTORY_TIMEOUT, waited
 from per.batch import Batch, JaxBatch
 from per.channel import Channel
 from per.coordinator import Law
@@ -915,7 +915,6 @@ class ReplayBuffer(Store):
             check_open()
             return wait(self._open(), count, timeout_ms)
 
-        self._describe()  # is Busy while this thread saves the buffer, which no wait would end
         waited(timeout, wait_once)
 
     def stop_limiting(self) -> None:
@@ -971,7 +970,7 @@ class ReplayBuffer(Store):
             return Save(self._open(), _options.path(path))
         return None
 
-    def checkpoint(self, directory: str | os.PathLike[str]) -> int:
+    def checkpoint(self, directory: str | os.PathLike[str], *, timeout: float | None = DIRECTORY_TIMEOUT) -> int:
         """Writes a checkpoint into a directory, and of it only what the last one there does not hold.
 
         That is rows that came since then or were set, priorities, and what else has changed. load() takes the
@@ -980,11 +979,18 @@ class ReplayBuffer(Store):
         before, whole. Where it is the buffer's `storage`, rows stay in their file, which load() with the same `storage`
         goes on from. Other files in it stay.
 
+        Calls for one directory take turns, those of other processes too. Other threads may use the buffer while this
+        call waits for its turn.
+
+        Arguments:
+            timeout: seconds until its turn; None: for as long as it takes.
+
         Returns:
             The bytes that were written.
 
         Raises:
             IoError: the directory cannot be written.
+            Busy: its turn does not come in time.
             InvalidArgument: it has a NUL in its name.
             CorruptFile: the manifest of the last checkpoint is damaged.
             Unsupported: it is of a newer version.
@@ -999,7 +1005,11 @@ class ReplayBuffer(Store):
         (49999, True)
         """
         written_out = ffi.new("int64_t *")
-        check(lib.per_replay_checkpoint(self._open(), _options.path(directory, "directory"), written_out))
+        path = _options.path(directory, "directory")
+        waited(
+            timeout,
+            lambda timeout_ms: lib.per_replay_checkpoint_within(self._open(), path, timeout_ms, written_out),
+        )
         return int(written_out[0])
 
     @classmethod
@@ -1011,10 +1021,12 @@ class ReplayBuffer(Store):
         arrays: str | None = None,
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
+        timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> ReplayBuffer:
         """A buffer from a file that save() wrote, or a directory of checkpoint(), on the device asked for.
 
-        With `storage` its rows lie in a file in that directory, as the class says; not for file objects.
+        With `storage` its rows lie in a file in that directory, as the class says; not for file objects. The call waits
+        while a checkpoint is written to the directory, `timeout` seconds at most; None: for as long as it takes.
 
         Of a binary file object the bytes of one buffer are read, by its read(), from where it stands to where they end.
         What that raises passes through.
@@ -1023,7 +1035,8 @@ class ReplayBuffer(Store):
             IoError: the file cannot be read.
             InvalidArgument: path has a NUL in it.
             CorruptFile: it is not one of save()'s, is damaged, or ends early.
-            Busy: with the `storage` that rows of a checkpoint lie in, a buffer has them already.
+            Busy: the directory is written to for all that time; with the `storage` that rows of a checkpoint lie in, a
+                buffer has them already.
             Unsupported: it is of a newer version.
             CallbackError: read() gave more than it was asked for.
         """
@@ -1041,7 +1054,15 @@ class ReplayBuffer(Store):
             place.device, place.device_index = _options.device(device)
             _options.set_options(place, {"storage_preallocated": storage_preallocated})
             kept = _options.set_storage(place, storage)
-            handle = created(lib.per_replay_load_with, _options.path(path), place)
+            given = _options.path(path)
+            handle = None
+
+            def load_once(timeout_ms: int) -> int:
+                nonlocal handle
+                handle = created(lib.per_replay_load_within, given, place, timeout_ms)
+                return int(lib.PER_OK)
+
+            waited(timeout, load_once)
             del kept
         buffer = cls.__new__(cls)
         buffer._attach(handle, str(device), kind)

@@ -1,10 +1,13 @@
 """Checkpoints in a directory, each of which writes what the one before does not hold."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import numpy as np
 import per
@@ -174,3 +177,62 @@ def test_errors_name_the_directory(tmp_path):
     (run / "manifest.per").write_bytes(b"\x89PER\r\n\x1a\n" + bytes(40))
     with pytest.raises(per.CorruptFile, match=r"run is damaged in manifest\.per: it is not a manifest"):
         buffer.checkpoint(run)
+
+
+def locked(directory, kind):
+    """The directory as another program has it that holds its lock."""
+    directory.mkdir(exist_ok=True)
+    folder = os.open(directory, os.O_RDONLY)
+    fcntl.flock(folder, kind)
+    return folder
+
+
+@pytest.mark.parametrize("timeout", [0, 0.15])
+def test_calls_say_which_directory_is_not_free_in_time(tmp_path, timeout):
+    directory, buffer = tmp_path / "run", per.ReplayBuffer(100, FIELDS)
+    buffer.checkpoint(directory)
+    folder = locked(directory, fcntl.LOCK_SH)
+    with pytest.raises(per.Busy, match=f"path {directory} cannot be written yet"):
+        buffer.checkpoint(directory, timeout=timeout)
+    per.ReplayBuffer.load(directory, timeout=timeout)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    with pytest.raises(per.Busy, match=f"path {directory} cannot be read yet"):
+        per.ReplayBuffer.load(directory, timeout=timeout)
+    os.close(folder)
+    assert buffer.checkpoint(directory, timeout=timeout) > 0
+    with pytest.raises(per.InvalidArgument, match="timeout is -1"):
+        buffer.checkpoint(directory, timeout=-1)
+
+
+@pytest.mark.parametrize("call", ["checkpoint", "load"])
+def test_ctrl_c_ends_a_wait_for_a_directory_and_others_use_the_buffer_meanwhile(tmp_path, call):
+    buffer = per.ReplayBuffer(100, FIELDS)
+    wait = buffer.checkpoint if call == "checkpoint" else per.ReplayBuffer.load
+    folder = locked(tmp_path / "run", fcntl.LOCK_EX)
+
+    def interrupt():
+        time.sleep(0.2)
+        len(buffer)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        wait(tmp_path / "run", timeout=60)
+    thread.join()
+    os.close(folder)
+
+
+def test_what_no_wait_would_end_is_busy_at_once(tmp_path):
+    buffer = per.ReplayBuffer(100, FIELDS, storage=tmp_path)
+    buffer.checkpoint(tmp_path)
+    with pytest.raises(per.Busy, match="a buffer has its rows already"):
+        per.ReplayBuffer.load(tmp_path, storage=tmp_path, timeout=None)
+
+    class File:
+        def write(self, data):
+            with pytest.raises(per.Busy, match="the buffer is being saved"):
+                buffer.checkpoint(tmp_path, timeout=None)
+            return len(data)
+
+    buffer.save(File())

@@ -139,8 +139,27 @@ function save(buffer::ReplayBuffer, io::IO)
     return nothing
 end
 
+# Seconds that calls wait for a directory of checkpoints.
+const directory_timeout = PER_DIRECTORY_TIMEOUT_MS / 1000
+
+# Runs action(timeout_ms), which waits so long for a directory, until its status is another than busy, or time is up. A
+# status that comes sooner than that has another reason. Other tasks run in between.
+function in_turn(action, timeout)
+    slice_ms = 10
+    deadline = time() + converted(Float64, "timeout", timeout)
+    while true
+        is_late = time() >= deadline
+        timeout_ms = is_late ? 0 : slice_ms
+        began = time_ns()
+        status = action(timeout_ms)
+        is_early = time_ns() - began < 1_000_000 * timeout_ms
+        (status != PER_ERROR_BUSY || is_late || is_early) && return status
+        sleep(0.001)
+    end
+end
+
 """
-    checkpoint(buffer, directory)
+    checkpoint(buffer, directory; timeout = 60)
 
 Write a checkpoint into a directory, and of it only what the last one there does not hold: rows that came since then,
 priorities, and what else has changed. Return how many bytes were written. [`load`](@ref) takes the directory.
@@ -148,6 +167,9 @@ priorities, and what else has changed. Return how many bytes were written. [`loa
 The directory is made if it is not there, and takes at most some two times what [`save`](@ref) writes. At any time, also
 after a kill or a power failure, it holds this checkpoint or the one before, whole. Where it is the buffer's `storage`,
 rows stay in their file: [`load`](@ref) of it with the same `storage` goes on from them.
+
+Calls for one directory take turns, those of other processes too. A [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`
+says that the turn of this one did not come within `timeout` seconds. Other threads may use the buffer meanwhile.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -161,28 +183,40 @@ julia> length(load(ReplayBuffer, directory))
 0
 ```
 """
-function checkpoint(buffer::ReplayBuffer, directory::AbstractString)
+function checkpoint(buffer::ReplayBuffer, directory::AbstractString; timeout = directory_timeout)
     '\0' in directory && invalid("directory is $(repr(directory)); allowed: paths without a NUL")
     written = Ref{Int64}()
-    call(pointer -> per_replay_checkpoint(pointer, directory, written), buffer.handle)
+    call(buffer.handle) do pointer
+        in_turn(timeout_ms -> per_replay_checkpoint_within(pointer, directory, timeout_ms, written), timeout)
+    end
     return written[]
 end
 
 """
-    load(ReplayBuffer, path; device = :cpu, arrays, current_stream, storage, storage_preallocated = false)
+    load(ReplayBuffer, path; device = :cpu, arrays, current_stream, storage, storage_preallocated = false, timeout = 60)
     load(ReplayBuffer, io; device = :cpu, arrays, current_stream)
 
 The buffer that [`save`](@ref) wrote to a file, or [`checkpoint`](@ref) into a directory. Of an `IO` the bytes of one buffer are read, and no more.
 With `storage` rows lie in a file in that directory; see [`ReplayBuffer`](@ref). What an `IO` gives lies in memory.
+
+While somebody writes to a directory of checkpoints it waits, `timeout` seconds at most, and is then a
+[`PERError`](@ref) with status `PER.PER_ERROR_BUSY`.
 """
-function load(::Type{ReplayBuffer}, path::AbstractString; storage = nothing, storage_preallocated = false, options...)
+function load(
+    ::Type{ReplayBuffer},
+    path::AbstractString;
+    storage = nothing,
+    storage_preallocated = false,
+    timeout = directory_timeout,
+    options...,
+)
     check_path(path)
     place = set_options!(initial(per_replay_options), pairs((; storage_preallocated)))
     return with_storage(place, storage) do
         load(; options...) do (device, device_index), replay
             set_field!(place, :device, device)
             set_field!(place, :device_index, device_index)
-            return per_replay_load_with(path, place, replay)
+            return in_turn(timeout_ms -> per_replay_load_within(path, place, timeout_ms, replay), timeout)
         end
     end
 end

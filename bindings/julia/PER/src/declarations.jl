@@ -97,6 +97,8 @@ const per_memory_use = Int32
 const PER_MEMORY_ROWS = Int32(0)
 const PER_MEMORY_PRIORITIES = Int32(1)
 
+const PER_DIRECTORY_TIMEOUT_MS = Int32(60000)
+
 const per_goal_strategy = Int32
 const PER_GOAL_FUTURE = Int32(0)
 const PER_GOAL_FINAL = Int32(1)
@@ -715,6 +717,10 @@ const per_replay_checkpoint_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_checkpoint(replay, directory, bytes_written_out) =
     ccall(per_replay_checkpoint_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{Int64}), replay, directory, bytes_written_out)
 
+const per_replay_checkpoint_within_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_checkpoint_within(replay, directory, timeout_ms, bytes_written_out) =
+    ccall(per_replay_checkpoint_within_pointer[], per_status, (Ptr{per_replay}, Cstring, Int64, Ptr{Int64}), replay, directory, timeout_ms, bytes_written_out)
+
 const per_replay_save_start_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_save_start(replay, path, save_out) =
     ccall(per_replay_save_start_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{Ptr{per_save}}), replay, path, save_out)
@@ -738,6 +744,10 @@ per_replay_load(path, device, device_index, replay_out) =
 const per_replay_load_with_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_load_with(path, place, replay_out) =
     ccall(per_replay_load_with_pointer[], per_status, (Cstring, Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), path, place, replay_out)
+
+const per_replay_load_within_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_load_within(path, place, timeout_ms, replay_out) =
+    ccall(per_replay_load_within_pointer[], per_status, (Cstring, Ptr{per_replay_options}, Int64, Ptr{Ptr{per_replay}}), path, place, timeout_ms, replay_out)
 
 const per_replay_save_to_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_save_to(replay, write, context) =
@@ -1132,12 +1142,14 @@ const function_names = [
     :per_replay_stats,
     :per_replay_save,
     :per_replay_checkpoint,
+    :per_replay_checkpoint_within,
     :per_replay_save_start,
     :per_save_progress,
     :per_save_wait,
     :per_save_free,
     :per_replay_load,
     :per_replay_load_with,
+    :per_replay_load_within,
     :per_replay_save_to,
     :per_replay_load_from,
     :per_replay_synchronize,
@@ -1259,12 +1271,14 @@ const function_pointers = [
     per_replay_stats_pointer,
     per_replay_save_pointer,
     per_replay_checkpoint_pointer,
+    per_replay_checkpoint_within_pointer,
     per_replay_save_start_pointer,
     per_save_progress_pointer,
     per_save_wait_pointer,
     per_save_free_pointer,
     per_replay_load_pointer,
     per_replay_load_with_pointer,
+    per_replay_load_within_pointer,
     per_replay_save_to_pointer,
     per_replay_load_from_pointer,
     per_replay_synchronize_pointer,

@@ -89,7 +89,7 @@ const GOOD = Dict{Symbol,Any}(
                               (; units, options...) -> first(PER.get_units(SINGLE_STEPS, units; options...))),
     :per_coordinator_create => ((capacity = 60, n_shards = 1),
                                 (; capacity, n_shards, options...) -> PER.Coordinator(capacity, n_shards; options...)),
-    :per_replay_load_with => (NamedTuple(), (; options...) -> mktempdir() do folder
+    :per_replay_load_within => (NamedTuple(), (; options...) -> mktempdir() do folder
         path = joinpath(folder, "buffer")
         save(SINGLE_STEPS, path)
         load(ReplayBuffer, path; options...)

@@ -70,6 +70,29 @@ end
     @test occursin("NUL", sprint(showerror, thrown(() -> checkpoint(buffer, "a\0b"))))
 end
 
+@testset "calls wait for a directory that another has locked, and no longer than they may" begin
+    directory = joinpath(mktempdir(), "run")
+    buffer = ReplayBuffer(100, (observation = Field(Int32),); storage = mkpath(directory))
+    checkpoint(buffer, directory)
+    shared, alone = 1, 2  # LOCK_SH, LOCK_EX
+    folder = ccall(:open, Cint, (Cstring, Cint), directory, 0)
+    lock(operation) = @test ccall(:flock, Cint, (Cint, Cint), folder, operation) == 0
+    lock(shared)
+    for timeout in (0, 0.03)
+        error = thrown(() -> checkpoint(buffer, directory; timeout))
+        @test error.status == PER.PER_ERROR_BUSY && occursin(directory, error.message)
+    end
+    @test length(load(ReplayBuffer, directory; timeout = 0)) == 0
+    lock(alone)
+    @test occursin("cannot be read yet", thrown(() -> load(ReplayBuffer, directory; timeout = 0)).message)
+    # Other tasks go on, and one of them unlocks it.
+    unlocking = @async ccall(:close, Cint, (Cint,), folder)
+    @test checkpoint(buffer, directory; timeout = Inf) > 0
+    @test fetch(unlocking) == 0
+    # It does not wait where waiting changes nothing.
+    @test occursin("has its rows", thrown(() -> load(ReplayBuffer, directory; storage = directory, timeout = Inf)).message)
+end
+
 @testset "a save in the background has the buffer of its start" begin
     buffer, path = filled(30), tempname()
     for _ in 1:3

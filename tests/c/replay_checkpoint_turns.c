@@ -1,0 +1,144 @@
+/*
+ * A process that holds the lock of a directory for ever delays checkpoints and loads until their timeout; the error then
+ * names the directory. Other calls on the buffer do not wait, nor does fork(). A child that is forked during a load does
+ * not hold the lock.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+static char folder[] = "/tmp/per-turns-XXXXXX";
+
+/* How many times the library asked for a lock. */
+static int n_locks;
+
+int flock(int file, int operation) {
+    __atomic_add_fetch(&n_locks, 1, __ATOMIC_RELAXED);
+    return (int)syscall(SYS_flock, file, operation);
+}
+
+/* Another opens the directory, and locks it. */
+static int locked_by_another(int operation) {
+    const int lock = open(folder, O_RDONLY | O_CLOEXEC);
+    CHECK(lock >= 0 && syscall(SYS_flock, lock, operation) == 0);
+    return lock;
+}
+
+static per_replay* buffer_of(int n) {
+    const per_replay_options options = replay_options(100, 1);
+    per_replay* const replay = create_replay(&options);
+    int t;
+    for (t = 0; t < n; ++t) add_step(replay, 0, (float)t, 0);
+    return replay;
+}
+
+static void who_does_not_wait_is_busy_at_once(void) {
+    per_replay* const replay = buffer_of(5);
+    per_replay* loaded = NULL;
+    per_replay_options place = replay_options(100, 1);
+    int64_t written = -7;
+    int lock = locked_by_another(LOCK_SH);
+    CHECK_FAILS(per_replay_checkpoint_within(replay, folder, 0, &written), PER_ERROR_BUSY, folder);
+    CHECK_FAILS(per_replay_checkpoint_within(replay, folder, 20, &written), PER_ERROR_BUSY, folder);
+    CHECK(written == -7);
+    CHECK_FAILS(per_replay_checkpoint_within(replay, folder, -2, NULL), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    close(lock);
+    CHECK_OK(per_replay_checkpoint_within(replay, folder, 0, &written));
+    CHECK(written > 0);
+    lock = locked_by_another(LOCK_SH);
+    CHECK_OK(per_replay_load_within(folder, &place, 0, &loaded));
+    CHECK(live_of(loaded) == live_of(replay));
+    per_replay_free(loaded);
+    close(lock);
+    lock = locked_by_another(LOCK_EX);
+    CHECK_FAILS(per_replay_load_within(folder, &place, 0, &loaded), PER_ERROR_BUSY, folder);
+    CHECK(loaded == NULL);
+    close(lock);
+    per_replay_free(replay);
+}
+
+static void* checkpoint_for_as_long_as_it_takes(void* replay) {
+    CHECK_OK(per_replay_checkpoint_within(replay, folder, -1, NULL));
+    return NULL;
+}
+
+static void other_calls_and_forks_do_not_wait(void) {
+    per_replay* const replay = buffer_of(5);
+    per_replay* loaded = NULL;
+    const int lock = locked_by_another(LOCK_EX);
+    pthread_t thread;
+    const int64_t live = live_of(replay);
+    pid_t child;
+    int status = -1;
+    __atomic_store_n(&n_locks, 0, __ATOMIC_RELAXED);
+    CHECK(pthread_create(&thread, NULL, checkpoint_for_as_long_as_it_takes, replay) == 0);
+    while (__atomic_load_n(&n_locks, __ATOMIC_RELAXED) == 0) usleep(1000);
+    add_step(replay, 0, 5, 0); /* it is in the checkpoint, which has not begun */
+    CHECK(live_of(replay) == live + 1);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        add_step(replay, 0, 6, 0);
+        _exit(live_of(replay) == live + 2 ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(lock);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(per_replay_load(folder, PER_CPU, 0, &loaded));
+    CHECK(live_of(loaded) == live + 1);
+    per_replay_free(loaded);
+    per_replay_free(replay);
+}
+
+static pid_t forked;
+
+/* It is called while the directory is locked. */
+static void* fork_and_allocate(void* context, int64_t bytes, int64_t alignment, int32_t use) {
+    (void)context, (void)use;
+    if (forked < 0) forked = fork();
+    if (forked == 0) {
+        alarm(60);
+        pause();
+        _exit(0);
+    }
+    return aligned_alloc((size_t)alignment, (size_t)bytes);
+}
+
+static void deallocate(void* context, void* memory, int64_t bytes, int32_t use) {
+    (void)context, (void)bytes, (void)use;
+    free(memory);
+}
+
+static void a_child_forked_during_a_load_holds_nothing(void) {
+    per_replay* const replay = buffer_of(5);
+    per_replay* loaded = NULL;
+    per_replay_options place = replay_options(100, 1);
+    place.allocate = fork_and_allocate;
+    place.deallocate = deallocate;
+    forked = -1;
+    CHECK_OK(per_replay_load_with(folder, &place, &loaded));
+    CHECK(forked > 0);
+    CHECK_OK(per_replay_checkpoint_within(replay, folder, 0, NULL));
+    CHECK(kill(forked, SIGKILL) == 0 && waitpid(forked, NULL, 0) == forked);
+    per_replay_free(loaded);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    char command[100];
+    alarm(120);
+    CHECK(mkdtemp(folder) != NULL);
+    who_does_not_wait_is_busy_at_once();
+    other_calls_and_forks_do_not_wait();
+    a_child_forked_during_a_load_holds_nothing();
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+    return 0;
+}
