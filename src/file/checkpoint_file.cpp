@@ -222,7 +222,7 @@ void CheckpointReader::begin(std::string_view section, bool is_array) {
     const bool has_size = load_number<uint32_t>() == section.size();
     std::string name(section.size(), '\0');
     if (has_size) load(name.data(), name.size());
-    if (name != section) refuse("another one is in its place");
+    if (name != section) refuse("its header is damaged, or is that of another section");
     const uint32_t kind = load_number<uint32_t>();
     is_compressed_ = is_array && compression_ != nullptr;
     is_in_rows_ = is_array && kind == in_rows && folder_with_rows() != nullptr;

@@ -686,7 +686,7 @@ TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_dama
         for (const size_t place : {section.content, (section.content + section.seal) / 2, section.seal - 1})
             if (is_array) names(flipped(place), section, "the checksum is wrong");
         names(flipped(section.seal), section, "the checksum is wrong");
-        names(flipped(section.header + 4), section, "another one is in its place");
+        names(flipped(section.header + 4), section, "its header is damaged, or is that of another section");
         if (is_array) names(flipped(section.content - 8), section, "its size is wrong");
         for (const size_t end :
              {section.header, section.content, (section.content + section.seal) / 2, section.seal, section.end - 1})
