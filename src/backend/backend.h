@@ -205,7 +205,7 @@ class ReplayBackend {
     virtual void statistics(per_replay_statistics& statistics_out) = 0;  // struct_size and capacity are left alone
     virtual void synchronize(void* stream) = 0;
 
-    // The file that rows lie in, if they do.
+    // The file that rows lie in, if they do. restore() takes one that has them or creates it; else the caller creates it.
     virtual RowFile* row_file() { return nullptr; }
     // All state but the options. restore() is for a backend just made with the options of the one that was saved; it
     // throws Error with CORRUPT_FILE for what cannot be.

@@ -44,12 +44,6 @@ std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options,
     return cuda::create_replay_backend(options, fields);
 }
 
-per_replay_options without_preallocation(per_replay_options options) {
-    if (options.storage != nullptr) check_range("storage_preallocated", options.storage_preallocated, 0, 1);
-    if (options.storage != nullptr) options.storage_preallocated = 0;
-    return options;
-}
-
 void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabelling) {
     const int64_t count = relabelling.n_steps();
     if (count == 0) return;
@@ -62,7 +56,7 @@ void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabe
 
 }  // namespace
 
-Replay::Replay(const per_replay_options& options)
+Replay::Replay(const per_replay_options& options, WithoutRowFile)
     : fields_(checked(options)),
       storage_(options.storage != nullptr ? options.storage : ""),
       options_(resolve_replay_options(options, fields_)),
@@ -74,15 +68,17 @@ Replay::Replay(const per_replay_options& options)
     lock_.stay_in_process();
 }
 
-// Where a file of rows is adopted, it has room of its own.
+Replay::Replay(const per_replay_options& options) : Replay(options, WithoutRowFile()) {
+    if (options.storage != nullptr) backend_->row_file()->create(options.storage_preallocated != 0);
+}
+
+// Room on the disk is taken only if the buffer does not go on from the file of rows that the checkpoint left.
 Replay::Replay(CheckpointReader& reader, const per_replay_options& place)
-    : Replay(without_preallocation(checked(CheckpointOptions(reader), reader).options(place))) {
+    : Replay(checked(CheckpointOptions(reader), reader).options(place), WithoutRowFile()) {
     backend_->restore(reader);
     if (limiter_.is_on()) limiter_.restore(reader);
     reader.finish();
-    if (place.storage_preallocated == 0) return;
-    backend_->row_file()->preallocate();
-    options_.storage_preallocated = 1;
+    if (place.storage_preallocated != 0) backend_->row_file()->preallocate();
 }
 
 Replay::~Replay() {

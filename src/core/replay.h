@@ -120,6 +120,10 @@ class Replay {
     std::shared_ptr<Save> start_save(const char* path);
 
  private:
+    // The file that rows lie in, if they do, has still to be made.
+    struct WithoutRowFile {};
+    Replay(const per_replay_options& options, WithoutRowFile);
+
     void add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* ids_out, void* stream);
     int64_t n_unmasked(ReplaySteps& steps);
     void count_drawn(int64_t n);

@@ -42,14 +42,13 @@ constexpr mode_t of_owner = 0600;
 
 // A file that is in no folder. File systems that do not have such make one whose name is removed at once, and which
 // cannot have one again.
-Descriptor unnamed_file(const char* folder, const std::string& shown, bool& can_have_name_out) {
-    Descriptor file([&] { return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, of_owner); });
+Descriptor unnamed_file(const std::string& folder, const std::string& shown, bool& can_have_name_out) {
+    Descriptor file([&] { return open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, of_owner); });
     can_have_name_out = file.is_open();
     if (file.is_open()) return file;
     if (errno != EOPNOTSUPP && errno != EISDIR) refuse(errno, shown, "written");
     for (unsigned number = 0; !file.is_open(); ++number) {
-        const std::string path =
-            std::string(folder) + "/rows-" + std::to_string(getpid()) + "-" + std::to_string(number) + ".tmp";
+        const std::string path = folder + "/rows-" + std::to_string(getpid()) + "-" + std::to_string(number) + ".tmp";
         file = Descriptor([&] { return open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, of_owner); });
         if (file.is_open())
             unlink(path.c_str());
@@ -117,6 +116,11 @@ void* map_at(void* address, int flags, std::size_t bytes, const Descriptor& file
     return mapping;
 }
 
+// Keeps addresses for a mapping that is made later.
+void* addresses_at(void* address, int flags, std::size_t bytes) {
+    return mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+}
+
 uint64_t size_of(const Descriptor& file, const std::string& shown) {
     struct stat found;
     if (fstat(file.number(), &found) != 0) refuse(errno, shown, "read");
@@ -139,8 +143,7 @@ uint64_t row_file_number(const std::string& name) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-RowFile::RowFile(const char* folder, std::size_t bytes, bool is_preallocated)
-    : shown_(shown_path(folder)), is_preallocated_(is_preallocated), process_(getpid()) {
+RowFile::RowFile(const char* folder, std::size_t bytes) : path_(folder), shown_(shown_path(path_)), process_(getpid()) {
     if (bytes > most_bytes) throw_out_of_memory(bytes);
     piece_bytes_ = piece_bytes_of(bytes);
     block_bytes_ = block_bytes_of(piece_bytes_);
@@ -148,9 +151,16 @@ RowFile::RowFile(const char* folder, std::size_t bytes, bool is_preallocated)
     mapped_bytes_ = std::max<std::size_t>(1, (bytes + block_bytes_ - 1) / block_bytes_) * block_bytes_;
     n_places_ = (mapped_bytes_ + piece_bytes_ - 1) / piece_bytes_;
     for (uint64_t place = 0; place < n_places_; ++place) pieces_.push_back({place, 0, 0, 0, 0, false});
-    file_ = unnamed_file(folder, shown_, can_have_name_);
     folder_ = Descriptor([&] { return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC); });
     if (!folder_.is_open()) refuse(errno, shown_, "written");
+    void* const addresses = addresses_at(nullptr, 0, mapped_bytes_);
+    if (addresses == MAP_FAILED) refuse(errno, shown_, "mapped");
+    data_ = static_cast<std::byte*>(addresses);
+}
+
+void RowFile::create(bool is_preallocated) {
+    is_preallocated_ = is_preallocated;
+    file_ = unnamed_file(path_, shown_, can_have_name_);
     lengthen(file_, mapped_bytes_, shown_);
     if (is_preallocated) {
         allocate(0, mapped_bytes_);
@@ -159,9 +169,7 @@ RowFile::RowFile(const char* folder, std::size_t bytes, bool is_preallocated)
         allocate(0, block_bytes_);  // shows whether the file system can
         pieces_[0].room = 1;
     }
-    void* const mapping = map_at(nullptr, 0, mapped_bytes_, file_, 0);
-    if (mapping == MAP_FAILED) refuse(errno, shown_, "mapped");
-    data_ = static_cast<std::byte*>(mapping);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) map(file_, i, pieces_[i].place);
 }
 
 // A name that no checkpoint says is not to outlive the buffer.
@@ -295,7 +303,9 @@ void RowFile::map(const Descriptor& file, std::size_t i, uint64_t place) const {
     munmap(beside, bytes_of(i));
     // Before Linux 5.2 mremap() removes the old mapping and then fails if the process has nearly as many mappings as it
     // may have. mmap() allows a few more.
-    void* const old = map_at(at, MAP_FIXED_NOREPLACE, bytes_of(i), file_, pieces_[i].place * piece_bytes_);
+    void* const old = file_.is_open()
+                          ? map_at(at, MAP_FIXED_NOREPLACE, bytes_of(i), file_, pieces_[i].place * piece_bytes_)
+                          : addresses_at(at, MAP_FIXED_NOREPLACE, bytes_of(i));
     if (old != MAP_FAILED && old != at) munmap(old, bytes_of(i));  // before Linux 4.17 `at` is only a hint
     refuse(error, shown_, "mapped");
 }
@@ -381,9 +391,8 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
     if (!is_in(folder) || table.piece_bytes != piece_bytes_ || table.block_bytes != block_bytes_) return false;
     if (table.pieces.size() != pieces_.size()) return false;
     const std::string name = row_file_name(table.number);
-    Descriptor file([&] {
-        return openat(folder.number(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    });
+    Descriptor file(
+        [&] { return openat(folder.number(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); });
     if (!file.is_open()) refuse(errno, shown_, "adopted");
     struct stat found;
     if (fstat(file.number(), &found) != 0) refuse(errno, shown_, "adopted");

@@ -35,9 +35,11 @@ inline constexpr uint64_t no_row_file = UINT64_MAX;
 std::string row_file_name(uint64_t number);
 uint64_t row_file_number(const std::string& name);
 
-// Zeros of so many bytes in a folder. The file has no name there, so nothing is left of it once the process has ended,
-// however it ended, and those that were forked from it. It takes room on the disk block by block: what is to be written
-// is reserved first, since a write to a mapped page that the disk has no room for is a signal (SIGBUS) and not an error.
+// Rows in a mapped file of a folder. create() makes a file of zeros, and adopt() takes the file of a checkpoint with its
+// rows: one of them must be called before a byte is read or written. A file that was created has no name in the folder,
+// so nothing is left of it once the process has ended, however it ended, and those that were forked from it. It takes
+// room on the disk block by block: what is to be written is reserved first, since a write to a mapped page that the disk
+// has no room for is a signal (SIGBUS) and not an error.
 //
 // A checkpoint in that folder names the file, and the pieces of it that hold rows. What a checkpoint names is never
 // written again: where such a piece is reserved, a copy of it takes its place, mapped to where the piece was. The old
@@ -47,14 +49,17 @@ uint64_t row_file_number(const std::string& name);
 // Each piece may be a mapping of its own, of which a process has some 65,000: there are 4096 pieces at most.
 class RowFile {
  public:
-    // With all room reserved, or that of the first block. Throws Error: IO, OUT_OF_MEMORY; UNSUPPORTED where the file
-    // system cannot reserve room.
-    RowFile(const char* folder, std::size_t bytes, bool is_preallocated);
+    // Takes addresses, and nothing on the disk. Throws Error: IO, OUT_OF_MEMORY.
+    RowFile(const char* folder, std::size_t bytes);
     ~RowFile();
     RowFile(const RowFile&) = delete;
     RowFile& operator=(const RowFile&) = delete;
 
     std::byte* data() const { return data_; }
+
+    // With all room reserved, or that of the first block. Throws Error: IO, OUT_OF_MEMORY; UNSUPPORTED where the file
+    // system cannot reserve room.
+    void create(bool is_preallocated);
 
     // To be called before bytes of this range are written. Throws Error: IO, where the disk is full; nothing of what
     // the file holds has changed then.
@@ -82,7 +87,7 @@ class RowFile {
     void committed() noexcept;
 
     // Becomes the file of a checkpoint in its own folder, which is locked, with all rows that it has: they are mapped,
-    // and not read. Returns false, and changes nothing, where it lies elsewhere or has other pieces. Throws Error: BUSY
+    // and not read. No room on the disk is needed. Returns false, and changes nothing, where it lies elsewhere or has other pieces. Throws Error: BUSY
     // where a buffer has the file, CORRUPT_FILE where it is not that of the table.
     bool adopt(const LockedFolder& folder, const RowTable& table);
 
@@ -116,8 +121,9 @@ class RowFile {
     uint64_t hash_of_piece(std::size_t piece) const;
     bool is_in(const LockedFolder& folder) const;
 
+    std::string path_;  // of the folder
     std::string shown_;
-    bool is_preallocated_;
+    bool is_preallocated_ = false;
     Descriptor folder_;
     Descriptor file_;
     bool can_have_name_ = true;

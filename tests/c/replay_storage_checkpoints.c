@@ -1,7 +1,7 @@
 /*
  * Checkpoints in the directory that rows lie in: threads add, draw, update and set meanwhile, and each checkpoint holds
  * whole rows. A disk that is full, of the size of a few copies, is an error that changes neither the buffer nor the last
- * checkpoint. Whoever has the file, a forked child included, has it alone.
+ * checkpoint, and a buffer goes on from its rows all the same. Whoever has the file, a forked child included, has it alone.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -17,7 +17,7 @@
 
 #include "replay_check.h"
 
-enum { ENVS = 2, ROWS = 400, LARGE = 4000, FIRST = 20, BATCH = 16, CHECKPOINTS = 8, LAST = 1 << 14 };
+enum { ENVS = 2, ROWS = 400, LARGE = 4000, FIRST = 20, BATCH = 16, CHECKPOINTS = 8, LAST = 1 << 14, FILES = 30 };
 
 static char folder[] = "/tmp/per-checkpoints-XXXXXX";
 
@@ -269,6 +269,29 @@ static int64_t free_bytes(void) {
     return (int64_t)disk.f_bfree * (int64_t)disk.f_frsize;
 }
 
+/* A buffer goes on from its rows where the disk has room neither for a byte nor for a file. */
+static void go_on_without_room(void) {
+    static const char zeros[4096];
+    char filler[PATH_MAX];
+    per_replay* replay;
+    int i, file;
+    snprintf(filler, sizeof filler, "%s/filler", folder);
+    file = open(filler, O_CREAT | O_WRONLY, 0600);
+    CHECK(file >= 0);
+    while (write(file, zeros, sizeof zeros) > 0) continue;
+    CHECK(errno == ENOSPC && close(file) == 0);
+    for (i = 0; i < FILES; ++i) {
+        snprintf(filler, sizeof filler, "%s/filler-%d", folder, i);
+        file = open(filler, O_CREAT | O_WRONLY, 0600);
+        if (file < 0) break;
+        close(file);
+    }
+    CHECK(i < FILES && errno == ENOSPC);
+    replay = loaded(folder);
+    check_all_rows(replay);
+    per_replay_free(replay);
+}
+
 /* In a child: where processes may not have file systems of their own, it says so and passes. */
 static void fill_the_disk(void) {
     char filler[PATH_MAX], *named, *before, *after;
@@ -277,7 +300,7 @@ static void fill_the_disk(void) {
     int file, t = ROWS / ENVS;
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("storage", folder, "tmpfs", 0, "size=16m") != 0) {
+        mount("storage", folder, "tmpfs", 0, "size=16m,nr_inodes=30") != 0) {
         fprintf(stderr, "no file system of its own (%s): a disk that really is full is not tested\n", strerror(errno));
         _exit(0);
     }
@@ -313,8 +336,10 @@ static void fill_the_disk(void) {
     replay = loaded(folder);
     check_all_rows(replay);
     check_checkpoint(before, size);
-    free(before);
     per_replay_free(replay);
+    go_on_without_room();
+    check_checkpoint(before, size);
+    free(before);
     _exit(0);
 }
 

@@ -546,6 +546,14 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
 
 constexpr std::size_t piece_of_rows = std::size_t{1} << 20;
 
+// The file of a buffer that begins without rows.
+class NewRowFile : public RowFile {
+ public:
+    NewRowFile(const char* folder, std::size_t bytes, bool is_preallocated) : RowFile(folder, bytes) {
+        create(is_preallocated);
+    }
+};
+
 // The checkpoint says `bytes`, and the rows are what is in the file, unless it cannot have a name.
 void save_rows(const std::string& path, const std::string& bytes, RowFile& rows) {
     FolderWriter writer(locked(path), 0, &rows);
@@ -577,7 +585,7 @@ void set_piece(RowFile& rows, std::size_t i, char value) {
 TEST_F(Folder, a_checkpoint_of_other_rows_takes_their_file_away) {
     fs::create_directory(path());
     {
-        RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+        NewRowFile rows(path().c_str(), 2 * piece_of_rows, false);
         set_piece(rows, 0, 'a');
         set_piece(rows, 1, 'b');
         save_rows(path(), "first", rows);
@@ -592,7 +600,7 @@ TEST_F(Folder, a_checkpoint_of_other_rows_takes_their_file_away) {
 
 TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
     fs::create_directory(path());
-    RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+    NewRowFile rows(path().c_str(), 2 * piece_of_rows, false);
     set_piece(rows, 1, 'b');
     save_rows(path(), "first", rows);
     const std::string manifest = path() + "/manifest.per";
@@ -644,7 +652,7 @@ TEST_F(Folder, after_any_failing_call_rows_of_the_checkpoint_of_before_are_there
         for (int n = 0;; ++n) {
             fs::remove_all(path());
             fs::create_directory(path());
-            RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+            NewRowFile rows(path().c_str(), 2 * piece_of_rows, false);
             for (const std::size_t i : {0, 1}) set_piece(rows, i, 'a');
             if (!is_first) save_rows(path(), "aa", rows);
             set_piece(rows, 0, 'b');
@@ -679,7 +687,7 @@ TEST_F(Folder, after_any_failing_call_rows_of_the_checkpoint_of_before_are_there
 
 TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_are_there) {
     fs::create_directory(path());
-    RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+    NewRowFile rows(path().c_str(), 2 * piece_of_rows, false);
     set_piece(rows, 0, '0');
     set_piece(rows, 1, '#');
     save_rows(path(), "0#", rows);
@@ -783,7 +791,7 @@ TEST_F(Folder, who_waits_gets_it_once_it_is_free) {
 // A child that is forked while another thread is anywhere in a call keeps no file of the folder open, and so no lock.
 TEST_F(Folder, a_forked_child_has_no_file_of_it_open) {
     fs::create_directory(path());
-    RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+    NewRowFile rows(path().c_str(), 2 * piece_of_rows, false);
     int n_forks = 0;
     const auto fork_here = [&] {
         const pid_t child = fork();

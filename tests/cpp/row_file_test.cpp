@@ -122,9 +122,17 @@ void expect_ranges(const std::vector<Range>& ranges, const std::vector<Range>& e
     }
 }
 
+// The file of a buffer that begins without rows.
+class NewRowFile : public RowFile {
+ public:
+    NewRowFile(const char* folder, std::size_t bytes, bool is_preallocated) : RowFile(folder, bytes) {
+        create(is_preallocated);
+    }
+};
+
 std::string error_of(const char* folder, std::size_t bytes, bool is_preallocated, per_status status) {
     try {
-        const RowFile file(folder, bytes, is_preallocated);
+        const NewRowFile file(folder, bytes, is_preallocated);
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), status);
         return error.what();
@@ -158,7 +166,7 @@ class RowFileTest : public ::testing::Test {
 };
 
 TEST_F(RowFileTest, room_is_reserved_once_piece_by_piece) {
-    RowFile file(folder(), 10 * block - 100, false);
+    NewRowFile file(folder(), 10 * block - 100, false);
     expect_ranges(reserved, {{0, block}});  // shows that the file system can
     file.reserve(3 * block - 1, 2);
     expect_ranges(reserved, {{0, block}, {2 * block, block}, {3 * block, block}});
@@ -172,7 +180,7 @@ TEST_F(RowFileTest, room_is_reserved_once_piece_by_piece) {
 }
 
 TEST_F(RowFileTest, all_room_is_reserved_at_once) {
-    RowFile file(folder(), 10 * block, true);
+    NewRowFile file(folder(), 10 * block, true);
     expect_ranges(reserved, {{0, 10 * block}});
     file.reserve(0, 10 * block);
     EXPECT_EQ(reserved.size(), 1u);
@@ -182,12 +190,12 @@ TEST_F(RowFileTest, all_room_is_reserved_at_once) {
 TEST_F(RowFileTest, room_is_reserved_in_steps_that_signals_interrupt) {
     constexpr off_t step = off_t{1} << 26;
     n_interrupted = 3;
-    const RowFile file(folder(), step + 10, true);
+    const NewRowFile file(folder(), step + 10, true);
     expect_ranges(reserved, {{0, step}, {step, block}});
 }
 
 TEST_F(RowFileTest, where_there_is_no_room_later_calls_ask_again) {
-    RowFile file(folder(), 10 * block, false);
+    NewRowFile file(folder(), 10 * block, false);
     fallocate_error = ENOSPC;
     EXPECT_THROW(file.reserve(block, 10), Error);
     for (const bool is_preallocated : {false, true})
@@ -221,7 +229,7 @@ TEST_F(RowFileTest, a_file_longer_than_the_process_may_write_is_an_error_and_no_
 }
 
 TEST_F(RowFileTest, a_large_file_is_reserved_by_larger_blocks) {
-    RowFile file(folder(), std::size_t{1} << 36, false);  // it is sparse
+    NewRowFile file(folder(), std::size_t{1} << 36, false);  // it is sparse
     expect_ranges(reserved, {{0, 256 << 10}});
     file.reserve((std::size_t{1} << 36) - 1, 1);
     expect_ranges(reserved, {{0, 256 << 10}, {(off_t{1} << 36) - (256 << 10), 256 << 10}});
@@ -234,7 +242,7 @@ TEST_F(RowFileTest, more_than_a_process_maps_is_refused) {
 // The system cuts longer ones short: nothing would say that the rest is not fetched.
 TEST_F(RowFileTest, what_will_be_needed_is_asked_for_by_requests_of_128_kibibytes) {
     constexpr std::size_t most = 128 * 1024;
-    const RowFile file(folder(), 10 * most, false);
+    const NewRowFile file(folder(), 10 * most, false);
     file.will_need(100, 1);
     file.will_need(5, 2 * most + 3);
     file.will_need(7, 0);
@@ -243,11 +251,11 @@ TEST_F(RowFileTest, what_will_be_needed_is_asked_for_by_requests_of_128_kibibyte
 
 TEST_F(RowFileTest, a_file_system_without_unnamed_files_has_one_that_loses_its_name) {
     has_unnamed_files = false;
-    RowFile file(folder(), 3 * block, false);
+    NewRowFile file(folder(), 3 * block, false);
     EXPECT_TRUE(is_empty());
     file.reserve(0, 1);
     file.data()[0] = std::byte{7};
-    const RowFile other(folder(), 3 * block, false);
+    const NewRowFile other(folder(), 3 * block, false);
     EXPECT_EQ(other.data()[0], std::byte{0});
 }
 
@@ -255,7 +263,7 @@ TEST_F(RowFileTest, a_name_that_is_taken_is_left_alone) {
     has_unnamed_files = false;
     const fs::path taken = folder_ / ("rows-" + std::to_string(getpid()) + "-0.tmp");
     std::ofstream(taken) << "not of this buffer";
-    const RowFile file(folder(), 3 * block, false);
+    const NewRowFile file(folder(), 3 * block, false);
     EXPECT_EQ(fs::file_size(taken), 18u);
     fs::remove(taken);
     EXPECT_TRUE(is_empty());
@@ -284,7 +292,7 @@ TEST_F(RowFileTest, a_folder_that_cannot_be_read_has_rows) {
 TEST_F(RowFileTest, nobody_else_reads_it) {
     for (const bool is_unnamed : {true, false}) {
         has_unnamed_files = is_unnamed;
-        const RowFile file(folder(), 1, false);
+        const NewRowFile file(folder(), 1, false);
         EXPECT_EQ(mode_of_file, mode_t{0600});
     }
 }
@@ -334,7 +342,7 @@ bool adopts(RowFile& file, const char* folder, const RowTable& table) {
 TEST_F(RowFileTest, a_large_file_has_few_pieces) {
     for (const std::size_t bytes :
          {std::size_t{1}, piece, 4096 * piece, 4096 * piece + 1, (std::size_t{1} << 36) + 1}) {
-        RowFile file(folder(), bytes, false);
+        NewRowFile file(folder(), bytes, false);
         const RowTable table = checkpoint(file, folder());
         EXPECT_LE(table.pieces.size(), 4096u);
         EXPECT_GE(table.pieces.size() * table.piece_bytes, bytes);
@@ -344,7 +352,7 @@ TEST_F(RowFileTest, a_large_file_has_few_pieces) {
 }
 
 TEST_F(RowFileTest, what_a_checkpoint_names_is_not_written_again) {
-    RowFile file(folder(), 3 * piece, false);
+    NewRowFile file(folder(), 3 * piece, false);
     write(file, 0, 3 * piece, 1);
     const RowTable first = checkpoint(file, folder());
     write(file, piece - 10, 20, 2);  // in two pieces
@@ -371,7 +379,7 @@ TEST_F(RowFileTest, what_a_checkpoint_names_is_not_written_again) {
 
 // Until a checkpoint has taken its place for good, what the last one names stays, whatever is tried meanwhile.
 TEST_F(RowFileTest, a_checkpoint_that_fails_frees_nothing) {
-    RowFile file(folder(), piece, false);
+    NewRowFile file(folder(), piece, false);
     write(file, 0, piece, 1);
     const RowTable first = checkpoint(file, folder());
     for (int value = 2; value < 6; ++value) {
@@ -388,7 +396,7 @@ TEST_F(RowFileTest, a_checkpoint_that_fails_frees_nothing) {
 
 TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
     for (const bool is_preallocated : {false, true}) {
-        RowFile file(folder(), 2 * piece, is_preallocated);
+        NewRowFile file(folder(), 2 * piece, is_preallocated);
         write(file, 0, block, 1);
         const RowTable table = checkpoint(file, folder());
         fallocate_error = ENOSPC;
@@ -407,7 +415,7 @@ TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
 }
 
 TEST_F(RowFileTest, a_copy_goes_on_where_it_was_interrupted_and_ends_where_it_cannot_be_written) {
-    RowFile file(folder(), piece, false);
+    NewRowFile file(folder(), piece, false);
     write(file, 0, piece, 1);
     const RowTable table = checkpoint(file, folder());
     pwrite_errors = {EINTR, 0, EINTR, EIO, EIO, EIO, EIO, EIO};
@@ -427,7 +435,7 @@ TEST_F(RowFileTest, a_copy_goes_on_where_it_was_interrupted_and_ends_where_it_ca
 
 // A row that is not mapped cannot be read. So the old mapping stays if a new one fails.
 TEST_F(RowFileTest, a_copy_that_cannot_be_mapped_leaves_what_was_there) {
-    RowFile file(folder(), 3 * piece, false);
+    NewRowFile file(folder(), 3 * piece, false);
     write(file, 0, 3 * piece, 1);
     const RowTable table = checkpoint(file, folder());
     const auto expect_rows = [&](std::size_t n_changed) {
@@ -455,7 +463,7 @@ TEST_F(RowFileTest, a_copy_that_cannot_be_mapped_leaves_what_was_there) {
 
 // The process may have a lower limit than the one that made the file.
 TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_signal) {
-    RowFile file(folder(), piece, false);
+    NewRowFile file(folder(), piece, false);
     for (const int value : {1, 2, 3}) {  // at place 0, 1, 0
         write(file, 0, piece, value);
         checkpoint(file, folder());
@@ -486,13 +494,13 @@ int n_inherited(const fs::path& folder) {
 }
 
 TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
-    auto file = std::make_unique<RowFile>(folder(), 3 * piece - 5 * block, false);
+    auto file = std::make_unique<NewRowFile>(folder(), 3 * piece - 5 * block, false);
     write(*file, 5, 2 * piece, 1);
     checkpoint(*file, folder());
     write(*file, 7, 1, 2);
     const RowTable table = checkpoint(*file, folder());
     EXPECT_EQ(read(folder(), table, 5, 3), std::string({1, 1, 2}));
-    RowFile next(folder(), 3 * piece - 5 * block, false);
+    RowFile next(folder(), 3 * piece - 5 * block);
     const Error busy = error_of([&] { adopts(next, folder(), table); });
     EXPECT_EQ(busy.status(), PER_ERROR_BUSY);
     EXPECT_NE(std::string(busy.what()).find(row_file_name(table.number)), std::string::npos) << busy.what();
@@ -517,7 +525,7 @@ TEST_F(RowFileTest, pieces_of_64_blocks_are_adopted) {
     constexpr std::size_t large_piece = std::size_t{1} << 22;
     RowTable table;
     {
-        RowFile file(folder(), bytes, false);
+        NewRowFile file(folder(), bytes, false);
         write(file, large_piece - block, 2 * block, 1);  // the last block of a piece, and the first of the next
         table = checkpoint(file, folder());
     }
@@ -525,7 +533,7 @@ TEST_F(RowFileTest, pieces_of_64_blocks_are_adopted) {
     ASSERT_EQ(table.block_bytes, block);
     EXPECT_EQ(table.pieces[0].blocks, uint64_t{1} << 63);
     EXPECT_EQ(table.pieces[1].blocks, uint64_t{1});
-    RowFile file(folder(), bytes, false);
+    RowFile file(folder(), bytes);
     ASSERT_TRUE(adopts(file, folder(), table));
     EXPECT_EQ(file.data()[large_piece - 1], std::byte{1});
     EXPECT_EQ(read(folder(), table, large_piece - block, 2 * block), std::string(2 * block, 1));
@@ -534,14 +542,14 @@ TEST_F(RowFileTest, pieces_of_64_blocks_are_adopted) {
 TEST_F(RowFileTest, tables_that_cannot_be_are_refused) {
     RowTable table;
     {
-        RowFile file(folder(), 3 * piece, false);
+        NewRowFile file(folder(), 3 * piece, false);
         write(file, 0, 3 * piece, 1);
         table = checkpoint(file, folder());
     }
     const auto status_of = [&](const auto& change) {
         RowTable changed = table;
         change(changed);
-        RowFile file(folder(), 3 * piece, false);
+        RowFile file(folder(), 3 * piece);
         return error_of([&] { EXPECT_FALSE(adopts(file, folder(), changed)); }).status();
     };
     EXPECT_EQ(status_of([](RowTable& t) { t.pieces[1].place = 0; }), PER_ERROR_CORRUPT_FILE);
@@ -571,7 +579,7 @@ TEST_F(RowFileTest, tables_that_cannot_be_are_refused) {
 
 // The system forgets what it could not write: the next call would say that all is there.
 TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
-    RowFile file(folder(), piece, false);
+    NewRowFile file(folder(), piece, false);
     write(file, 0, piece, 1);
     checkpoint(file, folder());
     write(file, 0, piece, 2);
@@ -590,14 +598,14 @@ TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
 TEST_F(RowFileTest, what_lies_between_pieces_of_an_adopted_file_is_reserved_again) {
     RowTable table;
     {
-        RowFile file(folder(), 2 * piece, true);
+        NewRowFile file(folder(), 2 * piece, true);
         write(file, 0, 2 * piece, 1);
         checkpoint(file, folder());
         write(file, 0, 1, 2);
         table = checkpoint(file, folder());  // places 2 and 1
     }
     fs::resize_file(folder_ / row_file_name(table.number), std::size_t{1} << 42);
-    RowFile file(folder(), 2 * piece, false);
+    RowFile file(folder(), 2 * piece);
     ASSERT_TRUE(adopts(file, folder(), table));
     for (const int value : {3, 4}) {
         reserved.clear();
@@ -611,7 +619,7 @@ TEST_F(RowFileTest, what_lies_between_pieces_of_an_adopted_file_is_reserved_agai
 TEST_F(RowFileTest, the_last_number_is_no_name) {
     EXPECT_EQ(row_file_number(row_file_name(no_row_file - 1)), no_row_file - 1);
     std::ofstream(folder_ / row_file_name(no_row_file - 1)).put('x');
-    RowFile file(folder(), piece, false);
+    NewRowFile file(folder(), piece, false);
     EXPECT_FALSE(file.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
     fs::remove(folder_ / row_file_name(no_row_file - 1));
     EXPECT_TRUE(file.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
@@ -619,27 +627,27 @@ TEST_F(RowFileTest, the_last_number_is_no_name) {
 
 TEST_F(RowFileTest, a_name_that_no_checkpoint_kept_goes) {
     {
-        RowFile file(folder(), piece, false);
+        NewRowFile file(folder(), piece, false);
         checkpoint(file, folder(), false);
         EXPECT_FALSE(is_empty());
     }
     EXPECT_TRUE(is_empty());
     {
-        RowFile file(folder(), piece, false);
+        NewRowFile file(folder(), piece, false);
         checkpoint(file, folder());
     }
     EXPECT_FALSE(is_empty());
 }
 
 TEST_F(RowFileTest, rows_stay_only_in_their_own_folder_and_under_their_name) {
-    RowFile file(folder(), piece, false);
+    NewRowFile file(folder(), piece, false);
     const std::string other = std::string(folder()) + "/other";
     EXPECT_FALSE(file.take_name(LockedFolder(other.c_str(), LockedFolder::Use::writing)));
     const RowTable table = checkpoint(file, folder());
     fs::remove(folder_ / row_file_name(table.number));
     EXPECT_FALSE(file.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
     has_unnamed_files = false;
-    RowFile without(folder(), piece, false);
+    NewRowFile without(folder(), piece, false);
     EXPECT_FALSE(without.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
 }
 

@@ -363,6 +363,7 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     state.counters = numbers.counters;
     state.last_batch = LastBatch(numbers.figures);
     const bool has_rows = adopts_rows(reader, state);
+    if (!has_rows && state.rows.are_stored()) state.rows.file()->create(false);
     saved.for_each_part([&](int64_t first, int64_t n) {
         if (!has_rows)
             state.rows.reserve(first, n);

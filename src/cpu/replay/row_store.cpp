@@ -102,7 +102,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
 
     if (is_stored) {
         records_.stride = round_up(record_bytes, unit);
-        file_.emplace(options.storage, array_bytes(capacity_, records_.stride), options.storage_preallocated != 0);
+        file_.emplace(options.storage, array_bytes(capacity_, records_.stride));
         records_.first = file_->data();
     } else {
         records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
