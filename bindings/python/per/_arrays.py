@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,11 @@ def _from_torch(source: Any, name: str) -> tuple[Array, int]:
 
 
 def _from_protocol(source: Any, name: str) -> Array:
+    if isinstance(source, Mapping):
+        meant = f": give batch.{name}" if name in source else ""
+        raise InvalidArgument(
+            f"{name} is a whole {type(source).__name__}; allowed: arrays, numbers and lists of them{meant}"
+        )
     if hasattr(source, "__cuda_array_interface__") and hasattr(source, "get"):
         source = source.get()  # CuPy's copy to the host
     if isinstance(source, bytes):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
-from per import _kinds, _library
+from per import _kinds, _library, _options
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._library import check, ffi, lib
@@ -104,7 +104,7 @@ def _is_setting(owner: type, name: str) -> bool:
     return isinstance(found, property) and found.fset is not None
 
 
-class Handle:
+class Handle(_options.Named):
     """An object of the library. It closes itself, and earlier at the end of a `with` block."""
 
     _noun: ClassVar[str]

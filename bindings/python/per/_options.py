@@ -6,10 +6,11 @@ Only what C cannot express is refused here: numbers of the wrong type or beyond 
 from __future__ import annotations
 
 import difflib
+import inspect
 import operator
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,6 +44,61 @@ NUMBERS = {
     "float": "numbers",
     "double": "numbers",
 }
+
+
+AnyCall = TypeVar("AnyCall", bound=Callable[..., Any])
+AnyNamed = TypeVar("AnyNamed", bound="Named")
+
+
+def by_name(method: AnyCall) -> AnyCall:
+    """Hides the *positional of a method, which is there for the error, from help() and inspect."""
+    signature = inspect.signature(method)
+    named = [each for each in signature.parameters.values() if each.kind is not each.VAR_POSITIONAL]
+    method.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+    return method
+
+
+def not_by_name(method: str, given: tuple[object, ...], fields: Iterable[str]) -> TypeError:
+    """The error of a call that gives arrays without their names."""
+    names = ", ".join(f"{name}=..." for name in [*fields, "reward", "terminated", "truncated"])
+    kinds = ", ".join(type(each).__name__ for each in given)
+    return TypeError(f"{method}() takes names: {names}; given without a name: {kinds}")
+
+
+class _SignatureOfInit:
+    """The arguments of a constructor. Python would give those of __new__()."""
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        signature = inspect.signature(owner.__init__)  # type: ignore[misc]
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+# What other libraries call arguments of constructors here.
+_OTHER_NAMES = {
+    "buffer_size": "capacity",
+    "max_size": "capacity",
+    "maxlen": "capacity",
+    "size": "capacity",
+    "num_envs": "n_envs",
+    "discount": "gamma",
+}
+
+
+class Named:
+    """A class whose constructor says what a misspelt argument was meant to be."""
+
+    __signature__ = _SignatureOfInit()
+
+    def __new__(cls: type[AnyNamed], *arguments: object, **named: object) -> AnyNamed:
+        known = inspect.signature(cls.__init__).parameters if named else {}
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in known.values())
+        for name in named if not takes_any else ():
+            if name not in known:
+                alike = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+                other = _OTHER_NAMES.get(name, "".join(alike))
+                hint = f"; did you mean {other}?" if other in known else ""
+                raise TypeError(f"{cls.__name__}() has no argument {name}{hint}")
+        return super().__new__(cls)
 
 
 def set_options(options: Any, given: Mapping[str, object]) -> None:

@@ -115,6 +115,8 @@ class Batch(Mapping[str, Any]):
 
     mask: bool[B, T], False where the episode has ended: there all is 0. Of sequences only.
 
+    size: B, unless a field has that name. len() of a batch, a Mapping, is the number of its arrays.
+
     For JAX and torch it is a pytree: jax.jit, jax.tree.map, torch.compile and torch.func.vmap take it and give it back.
     They know of it if they were imported before the buffer was made. (Of numpy's int64 JAX takes the lower 32 bits,
     ids too: arrays="jax" has them whole.)
@@ -122,7 +124,11 @@ class Batch(Mapping[str, Any]):
 
     __slots__ = ("__dict__",)
 
+    size: int
+
     def __getattr__(self, name: str) -> Any:
+        if name == "size" and "ids" in self:
+            return int(self["ids"].shape[0])
         raise AttributeError(f"this batch has no {name}; it {self._state()}")
 
     def _state(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from per import _arrays, _bridging, _exchange, _library, _memory, _options, batch, final_observations
 from per._errors import InvalidArgument
@@ -208,9 +208,11 @@ class Writer(Handle):
         """The fields of the buffer."""
         return dict(self._fields)
 
+    @_options.by_name
     def add(
         self,
-        *,
+        /,
+        *positional: NoReturn,
         reward: object = None,
         terminated: object = None,
         truncated: object = None,
@@ -232,6 +234,8 @@ class Writer(Handle):
         Raises:
             Busy if there is no room by then; InvalidArgument, also if the channel was closed. Then nothing was written.
         """
+        if positional:
+            raise _options.not_by_name("add", positional, self._inputs)
         fields = self._flat(fields)
         if info is not None and (key := final_observations.key_in(info, self._autoreset)) is not None:
             fields, next_mask = final_observations.insert(
@@ -239,9 +243,11 @@ class Writer(Handle):
             )
         self._write((reward, terminated, truncated, mask, next_mask, priorities, td_errors), fields, env_ids, timeout)
 
+    @_options.by_name
     def extend(
         self,
-        *,
+        /,
+        *positional: NoReturn,
         reward: object = None,
         terminated: object = None,
         truncated: object = None,
@@ -258,6 +264,8 @@ class Writer(Handle):
         Raises:
             as add(); then none of them was written.
         """
+        if positional:
+            raise _options.not_by_name("extend", positional, self._inputs)
         arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         self._write(arrays, self._flat(fields), env_ids, timeout, is_run=True)
 

@@ -16,7 +16,7 @@ from per._library import check, ffi, lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
+class Field(_options.Named):
     """A named array of a transition.
 
     Arguments:

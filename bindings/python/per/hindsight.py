@@ -19,7 +19,7 @@ Goals = npt.NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Hindsight:
+class Hindsight(_options.Named):
     """Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): `sample(256, hindsight=Hindsight(..))`.
 
     Of k + 1 transitions drawn, k on average get another goal: one that was reached in the same episode. Their rewards,

@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Literal, NamedTuple, overload
+from typing import Any, BinaryIO, Literal, NamedTuple, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -393,9 +393,11 @@ class ReplayBuffer(Store):
 
     # ------------------------------------------------------------ adding
 
+    @_options.by_name
     def add(
         self,
-        *,
+        /,
+        *positional: NoReturn,
         reward: object = None,
         terminated: object = None,
         truncated: object = None,
@@ -442,6 +444,8 @@ class ReplayBuffer(Store):
             InvalidArgument naming the field or argument, Full; Busy where the rate limiter does not allow it yet;
             OutOfMemory where there is none for compressed fields.
         """
+        if positional:
+            raise _options.not_by_name("add", positional, self._inputs)
         if self._is_nested:
             fields = self._flat(fields)
         if info is not None and (key := final_observations.key_in(info, self._autoreset)) is not None:
@@ -453,9 +457,11 @@ class ReplayBuffer(Store):
         self._look_at_steps(1)
         return ids
 
+    @_options.by_name
     def extend(
         self,
-        *,
+        /,
+        *positional: NoReturn,
         reward: object = None,
         terminated: object = None,
         truncated: object = None,
@@ -478,6 +484,8 @@ class ReplayBuffer(Store):
         Raises:
             InvalidArgument, Full, Busy, OutOfMemory; then nothing was added.
         """
+        if positional:
+            raise _options.not_by_name("extend", positional, self._inputs)
         if self._is_nested:
             fields = self._flat(fields)
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)

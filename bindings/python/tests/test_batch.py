@@ -117,6 +117,17 @@ def test_batch_is_a_mapping_of_its_arrays():
     assert batch == batch and batch != filled().sample(3) and hash(batch)
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
+def test_size_of_a_batch_is_the_number_of_its_transitions(kind):
+    buffer = filled(kind)
+    assert [batch.size for batch in (buffer.sample(3), buffer.get([1, 4]), next(buffer.epochs(1, 4)))] == [3, 2, 4]
+    fields = {"observation": per.Field(), "size": per.Field()}
+    other = per.ReplayBuffer(20, fields, arrays=kind, sequence_length=2)
+    steps = {name: np.full(9, 5.0) for name in (*fields, "reward")}
+    other.extend(**steps, terminated=np.zeros(9), truncated=np.zeros(9))
+    assert np.asarray(other.sample(3).size).tolist() == [[5.0, 5.0]] * 3
+
+
 NAMES_OF_ARRAYS = (
     "observation, action, next_observation, reward, discount, n_steps, terminated, truncated, weights, ids, "
     "priorities, probabilities, gamma_m"

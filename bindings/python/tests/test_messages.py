@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import pathlib
@@ -303,3 +304,56 @@ def test_batch_for_which_there_is_no_memory_says_how_many_bytes(arrays, way):
     assert done.returncode == 0, done.stderr
     # float32, 2^24 of 84 x 84: 28,224 bytes each
     assert done.stdout.startswith("out of memory: 473520144384 bytes were asked for")
+
+
+def test_what_is_given_without_a_name_is_told_the_names():
+    buffer = filled()
+    writer = buffer.channel().writer()
+    names = "observation=..., action=..., next_observation=..., reward=..., terminated=..., truncated=..."
+    for subject in (buffer, writer):
+        with pytest.raises(TypeError, match=re.escape(f"add() takes names: {names}; given without a name: list, int")):
+            subject.add([0, 0], 1)
+        with pytest.raises(TypeError, match=re.escape(f"extend() takes names: {names}; given without a name: list")):
+            subject.extend([STEP, STEP])
+        assert "positional" not in str(inspect.signature(subject.add))
+    assert len(buffer) == 8
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: per.ReplayBuffer(100, FIELDS, n_steps=3),
+            "ReplayBuffer() has no argument n_steps; did you mean n_step?",
+        ),
+        (lambda: per.ReplayBuffer(buffer_size=9, fields=FIELDS), "no argument buffer_size; did you mean capacity?"),
+        (lambda: per.ReplayBuffer(100, FIELDS, xyz=3), "ReplayBuffer() has no argument xyz"),
+        (lambda: per.SumTree(8, sed=3), "SumTree() has no argument sed; did you mean seed?"),
+        (lambda: per.Field((), dtpye="int8"), "Field() has no argument dtpye; did you mean dtype?"),
+        (lambda: per.Hindsight("a", "b", max, stratgy="final"), "no argument stratgy; did you mean strategy?"),
+    ],
+)
+def test_a_misspelt_argument_of_a_constructor_is_told_what_was_meant(call, words):
+    with pytest.raises(TypeError, match=re.escape(words)):
+        call()
+
+
+def test_a_constructor_shows_its_own_arguments():
+    assert list(inspect.signature(per.ReplayBuffer).parameters)[:3] == ["capacity", "fields", "n_envs"]
+    assert list(inspect.signature(per.Field).parameters)[:2] == ["shape", "dtype"]
+
+
+@pytest.mark.usefixtures("each_way")
+def test_a_whole_batch_in_the_place_of_ids_is_said_so():
+    buffer = filled()
+    drawn = buffer.sample(4)
+    words = "^ids is a whole Batch; allowed: arrays, numbers and lists of them: give batch.ids$"
+    for call in (
+        lambda: buffer.update_priorities(drawn, np.ones(4)),
+        lambda: buffer.priorities(drawn),
+        lambda: buffer.get(drawn),
+        lambda: buffer.get_windows(drawn),
+        lambda: buffer.set(drawn, action=[1]),
+    ):
+        with pytest.raises(per.InvalidArgument, match=words):
+            call()
