@@ -91,6 +91,17 @@ def refuse_method_names(outputs: Mapping[str, Node], kind: type[Batch] | None = 
             raise InvalidArgument(f"field {name} has the name of a method of per.Batch; allowed: any other name")
 
 
+# Names of arguments of the calls that take fields by name: a field of that name could not be given to them.
+_ARGUMENTS = ("env_ids", "info", "stream", "td_errors", "timeout")
+
+
+def refuse_argument_names(inputs: Mapping[str, Node]) -> None:
+    """Raises InvalidArgument for a field that add(), extend(), set() or a writer would take for another argument."""
+    for name in inputs:
+        if name in _ARGUMENTS:
+            raise InvalidArgument(f"field {name} has the name of an argument of add(); allowed: any other name")
+
+
 class Batch(Mapping[str, Any]):
     """Transitions drawn together: one array a name, as attributes and as a Mapping. m is n_steps of the row.
 

@@ -195,6 +195,7 @@ class Writer(Handle):
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         layout = layout_of(self._fields, self._n_envs)
         self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
+        batch.refuse_argument_names(self._inputs)
         plain = _exchange.Exchange(self._handle, layout, _memory.HOST)
         self._exchange = _bridging.new_exchange(self._handle, plain, layout, _memory.HOST)
 

@@ -73,7 +73,8 @@ class ReplayBuffer(Store):
             the capacity for so many of them.
         fields: names and Field of what is stored beside reward, terminated and truncated. At least one observation.
             One with a default may be left out when steps are added. A name is any text of up to 255 bytes in UTF-8,
-            without control characters; dots stand for containers, as for_env() says.
+            without control characters; dots stand for containers, as for_env() says. Names of arguments of add(), and
+            of what batches have beside the fields, are reserved.
         n_envs: environments, each with a ring of its own.
         n_step, gamma: steps of a return and discount of a step; returns are formed when a batch is drawn.
         frame_stack: frames of an observation in a batch; one frame a step is stored. Frames from before an episode are
@@ -244,6 +245,7 @@ class ReplayBuffer(Store):
         _kinds.check_dtypes(kind, layout)
         self._layout = layout
         self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
+        batch.refuse_argument_names(self._inputs)
         self._is_nested = batch.is_nested(self._inputs)
         self._outputs = batch.structure_of([output.name for output in layout.batch])
         self._row_outputs = batch.structure_of([output.name for output in layout.rows])
@@ -735,7 +737,7 @@ class ReplayBuffer(Store):
         value = _options.real("priority", priority)
         check(lib.per_replay_raise_max_priority(self._open(), value, self._memory.queue(stream).handle))
 
-    def set(self, ids: object, *, stream: object = None, **fields: object) -> None:
+    def set(self, /, ids: object, *, stream: object = None, **fields: object) -> None:
         """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.
 
         Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). Of equal ids the last one wins.

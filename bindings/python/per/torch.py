@@ -111,7 +111,7 @@ class Buffer(_InGraph):
         _ops.sample(self._turn, self._number, list(arrays.values()), *choices)
         return self._kind(*[batches.nest(node, arrays) for node in self._nodes])
 
-    def add(self, **arrays: Any) -> torch.Tensor:
+    def add(self, /, **arrays: Any) -> torch.Tensor:
         """Adds one step of every environment. Returns ids, int64[n].
 
         Arguments:
@@ -119,7 +119,7 @@ class Buffer(_InGraph):
         """
         return self._add(arrays, ())
 
-    def extend(self, **arrays: Any) -> torch.Tensor:
+    def extend(self, /, **arrays: Any) -> torch.Tensor:
         """Adds K consecutive steps, as many as `terminated` has. Returns ids, int64[K, n]."""
         return self._add(arrays, (len(arrays["terminated"]),))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import os
@@ -14,6 +15,7 @@ import numpy as np
 import per
 import pytest
 from numpy.lib.stride_tricks import as_strided
+from per import batch
 
 # Words of per.h: constants, functions, members of structs, and a range of one number.
 WORDS_OF_C = re.compile(
@@ -304,6 +306,47 @@ def test_batch_for_which_there_is_no_memory_says_how_many_bytes(arrays, way):
     assert done.returncode == 0, done.stderr
     # float32, 2^24 of 84 x 84: 28,224 bytes each
     assert done.stdout.startswith("out of memory: 473520144384 bytes were asked for")
+
+
+def taking_fields():
+    """The arguments beside fields of each method that takes these by name."""
+    kinds = [per.ReplayBuffer, per.Writer, importlib.import_module("per.torch").Buffer]
+    methods = [method for kind in kinds for _, method in inspect.getmembers(kind, inspect.isfunction)]
+    for method in methods:
+        parameters = inspect.signature(method).parameters.values()
+        if {"fields", "arrays"} & {each.name for each in parameters if each.kind is each.VAR_KEYWORD}:
+            yield {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
+
+
+def test_no_field_has_the_name_of_an_argument_of_a_call_that_takes_fields_by_name():
+    arguments = set().union(*taking_fields())
+    assert len(list(taking_fields())) == 7 and arguments > set(batch._ARGUMENTS)
+    for name in sorted(arguments):
+        with pytest.raises(per.InvalidArgument, match=rf"{name}\b.*(has the name of an argument|reserved)"):
+            per.ReplayBuffer(10, {"observation": per.Field(), name: per.Field()})
+    nested = {"observation": per.Field(), "info.speed": per.Field()}
+    with pytest.raises(per.InvalidArgument, match="field info has the name of an argument"):
+        per.ReplayBuffer(10, nested)
+
+
+def test_a_buffer_of_another_language_whose_field_has_such_a_name_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(batch, "_ARGUMENTS", ())
+    other = per.ReplayBuffer(10, {"observation": per.Field(), "timeout": per.Field()})
+    other.save(tmp_path / "saved")
+    channel = other.channel()
+    monkeypatch.undo()
+    for open_it in (lambda: per.ReplayBuffer.load(tmp_path / "saved"), channel.writer):
+        with pytest.raises(per.InvalidArgument, match="field timeout has the name of an argument"):
+            open_it()
+
+
+def test_a_field_may_be_called_self():
+    buffer = filled({"observation": per.Field(2), "self": per.Field()})
+    ids = buffer.add(**{"observation": [0, 0], "self": 3.0, "reward": 0, "terminated": False, "truncated": False})
+    buffer.set(ids, **{"self": [4.0]})
+    writer = buffer.channel().writer()
+    writer.add(**{"observation": [0, 0], "self": 3.0, "reward": 0, "terminated": False, "truncated": False})
+    assert buffer.get(ids, next_observations=False)["self"].tolist() == [4.0]
 
 
 def test_what_is_given_without_a_name_is_told_the_names():
