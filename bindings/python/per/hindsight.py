@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,8 @@ class Hindsight(_options.Named):
         reward: called once a batch with arrays achieved [n, shape], of the states after n steps, and goal [n, shape];
             gives float32[n], or that and flags [n]: whether the step ends in a terminal state. Without flags it does
             where it did. With n-step returns, all steps of a window are among the n; the window ends at the first
-            terminal one. The arrays are numpy's.
+            terminal one. The arrays are numpy's. Gymnasium's compute_reward() wants an info, which a buffer does not
+            have: lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {}).
         strategy: which states give goals: "future", those after the step or later; "final", the episode's last;
             "episode", any of it. Only of what is in the buffer, and of a running episode only what there is so far.
         k: goals reached for each one pursued; inf: all transitions get another one.
@@ -66,6 +68,7 @@ class Hindsight(_options.Named):
         _options.number("per_goal_strategy", "hindsight.strategy", self.strategy)
         _fraction(self.k)
         _options.function("hindsight.reward", self.reward)
+        _takes_goals(self.reward)
 
 
 class Call:
@@ -102,7 +105,7 @@ class Call:
         """What the library calls; 0 is success."""
         try:
             given = self._reward(self._copy(count, achieved), self._copy(count, goals))
-            rewards, terminated = given if isinstance(given, tuple) else (given, None)
+            rewards, terminated = _parts(given)
             _write(rewards, "reward", ffi.buffer(rewards_out, 4 * count), np.float32)
             if terminated is not None:
                 _write(terminated, "terminated", ffi.buffer(terminated_out, count), np.bool_)
@@ -133,6 +136,30 @@ def _fraction(k: object) -> float:
     if not number >= 0:
         raise InvalidArgument(f"hindsight.k is {k!r}; allowed: >= 0")
     return number / (number + 1.0) if number != math.inf else 1.0
+
+
+def _parts(given: object) -> tuple[object, object]:
+    """Rewards, and flags or None."""
+    if not isinstance(given, tuple):
+        return given, None
+    if len(given) != 2:
+        raise InvalidArgument(f"hindsight.reward gave a tuple of {len(given)}; allowed: rewards, or (rewards, flags)")
+    return given
+
+
+def _takes_goals(reward: Callable[..., object]) -> None:
+    """Raises InvalidArgument for a function that cannot be called with achieved and goal only."""
+    try:
+        signature = inspect.signature(reward)
+    except (TypeError, ValueError):
+        return  # some functions in C do not say
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"hindsight.reward takes {signature}; allowed: (achieved, goal). Of compute_reward() of a goal environment "
+            "give lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {})"
+        ) from error
 
 
 def _write(source: object, what: str, memory: Any, dtype: type[np.generic]) -> None:

@@ -61,6 +61,8 @@ def test_own_exceptions_pass_through_and_the_call_is_no_draw():
         (lambda n: (np.zeros(n), np.zeros(2)), "reward gave terminated of shape"),
         (lambda n: "none", "what hindsight.reward gave as reward"),
         (lambda n: None, "what hindsight.reward gave as reward"),
+        (lambda n: (np.zeros(n),), r"reward gave a tuple of 1; allowed: rewards, or \(rewards, flags\)"),
+        (lambda n: (np.zeros(n), np.zeros(n), {}), "reward gave a tuple of 3"),
     ],
 )
 def test_answers_of_wrong_shape_are_errors(given, words):
@@ -171,8 +173,15 @@ def test_threads_may_relabel_and_add_at_the_same_time():
         ({"k": -1}, "hindsight.k is -1; allowed: >= 0"),
         ({"k": float("nan")}, "hindsight.k is nan; allowed: >= 0"),
         ({"k": "four"}, "hindsight.k is 'four'; allowed: a number"),
+        ({"reward": lambda achieved: achieved}, r"hindsight.reward takes \(achieved\); allowed: \(achieved, goal\)"),
+        (
+            {"reward": lambda achieved_goal, desired_goal, info: achieved_goal == desired_goal},
+            r"takes \(achieved_goal, desired_goal, info\).*lambda achieved, goal: env.unwrapped.compute_reward\(",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_made(changes, words):
     with pytest.raises(per.InvalidArgument, match=words):
-        per.Hindsight("observation", "goal", lambda achieved, goal: achieved == goal, **changes)
+        per.Hindsight(
+            "observation", "goal", **({"reward": lambda achieved, goal, tolerance=0: achieved == goal} | changes)
+        )
