@@ -17,8 +17,13 @@ inline const char* drawn_noun(bool of_sequences) {
     return of_sequences ? "sequence" : "transition";
 }
 
-// Throws the Error of a draw where nothing is live.
-[[noreturn]] inline void throw_empty(bool of_sequences) {
+// Throws the Error of a draw where nothing is live. n_step 1: it is not the reason, or not known.
+[[noreturn]] inline void throw_empty(bool of_sequences, int64_t n_step = 1, int64_t n_added = 0) {
+    if (!of_sequences && n_step > 1)
+        throw Error(PER_ERROR_EMPTY,
+                    "no transition is live (steps added: %" PRId64 ", n_step: %" PRId64 "): one is once %" PRId64
+                    " steps of its episode and the observation after them, or the episode's end, were added",
+                    n_added, n_step, n_step);
     throw Error(
         PER_ERROR_EMPTY, "no %s is live%s", drawn_noun(of_sequences),
         of_sequences

@@ -512,7 +512,8 @@ ReplaySteps StepChecks::steps(const per_steps& steps) {
         throw Error(PER_ERROR_INVALID_ARGUMENT, "length is %" PRId64 ": too many steps", steps.length);
 
     require_pointer("fields", steps.fields);
-    const Entries entries = {checked.length, checked.n_envs, {}, 1};
+    const char* const n_envs_from = steps.env_ids != nullptr ? "the length of env_ids is" : "n_envs is";
+    const Entries entries = {checked.length, checked.n_envs, {}, 1, n_envs_from};
     const bool has_next = has_next_fields(steps);
     for (int64_t i = 0; i < declared_.count(); ++i) {
         const Field& field = declared_[i];

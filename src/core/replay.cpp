@@ -353,7 +353,11 @@ void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, 
     std::vector<int64_t> ids = backend_->live_ids(stream);
     const int64_t n = static_cast<int64_t>(ids.size());
     const bool of_sequences = options_.sequence_length > 0;
-    if (n == 0) throw_empty(of_sequences);
+    if (n == 0) {
+        per_replay_statistics statistics = default_statistics;
+        backend_->statistics(statistics);
+        throw_empty(of_sequences, options_.n_step, statistics.added);
+    }
     if (drop_last && batch_size > n)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "batch_size is %" PRId64 ": with drop_last at most the %" PRId64 " live %ss are allowed",

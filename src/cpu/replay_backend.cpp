@@ -90,8 +90,9 @@ BatchKey CpuReplayBackend::key_of(const ReplaySample& sample) const {
 
 // Returns whether the draw took ranks.
 bool CpuReplayBackend::draw(const ReplaySample& sample) {
+    if (live() == 0) throw_empty(sample.of_sequences, state_.rules.n_step, state_.counters.added);
     const int64_t n = sample.batch_size;
-    require_drawn(sample.scheme == PER_WITHOUT_REPLACEMENT ? n : 1, {live(), live()}, sample.of_sequences);
+    if (sample.scheme == PER_WITHOUT_REPLACEMENT) require_drawn(n, {live(), live()}, sample.of_sequences);
     LastBatch& last = state_.last_batch;
     const BatchKey key = key_of(sample);
     const NSteps n_steps = sample.n_steps(key);

@@ -53,16 +53,42 @@ bool any_shape(const Entries& entries, int64_t frames, Visit&& visit) {
     return false;
 }
 
-// The allowed shape that an error names: one with as many axes as the given array if there is one, else the shortest.
-Shape expected_shape(const Entries& entries, size_t ndim) {
+// True if two shapes differ in nothing but axes of 1.
+bool same_but_for_ones(std::span<const int64_t> a, std::span<const int64_t> b) {
+    const auto skip_ones = [](auto axes) {
+        return std::find_if(axes.begin(), axes.end(), [](int64_t axis) { return axis != 1; });
+    };
+    while (true) {
+        a = {skip_ones(a), a.end()};
+        b = {skip_ones(b), b.end()};
+        if (a.empty() || b.empty() || a.front() != b.front()) return a.empty() && b.empty();
+        a = a.subspan(1);
+        b = b.subspan(1);
+    }
+}
+
+// The allowed shape that an error names: the shortest if the given array differs from it in axes of 1, which are then
+// too many; else one with as many axes as the array if there is one.
+Shape expected_shape(const Entries& entries, std::span<const int64_t> given) {
     Shape expected;
     bool first = true;
     any_shape(entries, 1, [&](const Shape& shape) {
-        if (first || shape.ndim == ndim) expected = shape;
+        const bool is_near = shape.ndim == given.size() || (first && same_but_for_ones(shape, given));
+        if (first || is_near) expected = shape;
         first = false;
-        return shape.ndim == ndim;
+        return is_near;
     });
     return expected;
+}
+
+// True if an array has the shape of entries of another number of environments.
+bool is_of_other_n_envs(const Entries& entries, std::span<const int64_t> given) {
+    const size_t ndim = entries.shape.size();
+    if (given.size() == ndim + 2 && given.front() == entries.length)
+        given = given.subspan(1);
+    else if (given.size() != ndim + 1 || entries.length != 1)
+        return false;
+    return given.front() != entries.n_envs && std::ranges::equal(given.subspan(1), entries.shape);
 }
 
 // -------------------------------------------------------------------------------------------------------- elements
@@ -199,8 +225,11 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;
     if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
+    std::string reason;
+    if (entries.n_envs_from != nullptr && is_of_other_n_envs(entries, given))
+        reason = std::string(", as ") + entries.n_envs_from + " " + std::to_string(entries.n_envs);
     refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " +
-           shape_text(expected_shape(entries, given.size())));
+           shape_text(expected_shape(entries, given)) + reason);
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {
@@ -210,8 +239,13 @@ bool can_cast(int32_t from_dtype, int32_t to_dtype) {
 void check_cast(std::string_view argument, int32_t from_dtype, int32_t to_dtype) {
     check_dtype(argument, from_dtype);
     if (can_cast(from_dtype, to_dtype)) return;
-    refuse(std::string(argument) + " has dtype " + dtype_name(from_dtype) + ": allowed are " + dtype_name(to_dtype) +
-           " and what casts to it by the same_kind rule");
+    const Kind kind = kind_of_dtype(to_dtype);
+    const char* const allowed = kind == Kind::boolean            ? "bool"
+                                : kind == Kind::unsigned_integer ? "bool and unsigned integers"
+                                                                 : "bool and integers";
+    refuse(std::string(argument) + " has dtype " + dtype_name(from_dtype) + ": allowed are " + allowed +
+           ", as the field is " + dtype_name(to_dtype) + "; convert the values, or declare the field as " +
+           dtype_name(from_dtype));
 }
 
 void cast(std::string_view argument, const per_array& from, int32_t to_dtype, void* to, const CastSize& size) {

@@ -27,7 +27,7 @@ Error::Error(per_status status, const char* format, ...) noexcept : status_(stat
     const int length = std::vsnprintf(message_, sizeof message_, format, arguments);
     va_end(arguments);
     constexpr std::size_t most = sizeof message_ - 1;
-    // What was cut off may begin within a character, which then goes, too.
+    // The cut may lie within the last character, which is dropped, too.
     if (length > static_cast<int>(most)) message_[whole_characters({message_, most}, most - 1)] = '\0';
 }
 

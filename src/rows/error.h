@@ -9,7 +9,7 @@
 
 namespace per {
 
-// Bytes of a message with the NUL at its end: two names of fields and what is said of them fit.
+// Bytes of a message with the NUL at its end. A message with two names of fields fits.
 inline constexpr std::size_t max_message_bytes = 1024;
 
 // Every exception that is thrown on purpose. The message is one line, impersonal, and names the argument, its value and

@@ -56,6 +56,15 @@ int main(void) {
     add_step(replay, 0, 0, 0);
     add_step(replay, 0, 1, 0);
     check_empty(replay); /* rows, but none with a complete window */
+    if (!on_cuda()) {
+        per_batch batch;
+        per_epochs* walk = NULL;
+        const char* const words =
+            "no transition is live (steps added: 2, n_step: 2): one is once 2 steps of its episode";
+        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        CHECK_FAILS(per_replay_sample(replay, NULL, 32, &batch, NULL), PER_ERROR_EMPTY, words);
+        CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY, words);
+    }
     add_step(replay, 0, 2, 0);
     for (t = 0; t < 3; ++t) add_step(twin, 0, (float)t, 0);
     draw(replay, 32, &drawn);

@@ -158,7 +158,15 @@ TEST(Cast, the_same_kind_rule_is_numpys) {
 
 TEST(Cast, a_refused_pair_names_argument_and_dtypes) {
     EXPECT_EQ(refusal([] { check_cast("action", PER_FLOAT64, PER_INT64); }),
-              "action has dtype float64: allowed are int64 and what casts to it by the same_kind rule");
+              "action has dtype float64: allowed are bool and integers, as the field is int64; convert the values, or "
+              "declare the field as float64");
+    EXPECT_EQ(
+        refusal([] { check_cast("image", PER_INT8, PER_UINT8); }),
+        "image has dtype int8: allowed are bool and unsigned integers, as the field is uint8; convert the values, "
+        "or declare the field as int8");
+    EXPECT_EQ(refusal([] { check_cast("flag", PER_UINT8, PER_BOOL); }),
+              "flag has dtype uint8: allowed are bool, as the field is bool; convert the values, or declare the field "
+              "as uint8");
     EXPECT_EQ(refusal([] { check_cast("action", 13, PER_INT64); }), "action.dtype is 13: allowed are 0 .. 12");
     EXPECT_EQ(refusal([] { check_cast("action", -1, PER_INT64); }), "action.dtype is -1: allowed are 0 .. 12");
 }
@@ -485,6 +493,30 @@ TEST(CheckArray, other_shapes_are_refused) {
     EXPECT_EQ(shape_refusal({}, 1, 1, {84}), "observation has shape (): expected is (84,)");
     EXPECT_EQ(shape_refusal({84, 8}, 1, 8, {84}), "observation has shape (84, 8): expected is (8, 84)");
     EXPECT_EQ(shape_refusal({-8, 84}, 1, 8, {84}), "observation has shape (-8, 84): expected is (8, 84)");
+}
+
+TEST(CheckArray, axes_of_one_that_are_too_many_are_not_expected) {
+    EXPECT_EQ(shape_refusal({2, 1}, 1, 2, {}), "observation has shape (2, 1): expected is (2,)");
+    EXPECT_EQ(shape_refusal({5, 2, 1}, 5, 2, {}), "observation has shape (5, 2, 1): expected is (5, 2)");
+    EXPECT_EQ(shape_refusal({8, 1, 84}, 1, 8, {84}), "observation has shape (8, 1, 84): expected is (8, 84)");
+    EXPECT_EQ(shape_refusal({84, 1}, 1, 1, {84}), "observation has shape (84, 1): expected is (84,)");
+    EXPECT_EQ(shape_refusal({1}, 1, 2, {}), "observation has shape (1,): expected is (2,)");
+}
+
+TEST(CheckArray, another_number_of_environments_is_told_as_the_reason) {
+    const auto refusal_of = [](const Axes& given, int64_t length, int64_t n_envs, const Axes& shape) {
+        const per_array array{nullptr, given.data(), static_cast<int32_t>(given.size()), PER_UINT8};
+        return refusal([&] { check_array("x", array, {length, n_envs, shape, 1, "n_envs is"}); });
+    };
+    EXPECT_EQ(refusal_of({4, 84}, 1, 1, {84}), "x has shape (4, 84): expected is (1, 84), as n_envs is 1");
+    EXPECT_EQ(refusal_of({4}, 1, 1, {}), "x has shape (4,): expected is (1,), as n_envs is 1");
+    EXPECT_EQ(refusal_of({4}, 1, 3, {}), "x has shape (4,): expected is (3,), as n_envs is 3");
+    EXPECT_EQ(refusal_of({5, 4, 84}, 5, 1, {84}), "x has shape (5, 4, 84): expected is (5, 1, 84), as n_envs is 1");
+    EXPECT_EQ(refusal_of({1, 4, 84}, 1, 1, {84}), "x has shape (1, 4, 84): expected is (1, 1, 84), as n_envs is 1");
+    // The reason is another one.
+    EXPECT_EQ(refusal_of({4, 83}, 1, 1, {84}), "x has shape (4, 83): expected is (1, 84)");
+    EXPECT_EQ(refusal_of({4, 84}, 5, 1, {84}), "x has shape (4, 84): expected is (5, 84)");
+    EXPECT_EQ(refusal_of({1, 83}, 1, 1, {84}), "x has shape (1, 83): expected is (1, 84)");
 }
 
 TEST(CheckArray, stacked_frames_are_told_from_single_ones) {

@@ -154,7 +154,7 @@ TEST(Fields, bad_names_are_refused) {
     const std::string allowed = ": allowed are 1 to 255 bytes of UTF-8 without control characters";
     EXPECT_EQ(refusal_of_name(nullptr), "fields[1].name is NULL" + allowed);
     EXPECT_EQ(refusal_of_name(""), "name of a field is \"\"" + allowed);
-    // What can be shown is.
+    // The message shows every character that is allowed.
     EXPECT_EQ(refusal_of_name("a\nb \xc3\xa4"), "name of a field is \"a?b \xc3\xa4\"" + allowed);
     for (const char* control : {"\x01", "\x1f", "\x7f"})
         EXPECT_EQ(refusal_of_name(control), "name of a field is \"?\"" + allowed) << control;

@@ -67,8 +67,16 @@ def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
     if status:
         message = ffi.string(lib.per_last_error()).decode("utf-8", "replace")
         words = {**_choices_by_constant(), "device_index": "the number after 'cuda:'", **(arguments or {})}
-        message = re.sub(r"\b[A-Za-z_]\w*", lambda word: words.get(word[0], word[0]), message)
+        # Quoted text, such as the name of a field, stays.
+        message = re.sub(r'"[^"]*"|\b[A-Za-z_]\w*', lambda word: words.get(word[0], word[0]), message)
+        for phrase, addition in _HINTS.items():
+            message = message.replace(phrase, phrase + addition)
         raise _errors.BY_STATUS.get(status, _errors.Error)(message)
+
+
+# Additions to phrases of messages, for what only Python has.
+_INFO = ", which add(..., info=info) says by itself"
+_HINTS = {"whether the next observation is its final one": _INFO, "ending an episode without next_mask": _INFO}
 
 
 def new(struct: str) -> Any:

@@ -52,7 +52,7 @@ def name_of(*keys: object) -> str:
 
 
 def parts_of(name: str, container: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
-    """The parts of a Dict or Tuple of that name by names of their own."""
+    """Returns the parts of a Dict or Tuple by the names of their fields, `name` being that of the container."""
     if isinstance(container, Mapping):
         return {f"{name}.{_step_of(key)}": part for key, part in container.items()}
     return {f"{name}.{i}": part for i, part in enumerate(container)}

@@ -400,3 +400,53 @@ def test_a_whole_batch_in_the_place_of_ids_is_said_so():
     ):
         with pytest.raises(per.InvalidArgument, match=words):
             call()
+
+
+def test_axes_of_one_that_are_too_many_are_not_asked_for():
+    buffer = per.ReplayBuffer(64, FIELDS, n_envs=2)
+    step = {name: [value, value] for name, value in STEP.items()}
+    for name in ("action", "reward", "terminated"):
+        with pytest.raises(per.InvalidArgument, match=rf"^{name} has shape \(2, 1\): expected is \(2,\)$"):
+            buffer.add(**{**step, name: np.zeros((2, 1), int)})
+
+
+def test_shape_of_other_environments_is_refused_with_their_number():
+    buffer = per.ReplayBuffer(64, FIELDS)
+    step = {name: [value] * 4 for name, value in STEP.items()}
+    with pytest.raises(per.InvalidArgument, match=r"^observation has shape \(4, 2\): .*, as n_envs is 1$"):
+        buffer.add(**step)
+    with pytest.raises(per.InvalidArgument, match=r"\(4, 2\): .*, as the length of env_ids is 1$"):
+        per.ReplayBuffer(64, FIELDS, n_envs=4).add(**step, env_ids=[2])
+
+
+def test_array_of_another_kind_is_refused_with_what_to_do():
+    words = (
+        "action has dtype float64: allowed are bool and integers, as the field is int64; "
+        "convert the values, or declare the field as float64"
+    )
+    with pytest.raises(per.InvalidArgument, match=f"^{words}$"):
+        filled().add(**step_with(action=0.5))
+
+
+def test_end_of_an_episode_without_final_observations_asks_for_the_info():
+    buffer = per.ReplayBuffer(64, FIELDS, autoreset="same_step")
+    with pytest.raises(per.InvalidArgument, match=r"info=info\) says by itself") as raised:
+        buffer.add(**step_with(terminated=True))
+    assert not WORDS_OF_C.search(str(raised.value))
+
+
+def test_draw_before_the_first_return_is_complete_tells_of_n_step():
+    buffer = per.ReplayBuffer(64, FIELDS, n_step=5)
+    for _ in range(3):
+        buffer.add(**STEP)
+    for draw in (lambda: buffer.sample(4), lambda: buffer.epochs(1, 4)):
+        with pytest.raises(
+            per.Empty, match=r"^no transition is live \(steps added: 3, n_step: 5\): one is once 5 steps "
+        ):
+            draw()
+
+
+def test_quoted_names_stay_as_they_are():
+    buffer = filled({"observation": per.Field(), "count": per.Field(2), "lambda": per.Field()})
+    with pytest.raises(per.InvalidArgument, match=r'^value is "count": must be a plain float32 field'):
+        buffer.advantages(value="count", advantage="lambda", bootstrap=all_zeros)

@@ -570,7 +570,7 @@ def test_bad_argument_is_named_with_its_value_and_changes_nothing(call, words):
         ({"fields": {"action": per.Field(2)}}, "observation"),
         ({"fields": {**FIELDS, "weights": per.Field(2)}}, "weights"),
         ({"fields": {**FIELDS, "next_x": per.Field(2)}}, "next_x"),
-        ({"fields": {**FIELDS, "my field": per.Field(2)}}, "my field"),
+        ({"fields": {**FIELDS, "my\tfield": per.Field(2)}}, "my?field"),
         ({"fields": {**FIELDS, "keys": per.Field(1)}}, "field keys has the name of a method of per.Batch"),
         ({"fields": {**FIELDS, "action.x": per.Field(1)}}, "action.x and action are both fields"),
         ({"gamma": 1.01}, "gamma is 1.01"),

@@ -161,7 +161,7 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     const HostCopy& copy = read(call);
     const ReplayState before = copy.replay;
     const bool is_drawn = sample.ids == nullptr;
-    if (is_drawn && before.n_live == 0) throw_empty(sample.of_sequences);
+    if (is_drawn && before.n_live == 0) throw_empty(sample.of_sequences, before.rules.n_step, before.counters.added);
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
     relabelling.batch_number = before.batches;

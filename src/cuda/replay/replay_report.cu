@@ -83,7 +83,9 @@ void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences) {
         {errors.n_refused(StepRefusal::full), PER_ERROR_FULL,
          "steps found a full lane, and overwrite is off: not added, id -1"},
         {errors.n_empty_draws, PER_ERROR_EMPTY,
-         of_sequences ? "draws found no live sequence: ids -1" : "draws found no live transition: ids -1"},
+         of_sequences ? "draws found no live sequence: ids -1"
+                      : "draws found no live transition: ids -1 (one is live once n_step "
+                        "steps of its episode, or its end, were added)"},
     };
     Message message;
     per_status status = PER_OK;

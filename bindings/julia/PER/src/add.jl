@@ -129,7 +129,8 @@ function look_at_resets(::HostMemory, buffer)
     (2 * counted.suspected_resets > ends && counted.suspected_resets >= 3) || return nothing
     Threads.atomic_xchg!(buffer.warned_of_resets, true) && return nothing
     @warn string("after ", counted.suspected_resets, " of ", ends, " ends the next step brought the final observation ",
-                 "once more: the environment seems to reset by itself, and not as the buffer's autoreset says. If it ",
+                 "once more. Either the program does not go on with the observation that resetting gave, or the ",
+                 "environment resets by itself, and not as the buffer's autoreset says. If it ",
                  "resets in that step, use autoreset = :next_step; if it resets in the step of the end, autoreset = ",
                  ":same_step, and next_mask to say which next observations are final. Where episodes do begin with ",
                  "the observation that the last one ended with, nothing is wrong")
