@@ -25,6 +25,7 @@ Float32s = npt.NDArray[np.float32]
 DTYPES = _library.choices("per_dtype")
 BFLOAT16 = DTYPES["bfloat16"]
 UINT64 = DTYPES["uint64"]
+_EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here, of either sign
 NAMES = {code: name for name, code in DTYPES.items()}
 
 # numpy has no bfloat16; its elements travel as uint16 under the code BFLOAT16.
@@ -220,6 +221,24 @@ def _as_whole(array: Array, code: int, name: str, dtype: type[np.int64] | type[n
 def as_int64(source: object, name: str) -> Int64s:
     """Whole numbers as int64 in one row."""
     return as_whole(source, name, np.int64)
+
+
+def rounded_by_float32(source: object) -> int | None:
+    """Returns the first whole number of an array in host memory that float32 does not have; None if it has all."""
+    dtype = getattr(source, "dtype", None)  # of torch, or as numpy has it
+    if isinstance(source, float) or getattr(dtype, "is_floating_point", getattr(dtype, "kind", None) == "f"):
+        return None
+    if isinstance(source, int) and abs(source) <= _EXACT_IN_FLOAT32:
+        return None
+    array, _ = as_array(source, "reward")
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 4:
+        return None
+    large = array[(array > _EXACT_IN_FLOAT32) | (array < -_EXACT_IN_FLOAT32)]
+    if large.size == 0:
+        return None
+    with np.errstate(invalid="ignore"):
+        rounded = large[large.astype(np.float32).astype(large.dtype) != large]
+    return int(rounded[0]) if rounded.size else None
 
 
 def as_ids(source: object, name: str = "ids") -> Int64s:

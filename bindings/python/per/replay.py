@@ -88,7 +88,7 @@ class ReplayBuffer(Store):
             2019).
         alpha, epsilon: of priorities.
         beta, beta_final, beta_steps: exponent of the weights of the first batch, and after beta_steps batches, linear
-            in between; beta_steps 0: beta stays.
+            in between; beta_steps 0: beta stays, and a beta_final that was given is warned of.
         prioritization: "proportional", "rank", "uniform".
         scheme: "stratified", "independent", "systematic", "without_replacement".
         uniform_fraction: u of P = (1 - u) p^alpha / sum + u / N.
@@ -223,6 +223,8 @@ class ReplayBuffer(Store):
         handle = created(lib.per_replay_create, options, check=lambda status: check(status, words))
         del kept, kept_storage
         self._attach(handle, str(device), kind)
+        if beta_steps == 0 and beta_final not in (beta, _DEFAULTS["beta_final"]):
+            warnings.warn(f"beta_final is {beta_final}, but beta_steps is 0: beta stays {beta}", stacklevel=2)
 
     def _attach(self, handle: Any, device: str, kind: str) -> None:
         """Takes a handle, whose options say the rest."""
@@ -254,6 +256,9 @@ class ReplayBuffer(Store):
         # the device: there stats() does.
         self._calls = [0, 1 if isinstance(self._memory, _memory.HostMemory) else sys.maxsize]
         self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
+        # Until they were warned of.
+        self._looks_at_rewards = isinstance(self._memory, _memory.HostMemory)
+        self._looks_at_lengths = True
         _pytrees.register()
         self._handle = handle
         self._plain, self._exchange = self._new_exchange(layout)
@@ -440,7 +445,8 @@ class ReplayBuffer(Store):
 
         Warns:
             UserWarning, once, if environments seem to reset in another way than `autoreset` says: their final
-                observations are given twice (suspected_resets in stats()). Once also if most steps are cuts.
+                observations are given twice (suspected_resets in stats()). Once also if most steps are cuts, and if
+                a reward is a whole number that float32 does not have.
 
         Raises:
             InvalidArgument naming the field or argument, Full; Busy where the rate limiter does not allow it yet;
@@ -457,6 +463,8 @@ class ReplayBuffer(Store):
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False, stream)
         self._look_at_steps(1)
+        if self._looks_at_rewards:
+            self._look_at_rewards(reward)
         return ids
 
     @_options.by_name
@@ -483,6 +491,9 @@ class ReplayBuffer(Store):
         Returns:
             ids, int64 in the shape of terminated; -1 where nothing was added.
 
+        Warns:
+            UserWarning, as add(), and once if an environment gets more steps than it has rows.
+
         Raises:
             InvalidArgument, Full, Busy, OutOfMemory; then nothing was added.
         """
@@ -493,6 +504,16 @@ class ReplayBuffer(Store):
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True, stream)
         self._look_at_steps(len(ids))
+        if self._looks_at_rewards:
+            self._look_at_rewards(reward)
+        if self._looks_at_lengths and len(ids) * self._n_envs > self._capacity:
+            self._looks_at_lengths = False
+            warnings.warn(
+                f"extend() was given {len(ids)} steps of an environment that has room for "
+                f"{self._capacity // self._n_envs}: only the latest stay. A capacity for all is "
+                f"ReplayBuffer.capacity_for({len(ids) * self._n_envs}, ...)",
+                stacklevel=2,
+            )
         return ids
 
     def cut(self, env_ids: object = None, *, stream: object = None) -> None:
@@ -1494,6 +1515,17 @@ class ReplayBuffer(Store):
         counts[1] = min(1 << n.bit_length(), (n // _CALLS_BETWEEN_LOOKS + 1) * _CALLS_BETWEEN_LOOKS)
         self._tell(self._statistics(), stacklevel=4)
 
+    def _look_at_rewards(self, reward: object) -> None:
+        """Warns once of a whole number that float32 rounds."""
+        rounded = _arrays.rounded_by_float32(reward)
+        if rounded is not None:
+            self._looks_at_rewards = False
+            warnings.warn(
+                f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which has not all "
+                f"whole numbers above 2^24",
+                stacklevel=3,
+            )
+
     def _tell(self, statistics: Statistics, stacklevel: int) -> None:
         """Warns of each suspicion that the statistics raise, once."""
         for suspicion in self._suspicions:
@@ -1534,10 +1566,11 @@ def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
             "autoreset='same_step' and add(..., info=info)."
         )
     return (
-        f"After {statistics.suspected_resets} of {ends} ends the next step brought the final observation once more: "
-        f"the environment seems to reset by itself, and not as autoreset={autoreset!r} says. Use what "
-        "env.metadata['autoreset_mode'] names: autoreset='next_step', or autoreset='same_step' and add(..., "
-        "info=info). ReplayBuffer.for_env() reads it. Where episodes do begin with the observation that the last one "
+        f"After {statistics.suspected_resets} of {ends} ends the next step brought the final observation once more. "
+        "Either the program does not go on with what env.reset() gave: observation, info = env.reset(). Or the "
+        f"environment resets by itself, and not as autoreset={autoreset!r} says: use what "
+        "env.metadata['autoreset_mode'] names, autoreset='next_step', or autoreset='same_step' and add(..., "
+        "info=info); ReplayBuffer.for_env() reads it. Where episodes do begin with the observation that the last one "
         "ended with, nothing is wrong."
     )
 

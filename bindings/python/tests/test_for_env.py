@@ -734,6 +734,7 @@ def test_buffer_that_was_told_another_way_of_resets_warns_once_and_names_the_cur
     assert len(caught) == 1
     message = str(caught[0].message)
     assert "autoreset='same_step' and add(..., info=info)" in message
+    assert ("observation, info = env.reset()" in message) == (autoreset != "next_step")
     assert ("autoreset='next_step'" in message) == (autoreset != "next_step")
     # Of each environment the latest end may not have been followed by a step yet.
     assert 9 < stats.episodes - 3 <= stats.suspected_resets <= stats.episodes

@@ -10,6 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import per
@@ -450,3 +451,77 @@ def test_quoted_names_stay_as_they_are():
     buffer = filled({"observation": per.Field(), "count": per.Field(2), "lambda": per.Field()})
     with pytest.raises(per.InvalidArgument, match=r'^value is "count": must be a plain float32 field'):
         buffer.advantages(value="count", advantage="lambda", bootstrap=all_zeros)
+
+
+def run_of(n_steps, **changed):
+    zeros = {name: np.zeros((n_steps, *np.shape(value))) for name, value in STEP.items()}
+    return {**zeros, "action": np.zeros(n_steps, int), **changed}
+
+
+def warnings_of(action):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        action()
+    return [str(warning.message) for warning in caught if warning.filename == __file__]
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_more_steps_at_once_than_an_environment_has_rows_are_warned_of_once(n_envs):
+    buffer = per.ReplayBuffer(8 * n_envs, FIELDS, n_envs=n_envs)
+
+    def extend(n_steps):
+        run = run_of(n_steps)
+        if n_envs > 1:
+            run = {name: np.stack([array] * n_envs, 1) for name, array in run.items()}
+        return warnings_of(lambda: buffer.extend(**run))
+
+    assert extend(8) == []
+    assert extend(9) == [
+        "extend() was given 9 steps of an environment that has room for 8: only the latest stay. "
+        f"A capacity for all is ReplayBuffer.capacity_for({9 * n_envs}, ...)"
+    ]
+    assert extend(9) == []
+
+
+@pytest.mark.parametrize(
+    "reward, told",
+    [
+        (2**24 + 1, 2**24 + 1),
+        (np.array(-(2**24) - 1), -(2**24) - 1),
+        ([2**24 + 1], 2**24 + 1),
+        (np.int32(2**24 + 1), 2**24 + 1),
+        (2**53 + 1, 2**53 + 1),
+        (2**63 - 1, 2**63 - 1),
+        (2**24, None),
+        (2**24 + 2, None),
+        (2.0**24 + 1, None),
+        (np.float64(2**24 + 1), None),
+        (-(2**63), None),
+        (True, None),
+    ],
+)
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+def test_whole_reward_that_float32_does_not_have_is_warned_of_once(reward, told, arrays):
+    buffer = per.ReplayBuffer(64, FIELDS, arrays=arrays)
+    expected = [] if told is None else [f"reward {told} is stored as {int(np.float32(told))}: "]
+    for call in (lambda: buffer.add(**step_with(reward=reward)), lambda: buffer.extend(**run_of(1, reward=reward))):
+        found = warnings_of(call)
+        assert len(found) == len(expected) and all(map(str.startswith, found, expected))
+        expected = []
+
+
+def test_rewards_of_torch_are_looked_at():
+    torch = pytest.importorskip("torch")
+    rewards = torch.tensor([1, 2**24 + 1, 3])
+    buffer = per.ReplayBuffer(64, FIELDS)
+    assert len(warnings_of(lambda: buffer.extend(**run_of(3, reward=rewards)))) == 1
+    assert warnings_of(lambda: buffer.extend(**run_of(3, reward=rewards.float()))) == []
+
+
+def test_final_beta_that_is_never_reached_is_warned_of():
+    def make(**options):
+        return warnings_of(lambda: per.ReplayBuffer(64, FIELDS, **options))
+
+    assert make(beta_final=0.8) == ["beta_final is 0.8, but beta_steps is 0: beta stays 0.4"]
+    for options in ({}, {"beta_final": 1.0}, {"beta_final": 0.8, "beta_steps": 10}, {"beta": 0.8, "beta_final": 0.8}):
+        assert make(**options) == []
