@@ -118,6 +118,7 @@ class Buffer:
             raise InvalidArgument(f"state_dict has {sorted(state_dict)}; allowed: ['checkpoint', 'ticket']")
         if self._number == 0:
             raise InvalidArgument("init() was not called, which says what a step is: call it first")
+        ticket = self._read_ticket(state_dict["ticket"])
         replay = self._new([leaf for _, leaf in self._steps[1]])
         expected = replay.options
         replay.load_state_dict({"checkpoint": np.asarray(state_dict["checkpoint"])})
@@ -125,9 +126,22 @@ class Buffer:
             if replay.options[name] != expected[name]:
                 given = f"{name} {replay.options[name]}"
                 raise InvalidArgument(f"checkpoint has {given}; allowed: that of the buffer, {expected[name]}")
-        ticket = np.array(state_dict["ticket"], np.int32)
         self._open(replay, ticket)
         return State(self._number, jnp.asarray(ticket))
+
+    def _read_ticket(self, given: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """A copy of the ticket of a state_dict(), which says how many steps each environment has had."""
+        ticket = np.asarray(given)
+        if ticket.shape != _xla.TICKET.shape or ticket.dtype.kind not in "iu":
+            raise InvalidArgument(
+                f"ticket is {ticket.dtype}{list(ticket.shape)}; allowed: int32[4], as state_dict() gave it"
+            )
+        if not (0 <= ticket[2] < self._rows and 0 <= ticket[3] < 2**31):
+            raise InvalidArgument(
+                f"ticket is {ticket.tolist()}; allowed, as state_dict() gave it: a place of 0 .. {self._rows - 1} as "
+                "its third number, and a count as its fourth"
+            )
+        return np.array(ticket, _xla.TICKET.dtype)
 
     def add(self, state: State, batch: Any) -> State:
         """Adds a step, or K, of each environment: the next state.
@@ -185,8 +199,15 @@ class Buffer:
             indices: as samples have them.
             priorities: one for each, >= 0.
         """
-        ids = jnp.asarray(indices)
-        count = ids.size * ids.dtype.itemsize // 8
+        self._check(state)
+        ids, allowed = jnp.asarray(indices), self._results[0]
+        axes = ids.ndim - (allowed.ndim - 1)
+        if ids.dtype != allowed.dtype or axes < 0 or ids.shape[axes:] != allowed.shape[1:]:
+            raise InvalidArgument(
+                f"indices is {ids.dtype}{list(ids.shape)}; allowed, as samples have them: "
+                f"{allowed.dtype}[{', '.join(map(str, ('B', *allowed.shape[1:])))}]"
+            )
+        count = math.prod(ids.shape[:axes])
         if math.prod(jnp.shape(priorities)) != count:
             raise InvalidArgument(f"priorities has shape {list(jnp.shape(priorities))}; allowed: [{count}], as indices")
         return self._next("set_priorities", state, 0, ids, jnp.asarray(priorities, np.float32))

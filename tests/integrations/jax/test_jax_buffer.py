@@ -449,6 +449,35 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing():
     assert buffer.add(state, step_of(10)).current_index == 11
 
 
+@pytest.mark.parametrize(
+    ("ticket", "message"),
+    [
+        (np.zeros(0, np.int32), "ticket is int32[0]; allowed: int32[4]"),
+        (np.zeros(9, np.int32), "ticket is int32[9]; allowed: int32[4]"),
+        (np.zeros((2, 2), np.int32), "ticket is int32[2, 2]; allowed: int32[4]"),
+        (np.zeros(4), "ticket is float64[4]; allowed: int32[4]"),
+        (None, "ticket is object[]; allowed: int32[4]"),
+        (np.array([1, 0, 100, 0], np.int32), "a place of 0 .. 99 as its third number"),
+        (np.array([1, 0, 7, -1], np.int32), "a count as its fourth"),
+    ],
+)
+def test_a_ticket_that_no_state_had_is_refused_and_changes_nothing(ticket, message):
+    buffer, state = filled(10)
+    with pytest.raises(per.InvalidArgument, match=re.escape(message)):
+        buffer.load_state_dict(buffer.state_dict(state) | {"ticket": ticket})
+    assert buffer.add(state, step_of(10)).current_index == 11
+
+
+def test_indices_of_another_kind_than_those_of_samples_are_refused():
+    buffer, state = filled(10)
+    for indices in (jnp.zeros(4, jnp.int32), jnp.zeros(16, jnp.uint8), jnp.zeros(4, jnp.uint32), jnp.zeros((1, 4))):
+        given = f"indices is {indices.dtype}{list(indices.shape)}; allowed, as samples have them: uint32[B, 2]"
+        with pytest.raises(per.InvalidArgument, match=re.escape(given)):
+            buffer.set_priorities(state, indices, jnp.ones(2))
+    many = jnp.broadcast_to(jnp.array([3, 0], jnp.uint32), (2, 3, 2))
+    assert buffer.set_priorities(state, many, jnp.ones((2, 3))).current_index == 10
+
+
 # --------------------------------------------------------------------------------------------- updates that are late
 
 
