@@ -192,7 +192,8 @@ def as_writable(target: Any, name: str) -> tuple[Array, int]:
         address = target.__array_interface__["data"][0]
     else:
         address = target.data_ptr() if hasattr(target, "data_ptr") else None
-    if address != array.__array_interface__["data"][0] or not array.flags.writeable:
+    is_same = array.size == 0 or address == array.__array_interface__["data"][0]  # torch gives no address of nothing
+    if not is_same or not array.flags.writeable:
         raise InvalidArgument(f"{name} is a {type(target).__name__}; allowed: contiguous and writable, in host memory")
     return array, code
 

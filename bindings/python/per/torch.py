@@ -20,6 +20,7 @@ program has them, and give what the same calls give outside of it, bit for bit.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import keyword
 import weakref
@@ -48,6 +49,11 @@ def _of(number: int) -> Any:
     return found
 
 
+def _tensor(array: Any) -> torch.Tensor:
+    """An array of libper as a tensor where it lies, whatever torch's default device is."""
+    return array if isinstance(array, torch.Tensor) else torch.as_tensor(array, device="cpu")
+
+
 class _InGraph:
     """What stands in a program for an object of libper: its number, and a tensor that every call says it writes.
 
@@ -60,12 +66,12 @@ class _InGraph:
         self._of = of
         self._number = next(_numbers)
         _live[self._number] = of
-        self._turn = torch.as_tensor(of._memory.new((), "int64", of._memory.queue(None)))
+        self._turn = _tensor(of._memory.new((), "int64", of._memory.queue(None)))
         # CUDA graphs that torch.compile makes take tensors that are written only where their address stays.
         torch._dynamo.mark_static_address(self._turn)
 
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        return self._turn.new_empty(shape, dtype=dtype)
+        return self._turn.new_empty(shape, dtype=dtype, device=self._turn.device)
 
 
 class Buffer(_InGraph):
@@ -168,7 +174,16 @@ class Tree(_InGraph):
         _ops.tree_update(self._turn, self._number, indices, priorities.detach())
 
 
+def _refuse_in_backward(name: str) -> None:
+    if torch._C._current_graph_task_id() != -1:
+        raise InvalidArgument(
+            f"{name}() is called inside of backward(), where torch.utils.checkpoint computes a function again: that "
+            "would draw another batch or add a second step; allowed: before the function, with the batch as an argument"
+        )
+
+
 def _sample(turn: torch.Tensor, number: int, out: list[torch.Tensor], *choices: Any) -> None:
+    _refuse_in_backward("sample")
     buffer = _of(number)
     given = {name: value for name, value in zip(_CHOICES, choices, strict=True) if value is not None}
     arrays = {output.name: array for output, array in zip(buffer._layout.batch, out, strict=True)}
@@ -178,9 +193,10 @@ def _sample(turn: torch.Tensor, number: int, out: list[torch.Tensor], *choices: 
 def _add(
     turn: torch.Tensor, number: int, ids: torch.Tensor, is_run: bool, names: list[str], arrays: list[torch.Tensor]
 ) -> None:
+    _refuse_in_backward("extend" if is_run else "add")
     buffer = _of(number)
     given: dict[str, Any] = dict(zip(names, arrays, strict=True))
-    ids.copy_(torch.as_tensor(buffer.extend(**given) if is_run else buffer.add(**given)).view_as(ids))
+    ids.copy_(_tensor(buffer.extend(**given) if is_run else buffer.add(**given)).view_as(ids))
 
 
 def _update(
@@ -190,8 +206,9 @@ def _update(
 
 
 def _tree_sample(turn: torch.Tensor, number: int, out: list[torch.Tensor], beta: float, scheme: str) -> None:
+    _refuse_in_backward("sample")
     for array, drawn in zip(out, _of(number).sample(len(out[0]), beta=beta, scheme=scheme), strict=True):
-        array.copy_(torch.as_tensor(drawn))
+        array.copy_(_tensor(drawn))
 
 
 def _tree_update(turn: torch.Tensor, number: int, indices: torch.Tensor, priorities: torch.Tensor) -> None:
@@ -212,9 +229,25 @@ _DEFINITIONS: dict[str, tuple[Callable[..., None], str]] = {
     "tree_update": (_tree_update, "Tensor indices, Tensor priorities"),
 }
 
+
+def _fake_of(function: Callable[..., None]) -> Callable[..., None]:
+    """The function that torch calls while it traces a program, and in place of an operator on the meta device."""
+    parameters = list(inspect.signature(function).parameters)
+
+    def fake(*arguments: Any) -> None:
+        given = dict(zip(parameters, arguments, strict=False))
+        given |= zip(given.get("names", ()), given.get("arrays", ()), strict=True)
+        for name, value in given.items():
+            if isinstance(value, torch.Tensor) and value.is_meta:
+                device = given["turn"].device
+                raise InvalidArgument(f"{name} is on the meta device, where tensors have no numbers; allowed: {device}")
+
+    return fake
+
+
 for _name, (_function, _arguments) in _DEFINITIONS.items():
     torch.library.define(f"libper::{_name}", f"(Tensor(a!) turn, int number, {_arguments}) -> ()")
     torch.library.impl(f"libper::{_name}", "CompositeExplicitAutograd", _function)
-    torch.library.register_fake(f"libper::{_name}", lambda *arguments: None)
+    torch.library.register_fake(f"libper::{_name}", _fake_of(_function))
 
 _ops = torch.ops.libper

@@ -325,6 +325,81 @@ def test_errors_come_out_of_the_program_and_change_nothing():
     assert_equal(torch.as_tensor(before), torch.as_tensor(buffer.priorities(buffer.live_ids())))
 
 
+def test_tensors_without_numbers_are_refused_by_name_and_change_nothing():
+    buffer = filled()
+    replay, tree = per.torch.Buffer(buffer), per.torch.Tree(per.SumTree(10))
+    before, step = bytes(buffer), step_of("plain", 40)
+    ids, one, meta = torch.zeros(1, dtype=torch.int64), torch.ones(1), torch.ones(1, device="meta")
+    calls = {
+        "observation": lambda: replay.add(**step | {"observation": torch.zeros(3, device="meta")}),
+        "reward": lambda: replay.extend(**{name: value[None] for name, value in step.items()} | {"reward": meta}),
+        "ids": lambda: replay.update_priorities(ids.to("meta"), one),
+        "td_errors": lambda: replay.update_priorities(ids, meta),
+        "priorities": lambda: replay.update_priorities(ids, priorities=meta),
+        "indices": lambda: tree.update(ids.to("meta"), one),
+    }
+    for name, call in calls.items():
+        with pytest.raises(
+            per.InvalidArgument, match=f"^{name} is on the meta device, .*; allowed: {buffer.options['device']}"
+        ):
+            call()
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="td_errors is on the meta device"):
+        compiled(replay.update_priorities)(ids, meta)
+    assert bytes(buffer) == before
+
+
+def test_calls_are_made_where_the_buffer_is_whatever_the_default_device():
+    outside, inside = filled(), filled()
+    expected = outside.sample(8)
+    trees = [per.SumTree(10, seed=2) for _ in range(2)]
+    for tree in trees:
+        tree.update(torch.arange(10), torch.ones(10))
+    with torch.device("meta"):
+        found = per.torch.Buffer(inside).sample(8)
+        draw = per.torch.Tree(trees[1]).sample(4)
+    assert_equal(tuple(expected.values()), tuple(found))
+    assert_equal([torch.as_tensor(array) for array in trees[0].sample(4)], draw)
+
+
+@pytest.mark.parametrize("wrap", [lambda program: program, compiled])
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_function_that_a_backward_pass_computes_again_draws_nothing_else(wrap, use_reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    if use_reentrant and wrap is compiled:
+        pytest.skip("torch compiles the other kind only")
+    buffer = filled()
+    replay, weight = per.torch.Buffer(buffer), torch.ones(3, requires_grad=True)
+    observation = replay.sample(8).observation
+
+    def program(weight, observation=None):
+        drawn = replay.sample(8).observation if observation is None else observation
+        return (drawn @ weight).sin().sum()
+
+    with pytest.raises(per.InvalidArgument, match=r"sample\(\) is called inside of backward\(\)"):
+        wrap(lambda weight: checkpoint(program, weight, use_reentrant=use_reentrant))(weight).backward()
+    assert buffer.stats().samples == 2
+    wrap(lambda weight: checkpoint(program, weight, observation, use_reentrant=use_reentrant))(weight).backward()
+    torch.testing.assert_close(weight.grad, observation.T @ (observation @ weight.detach()).cos())
+
+    step = step_of("plain", 40)
+    hooked = torch.ones((), requires_grad=True)
+    hooked.register_hook(lambda _: replay.add(**step))
+    with pytest.raises(per.InvalidArgument, match=r"add\(\) is called inside of backward\(\)"):
+        hooked.backward()
+    assert buffer.stats().added == 40
+
+
+def test_a_batch_of_no_transitions_is_refused_as_outside():
+    buffer = filled()
+    for call in (buffer.sample, per.torch.Buffer(buffer).sample, per.torch.Tree(per.SumTree(10)).sample):
+        with pytest.raises(per.InvalidArgument, match=r"^batch_size is 0: allowed are 1"):
+            call(0)
+    empty = {name: array[:0] for name, array in buffer.sample(4).items()}
+    with pytest.raises(per.InvalidArgument, match=r"^batch_size is 0: allowed are 1"):
+        buffer.sample(0, out=per.Batch(empty))
+
+
 def test_a_buffer_that_is_gone_or_closed_is_refused_by_name():
     buffer = filled()
     replay = per.torch.Buffer(buffer)
