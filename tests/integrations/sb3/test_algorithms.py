@@ -141,7 +141,26 @@ def test_other_losses_are_left_alone():
     rewards, zeros = samples.rewards.as_subclass(torch.Tensor), torch.zeros(16, 1)
     torch.testing.assert_close(F.mse_loss(zeros, samples.rewards, reduction="sum") * 1.0, (rewards**2).sum())
     torch.testing.assert_close(F.l1_loss(zeros, samples.rewards) * 1.0, rewards.abs().mean())
-    torch.testing.assert_close(F.mse_loss(zeros[:4], samples.rewards[:4]) * 1.0, (rewards[:4] ** 2).mean())
+    np.testing.assert_array_equal(priorities(model), before)
+
+
+def test_targets_of_reordered_rewards_set_the_priorities_of_their_own_transitions():
+    model = trained(
+        theirs, "DQN", replay_buffer_class=ours.PrioritizedReplayBuffer, replay_buffer_kwargs={"epsilon": 0.0}
+    )
+    samples = model.replay_buffer.sample(16)
+    order = torch.randperm(16)
+    prediction = torch.linspace(-3, 3, 16).reshape(16, 1)
+    loss = F.mse_loss(prediction, samples.rewards[order] + 1)
+    errors = samples.rewards.as_subclass(torch.Tensor)[order] + 1 - prediction
+    torch.testing.assert_close(loss, (samples.weights[order] * errors**2).mean())
+    last = {int(samples.ids[i]): abs(float(error)) for i, error in sorted(zip(order, errors, strict=True))}
+    np.testing.assert_allclose(model.replay_buffer.replay.priorities(list(last)), list(last.values()), rtol=1e-6)
+    before = priorities(model)
+    with pytest.raises(
+        per.InvalidArgument, match=r"cannot tell which transitions its targets belong to, after torch\.sort"
+    ):
+        F.mse_loss(prediction, torch.sort(samples.rewards, dim=0).values)
     np.testing.assert_array_equal(priorities(model), before)
 
 

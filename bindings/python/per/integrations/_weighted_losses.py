@@ -2,54 +2,358 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
 import torch
+from torch.nn import _reduction as legacy
+from torch.utils import _pytree as pytree
 
 import per
 
-_LOSSES = (torch.nn.functional.mse_loss, torch.nn.functional.smooth_l1_loss, torch.nn.functional.huber_loss)
+_LOSSES = {
+    loss: inspect.signature(loss)
+    for loss in (torch.nn.functional.mse_loss, torch.nn.functional.smooth_l1_loss, torch.nn.functional.huber_loss)
+}
+_numbers = itertools.count()
 
 
-class _Draw(NamedTuple):
-    """What a loss must know of the batch that its targets come from."""
+@dataclasses.dataclass(eq=False)
+class _Draw:
+    """A batch, as a loss of its targets needs it."""
 
     replay: per.ReplayBuffer
-    ids: np.ndarray[Any, np.dtype[np.int64]]
+    ids: Any
+    """[B]"""
     weights: torch.Tensor
-    td_errors: list[torch.Tensor]
-    """|TD errors| [B] of the critics so far"""
+    """[B]"""
+    reductions: tuple[str, ...]
+    """the reductions whose losses are weighted"""
+    first_row: int = dataclasses.field(default_factory=lambda: next(_numbers) << 24)  # batches have up to 2^24
+    """the row of its first transition; no other batch has these rows"""
+    errors: list[tuple[torch.Tensor, torch.Tensor]] = dataclasses.field(default_factory=list)
+    """for each loss so far: |TD errors| [critics, B], and bool[B], True for the transitions that it has errors of"""
+    spoiled_by: Any = None
+    """the function that wrote numbers of unknown rows into a tensor of this batch"""
+
+
+class _Origin(NamedTuple):
+    """The rows that the numbers of a tensor belong to."""
+
+    draws: tuple[_Draw, ...]
+    rows: torch.Tensor | None
+    """the row of each number, int64 in host memory, -1 for one of no batch; None if they are unknown"""
+    lost_by: Any = None
+    """the function whose result this is, if they are unknown"""
 
 
 class WeightedRewards(torch.Tensor):
-    """Rewards, and the targets computed from them: a mean loss of these is weighted, and sets priorities.
+    """Rewards, and the targets computed from them: a loss of these is weighted, and sets priorities.
 
-    torch asks __torch_function__ in place of every function that is called with such a tensor. Learners with several
-    critics form a loss for each: the first sets priorities by its TD errors, the next by those of both.
+    torch calls __torch_function__ in place of every function that is given such a tensor. Each number knows the row of
+    the batch that it belongs to: functions of single numbers keep it, and functions that only move numbers move it
+    with them. After any other function it is unknown, and a loss that would be weighted raises.
+
+    Learners with several critics form a loss for each: the first sets priorities by its TD errors, the next by those of
+    both. Axes in front of that of the batch are critics, too. A row with further axes has the mean of its TD errors.
     """
 
-    _draw: _Draw | None = None
+    _origin = _Origin((), None)
 
     @classmethod
-    def of(cls, rewards: torch.Tensor, weights: torch.Tensor, replay: per.ReplayBuffer, ids: Any) -> torch.Tensor:
-        """The rewards and weights of transitions that were drawn, each [B, 1]."""
+    def of(
+        cls,
+        rewards: torch.Tensor,
+        weights: torch.Tensor,
+        replay: per.ReplayBuffer,
+        ids: Any,
+        reductions: tuple[str, ...] = ("mean",),
+    ) -> torch.Tensor:
+        """The rewards of transitions that were drawn, [B] or [B, 1], with their weights and ids.
+
+        Arguments:
+            reductions: of the losses that are weighted; others are left alone.
+        """
         weighted = rewards.as_subclass(cls)
-        weighted._draw = _Draw(replay, ids, weights, [])
+        draw = _Draw(replay, ids, weights.flatten(), reductions)
+        rows = torch.arange(draw.first_row, draw.first_row + len(rewards), device="cpu")
+        weighted._origin = _Origin((draw,), rows.reshape(rewards.shape))
         return weighted
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        draw = next((value._draw for value in args if isinstance(value, cls)), None)
         kwargs = kwargs or {}
-        if function in _LOSSES and draw is not None and kwargs.get("reduction", "mean") == "mean":
-            prediction, target = (value.as_subclass(torch.Tensor) for value in args[:2])
-            losses = function(prediction, target, *args[2:], **{**kwargs, "reduction": "none"})
-            count = len(draw.weights)
-            draw.td_errors.append((target - prediction).detach().abs().reshape(count, -1).mean(1))
-            draw.replay.update_priorities(draw.ids, torch.stack(draw.td_errors).cpu())
-            return (draw.weights * losses.reshape(count, -1)).mean()
+        if function in _LOSSES:
+            with torch._C.DisableTorchFunctionSubclass():
+                loss = _weighted_loss(function, args, kwargs)
+            if loss is not None:
+                return loss
         result = super().__torch_function__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
-        if isinstance(result, cls) and draw is not None and result.shape[:1] == draw.weights.shape[:1]:
-            result._draw = draw
+        with torch._C.DisableTorchFunctionSubclass():
+            return _traced(function, args, kwargs, result)
+
+
+def _tensors(*trees: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(trees) if isinstance(leaf, torch.Tensor)]
+
+
+def _carriers(*trees: Any) -> list[WeightedRewards]:
+    return [tensor for tensor in _tensors(*trees) if isinstance(tensor, WeightedRewards)]
+
+
+def _draws_of(tensors: list[WeightedRewards]) -> tuple[_Draw, ...]:
+    """The batches that tensors come from, each once."""
+    return tuple(dict.fromkeys(draw for tensor in tensors for draw in tensor._origin.draws))
+
+
+def _traced(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """The result of a function, with the rows of its tensors where they are known."""
+    rule = _RULES.get(function)
+    if rule is _unrelated or (rule in (_kept, _moved_as) and not isinstance(_source(args, kwargs), WeightedRewards)):
+        return pytree.tree_map_only(WeightedRewards, lambda tensor: tensor.as_subclass(torch.Tensor), result)
+    made = _carriers(args[:1] if rule is _written else result)
+    if not made:
         return result
+    given = _carriers(args, kwargs)
+    draws = _draws_of(given)
+    found = _tensors(rule(function, args, kwargs, result)) if rule else []
+    for tensor, rows in zip(made, found if len(found) == len(made) else [None] * len(made), strict=True):
+        # view(dtype) reinterprets the rows, too: their dtype or shape then differs.
+        if rows is not None and rows.shape == tensor.shape and rows.dtype == torch.int64:
+            tensor._origin = _Origin(draws, rows)
+            continue
+        if any(tensor is one for one in given):
+            # The function wrote in place, and other tensors may share the memory.
+            for draw in draws:
+                draw.spoiled_by = function
+        tensor._origin = _Origin(draws, None, function)
+    return result
+
+
+# The rules, each of which gives the rows of a result, or None if they are unknown.
+
+
+def _unrelated(function: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """The result has at most the dtype and the device of its arguments, and is a plain tensor."""
+
+
+def _elementwise(function: Any, args: Any, kwargs: Any, result: Any) -> torch.Tensor | None:
+    """Each number is computed from those at its place, which must be of the same row."""
+    tensors = _tensors(args, kwargs)
+    if isinstance(result, torch.Tensor) and result.shape == _broadcast(tensors):
+        return _common_rows(tensors, result.shape)
+    return None
+
+
+def _broadcast(tensors: Iterable[torch.Tensor]) -> torch.Size:
+    return torch.broadcast_shapes(*[tensor.shape for tensor in tensors])  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _common_rows(tensors: Iterable[torch.Tensor], shape: torch.Size) -> torch.Tensor | None:
+    """The rows that tensors have in common when they are broadcast to a shape."""
+    # A single number of no known row, such as the mean of all rewards, stands for no row in particular.
+    origins = [
+        tensor._origin for tensor in _carriers(tensors) if tensor.numel() != 1 or tensor._origin.rows is not None
+    ]
+    known = [origin.rows for origin in origins if origin.rows is not None]
+    if not known or len(known) < len(origins):
+        return None
+    first = known[0].expand(shape)
+    return first if all(rows is known[0] or torch.equal(rows.expand(shape), first) for rows in known) else None
+
+
+def _source(args: Any, kwargs: Any) -> Any:
+    """The first argument, whose numbers a function moves or keeps."""
+    return args[0] if args else kwargs.get("input")
+
+
+def _kept(function: Any, args: Any, kwargs: Any, result: Any) -> torch.Tensor | None:
+    """Every number of the first argument stays where it is."""
+    source = _source(args, kwargs)
+    return source._origin.rows if isinstance(source, WeightedRewards) else None
+
+
+def _moved(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """Numbers of the first argument, in other places: the function moves rows in the same way."""
+    source = _source(args, kwargs)
+    if not isinstance(source, WeightedRewards) or source._origin.rows is None:
+        return None
+    rows = source._origin.rows.clone(memory_format=torch.contiguous_format)
+
+    def replaced(tensor: torch.Tensor) -> torch.Tensor:
+        return rows if tensor is source else tensor.as_subclass(torch.Tensor).cpu()
+
+    return _applied(function, args, kwargs, replaced)
+
+
+def _moved_as(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """The same for functions whose second argument gives a shape, and no numbers."""
+    return _moved(function, args, kwargs, result)
+
+
+def _joined(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """Numbers of several tensors. Those of plain tensors have no row."""
+    if any(tensor._origin.rows is None for tensor in _carriers(args, kwargs)):
+        return None
+
+    def replaced(tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, WeightedRewards) and tensor._origin.rows is not None:
+            return tensor._origin.rows
+        return torch.full(tensor.shape, -1, device="cpu")
+
+    return _applied(function, args, kwargs, replaced)
+
+
+def _applied(function: Any, args: Any, kwargs: Any, replaced: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    options = {name: value for name, value in kwargs.items() if name != "out"}
+    args, options = pytree.tree_map_only(torch.Tensor, replaced, (args, options))
+    return function(*args, **options)
+
+
+def _written(function: Any, args: Any, kwargs: Any, result: Any) -> torch.Tensor | None:
+    """Numbers of the first argument are replaced by a value that is of no row, or of the same rows."""
+    target, *index, value = args
+    if not index:  # the memory itself is another
+        return value._origin.rows if isinstance(value, WeightedRewards) else None
+    part = target[index[0]].as_subclass(WeightedRewards)
+    part._origin = _Origin((), _moved(torch.Tensor.__getitem__, (target, index[0]), {}, None))
+    tensors = _tensors(part, value)
+    return None if _common_rows(tensors, _broadcast(tensors)) is None else target._origin.rows
+
+
+# The functions of each rule; all others leave unknown rows. A name stands for the function of torch and for the method;
+# a name of _ELEMENTWISE also for those of torch.special and torch.nn.functional, and for those that work in place.
+_ELEMENTWISE = """
+    __and__ __invert__ __or__ __rdiv__ __rfloordiv__ __rpow__ __rsub__ __xor__ abs absolute acos acosh add addcdiv
+    addcmul arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh bitwise_and bitwise_not
+    bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip copysign cos cosh deg2rad div divide elu empty_like
+    eq erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac full_like ge gelu greater
+    greater_equal gt hardsigmoid hardswish hardtanh heaviside hypot isclose isfinite isinf isnan isneginf isposinf ldexp
+    le leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not
+    logical_or logical_xor logit logsigmoid lt masked_fill max maximum min minimum mish mul multiply nan_to_num ne neg
+    negative nextafter not_equal ones_like positive pow rad2deg rand_like randn_like reciprocal relu relu6 remainder
+    round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc sinh softplus softsign sqrt square sub subtract tan
+    tanh threshold true_divide trunc where xlog1py xlogy zero zeros_like
+"""
+_KEPT = """
+    bfloat16 bool byte clone contiguous cpu cuda detach double float half int long requires_grad_ short to type
+    type_as
+"""
+_MOVED = """
+    __getitem__ broadcast_to chunk diagonal expand flatten flip fliplr flipud gather hsplit index_select masked_select
+    moveaxis movedim narrow permute ravel repeat reshape roll rot90 select split squeeze squeeze_
+    swapaxes swapdims t take take_along_dim tensor_split tile transpose unbind unflatten unfold unsqueeze unsqueeze_
+    view vsplit
+"""
+_JOINED = "cat column_stack concat concatenate dstack hstack row_stack stack vstack"
+_UNRELATED = "new_empty new_full new_ones new_tensor new_zeros"
+
+
+def _descriptor(name: str) -> Any:
+    return getattr(torch.Tensor, name)
+
+
+def _functions(names: str, *others: Any) -> list[Any]:
+    found = [getattr(place, name, None) for name in names.split() for place in (torch, torch.Tensor, *others)]
+    return [function for function in found if callable(function)]  # torch.bool is a dtype
+
+
+def _elementwise_functions() -> list[Any]:
+    names = " ".join(f"{name} {name}_" for name in _ELEMENTWISE.split())
+    return _functions(names, torch.special, torch.nn.functional)
+
+
+_RULES: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {
+    **dict.fromkeys(_elementwise_functions(), _elementwise),
+    **dict.fromkeys([*_functions(_KEPT), *(_descriptor(name).__get__ for name in ("data", "real"))], _kept),
+    # The function of one argument gives places, not numbers of it.
+    torch.Tensor.repeat_interleave: _moved,
+    **dict.fromkeys([*_functions(_MOVED), *(_descriptor(name).__get__ for name in ("T", "mT"))], _moved),
+    **dict.fromkeys(_functions("expand_as reshape_as view_as"), _moved_as),
+    **dict.fromkeys(_functions(_JOINED), _joined),
+    **dict.fromkeys([torch.Tensor.__setitem__, _descriptor("data").__set__], _written),
+    **dict.fromkeys(_functions(_UNRELATED), _unrelated),
+}
+
+
+def _weighted_loss(loss: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The weighted loss, whose TD errors become priorities; None if it is one that is left alone.
+
+    Raises:
+        per.InvalidArgument if it is not known whose weights and TD errors these are.
+    """
+    given = _LOSSES[loss].bind(*args, **kwargs).arguments
+    carriers = _carriers(given["input"], given["target"])
+    draws = _draws_of(carriers)
+    size_average, reduce = given.pop("size_average", None), given.pop("reduce", None)
+    if size_average is not None or reduce is not None:
+        given["reduction"] = legacy.legacy_get_string(size_average, reduce)
+    reduction = given.get("reduction", "mean")
+    if not any(reduction in draw.reductions for draw in draws):
+        return None
+    plain = {name: given[name].as_subclass(torch.Tensor) for name in ("input", "target")}
+    losses = loss(**{**given, **plain, "reduction": "none"})
+    rows = _common_rows(carriers, losses.shape)
+    spoiled_by = next((draw.spoiled_by for draw in draws if draw.spoiled_by is not None), None)
+    if rows is None or spoiled_by is not None:
+        _refuse(loss, carriers, spoiled_by)
+    errors = (plain["target"] - plain["input"]).detach().abs().expand(losses.shape).cpu()
+    weights = torch.ones(losses.shape, device=losses.device)
+    for draw in draws:
+        places = rows - draw.first_row
+        is_of_draw = (places >= 0) & (places < len(draw.weights))
+        _set_priorities(draw, torch.where(is_of_draw, places, -1), errors)
+        places, is_of_draw = places.to(losses.device), is_of_draw.to(losses.device)
+        own = draw.weights.to(losses.device)[torch.where(is_of_draw, places, 0)]
+        weights = torch.where(is_of_draw, own, weights)
+    losses = weights * losses
+    if reduction == "none":
+        return losses
+    if given.get("weight") is not None and reduction == "mean":  # torch's mean is by these weights
+        return losses.sum() / given["weight"].sum()
+    return losses.mean() if reduction == "mean" else losses.sum()
+
+
+def _set_priorities(draw: _Draw, places: torch.Tensor, errors: torch.Tensor) -> None:
+    """Sets priorities by the TD errors of a loss and of those before it.
+
+    Arguments:
+        places: in the batch, of the shape of the errors; -1 for errors of another batch.
+    """
+    # Axes in front, along which the rows are the same, are critics.
+    while places.dim() > 1 and torch.equal(places, places[:1].expand(places.shape)):
+        places = places[0]
+    columns = places.flatten() + 1
+    count = len(draw.weights)
+    errors = errors.reshape(-1 if len(columns) else 0, len(columns))
+    sums = errors.new_zeros(len(errors), count + 1).index_add_(1, columns, errors)[:, 1:]
+    counts = torch.bincount(columns, minlength=count + 1)[1:]
+    is_given = counts > 0
+    if not is_given.any():
+        return
+    draw.errors.append((sums / counts, is_given))
+    ids = torch.as_tensor(draw.ids).cpu()[is_given]
+    td_errors = [errors[:, is_given] for errors, has_errors in draw.errors if has_errors[is_given].all()]
+    draw.replay.update_priorities(ids, torch.cat(td_errors))
+
+
+def _refuse(loss: Any, carriers: list[WeightedRewards], spoiled_by: Any) -> NoReturn:
+    lost_by = [tensor._origin.lost_by for tensor in carriers if tensor._origin.rows is None]
+    if spoiled_by is not None:
+        happened = f"after {_name(spoiled_by)} wrote into a tensor of the batch"
+    elif lost_by:
+        happened = f"after {_name(lost_by[0])}"
+    else:
+        happened = "as input and target belong to different ones"
+    raise per.InvalidArgument(
+        f"{_name(loss)} cannot tell which transitions its targets belong to, {happened}; allowed: targets computed "
+        "from the rewards of a batch by elementwise functions and by those that index, reshape or join; or "
+        "target.as_subclass(torch.Tensor), whose loss is not weighted"
+    )
+
+
+def _name(function: Any) -> str:
+    return f"{torch.overrides.resolve_name(function) or getattr(function, '__name__', function)}()"

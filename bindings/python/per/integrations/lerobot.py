@@ -23,62 +23,12 @@ from lerobot.utils.constants import ACTION, DONE, OBS_IMAGE, REWARD
 import per
 from per.integrations._first_step import declared
 from per.integrations._single_transitions import refuse_other_batches
+from per.integrations._weighted_losses import WeightedRewards
 from per.spaces import name_of
 
 __all__ = ["ReplayBuffer"]
 
 _INFO = "complementary_info."
-
-
-class _Rewards(torch.Tensor):
-    """Rewards [B], and the targets computed from them: mse_loss() of these is weighted, and sets priorities.
-
-    torch asks __torch_function__ in place of every function that is called with such a tensor. Rewards of an online and
-    an offline batch that are concatenated go on as one. Critics have axes in front of that of the batch.
-    """
-
-    _draws: list[tuple[per.ReplayBuffer | None, torch.Tensor]]  # ids, and the buffer that they are of; None: LeRobot's
-    _weights: torch.Tensor  # float32[B]
-    _errors: list[torch.Tensor]  # |TD errors| [critics, B] of the losses so far
-
-    def _mark(self, draws: Any, weights: Any, errors: Any) -> _Rewards:
-        self._draws, self._weights, self._errors = draws, weights, errors
-        return self
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is torch.nn.functional.mse_loss:
-            return _weighted_loss(args[0], args[1], kwargs)
-        result = super().__torch_function__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
-        if not isinstance(result, cls):
-            return result
-        parts = args[0] if function is torch.cat else [value for value in args if isinstance(value, cls)][:1]
-        marks = [_mark_of(part) for part in parts]
-        weights = torch.cat([weights for _, weights, _ in marks]) if marks else torch.empty(0)
-        plain = result.as_subclass(torch.Tensor)
-        if plain.shape[-1:] != weights.shape:
-            return plain
-        return result._mark([draw for draws, *_ in marks for draw in draws], weights, marks[0][2])
-
-
-def _mark_of(rewards: torch.Tensor) -> Any:
-    if isinstance(rewards, _Rewards):
-        return rewards._draws, rewards._weights, rewards._errors
-    return [(None, rewards)], torch.ones_like(rewards), []
-
-
-def _weighted_loss(input: torch.Tensor, target: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-    draws, weights, errors = _mark_of(target if isinstance(target, _Rewards) else input)
-    prediction, goal = (value.as_subclass(torch.Tensor) for value in (input, target))
-    losses = weights * torch.nn.functional.mse_loss(prediction, goal, **{**options, "reduction": "none"})
-    errors.append((goal - prediction).detach().abs().reshape(-1, len(weights)))
-    of_draws = torch.split(torch.cat(errors).cpu(), [len(ids) for _, ids in draws], dim=1)  # type: ignore[no-untyped-call]
-    for (replay, ids), td_errors in zip(draws, of_draws, strict=True):
-        if replay is not None:
-            replay.update_priorities(ids, td_errors)
-    reduction = options.get("reduction", "mean")
-    return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
 
 
 def _info(key: str) -> str:
@@ -99,9 +49,10 @@ class _Rows:
 class ReplayBuffer(theirs.ReplayBuffer):
     """LeRobot's ReplayBuffer, of which transitions are drawn by priority.
 
-    Its learner's critics are prioritized by that alone: mse_loss() of targets computed from a batch's reward is
-    weighted, and its TD errors become priorities, also where an online and an offline batch are concatenated. Batches
-    have "weights" and "ids" in their complementary_info, for learners that use them with update_priorities().
+    Its learner's critics are prioritized by that alone: mse_loss(), smooth_l1_loss() and huber_loss() of targets
+    computed from a batch's reward are weighted, and their TD errors become priorities, also where an online and an
+    offline batch are concatenated. Batches have "weights" and "ids" in their complementary_info, for learners that use
+    them with update_priorities().
 
     Arguments:
         capacity: transitions. Each end of an episode takes the place of one more.
@@ -224,7 +175,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
         reward = batch.reward.to(self.device)
         if self.weigh_losses:
             weights = batch.weights.to(self.device)
-            reward = reward.as_subclass(_Rewards)._mark([(self.replay, batch.ids)], weights, [])
+            reward = WeightedRewards.of(reward, weights, self.replay, batch.ids, ("mean", "sum", "none"))
         return theirs.BatchTransition(
             state=state,
             action=batch[ACTION].to(self.device),
