@@ -21,7 +21,7 @@ from stable_baselines3.common.monitor import Monitor
 
 
 class Progress(BaseCallback):
-    """Says what an evaluation found."""
+    """Prints the return of each evaluation."""
 
     def _on_step(self) -> bool:
         print(f"step {self.num_timesteps}: return {self.parent.last_mean_reward:.0f}", file=sys.stderr)
