@@ -75,6 +75,104 @@ def test_saved_algorithms_and_buffers_go_on_as_if_they_had_not_been_saved(name, 
     torch.testing.assert_close(results[0][1], results[1][1], rtol=0, atol=0)
 
 
+def of_theirs(buffer):
+    """The transitions of a buffer of theirs: reward, action, whether it is terminal, and observations, sorted."""
+    n = buffer.buffer_size if buffer.full else buffer.pos
+    terminated = buffer.dones[:n] * (1 - buffer.timeouts[:n])
+    columns = (buffer.rewards, buffer.actions, terminated, buffer.observations, buffer.next_observations)
+    return sorted(np.concatenate([column[:n].reshape(n * buffer.n_envs, -1) for column in columns], 1).tolist())
+
+
+def of_ours(buffer):
+    """The same of a buffer of libper's."""
+    rows = buffer.replay.get(buffer.replay.live_ids())
+    columns = (rows.reward, rows.action, rows.terminated, rows.observation, rows.next_observation)
+    return sorted(np.concatenate([column.reshape(len(rows.reward), -1) for column in columns], 1).tolist())
+
+
+@pytest.mark.parametrize("buffer_size", [1000, 40])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_and_a_buffer_that_theirs_saved_go_on_by_priority(name, buffer_size, tmp_path):
+    old = trained(theirs, name, 60, buffer_size=buffer_size)
+    old.save(tmp_path / "model")
+    old.save_replay_buffer(tmp_path / "buffer")
+    model = getattr(ours, name).load(tmp_path / "model", env=old.get_env(), device="cpu")
+    assert type(model.replay_buffer) is ours.PrioritizedReplayBuffer
+    model.load_replay_buffer(tmp_path / "buffer")
+    assert type(model.replay_buffer) is ours.PrioritizedReplayBuffer
+    found, expected = of_ours(model.replay_buffer), of_theirs(old.replay_buffer)
+    # In a full buffer each end of an episode takes the place of one transition.
+    n_missing = len(expected) - len(found)
+    assert 0 <= n_missing <= (old.replay_buffer.dones.sum() if buffer_size < 60 else 0)
+    assert all(row in expected for row in found)
+    assert set(priorities(model)) == {1.0}
+    model.learn(40, reset_num_timesteps=False)
+    assert len(np.unique(priorities(model))) > 10
+    # The model is saved with libper's class.
+    model.save(tmp_path / "model")
+    assert type(getattr(ours, name).load(tmp_path / "model").replay_buffer) is ours.PrioritizedReplayBuffer
+
+
+def test_returns_of_several_steps_go_on_in_a_model_that_theirs_saved(tmp_path):
+    old = trained(theirs, "SAC", 30, n_steps=3, gamma=0.9)
+    old.save(tmp_path / "model")
+    model = ours.SAC.load(tmp_path / "model", env=old.get_env(), device="cpu")
+    options = model.replay_buffer.replay.options
+    assert (model.n_steps, options["n_step"], options["gamma"]) == (3, 3, 0.9)
+
+
+@pytest.mark.parametrize("options", [{}, {"copy_info_dict": True}])
+def test_goals_and_parts_of_observations_go_on_in_what_theirs_saved(options, tmp_path):
+    env = DummyVecEnv([lambda: BitFlippingEnv(n_bits=3, continuous=False)] * 2)
+    chosen = {"replay_buffer_class": theirs.HerReplayBuffer, "replay_buffer_kwargs": options}
+    old = theirs.DQN("MultiInputPolicy", env, **chosen, **small()).learn(80)
+    old.save(tmp_path / "model")
+    old.save_replay_buffer(tmp_path / "buffer")
+    model = ours.DQN.load(tmp_path / "model", env=env, device="cpu")
+    assert type(model.replay_buffer) is ours.PrioritizedHerReplayBuffer
+    model.load_replay_buffer(tmp_path / "buffer")
+    assert len(model.replay_buffer.replay) == 80
+    model.learn(40, reset_num_timesteps=False)
+    assert len(np.unique(priorities(model))) > 10
+
+    dicts = DummyVecEnv([lambda: SimpleMultiObsEnv(random_start=False)])
+    theirs.DQN("MultiInputPolicy", dicts, buffer_size=50, **small()).save(tmp_path / "model")
+    loaded = ours.DQN.load(tmp_path / "model", env=dicts)
+    assert type(loaded.replay_buffer) is ours.PrioritizedDictReplayBuffer
+
+
+def test_a_buffer_class_that_was_chosen_stays_the_chosen_one(tmp_path):
+    model = trained(ours, "DQN", 30, replay_buffer_class=ReplayBuffer)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = ours.DQN.load(tmp_path / "model", env=model.get_env())
+    again.load_replay_buffer(tmp_path / "buffer")
+    assert type(model.replay_buffer) is type(again.replay_buffer) is ReplayBuffer
+
+
+def test_a_buffer_of_theirs_that_does_not_fit_is_refused_and_changes_nothing(tmp_path):
+    trained(theirs, "DQN", 60, env=make_vec_env("CartPole-v1", 2)).save_replay_buffer(tmp_path / "buffer")
+    model = trained(ours, "DQN", 60)
+    before = bytes(model.replay_buffer.replay)
+    with pytest.raises(per.InvalidArgument, match="n_envs of the buffer is 2; allowed: 1"):
+        model.load_replay_buffer(tmp_path / "buffer")
+    assert bytes(model.replay_buffer.replay) == before
+
+
+def test_rows_of_a_frugal_buffer_of_theirs_are_those_that_it_still_has(tmp_path):
+    kind = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
+    old = trained(theirs, "DQN", 60, buffer_size=40, **kind)
+    old.save_replay_buffer(tmp_path / "buffer")
+    model = trained(ours, "DQN", 0, buffer_size=40)
+    model.load_replay_buffer(tmp_path / "buffer")
+    last = old.replay_buffer
+    order = (np.arange(1, 40) + last.pos) % 40
+    rows = model.replay_buffer.replay.get(model.replay_buffer.replay.live_ids())
+    np.testing.assert_array_equal(rows.observation, last.observations[order, 0])
+    np.testing.assert_array_equal(rows.next_observation, last.observations[(order + 1) % 40, 0])
+    np.testing.assert_array_equal(rows.terminated, last.dones[order, 0] != 0)
+
+
 def same_draw(model, batch_size):
     """What the next draw of the model's buffer will be."""
     return pickle.loads(pickle.dumps(model.replay_buffer)).sample(batch_size, model.get_vec_normalize_env())

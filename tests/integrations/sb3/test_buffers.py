@@ -145,6 +145,40 @@ def test_what_is_added_is_copied():
     assert (buffer.sample(1).observations.item(), buffer.sample(1).next_observations.item()) == (0, 1)
 
 
+@pytest.mark.parametrize("value", [256, -1, 3.5, np.nan])
+def test_observations_that_their_space_has_no_number_for_are_refused(value):
+    image, room = spaces.Box(0, 255, (2,), np.uint8), spaces.Box(0, 255, (1,), np.uint8)
+    single = PrioritizedReplayBuffer(10, image, spaces.Discrete(2), "cpu")
+    parts = PrioritizedDictReplayBuffer(10, spaces.Dict({"image": image, "room": room}), spaces.Discrete(2), "cpu")
+    good, bad = np.array([[0.0, 255.0]]), np.array([[7.0, value]])
+    rest = np.zeros((1, 1), np.int64), np.zeros(1), np.zeros(1, bool), [{}]
+    for observations in ((bad, good), (good, bad)):
+        with pytest.raises(
+            per.InvalidArgument, match=r"observation has numbers from .*; allowed: whole ones of 0 \.\. 255"
+        ):
+            single.add(*observations, *rest)
+        with pytest.raises(per.InvalidArgument, match=r"image has numbers from .*; allowed: whole ones of 0 \.\. 255"):
+            parts.add(*({"image": array, "room": [[1]]} for array in observations), *rest)
+    single.add(good, good, *rest)
+    assert single.sample(1).observations.tolist() == [[0, 255]]
+    assert len(parts.replay) == 0
+
+
+def test_what_reads_the_arrays_of_theirs_is_told_what_there_is_instead():
+    buffer = PrioritizedReplayBuffer(60, NUMBER, spaces.Discrete(2), "cpu")
+    fill([buffer], NUMBER, spaces.Discrete(2), steps=10, end=0.0)
+    for name in ("observations", "next_observations", "actions", "rewards", "timeouts"):
+        assert not hasattr(buffer, name)
+        with pytest.raises(AttributeError, match=rf"has no {name}; allowed, .*: replay.get\(replay.live_ids\(\)\)"):
+            getattr(buffer, name)
+    with pytest.raises(per.Unsupported, match=r"dones\[3\] is read; allowed"):
+        buffer.dones[3]
+    with pytest.raises(per.Unsupported, match=r"_get_samples\(\) reads their arrays; allowed"):
+        buffer._get_samples(np.arange(3))
+    buffer.dones[9] = True  # as learn() does
+    assert buffer.replay.stats().episodes == 1
+
+
 def test_memory_is_that_of_observations_stored_once():
     space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
     buffer = PrioritizedReplayBuffer(1000, space, spaces.Discrete(2), "cpu", n_envs=4)

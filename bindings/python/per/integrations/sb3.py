@@ -9,7 +9,7 @@ its weights there, and the transitions their TD errors.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import stable_baselines3
@@ -36,6 +36,25 @@ class DictReplayBufferSamples(type_aliases.DictReplayBufferSamples):
 
     weights: torch.Tensor
     ids: np.ndarray[Any, np.dtype[np.int64]]
+
+
+class _Dones:
+    """Stands for the array of theirs, into which learn() writes that the last trajectory ended."""
+
+    def __init__(self, replay: per.ReplayBuffer) -> None:
+        self._replay = replay
+
+    def __setitem__(self, position: Any, is_done: Any) -> None:
+        if is_done:
+            self._replay.cut()
+
+    def __getitem__(self, position: Any) -> Any:
+        raise per.Unsupported(f"dones[{position!r}] is read; {_NO_ARRAYS}")
+
+
+# The arrays of their buffers, by position.
+_ARRAYS = ("observations", "next_observations", "actions", "rewards", "timeouts")
+_NO_ARRAYS = "allowed, as rows have ids here: replay.get(replay.live_ids()), with its names"
 
 
 class PrioritizedReplayBuffer(buffers.ReplayBuffer):
@@ -86,8 +105,6 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         buffers.BaseBuffer.__init__(self, per_env, observation_space, action_space, device, n_envs)
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        # learn() writes here that the last trajectory ended. libper finds that out by the observation that comes next.
-        self.dones: dict[int, bool] = {}
         fields = {"action": field_of("action", self.action_dim, self._maybe_cast_dtype(action_space.dtype))}
         if isinstance(self.obs_shape, dict):
             parts = {key: (shape, observation_space[key].dtype) for key, shape in self.obs_shape.items()}
@@ -99,6 +116,15 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         capacity = per.ReplayBuffer.capacity_for(per_env * n_envs, fields=fields, **options)
         self.replay = per.ReplayBuffer(capacity, fields, **options)
         self.n_steps, self.gamma = n_steps, self.replay.gamma
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ARRAYS:
+            raise AttributeError(f"{type(self).__name__} has no {name}; {_NO_ARRAYS}")
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
+    @property
+    def dones(self) -> Any:
+        return _Dones(self.replay)
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> Any:
         """Adds a step of every environment, as theirs; gives the ids of its transitions, int64[n_envs]."""
@@ -121,15 +147,49 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         """Observations of all environments in the shapes and dtypes of the fields: theirs may lack axes of size 1."""
         if isinstance(self.obs_shape, dict):
             return {
-                key: np.asarray(observation[key], self.observation_space[key].dtype).reshape(self.n_envs, *shape)
+                key: _cast(observation[key], self.observation_space[key], key).reshape(self.n_envs, *shape)
                 for key, shape in self.obs_shape.items()
             }
-        return np.asarray(observation, self.observation_space.dtype).reshape(self.n_envs, *self.obs_shape)
+        return _cast(observation, self.observation_space, "observation").reshape(self.n_envs, *self.obs_shape)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """A draw by priority; in the last axis of what it gives are the numbers of one transition, as in theirs."""
         batch = self.replay.sample(batch_size, hindsight=self._hindsight)
         return self._samples(batch, batch.reward, env)
+
+    def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> NoReturn:
+        raise per.Unsupported(f"_get_samples() reads their arrays; {_NO_ARRAYS}, or sample()")
+
+    def take_over(self, theirs: buffers.ReplayBuffer) -> None:
+        """Replaces all transitions by those of a buffer of theirs. All get the largest priority.
+
+        Raises:
+            per.InvalidArgument for a buffer of other spaces or of another number of environments.
+        """
+        for name in ("observation_space", "action_space", "n_envs"):
+            given, allowed = getattr(theirs, name), getattr(self, name)
+            if given != allowed:
+                raise per.InvalidArgument(f"{name} of the buffer is {given}; allowed: {allowed}")
+        self.reset()
+        n_rows = theirs.buffer_size if theirs.full else theirs.pos
+        # With optimize_memory_usage the row at `pos` of a full buffer has the observation after the newest one.
+        first = int(theirs.full and theirs.optimize_memory_usage)
+        for i in (np.arange(first, n_rows) + (theirs.pos if theirs.full else 0)) % theirs.buffer_size:
+            following = (i + 1) % theirs.buffer_size
+            infos = theirs.infos[i] if getattr(theirs, "copy_info_dict", False) else [{}] * self.n_envs
+            self.add(
+                _row(theirs.observations, i),
+                _row(theirs.observations, following)
+                if theirs.optimize_memory_usage
+                else _row(theirs.next_observations, i),
+                theirs.actions[i],
+                theirs.rewards[i],
+                theirs.dones[i] != 0,
+                [
+                    {**info, "TimeLimit.truncated": bool(cut)}
+                    for info, cut in zip(infos, theirs.timeouts[i], strict=True)
+                ],
+            )
 
     def _samples(self, batch: per.Batch, reward: Any, env: VecNormalize | None) -> Any:
         kind = DictReplayBufferSamples if isinstance(self.obs_shape, dict) else ReplayBufferSamples
@@ -244,13 +304,49 @@ class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.
         self.replay.cut()
 
 
+def _cast(values: Any, space: spaces.Space[Any], name: str) -> Any:
+    """An array of the space's dtype. Raises per.InvalidArgument where whole numbers would become others."""
+    given = np.asarray(values)
+    with np.errstate(invalid="ignore"):  # of NaN, which is refused below
+        cast = given.astype(space.dtype, copy=False)
+    if cast is not given and cast.dtype.kind in "iu" and not np.array_equal(cast, given):
+        numbers = f"numbers from {given.min()} to {given.max()}"
+        least, largest = np.iinfo(cast.dtype).min, np.iinfo(cast.dtype).max
+        raise per.InvalidArgument(f"{name} has {numbers}; allowed: whole ones of {least} .. {largest}, {cast.dtype}")
+    return cast
+
+
+def _row(arrays: Any, i: int) -> Any:
+    return {key: array[i] for key, array in arrays.items()} if isinstance(arrays, dict) else arrays[i]
+
+
+_OF_THEIRS = {
+    buffers.ReplayBuffer: PrioritizedReplayBuffer,
+    buffers.NStepReplayBuffer: PrioritizedReplayBuffer,
+    buffers.DictReplayBuffer: PrioritizedDictReplayBuffer,
+    stable_baselines3.HerReplayBuffer: PrioritizedHerReplayBuffer,
+}
+
+
 class _Prioritized:
-    """An algorithm whose replay_buffer_class is one of the above unless another is given."""
+    """An algorithm whose replay_buffer_class is one of the above unless another is given.
+
+    load() also takes models that theirs saved, and replaces their buffer class by libper's. load_replay_buffer() also
+    takes a buffer of theirs, and copies its transitions.
+    """
+
+    def __init__(self, *args: Any, _init_setup_model: bool = True, **options: Any) -> None:
+        # load() calls _setup_model() later. It is then True only if it was saved, and theirs do not save it.
+        self._has_chosen_buffer = _init_setup_model
+        super().__init__(*args, _init_setup_model=_init_setup_model, **options)  # type: ignore[call-arg]
 
     def _setup_model(self: Any) -> None:
         if self.replay_buffer_class is None:
             has_parts = isinstance(self.observation_space, spaces.Dict)
             self.replay_buffer_class = PrioritizedDictReplayBuffer if has_parts else PrioritizedReplayBuffer
+        elif not self._has_chosen_buffer:
+            self.replay_buffer_class = _OF_THEIRS.get(self.replay_buffer_class, self.replay_buffer_class)
+        self._has_chosen_buffer = True
         n_steps = self.n_steps
         if issubclass(self.replay_buffer_class, PrioritizedReplayBuffer):
             gamma = self.replay_buffer_kwargs.get("gamma", self.gamma)
@@ -260,6 +356,23 @@ class _Prioritized:
             self.n_steps = 1  # theirs would warn that it does not reach a replay_buffer_class that is given
         super()._setup_model()  # type: ignore[misc]
         self.n_steps = n_steps
+
+    def load_replay_buffer(self: Any, path: Any, truncate_last_traj: bool = True) -> None:
+        """Loads a buffer of libper's, or the transitions of one of theirs, which all get the largest priority.
+
+        Raises:
+            per.InvalidArgument for one of other spaces or of another number of environments; nothing is changed then.
+        """
+        buffer = self.replay_buffer
+        try:
+            super().load_replay_buffer(path, truncate_last_traj)  # type: ignore[misc]
+            loaded = self.replay_buffer
+            if isinstance(buffer, PrioritizedReplayBuffer) and not isinstance(loaded, PrioritizedReplayBuffer):
+                buffer.take_over(loaded)
+                self.replay_buffer = buffer
+        except BaseException:
+            self.replay_buffer = buffer
+            raise
 
 
 class DQN(_Prioritized, stable_baselines3.DQN):
