@@ -127,7 +127,7 @@ class Exchange:
         handle, queue = self.handle(), self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)
         batch = _library.new("per_batch")
-        arrays, pointers = self._drawn_arrays(max(size, 0), batch, out, queue)
+        arrays, pointers = self._drawn_arrays(_options.rows_of(size), batch, out, queue)
         chosen = ffi.cast("per_sample_options *", options)
         numbers = None
         if key is not None:
@@ -158,7 +158,7 @@ class Exchange:
         handle, queue = self.handle(), self._memory.queue(stream)
         id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
         batch = _library.new("per_batch")
-        arrays, pointers = self._drawn_arrays(id_array.size, batch, out, queue)
+        arrays, pointers = self._drawn_arrays(_options.rows_of(id_array.size), batch, out, queue)
         wanted = on_invalid, id_array.size, id_array.pointer, batch, queue.handle
         if call is None:
             check(lib.per_replay_get_windows(handle, options, *wanted))
@@ -175,7 +175,7 @@ class Exchange:
         handle, queue = self.handle(), self._memory.queue(stream)
         unit_array = self._memory.read_numbers(units, "units", "int64", queue)
         batch = _library.new("per_batch")
-        arrays, pointers = self._drawn_arrays(unit_array.size, batch, None, queue)
+        arrays, pointers = self._drawn_arrays(_options.rows_of(unit_array.size), batch, None, queue)
         # Both are below 2^62: the same bits signed and unsigned, and not every library of arrays has both.
         numbers = [self._memory.new((unit_array.size,), "int64", queue) for _ in range(2)]
         outputs = [ffi.cast("uint64_t *", self._memory.pointer(array)) for array in numbers]
@@ -198,7 +198,9 @@ class Exchange:
     def new_batch(self, size: int, stream: object) -> dict[str, Any]:
         """The arrays of a batch, not initialised."""
         queue, new = CURRENT if stream is None else self._memory.queue(stream), self._memory.new
-        return {name: new((size, *shape), dtype, queue) for name, shape, dtype, _, _ in self._layout.batch}
+        return {
+            name: new((_options.rows_of(size), *shape), dtype, queue) for name, shape, dtype, _, _ in self._layout.batch
+        }
 
     def get(self, ids: object, outputs: Sequence[Output], stream: object) -> dict[str, Any]:
         """per_replay_get(): those arrays of plain rows by name."""

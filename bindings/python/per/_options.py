@@ -244,6 +244,15 @@ def real(argument: str, value: Any) -> float:
         raise InvalidArgument(f"{argument} is {value!r}; allowed: a number") from error
 
 
+# The largest batch of per.h.
+_LARGEST_BATCH = 1 << 24
+
+
+def rows_of(batch_size: int) -> int:
+    """Rows of the arrays of a batch: none for a size that the library refuses, which says what is allowed."""
+    return batch_size if 0 <= batch_size <= _LARGEST_BATCH else 0
+
+
 def whole(argument: str, value: Any) -> int:
     """A whole number that fits int64_t."""
     try:

@@ -120,7 +120,9 @@ class SumTree(Store):
         size = _options.whole("batch_size", batch_size)
         exponent = _options.real("beta", beta)
         queue = self._memory.queue(stream)
-        arrays = [self._memory.new((max(size, 0),), dtype, queue) for dtype in ("int64", "float32", "float32")]
+        arrays = [
+            self._memory.new((_options.rows_of(size),), dtype, queue) for dtype in ("int64", "float32", "float32")
+        ]
         outputs = map(self._memory.pointer, arrays)
         check(lib.per_sample(self._open(), size, number, exponent, *outputs, queue.handle))
         self._memory.finish(queue, *arrays)

@@ -54,6 +54,12 @@ passed!(::Vector{Any}, name, other) = invalid("$name is a $(typeof(other)), neit
 
 const CONVERSION_ERRORS = Union{InexactError,MethodError,ArgumentError,TypeError,DomainError}
 
+# The largest batch of per.h.
+const LARGEST_BATCH = 1 << 24
+
+# Rows of the arrays of a batch: none for a size that the library refuses, which says what is allowed.
+rows_of(batch_size) = 0 <= batch_size <= LARGEST_BATCH ? batch_size : 0
+
 # A value as the type that C wants.
 function converted(::Type{T}, name, value) where {T}
     try

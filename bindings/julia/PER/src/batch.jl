@@ -171,7 +171,7 @@ function sample!(
         chosen === C_NULL && (chosen = initial(per_sample_options))
         set_field!(chosen, :key, pointer(seed_and_number))
     end
-    layout = drawn_layout(buffer, max(count, 0), n_step)
+    layout = drawn_layout(buffer, rows_of(count), n_step)
     batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
     return GC.@preserve seed_and_number with_pointers(buffer, batch) do filled
         if hindsight === nothing
@@ -229,7 +229,7 @@ function get_windows(
     wanted = numbers(buffer.memory, Int64, "ids", ids, stream)
     count, skips = length(wanted), choice(:on_invalid, on_invalid)
     chosen, n_step = sample_options(buffer, options)
-    layout = drawn_layout(buffer, count, n_step)
+    layout = drawn_layout(buffer, rows_of(count), n_step)
     batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
     return with_pointers(buffer, batch) do filled
         if hindsight === nothing

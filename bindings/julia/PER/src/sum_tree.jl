@@ -118,7 +118,7 @@ function sample!(tree::SumTree, batch_size; beta = 0, scheme = :stratified, stre
     exponent = converted(Float32, "beta", beta)
     scheme_number = choice(:scheme, scheme)
     memory, queue = tree.memory, stream_of(tree.memory, stream)
-    indices = new_array(memory, Int64, (max(count, 0),))
+    indices = new_array(memory, Int64, (rows_of(count),))
     priorities = new_array(memory, Float32, size(indices))
     weights = new_array(memory, Float32, size(indices))
     outputs = map(array -> written(memory, array), (indices, priorities, weights))
