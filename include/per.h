@@ -2047,11 +2047,10 @@ PER_API void per_writer_free(per_writer* writer);
  *         limiter does not allow it yet readers wait.
  * Deaths. A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in. What the
  *         calls before it sent is applied, and its slots are given back within some 100 ms, then to be drawn into
- *         again: also while a save holds the buffer, which only what it sent, and the next reader of its place, wait
- *         for.
- *         The batches that it had are not given to another reader: they count as handed out. Where the process of the
- *         buffer ends, readers that wait hear of it; what they have of batches stays readable. The memory is in no
- *         folder, and goes with the last process that has it.
+ *         again. A save that holds the buffer delays only what the reader sent, and with it the next reader of its
+ *         place. The batches that it had are not given to another reader: they count as handed out. Where the process
+ *         of the buffer ends, readers that wait hear of it; what they have of batches stays readable. The memory is in
+ *         no folder, and goes with the last process that has it.
  * Trust.  The memory is the readers' to write. Whatever one of them writes there, the loader neither reads a batch nor
  *         believes a number: priorities of transitions change, as per_replay_update_priorities() may change them, or the
  *         reader is cut off, and its calls are PER_ERROR_CORRUPT_FILE. So are calls of a reader that find a number in

@@ -192,8 +192,8 @@ void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadli
 // False if that takes longer. The mutex is free in between.
 bool Writer::wait_until_taken(Guard& guard, uint64_t count, const Deadline& deadline) {
     for (;;) {
-        // The bell is looked at first: it may ring for another thread, that waits for fewer, before it is to ring for
-        // this one.
+        // The bell's count is read first: the bell may ring for a thread that waits for fewer slots before it is asked
+        // to ring for this one.
         const uint32_t seen = header_.taken_bell.count;
         uint64_t at = header_.room_at;
         while (at > count && !header_.room_at.compare_exchange_weak(at, count)) continue;

@@ -14,8 +14,8 @@
 
 namespace per {
 
-// Casts and checks steps, and writes them to the slots of a ring. Calls that wait leave the writer to other threads,
-// and then begin anew: what they had cast is of another call by then.
+// Casts and checks steps, and writes them to the slots of a ring. A call that waits for room unlocks the writer, and
+// casts its steps again afterwards, since another thread's call may have replaced them.
 class Writer {
  public:
     // As per_writer_attach(). Throws Error.

@@ -25,8 +25,8 @@ class Deadline {
     // Not above 0 once it has passed.
     std::chrono::nanoseconds left() const { return time_ - Clock::now(); }
 
-    // The deadline for a lock that other calls hold for a moment each: a call that only looks must not fail by chance. A
-    // call that takes longer, such as a save, is not waited for.
+    // The deadline for a lock that other calls hold for a moment each, so that a call that only looks does not fail by
+    // chance. A call that takes longer, such as a save, is not waited for.
     Deadline with_a_moment() const {
         Deadline later = *this;
         if (!is_never()) later.time_ += std::chrono::milliseconds(100);

@@ -44,8 +44,8 @@ HandleLock::~HandleLock() {
     pthread_rwlock_destroy(&lock_);
 }
 
-// By pthread_rwlock_clockwrlock() it would be one call, but ThreadSanitizer does not know that one. So the time is
-// looked at anew now and then, as the clock of the calendar may be set meanwhile.
+// pthread_rwlock_clockwrlock() would take one call, but ThreadSanitizer does not know it. The call that it knows waits
+// by the calendar's clock, which may be set meanwhile; so the steady clock is read every 100 ms.
 bool HandleLock::try_lock_until(std::chrono::steady_clock::time_point time) noexcept {
     using std::chrono::steady_clock;
     constexpr int64_t longest_wait = 100'000'000, second = 1'000'000'000;
