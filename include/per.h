@@ -184,7 +184,7 @@ typedef enum per_autoreset {
     PER_AUTORESET_SAME_STEP = 2
 } per_autoreset;
 
-/* Type of an element. Flags are bytes: 0 false, 1 true. */
+/* Type of an element. Flags are bytes: 0 false, 1 true. Fields of PER_BOOL keep the bytes that they are given. */
 typedef enum per_dtype {
     PER_BOOL = 0,
     PER_UINT8 = 1,
@@ -398,7 +398,8 @@ typedef struct per_replay per_replay;
 /*
  * An array given to a call. Elements of another type than the field's are cast where numpy's "same_kind" rule allows
  * (to the same kind or a later one of bool, integer, float; a signed integer does not become an unsigned one), and a
- * value out of the target's range is an error. Flags also take numbers: nonzero is true.
+ * value out of the target's range is an error. A flag is a boolean, or 0 or 1 of any dtype: any other value, also of a
+ * byte of PER_BOOL, is an error.
  */
 typedef struct per_array {
     const void* data;     /* NULL: not given */

@@ -129,7 +129,7 @@ int64_t Replay::n_unmasked(ReplaySteps& steps) {
     const int64_t n = steps.length * steps.n_envs;
     if (steps.mask.data == nullptr || device() != PER_CPU) return n;
     if (mask_.size() < static_cast<std::size_t>(n)) mask_.resize(static_cast<std::size_t>(n));
-    cast_flags(steps.mask, mask_.data(), n);
+    cast_flags("mask", steps.mask, mask_.data(), {n, 1});
     steps.mask = {mask_.data(), nullptr, 0, PER_BOOL};
     return std::count(mask_.begin(), mask_.begin() + n, uint8_t{1});
 }

@@ -202,6 +202,18 @@ std::string place_text(const per_array& array, int64_t element) {
            range_text(to_dtype) + " (" + dtype_name(to_dtype) + ")");
 }
 
+[[noreturn]] void refuse_flag(std::string_view argument, const per_array& array, int64_t element) {
+    const std::string value = with_element_type(array.dtype, [&]<class From>(std::type_identity<From>) {
+        const From flag = static_cast<const From*>(array.data)[element];
+        if constexpr (std::is_same_v<From, Bool>)
+            return text(flag.byte);
+        else
+            return text(flag);
+    });
+    refuse(std::string(argument) + place_text(array, element) + " is " + value +
+           ": it is a flag, and allowed are booleans, 0 and 1");
+}
+
 void check_dtype(std::string_view argument, int32_t dtype) {
     if (!is_dtype(dtype)) throw_out_of_range((std::string(argument) + ".dtype").c_str(), dtype, PER_BOOL, PER_FLOAT64);
 }
@@ -278,11 +290,23 @@ void refuse_nan(std::string_view argument, const per_array& array, const CastSiz
                " is nan: must be a number (on_nan is PER_NAN_ERROR)");
 }
 
-void cast_flags(const per_array& from, uint8_t* to, int64_t entries, const uint8_t* mask) {
-    with_element_type(from.dtype, [&]<class From>(std::type_identity<From>) {
-        const From* flags = static_cast<const From*>(from.data);
-        for (int64_t i = 0; i < entries; ++i) to[i] = (mask == nullptr || mask[i] != 0) && number(flags[i]) != 0;
+void cast_flags(std::string_view argument, const per_array& from, uint8_t* to, const CastSize& size) {
+    const int64_t unfit = with_element_type(from.dtype, [&]<class From>(std::type_identity<From>) {
+        return find_in_runs(size, [&](int64_t first, int64_t run, int64_t length) {
+            const From* const flags = static_cast<const From*>(from.data) + first;
+            bool are_flags = true;
+            for (int64_t i = 0; i < length; ++i) {
+                const From flag = flags[i];
+                to[run + i] = number(flag) != 0;
+                are_flags &= is_flag(flag);
+            }
+            for (int64_t i = 0; i < length && !are_flags; ++i)
+                if (!is_flag(flags[i])) return i;
+            return int64_t{-1};
+        });
     });
+    if (unfit >= 0) refuse_flag(argument, from, unfit);
+    for (int64_t i = 0; size.mask != nullptr && i < size.entries; ++i) to[i] &= size.mask[i];
 }
 
 }  // namespace per

@@ -51,8 +51,8 @@ void cast(std::string_view argument, const per_array& from, int32_t to_dtype, vo
 // Throws for the first NaN among the elements that cast() would read. Only floats can be NaN.
 void refuse_nan(std::string_view argument, const per_array& array, const CastSize& size);
 
-// Makes flags, bytes 0 and 1, of an array that check_array() has passed: any number but zero is true, NaN too. Where
-// mask is 0, nothing is read and the flag is 0.
-void cast_flags(const per_array& from, uint8_t* to, int64_t entries, const uint8_t* mask = nullptr);
+// Makes flags, bytes 0 and 1, of an array that check_array() has passed, one element an entry. An element that is no flag
+// (is_flag()) is an error, after which part of `to` may be written. Where mask is 0, nothing is read and the flag is 0.
+void cast_flags(std::string_view argument, const per_array& from, uint8_t* to, const CastSize& size);
 
 }  // namespace per

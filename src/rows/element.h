@@ -33,6 +33,15 @@ PER_HOST_DEVICE auto number(Element element) {
     }
 }
 
+// Whether an element is a flag: a boolean, or 0 or 1 of any other dtype.
+template <class Element>
+PER_HOST_DEVICE bool is_flag(Element element) {
+    if constexpr (std::is_same_v<Element, Bool>)
+        return element.byte <= 1;
+    else
+        return number(element) == 0 || number(element) == 1;
+}
+
 template <class Element>
 PER_HOST_DEVICE bool is_nan(Element element) {
     if constexpr (kind_of<Element>() != Kind::floating)
@@ -115,10 +124,16 @@ PER_HOST_DEVICE bool store(Number value, Element& element) {
 
 // ---- elements whose dtype is known at run time only
 
-// Any number but zero is true, NaN too.
-PER_HOST_DEVICE bool is_true(const std::byte* element, int32_t dtype) {
-    return with_element_type(dtype, [&]<class Element>(std::type_identity<Element>) {
-        return number(*reinterpret_cast<const Element*>(element)) != 0;
+// What a flag says. An element that is none counts as true, but for what it says nothing is done.
+struct Flag {
+    bool is_true;
+    bool is_flag;
+};
+
+PER_HOST_DEVICE Flag flag_of(const std::byte* element, int32_t dtype) {
+    return with_element_type(dtype, [&]<class Element>(std::type_identity<Element>) -> Flag {
+        const Element flag = *reinterpret_cast<const Element*>(element);
+        return {number(flag) != 0, is_flag(flag)};
     });
 }
 

@@ -23,8 +23,8 @@ inline constexpr double max_epsilon = 0x1.fffffep127;  // FLT_MAX: with more eve
 
 inline constexpr int64_t max_n_fields = 256;
 inline constexpr int32_t max_field_ndim = 8;
-inline constexpr int32_t max_array_ndim = 16;  // of an array given to a call, of which axes of 1 may be left out
-inline constexpr uint32_t max_name_length = 255;  // bytes
+inline constexpr int32_t max_array_ndim = 16;       // of an array given to a call, of which axes of 1 may be left out
+inline constexpr uint32_t max_name_length = 255;    // bytes
 inline constexpr int64_t min_compressed_bytes = 8;  // of a frame
 inline constexpr int64_t max_compressed_bytes = int64_t{1} << 24;
 

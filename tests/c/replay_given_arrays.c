@@ -59,8 +59,8 @@ static void other_dtypes_are_cast(void) {
     per_replay_options options = replay_options(20, 1);
     const int64_t observations[] = {0, 255, 7}, beyond[] = {0, 256, 7};
     const double rewards[] = {0.1, -1e38, 1e-50};
-    const int32_t terminated[] = {0, 0, -5};
-    const float truncated[] = {0, -0.0f, NAN};
+    const int32_t terminated[] = {0, 0, 1};
+    const float truncated[] = {0, -0.0f, 1};
     const uint8_t next[] = {255, 7, 9};
     per_replay* replay;
     per_steps steps;
@@ -99,6 +99,57 @@ static void other_dtypes_are_cast(void) {
     CHECK(out.terminated[0] == 0 && out.terminated[1] == 0 && out.terminated[2] == 1);
     CHECK(out.truncated[0] == 0 && out.truncated[1] == 0 && out.truncated[2] == 0); /* flagged both ways: terminated */
     per_replay_free(replay);
+}
+
+/*
+ * A flag that is neither 0 nor 1 is no step's: reward and terminated that were swapped do not pass. Where the mask is 0
+ * nothing is looked at.
+ */
+static void flags_are_booleans_zeros_and_ones(void) {
+    static const char* const names[] = {"terminated", "truncated", "mask", "next_mask"};
+    static const double bad[] = {-1.5, 0.3, NAN, 2};
+    const float observations[] = {0, 1}, rewards[2] = {0};
+    const uint8_t two = 2, zero = 0;
+    per_replay* replay;
+    int which, i;
+    for (which = 0; which < 4; ++which) {
+        for (i = 0; i < 5; ++i) {
+            const double given[] = {which < 2 ? 0 : 1, i < 4 ? bad[i] : 2};
+            const uint8_t bytes[] = {which < 2 ? 0 : 1, 2};
+            const per_replay_options options = replay_options(20, 1);
+            per_array* flags;
+            char text[64];
+            int64_t ids[] = {-7, -7};
+            call adds;
+            replay = create_replay(&options);
+            fill_call(&adds, 2, observations, observations, rewards, NULL, NULL);
+            flags = which == 0   ? &adds.steps.terminated
+                    : which == 1 ? &adds.steps.truncated
+                    : which == 2 ? &adds.steps.mask
+                                 : &adds.steps.next_mask;
+            *flags = i < 4 ? array_of(given, PER_FLOAT64) : array_of(bytes, PER_BOOL);
+            sprintf(text, "%s[1] is %s: it is a flag", names[which],
+                    i == 2   ? "nan"
+                    : i == 0 ? "-1.5"
+                    : i == 1 ? "0.3"
+                             : "2");
+            CHECK_BAD_STEP(per_replay_add(replay, &adds.steps, ids, NULL), text);
+            /* On CUDA the step beside it is added. */
+            CHECK(ids[0] == (on_cuda() ? 0 : -7) && ids[1] == id_of_bad_step());
+            CHECK(stats_of(replay).added == on_cuda());
+            per_replay_free(replay);
+        }
+    }
+    {
+        const per_replay_options options = replay_options(20, 1);
+        call adds;
+        replay = create_replay(&options);
+        fill_call(&adds, 1, observations, NULL, rewards, &two, &two);
+        adds.steps.mask = array_of(&zero, PER_BOOL);
+        CHECK_OK(per_replay_add(replay, &adds.steps, NULL, NULL));
+        CHECK(stats_of(replay).added == 0);
+        per_replay_free(replay);
+    }
 }
 
 static int accepts(int64_t length, int64_t n_envs, int32_t ndim, const int64_t* axes) {
@@ -143,6 +194,7 @@ static void axes_of_one_may_be_left_out(void) {
 int main(void) {
     every_dtype_keeps_its_bytes();
     other_dtypes_are_cast();
+    flags_are_booleans_zeros_and_ones();
     axes_of_one_may_be_left_out();
     return 0;
 }

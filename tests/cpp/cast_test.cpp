@@ -427,31 +427,49 @@ TEST(Cast, same_dtype_keeps_every_bit) {
 TEST(Cast, an_empty_array_may_be_null) {
     cast_all(PER_FLOAT64, nullptr, PER_FLOAT32, nullptr, 0);
     cast_all(PER_FLOAT64, nullptr, PER_FLOAT64, nullptr, 0);
-    cast_flags(per_array{nullptr, nullptr, 0, PER_FLOAT64}, nullptr, 0);
+    cast_flags("mask", per_array{nullptr, nullptr, 0, PER_FLOAT64}, nullptr, {0, 1});
 }
 
-TEST(CastFlags, what_is_not_zero_is_true_in_every_dtype) {
+std::string flag_refusal(const void* data, int32_t dtype, int64_t entries, const uint8_t* mask = nullptr) {
+    uint8_t flags[8];
+    try {
+        cast_flags("terminated", {data, nullptr, 0, dtype}, flags, {entries, 1, 1, mask});
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), PER_ERROR_INVALID_ARGUMENT);
+        return error.what();
+    }
+    return "";
+}
+
+TEST(CastFlags, zero_and_one_are_flags_in_every_dtype_and_nothing_else_is) {
     for (int32_t dtype = first_dtype; dtype <= last_dtype; ++dtype) {
-        for (int value : {0, 1, 100}) {
+        for (int value : {0, 1}) {
             const Element source = element_of(dtype, value);
             uint8_t flag = 9;
-            cast_flags(per_array{source.bytes, nullptr, 0, dtype}, &flag, 1);
-            EXPECT_EQ(flag, value != 0) << dtype_name(dtype);
+            cast_flags("mask", per_array{source.bytes, nullptr, 0, dtype}, &flag, {1, 1});
+            EXPECT_EQ(flag, value) << dtype_name(dtype);
         }
+        if (dtype == PER_BOOL) continue;
+        const Element source = element_of(dtype, 100);
+        EXPECT_EQ(flag_refusal(source.bytes, dtype, 1),
+                  "terminated[0] is 100: it is a flag, and allowed are booleans, 0 and 1");
     }
-    const double odd[] = {NAN, -0.0, 1e-300, -infinity};
-    uint8_t flags[4];
-    cast_flags(per_array{odd, nullptr, 0, PER_FLOAT64}, flags, 4);
-    EXPECT_EQ(std::vector<int>(flags, flags + 4), (std::vector<int>{1, 0, 1, 1}));
+    const double odd[] = {0, -0.0, 1, 0.3, NAN, -1.5, 1e-300, infinity};
+    EXPECT_EQ(flag_refusal(odd, PER_FLOAT64, 3), "");
+    const std::string values[] = {"0.3", "nan", "-1.5", "1e-300", "inf"};
+    for (int i = 3; i < 8; ++i)
+        EXPECT_EQ(flag_refusal(odd + i, PER_FLOAT64, 1),
+                  "terminated[0] is " + values[i - 3] + ": it is a flag, and allowed are booleans, 0 and 1");
+    const uint8_t bytes[] = {0, 1, 2};
+    EXPECT_EQ(flag_refusal(bytes, PER_BOOL, 3), "terminated[2] is 2: it is a flag, and allowed are booleans, 0 and 1");
     const int64_t high = int64_t{1} << 40;
-    cast_flags(per_array{&high, nullptr, 0, PER_INT64}, flags, 1);
-    EXPECT_EQ(flags[0], 1);
+    EXPECT_NE(flag_refusal(&high, PER_INT64, 1), "");
 }
 
-TEST(CastFlags, masked_flags_are_false) {
-    const uint8_t given[] = {1, 1, 0}, mask[] = {1, 0, 1};
-    uint8_t flags[3];
-    cast_flags(per_array{given, nullptr, 0, PER_BOOL}, flags, 3, mask);
+TEST(CastFlags, masked_flags_are_false_and_not_looked_at) {
+    const uint8_t given[] = {1, 7, 0}, mask[] = {1, 0, 1};
+    uint8_t flags[3] = {9, 9, 9};
+    cast_flags("mask", per_array{given, nullptr, 0, PER_BOOL}, flags, {3, 1, 1, mask});
     EXPECT_EQ(std::vector<int>(flags, flags + 3), (std::vector<int>{1, 0, 0}));
 }
 

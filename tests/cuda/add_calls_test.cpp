@@ -207,6 +207,10 @@ TEST(AddOfHostMemory, of_many_steps_is_refused_before_the_first_of_them_is_added
     EXPECT_EQ(buffer.refusal(call), "field_1[39999] is -32769: allowed are -32768 .. 32767 (int16)");
     EXPECT_EQ(buffer.state().counters.added, 0);
     call.plain_64[n - 1] = -32768;
+    call.truncated[n - 1] = 7;
+    EXPECT_EQ(buffer.refusal(call), "truncated[39999] is 7: it is a flag, and allowed are booleans, 0 and 1");
+    EXPECT_EQ(buffer.state().counters.added, 0);
+    call.truncated[n - 1] = 0;
     EXPECT_EQ(buffer.refusal(call), "");
     EXPECT_EQ(buffer.state().counters.added, n);
     EXPECT_EQ(buffer.device().lanes[0].head, n);

@@ -167,4 +167,7 @@ def _write(source: object, what: str, memory: Any, dtype: type[np.generic]) -> N
     out = np.frombuffer(memory, dtype)
     if array.shape != out.shape:
         raise InvalidArgument(f"hindsight.reward gave {what} of shape {list(array.shape)}; allowed: [{out.size}]")
-    np.copyto(out, array, casting="unsafe")  # a flag is true if it is not 0
+    if dtype is np.bool_:
+        for i in np.flatnonzero((array != 0) & (array != 1)):
+            raise InvalidArgument(f"hindsight.reward gave {what}[{i}] = {array[i]}; allowed: booleans, 0 and 1")
+    np.copyto(out, array, casting="unsafe")

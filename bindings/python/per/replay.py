@@ -429,6 +429,7 @@ class ReplayBuffer(Store):
                 is then live from the next one on.
             reward: [n]. It, flags and priorities may be one number for all.
             terminated, truncated: flags [n]: the episode ended in a terminal state; otherwise, such as by a time limit.
+                Flags are booleans, or 0 and 1 of any dtype.
             mask: flags [n]; where False nothing is added and no value is looked at.
             next_mask: flags [n]; where False the next observation is not available (simulators that reset by
                 themselves).

@@ -59,13 +59,14 @@ def test_own_exceptions_pass_through_and_the_call_is_no_draw():
         (lambda n: np.zeros(n - 1), "reward gave reward of shape"),
         (lambda n: 0.0, r"reward gave reward of shape \[\]; allowed: "),
         (lambda n: (np.zeros(n), np.zeros(2)), "reward gave terminated of shape"),
+        (lambda n: (np.zeros(n), np.full(n, -1.5)), r"reward gave terminated\[0\] = -1.5; allowed: booleans, 0 and 1"),
         (lambda n: "none", "what hindsight.reward gave as reward"),
         (lambda n: None, "what hindsight.reward gave as reward"),
         (lambda n: (np.zeros(n),), r"reward gave a tuple of 1; allowed: rewards, or \(rewards, flags\)"),
         (lambda n: (np.zeros(n), np.zeros(n), {}), "reward gave a tuple of 3"),
     ],
 )
-def test_answers_of_wrong_shape_are_errors(given, words):
+def test_answers_of_wrong_shape_or_values_are_errors(given, words):
     buffer, twin = filled(), filled()
     with pytest.raises(per.InvalidArgument, match=words):
         buffer.sample(64, hindsight=per.Hindsight("observation", "goal", lambda achieved, goal: given(len(goal))))

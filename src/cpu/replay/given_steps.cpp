@@ -66,15 +66,15 @@ void GivenSteps::read_masks(const ReplaySteps& steps) {
     has_mask_ = steps.mask.data != nullptr;
     has_next_mask_ = steps.next_mask.data != nullptr;
     mask_.assign(n, 1);
-    if (has_mask_) cast_flags(steps.mask, mask_.data(), n_entries_);
-    const uint8_t* const mask = has_mask_ ? mask_.data() : nullptr;
+    if (has_mask_) cast_flags("mask", steps.mask, mask_.data(), {n_entries_, 1});
+    const CastSize given = {n_entries_, 1, 1, has_mask_ ? mask_.data() : nullptr};
     terminated_.resize(n);
     truncated_.resize(n);
-    cast_flags(steps.terminated, terminated_.data(), n_entries_, mask);
-    cast_flags(steps.truncated, truncated_.data(), n_entries_, mask);
+    cast_flags("terminated", steps.terminated, terminated_.data(), given);
+    cast_flags("truncated", steps.truncated, truncated_.data(), given);
     if (has_next_mask_) {
         next_mask_.resize(n);
-        cast_flags(steps.next_mask, next_mask_.data(), n_entries_, mask);
+        cast_flags("next_mask", steps.next_mask, next_mask_.data(), given);
     }
     if (steps.next_fields == nullptr) {
         next_known_.assign(n, 0);

@@ -75,6 +75,7 @@ void GivenArrays::read_array(Array& array, const GivenArray& given) {
     array.frames = given.frames;
     array.dtype = given.array.dtype;
     array.mask = nullptr;
+    array.are_flags = false;
     array.is_staged = array.is_given() && (are_in_host_memory_ || is_host_memory(array.name, given.array.data));
     if (array.is_staged) host_array_ = array.name;
 }
@@ -93,15 +94,28 @@ void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dty
     casts_on_host_ = true;
 }
 
+// The host makes flags, too, of what lies in its memory, if it can see which entries are given.
+void GivenArrays::read_flags(Number which, const per_array& given) {
+    Array& array = number(which);
+    read_array(array, {given, 1});
+    const Array& mask_array = number(mask);
+    const bool is_masked = which != mask && mask_array.is_given();
+    if (!array.is_staged || (is_masked && !mask_array.is_staged)) return;
+    array.are_flags = true;
+    array.dtype = PER_BOOL;
+    if (is_masked) array.mask = &mask_;
+    casts_on_host_ = true;
+}
+
 void GivenArrays::read(const ReplaySteps& steps) {
     const GivenArray none = {};
     host_array_ = {};
     casts_on_host_ = false;
     are_in_host_memory_ = steps.are_in_host_memory;
-    read_array(number(mask), {steps.mask, 1});
-    read_array(number(next_mask), {steps.next_mask, 1});
-    read_array(number(terminated), {steps.terminated, 1});
-    read_array(number(truncated), {steps.truncated, 1});
+    read_flags(mask, steps.mask);
+    read_flags(next_mask, steps.next_mask);
+    read_flags(terminated, steps.terminated);
+    read_flags(truncated, steps.truncated);
     for (int64_t i = 0; i < fields_.count(); ++i) {
         const bool has_next = steps.next_fields != nullptr && fields_[i].is_observation();
         read_values(arrays_[static_cast<std::size_t>(i)], steps.fields[i], fields_[i].dtype, false);
@@ -123,15 +137,21 @@ void GivenArrays::read(const ReplaySteps& steps) {
 // Reads the masks that casts on the host look at.
 void GivenArrays::read_masks(const StepPiece& piece) {
     const int64_t n = piece.length * piece.n_lanes;
-    const auto read_flags = [&](const Array& array, std::vector<uint8_t>& flags, const uint8_t* which) {
-        if (!array.is_staged) return;
+    const auto read_mask = [&](const Array& array, std::vector<uint8_t>& flags) {
+        if (!array.are_flags) return;
         flags.resize(static_cast<std::size_t>(n));
-        per_array given = array.given;
-        given.data = static_cast<const std::byte*>(given.data) + piece.first_entry * array.given_bytes();
-        cast_flags(given, flags.data(), n, which);
+        make_flags(array, flags.data(), piece);
     };
-    read_flags(number(mask), mask_, nullptr);
-    read_flags(number(next_mask), next_mask_, number(mask).is_staged ? mask_.data() : nullptr);
+    read_mask(number(mask), mask_);
+    read_mask(number(next_mask), next_mask_);
+}
+
+void GivenArrays::make_flags(const Array& array, uint8_t* to, const StepPiece& piece) const {
+    cast_flags(array.name, array.given, to,
+               {.entries = piece.length * piece.n_lanes,
+                .elements = 1,
+                .mask = array.mask != nullptr ? array.mask->data() : nullptr,
+                .first = piece.first_entry});
 }
 
 // Writes arrays of the piece to the staging buffer; returns how many bytes it takes.
@@ -144,12 +164,15 @@ std::size_t GivenArrays::fill(const StepPiece& piece) {
     for (Array& array : arrays_) {
         if (!array.is_staged) continue;
         array.offset = static_cast<std::size_t>(end);
-        cast(array.name, array.given, array.dtype, buffer + end,
-             {.entries = n,
-              .elements = array.elements,
-              .frames = array.frames,
-              .mask = array.mask != nullptr ? array.mask->data() : nullptr,
-              .first = piece.first_entry});
+        if (array.are_flags)
+            make_flags(array, reinterpret_cast<uint8_t*>(buffer + end), piece);
+        else
+            cast(array.name, array.given, array.dtype, buffer + end,
+                 {.entries = n,
+                  .elements = array.elements,
+                  .frames = array.frames,
+                  .mask = array.mask != nullptr ? array.mask->data() : nullptr,
+                  .first = piece.first_entry});
         end += (n * array.kept_bytes() + alignment - 1) / alignment * alignment;
     }
     return static_cast<std::size_t>(end);

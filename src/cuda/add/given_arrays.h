@@ -56,6 +56,7 @@ class GivenArrays {
         int64_t elements = 1;
         int32_t dtype = 0;  // in which kernels find it
         bool is_staged = false;
+        bool are_flags = false;                      // made and checked on the host
         const std::vector<uint8_t>* mask = nullptr;  // entries of the piece whose values are looked at; NULL: all
         std::size_t offset = 0;                      // in the staging buffer
 
@@ -68,7 +69,9 @@ class GivenArrays {
     Array& number(Number which) { return arrays_[static_cast<std::size_t>(2 * fields_.count() + which)]; }
     void read_array(Array& array, const GivenArray& given);
     void read_values(Array& array, const GivenArray& given, int32_t dtype, bool is_next);
+    void read_flags(Number which, const per_array& given);
     void read_masks(const StepPiece& piece);
+    void make_flags(const Array& array, uint8_t* to, const StepPiece& piece) const;
     std::size_t fill(const StepPiece& piece);
     const std::byte* kept(const Array& array, const StepPiece& piece) const;
     GivenNumbers given_numbers(Number which, const StepPiece& piece);

@@ -75,17 +75,21 @@ PER_OUT_OF_LINE CastElement cast_given(const std::byte* element, int32_t from_dt
     return cast_element(element, from_dtype, to_dtype);
 }
 
-PER_OUT_OF_LINE bool is_given_true(const std::byte* element, int32_t dtype) {
-    return is_true(element, dtype);
+PER_OUT_OF_LINE Flag given_flag(const std::byte* element, int32_t dtype) {
+    return flag_of(element, dtype);
 }
 
 PER_OUT_OF_LINE bool is_given_nan(const std::byte* element, int32_t dtype) {
     return is_nan(element, dtype);
 }
 
-__device__ __forceinline__ bool flag_of(const GivenNumbers& flags, int64_t entry) {
-    if (flags.dtype == PER_BOOL) return flags.data[entry] != std::byte{0};
-    return is_given_true(flags.data + entry * dtype_size(flags.dtype), flags.dtype);
+// Whether a flag is true. `fits` becomes false if it is none.
+__device__ __forceinline__ bool is_true(const GivenNumbers& flags, int64_t entry, bool& fits) {
+    const bool is_bool = flags.dtype == PER_BOOL;
+    const Flag flag = is_bool ? Flag{flags.data[entry] != std::byte{0}, flags.data[entry] <= std::byte{1}}
+                              : given_flag(flags.data + entry * dtype_size(flags.dtype), flags.dtype);
+    fits &= flag.is_flag;
+    return flag.is_true;
 }
 
 // False if it is beyond float32.

@@ -56,7 +56,7 @@ struct LastDraw {
 
 // Why a step is not added. For each of these the CPU refuses the whole call.
 enum class StepRefusal : int32_t {
-    value,              // one does not fit what the buffer keeps
+    value,              // one does not fit what the buffer keeps, or is to be a flag and is none
     nan,                // one is a NaN, which the buffer minds
     next_mask,          // it ends an episode, and does not say what its next observation is
     final_observation,  // it ends an episode, and does not say in what

@@ -5,8 +5,8 @@ Add one step of every environment and return its ids, -1 where nothing was added
 
 Each keyword takes an array whose last axis counts the environments: `observation` of a `Field(UInt8, 84, 84)` is
 `84×84×n_envs`. With one environment that axis may be left out, and scalars do. Rewards, flags and priorities may be one
-number for all environments. Elements are cast as `per.h` says of `per_array`. Ids have the shape of `reward`, or of
-that of the flags which is an array.
+number for all environments. Elements are cast as `per.h` says of `per_array`; flags are Booleans, or 0 and 1 of any
+type. Ids have the shape of `reward`, or of that of the flags which is an array.
 
 - a field with a `default` may be left out
 - `next_observation`, and so for each observation: what was observed after the step. It may be left out on steps that
