@@ -556,10 +556,11 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * compressed; loaded to where that cannot be, it is not.
  *
  * More rows than memory.  With `storage` rows lie in a file in that directory, which is mapped: as many of them are in
- * memory as the system has room for, and the others on the disk. Batches are the same, bit for bit. Each batch asks for
- * all of its rows at once before it reads the first. What remains in memory are 9.7 bytes a row: priorities, their tree
- * and flags, so that neither which rows are drawn nor updates of priorities need the disk. PER_RANK, PER_BUFFER_MAX,
- * PER_MAX_NOW and keep_times_sampled take in memory what is said above. `allocate` is asked for what lies in memory.
+ * memory as the system has room for, and the others on the disk. The directory is made if it is not there; the one above
+ * it must be there. Batches are the same, bit for bit. Each batch asks for all of its rows at once before it reads the
+ * first. What remains in memory are 9.7 bytes a row: priorities, their tree and flags, so that neither which rows are
+ * drawn nor updates of priorities need the disk. PER_RANK, PER_BUFFER_MAX, PER_MAX_NOW and keep_times_sampled take in
+ * memory what is said above. `allocate` is asked for what lies in memory.
  *
  * The file has no name, unless per_replay_checkpoint() in that directory gives it one: nothing is left of it once the
  * buffer is freed, or its process has ended in any way, and each child that was forked meanwhile has freed the buffer or

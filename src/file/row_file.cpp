@@ -151,6 +151,7 @@ RowFile::RowFile(const char* folder, std::size_t bytes) : path_(folder), shown_(
     mapped_bytes_ = std::max<std::size_t>(1, (bytes + block_bytes_ - 1) / block_bytes_) * block_bytes_;
     n_places_ = (mapped_bytes_ + piece_bytes_ - 1) / piece_bytes_;
     for (uint64_t place = 0; place < n_places_; ++place) pieces_.push_back({place, 0, 0, 0, 0, false});
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) refuse(errno, shown_, "written");
     folder_ = Descriptor([&] { return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC); });
     if (!folder_.is_open()) refuse(errno, shown_, "written");
     void* const addresses = addresses_at(nullptr, 0, mapped_bytes_);

@@ -117,10 +117,11 @@ class ReplayBuffer(Store):
         keep_times_sampled: True counts how often each transition, or sequence, is drawn: `times_sampled` of batches.
         max_times_sampled: a transition, or sequence, can be drawn so many times and no more. Needs the scheme
             "without_replacement", and counts. 0: as often as it is drawn.
-        storage: a directory: rows lie in a file there, and as many of them in memory as there is room for; 9.7 bytes a
-            row always do. The file has no name, and is gone when the buffer is. A child that is forked cannot use the
-            buffer. What save() wrote is loaded into such a file by load(storage=...); what was pickled, or comes from
-            a state_dict or a file object, lies in memory. Not on CUDA.
+        storage: a directory, which is made if it is not there: rows lie in a file in it, and as many of them in memory
+            as there is room for; 9.7 bytes a row always do. The file has no name, and is gone when the buffer is. A
+            child that is forked cannot use the buffer. What save() wrote is loaded into such a file by
+            load(storage=...); what was pickled, or comes from a state_dict or a file object, lies in memory. Not on
+            CUDA.
         storage_preallocated: take the room on the disk for all rows at once, rather than by add() as they come.
         device: "cpu", "cuda", "cuda:1".
         arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax"; on CUDA also

@@ -105,9 +105,17 @@ def test_a_channel_writes_to_a_file(tmp_path):
         assert buffer.get(np.arange(19)).observation.tolist() == list(range(19))
 
 
+def test_the_directory_is_made_if_the_one_above_it_is_there(tmp_path):
+    filled().save(tmp_path / "saved")
+    filled(storage=tmp_path / "created")
+    per.ReplayBuffer.load(tmp_path / "saved", storage=tmp_path / "loaded")
+    assert sorted(os.listdir(tmp_path)) == ["created", "loaded", "saved"]
+    assert os.listdir(tmp_path / "created") == os.listdir(tmp_path / "loaded") == []
+
+
 def test_what_is_refused_is_named(tmp_path):
     for storage, error, text in [
-        (tmp_path / "none", per.IoError, "none cannot be written: No such file or directory"),
+        (tmp_path / "none" / "at all", per.IoError, "at all cannot be written: No such file or directory"),
         (3, per.InvalidArgument, "storage is 3; allowed: str, bytes, os.PathLike"),
         ("a\0b", per.InvalidArgument, "storage is 'a\\x00b'; allowed: paths without a NUL"),
     ]:

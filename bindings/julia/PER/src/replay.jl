@@ -22,9 +22,10 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `on_nan` (`:allow`, `:error`: a NaN in an observation or a reward is refused),
   `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`,
   `"cuda:1"`)
-- `storage`: a directory: rows lie in a file there, and as many of them in memory as there is room for; 9.7 bytes a row
-  always do. The file has no name, and is gone when the buffer is. Copies, and what is serialized, lie in memory. Not on
-  CUDA. With `storage_preallocated = true` the room on the disk is taken for all rows at once
+- `storage`: a directory, which is made if it is not there: rows lie in a file in it, and as many of them in memory as
+  there is room for; 9.7 bytes a row always do. The file has no name, and is gone when the buffer is. Copies, and what is
+  serialized, lie in memory. Not on CUDA. With `storage_preallocated = true` the room on the disk is taken for all rows
+  at once
 - `arrays`: on CUDA, which arrays the buffer gives, on its device: a type as `CuArray`, of which
   `arrays{T}(undef, size)` makes one, or a function of `T` and `size`
 - `current_stream`: on CUDA, a function without arguments that says which stream a call is queued on whose `stream` is
