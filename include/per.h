@@ -647,8 +647,8 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *           Unknown and truncated: it is not live, and earlier ones bootstrap from its observation.
  *   Cut.    If a step's observations differ from those that the step before announced, the trajectory has a gap: the
  *           step before counts as truncated there (or see on_gap). Numbers are compared, after casting: -0 equals 0,
- *           any NaN equals any other, and what was announced is what stays stored. A reset that nobody tells of can be
- *           seen this way only if next observations are given: else flag every end or call per_replay_cut().
+ *           any NaN equals any other, and the announced values stay stored. An unreported reset is detected this way
+ *           only if next observations are given: otherwise flag every end or call per_replay_cut().
  *   Autoreset.  PER_AUTORESET_NEXT_STEP: after an end, a step whose observation equals the final one is the one in
  *           which the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is
  *           the next episode's first observation unless the caller puts the final one there; so next_mask must be given
@@ -942,13 +942,13 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *   a draw of b transitions      if a >= m, and floor(r (a - m)) - d - b >= -e
  *
  * with r = samples_per_insert, e = samples_tolerance and m = min_size_to_sample, at least 1. With r = 0 all adds are
- * allowed, and all draws once a >= m. Adds of no step are always allowed. What is not allowed yet is PER_ERROR_BUSY. A
- * call for more than e transitions, or for more than e / r steps beyond the first m, never is allowed, and is
- * PER_ERROR_INVALID_ARGUMENT at any time.
+ * allowed, and all draws once a >= m. Adds of zero steps are always allowed. A call that is not allowed yet is
+ * PER_ERROR_BUSY. A call for more than e transitions, or for more than e / r steps beyond the first m, is never allowed:
+ * it is PER_ERROR_INVALID_ARGUMENT at any time.
  *
- * The first m steps are free, in calls of any size. A call that goes beyond them is allowed where as many calls of one
- * step would be: to fill a buffer with s steps by one call before the first draw takes m >= s - e / r. A larger call is
- * refused as a whole, rather than leave adds to wait for the draws that it owes.
+ * The first m steps are free, in calls of any size. A call that goes beyond them is allowed if the same steps, added one
+ * a call, would be: one call can fill a buffer with s steps before the first draw if m >= s - e / r. A larger call is
+ * refused as a whole, because later adds would have to wait for the draws that it owes.
  *
  * So the limits always let one of the two sides go on, and a thread that has both need not wait. But they do not know
  * why else a call fails: m must be large enough for a draw to succeed by then - for something to be live, and with

@@ -164,7 +164,7 @@ void Channel::flush_by_thread(const Deadline& deadline) {
     if (taken_ < end) throw Error(failure_, "%s; what was written is tried again", failure_text_.c_str());
 }
 
-// Waits for the draws that the rate limiter asks for between its turns, so that other calls move what they may.
+// Waits for the rate limiter between its turns, so that other calls can move steps meanwhile.
 void Channel::flush_by_calls(const Deadline& deadline) {
     const Deadline locked_by = deadline.with_a_moment();
     const uint64_t end = ring_.header().written.any();
@@ -182,8 +182,8 @@ void Channel::flush_by_calls(const Deadline& deadline) {
     }
 }
 
-// Moves what was written before slot `end` and is of at most max_steps. False where the rate limiter asks for draws, or
-// other calls hold the buffer for longer.
+// Moves up to max_steps steps that were written before slot `end`. Returns false if the rate limiter needs draws first, or
+// if other calls hold the buffer beyond the deadline.
 bool Channel::move_in_call(uint64_t end, int64_t max_steps, const Deadline& locked_by) {
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     try {
@@ -339,8 +339,8 @@ int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     return n;
 }
 
-// Copies the masks of slots, and counts the environments that they leave in. Returns how many of the slots together
-// have at most so many steps of single environments.
+// Copies the masks of slots and counts the environments that each selects. Returns the number of slots that together have
+// at most max_steps steps of single environments.
 int64_t Channel::read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t max_steps) {
     const auto n_envs = static_cast<std::size_t>(ring_.n_envs());
     const bool has_mask = (kind & slot_has_mask) != 0;

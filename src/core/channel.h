@@ -98,10 +98,10 @@ class Channel {
     int64_t n_moved_ = 0;  // steps of single environments that the buffer has taken
     std::vector<per_array> fields_;
     std::vector<per_array> next_fields_;
-    // Of the slots that are moved together, as read_masks() read them once: what is counted is what is added.
+    // The masks of the slots that are moved together. They are read once, so the steps counted are the steps added.
     std::vector<std::byte> masks_;     // [max_batch_, environments]
-    std::vector<int64_t> step_sizes_;  // [max_batch_] number of environments that the step of a slot is of
-    int64_t size_waiting_ = 0;         // of the step that was tried last
+    std::vector<int64_t> step_sizes_;  // [max_batch_] number of environments in the step of a slot
+    int64_t size_waiting_ = 0;         // size of the step that was tried last
     std::vector<int64_t> cut_env_ids_;
 
     std::unique_ptr<Signals> signals_;

@@ -22,13 +22,13 @@ namespace per {
 //
 // be how many transitions are to be drawn once `a` steps are added. An add after which a steps are there is allowed if
 // due(a) - drawn <= e, which the first m steps always satisfy; a draw after which d transitions are drawn is allowed if
-// m steps are there and due(added) - d >= -e. No call may be for more than e transitions: draws of more, and adds of
-// more than e / r steps beyond the first m, never are allowed; adds of none always are. So one side may go on at any
-// time. While fewer than m steps are there, an add that is not refused for good is allowed. Later, where an add of k
-// steps is not allowed, due(added) > drawn + e - ceil(r k) >= drawn, and a draw of up to e transitions is.
+// m steps are there and due(added) - d >= -e. Draws of more than e transitions, and adds of more than e / r steps beyond
+// the first m, are never allowed; adds of zero steps always are. So one side can always go on. While fewer than m steps
+// are there, every add is allowed that could ever be. Later, if an add of k steps is not allowed,
+// due(added) > drawn + e - ceil(r k) >= drawn, and a draw of up to e transitions is.
 //
-// The buffer is locked while any function but ring() is called. Who waits is woken once the least number that is waited
-// for on a side is allowed.
+// The buffer is locked while any function but ring() is called. Waiters of a side are woken once
+// the smallest call among them is allowed.
 class RateLimiter {
  public:
     // What a checkpoint keeps.

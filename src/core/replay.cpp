@@ -123,8 +123,8 @@ void Replay::add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* i
     ++n_changes_;
 }
 
-// Number of steps that the mask does not leave out, as far as the host can read it. What is counted is what is added:
-// the mask is read once, and what was read takes its place.
+// Number of steps that the mask selects, if the host can read it; otherwise the number of all steps. The mask is read
+// once and replaced by the copy, so the steps counted are the steps added.
 int64_t Replay::n_unmasked(ReplaySteps& steps) {
     const int64_t n = steps.length * steps.n_envs;
     if (steps.mask.data == nullptr || device() != PER_CPU) return n;

@@ -46,7 +46,7 @@ class Replay {
     int64_t add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, const Deadline& locked_by,
                         const Deadline& allowed_by, const std::atomic<bool>& ends);
     void wake_adds() noexcept { limiter_.ring_adds(); }
-    // Where it has a deadline, a call throws Error with BUSY if other calls hold the buffer until then.
+    // A call with a deadline throws Error with BUSY if other calls hold the buffer until then.
     void cut(int64_t count, const int64_t* env_ids, const Deadline& deadline, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
@@ -105,7 +105,7 @@ class Replay {
 
     per_replay_options describe();
     std::vector<int64_t> live_ids();
-    // These wait until the rate limiter allows an add of so many steps, or a draw of so many transitions.
+    // Wait until the rate limiter allows an add of `count` steps, or a draw of batch_size transitions.
     void wait_to_add(int64_t count, const Deadline& deadline);
     void wait_to_sample(int64_t batch_size, const Deadline& deadline);
     void stop_limiting();

@@ -146,8 +146,8 @@ void SharedLoader::close() {
     for (std::size_t i = 0; i < places_.size(); ++i) share_->mailbox(i).bell.bell.ring();
 }
 
-// Returns whether there may be more to do at once. What a reader has written is taken before its place is given to the
-// next one.
+// Returns true if there may be more to do at once. The mail of a reader is taken before its place is given to another
+// reader.
 bool SharedLoader::serve(const Deadline& deadline) {
     bool has_more = false;
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -197,7 +197,7 @@ bool SharedLoader::take_mails(std::size_t i, const Deadline& deadline) {
     return has_all;
 }
 
-// Takes the next mail, of which so many bytes are there. False if it has to wait for the buffer.
+// Takes the next mail, of which n_there bytes have arrived. Returns false if it has to wait for the buffer.
 bool SharedLoader::take_mail(std::size_t i, uint64_t n_there, const Deadline& deadline) {
     Place& place = places_[i];
     Mail mail = {};
@@ -240,7 +240,7 @@ bool SharedLoader::take_mail(std::size_t i, uint64_t n_there, const Deadline& de
     return true;
 }
 
-// What the buffer refuses is counted. False if other calls hold the buffer for longer.
+// Counts an update that the buffer refuses. Returns false if other calls hold the buffer beyond the deadline.
 bool SharedLoader::update(const Mail& mail, const Deadline& deadline) {
     const auto* const ids = reinterpret_cast<const int64_t*>(mail_.data());
     const auto* const values = reinterpret_cast<const float*>(ids + mail.number);
@@ -262,8 +262,8 @@ void SharedLoader::give_back(std::size_t i, int64_t slot) {
     --n_out_;
 }
 
-// The reader has ended: it gets no batch, and those that it has come back. The slots that its mail gives back are none
-// of its own from then on.
+// Called when a reader has ended. It gets no further batch, its slots are returned, and its mail can return none of them
+// again.
 void SharedLoader::leave(std::size_t i) {
     for (std::size_t slot = 0; slot < holders_.size(); ++slot) {
         if (holders_[slot] != i) continue;

@@ -20,12 +20,12 @@ namespace per {
 // A loader whose slots lie in shared memory, and the thread that is its one consumer: it hands batches on to readers,
 // in the order in which they asked.
 //
-// The shared memory is untrusted. The thread knows by itself whose a slot is and how much mail it has taken; and it
-// reads a mail once, into memory of its own, before it looks at it. It never reads a batch.
+// The shared memory is untrusted. The thread itself keeps the owner of each slot and the amount of mail taken, and copies
+// a mail into private memory before it looks at it. It never reads a batch.
 //
-// A call such as a save may hold the buffer for long. The thread waits for it a moment at a time, and goes on with all
-// that takes no buffer: it greets readers, and takes slots back. A mail that has to wait keeps those behind it waiting,
-// so that a reader's calls stay in their order.
+// A call such as a save may hold the buffer for long. The thread waits for it a moment at a time, and meanwhile does
+// everything that needs no buffer: it greets readers and takes slots back. A mail that has to wait delays those behind
+// it, so a reader's calls stay in order.
 class SharedLoader {
  public:
     // Throws Error; with BUSY if the buffer has a loader.

@@ -37,9 +37,8 @@ uint64_t row_file_number(const std::string& name);
 
 // Rows in a mapped file of a folder. create() makes a file of zeros, and adopt() takes the file of a checkpoint with its
 // rows: one of them must be called before a byte is read or written. A file that was created has no name in the folder,
-// so nothing is left of it once the process has ended, however it ended, and those that were forked from it. It takes
-// room on the disk block by block: what is to be written is reserved first, since a write to a mapped page that the disk
-// has no room for is a signal (SIGBUS) and not an error.
+// so nothing is left of it once the process and all forked from it have ended. Disk space is allocated block by
+// block before it is written, since a write to a mapped page without space raises SIGBUS instead of an error.
 //
 // A checkpoint in that folder names the file, and the pieces of it that hold rows. What a checkpoint names is never
 // written again: where such a piece is reserved, a copy of it takes its place, mapped to where the piece was. The old

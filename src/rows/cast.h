@@ -17,8 +17,8 @@ struct Entries {
     int64_t length;
     int64_t n_envs;
     std::span<const int64_t> shape;     // of one frame; empty for reward and flags
-    int32_t stack = 1;                  // an entry may also give so many frames: [stack, shape]
-    const char* n_envs_from = nullptr;  // what errors say before n_envs where it is the cause: "n_envs is"
+    int32_t stack = 1;                  // an entry may also have the shape [stack, shape]
+    const char* n_envs_from = nullptr;  // words before n_envs in errors about it, such as "n_envs is"; NULL: not named
 };
 
 // A shape as Python writes it: (), (3,), (3, 4).

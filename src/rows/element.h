@@ -124,7 +124,7 @@ PER_HOST_DEVICE bool store(Number value, Element& element) {
 
 // ---- elements whose dtype is known at run time only
 
-// What a flag says. An element that is none counts as true, but for what it says nothing is done.
+// An element read as a flag. is_true means nothing if is_flag is false.
 struct Flag {
     bool is_true;
     bool is_flag;

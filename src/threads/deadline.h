@@ -11,7 +11,7 @@ class Deadline {
  public:
     using Clock = std::chrono::steady_clock;
 
-    // As timeouts of per.h: milliseconds, or -1: never. What the clock has no room for is never, too.
+    // A timeout of per.h: milliseconds, or -1 for none. One beyond the range of the clock is none, too.
     explicit Deadline(int64_t timeout_ms) : time_(Clock::time_point::max()) {
         constexpr int64_t max_timeout_ms = int64_t{1} << 40;
         if (timeout_ms >= 0 && timeout_ms <= max_timeout_ms)

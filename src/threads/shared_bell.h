@@ -46,8 +46,8 @@ struct AwaitedBell {
     SharedBell bell;
     std::atomic<uint32_t> is_awaited;
 
-    // To be called before the last look at what is waited for. What it returns is for bell.sleep(): whoever finds
-    // is_awaited set rings after this.
+    // Call before the last check of the condition. Pass the result to bell.sleep(): a notifier that finds is_awaited set
+    // rings after this.
     uint32_t await() noexcept {
         const uint32_t seen = bell.count;
         is_awaited = 1;

@@ -56,8 +56,8 @@ static void* forge_masks(void* context) {
     return NULL;
 }
 
-/* The rate limiter, and a call that moves so many steps, count the steps that come into the buffer, though their masks
-   change all the time. With nothing drawn 1 + ALLOWED may come, so what is still allowed says what was counted. */
+/* The rate limiter, and a call with max_steps, count exactly the steps that enter the buffer, although their masks change
+   all the time. With nothing drawn 1 + ALLOWED are allowed, so the number still allowed shows the number counted. */
 static void masks_change_while_they_are_counted(int32_t moved_by) {
     enum { ENVS = 2000, STEPS = 4, ALLOWED = 1 << 30, MOST = 3 * ENVS / 2, TRIES = 200 };
     static float values[STEPS * ENVS];

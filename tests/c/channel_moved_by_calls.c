@@ -244,7 +244,7 @@ static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     per_replay_free(replay);
 }
 
-/* The buffer is not to be had, and other calls wait for it without an end. Nothing is lost by that. */
+/* A save holds the buffer and other calls wait for it without a timeout. No step is lost. */
 static void a_flush_ends_in_time_while_the_buffer_is_saved(void) {
     per_replay* replay = buffer_of(1);
     per_channel* channel = by_calls(replay);

@@ -79,7 +79,7 @@ static void what_is_allowed_is_said(void) {
     CHECK_OK(add_steps(replay, 4));
     CHECK_FAILS(draw_some(replay, 3), PER_ERROR_BUSY,
                 "batch_size is 3: the rate limiter allows no draw before 5 steps are added; 4 are");
-    /* Of 5 one is missing, and 8 / 2 may come beyond. */
+    /* One of the 5 free steps is left, and 8 / 2 beyond them are allowed. */
     before = stats_of(replay);
     CHECK_FAILS(add_steps(replay, 6), PER_ERROR_INVALID_ARGUMENT,
                 "steps of the call are 6: allowed are 0 .. 5, 1 up to min_size_to_sample and those that "

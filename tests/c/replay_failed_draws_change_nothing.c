@@ -1,6 +1,6 @@
 /*
  * A draw that fails is no draw: what a save writes is the same before and after it, byte for byte, and the draws after it
- * are those of a buffer that saw no failure. Above all with PER_RANK, where a draw may take ranks anew.
+ * are those of a buffer that saw no failure. PER_RANK is the hard case, since a draw may compute ranks again.
  */
 #include "replay_check.h"
 

@@ -102,8 +102,8 @@ static void other_dtypes_are_cast(void) {
 }
 
 /*
- * A flag that is neither 0 nor 1 is no step's: reward and terminated that were swapped do not pass. Where the mask is 0
- * nothing is looked at.
+ * Flags other than 0 and 1 are refused, so that a swapped reward and terminated is noticed. Masked entries are not
+ * checked.
  */
 static void flags_are_booleans_zeros_and_ones(void) {
     static const char* const names[] = {"terminated", "truncated", "mask", "next_mask"};

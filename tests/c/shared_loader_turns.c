@@ -417,8 +417,8 @@ static void a_buffer_on_a_device_has_none(void) {
 }
 
 /*
- * A save keeps the buffer, and so draws and updates. Slots of readers that end come back meanwhile, also where what
- * they have sent has to wait, and another reader is greeted; what was sent is applied after the save, in its order.
+ * A save holds the buffer, and with it draws and updates. Meanwhile the slots of readers that end are returned, even if
+ * their mail has to wait, and another reader is greeted. The mail is applied in order after the save.
  */
 static void a_save_keeps_no_place_and_no_slot(void) {
     per_replay* replay = small_buffer();

@@ -1,5 +1,5 @@
-// Where the values of rows lie: a value has its own bytes, a transition touches few lines, and padding costs little. A
-// save that may not have read a value yet is told before anyone can write it.
+// The layout of rows: values do not overlap, a transition touches few cache lines, and padding costs little. A save that
+// may not have read a value yet is told before it can be written.
 #include "cpu/replay/row_store.h"
 
 #include <gtest/gtest.h>

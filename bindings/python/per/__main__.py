@@ -72,9 +72,9 @@ def info(file: str) -> None:
 
 
 def histogram(priorities: npt.NDArray[np.float32]) -> Iterator[str]:
-    """Lines with a bar for each of up to BINS ranges of equal ratio; priorities of 0 have a line of their own.
+    """Lines with a bar for each of up to BINS ranges of equal ratio, and a separate line for priorities of 0.
 
-    Ranges are so wide that no two edges print the same.
+    There are as many ranges as have edges that print differently.
     """
     positive = priorities[priorities > 0].astype(np.float64)
     rows = []
@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
             return (bench if options.command == "bench" else demo)(options.rest)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough, as in `| head`. Python flushes once more when it exits, to where that cannot fail.
+        # The reader closed the pipe, as `| head` does. Python flushes again at exit, into a file that accepts it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except per.Error as error:
         print(f"python -m per {options.command}: {error}", file=sys.stderr)

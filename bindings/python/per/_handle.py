@@ -36,10 +36,10 @@ _ended: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def owned(cell: Any, free: Callable[[Any], object]) -> Any:
-    """A cell for a handle, as an object that frees what is in it when it goes.
+    """A cell for a handle; it frees the handle in it when it is collected.
 
-    A signal handler may raise before the first line of a destructor in Python, which then never runs. This one consists
-    of functions in C, between which no handler is called: it frees what is in the cell, then lets go of the parent.
+    A signal handler may raise before the first line of a destructor written in Python, which then never runs. This one
+    consists of C functions, and Python calls no handler between them: it frees the handle, then releases the parent.
     """
     freed = map(().count, map(free, map(operator.getitem, (cell,), (0,))))  # 0, which filter() passes over
     let_go = map(_parents.pop, (cell,), (None,))
@@ -49,12 +49,12 @@ def owned(cell: Any, free: Callable[[Any], object]) -> Any:
 def created(create: Any, *arguments: Any, parent: Any = None, check: Callable[[int], object] = _library.check) -> Any:
     """A handle that a function of the library creates, and that frees itself.
 
-    It is owned before it is created, so that no exception, of a signal handler say, loses it.
+    It is owned before it is created, so an exception, such as one raised by a signal handler, cannot lose it.
 
     Arguments:
         create: the function. It is called with the arguments, and a cell for the handle.
-        parent: the handle of what the new one uses. It is freed later, wherever the two are referred to.
-        check: raises the exception of a status.
+        parent: the handle that the new one uses. It is freed after the new one, whatever the order of collection.
+        check: raises the exception for a status.
     """
     cell = ffi.new(ffi.typeof(create).args[-1])
     owner = owned(cell, getattr(lib, ffi.typeof(cell).item.item.cname.removeprefix("struct ") + "_free"))
@@ -80,7 +80,7 @@ def _address(handle: Any) -> int:
 
 
 def ended(handle: Any, end: Any) -> Any:
-    """An object that ends what a handle does, once: when it is released, goes, or when the interpreter exits.
+    """An object that ends the work of a handle once: when released, when collected, or when the interpreter exits.
 
     Arguments:
         end: the function of the library that does so. The handle is freed later.

@@ -73,7 +73,7 @@ class _SignatureOfInit:
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-# What other libraries call arguments of constructors here.
+# Argument names of other libraries, for hints.
 _OTHER_NAMES = {
     "buffer_size": "capacity",
     "max_size": "capacity",
@@ -85,7 +85,7 @@ _OTHER_NAMES = {
 
 
 class Named:
-    """A class whose constructor says what a misspelt argument was meant to be."""
+    """Base class of objects whose constructor suggests the argument that a misspelt one was meant to be."""
 
     __signature__ = _SignatureOfInit()
 
@@ -249,7 +249,7 @@ _LARGEST_BATCH = 1 << 24
 
 
 def rows_of(batch_size: int) -> int:
-    """Rows of the arrays of a batch: none for a size that the library refuses, which says what is allowed."""
+    """Number of rows to allocate for a batch; 0 if the size is out of range, which the library then reports."""
     return batch_size if 0 <= batch_size <= _LARGEST_BATCH else 0
 
 

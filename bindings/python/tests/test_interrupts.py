@@ -117,7 +117,7 @@ def is_interrupted(make, point):
             return None
         frame.f_trace_opcodes = file.endswith("_handle.py")
         line = linecache.getline(file, frame.f_lineno or 0).strip()
-        # No signal is handled between the body of a with statement and its end, which is the same line once more.
+        # Python handles no signal between the body of a with statement and its exit, which is traced as the same line.
         if event in ("line", "opcode") and not line.startswith("with "):
             passed.add((frame.f_code, frame.f_lasti))
         if len(passed) > point:

@@ -215,7 +215,7 @@ def steps_of(n):
 
 
 def batch_of(buffer):
-    """The arrays of a batch, which only the dict holds; those of a nested observation in a dict of their own."""
+    """The arrays of a batch, held by this dict alone; a nested observation is a nested dict."""
     batch = buffer.sample(8)
     return {name: batch[name] for name in batch}
 
@@ -335,7 +335,7 @@ def test_handles_are_freed_with_their_objects():
 
 
 def test_threads_that_first_need_something_at_the_same_time_share_it(monkeypatch):
-    """What each needs first is made late, so that all threads are at it by then."""
+    """Creation is delayed until all threads ask for it."""
     together = threading.Barrier(3)
     buffer = per.ReplayBuffer(100, FIELDS, sequence_length=4)
     make, registered, found = buffer._new_exchange, [], []

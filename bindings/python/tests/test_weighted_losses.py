@@ -263,7 +263,7 @@ def test_functions_of_torch_leave_each_number_with_its_row_or_make_it_unknown(sh
         warnings.simplefilter("ignore")
         for function in functions:
             name = torch.overrides.resolve_name(function) or function
-            # The others are looked at for what they write only, which takes fewer kinds of arguments.
+            # Functions outside the list are only checked for writes, which takes fewer kinds of arguments.
             for i, make in enumerate(makers if function in listed else makers[:30]):
                 try:
                     result, is_call = function(*arguments[i]), True

@@ -134,7 +134,7 @@ PER_INLINE int64_t count_below(uint64_t bound, int64_t guess, int64_t batch_size
 // Up to so many parts, comparing each target with all of them is faster than finding out where they end.
 constexpr int64_t few_parts = 4 * lanes;
 
-// Each lane takes a target. Lanes behind the last target get 0: they would overflow on what the memory holds there.
+// Each lane takes a target. Lanes past the last target are set to 0: uninitialised values could overflow.
 void invert_few(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out) {
     store(targets + count, Whole{});
     for (int64_t i = 0; i < count; i += lanes) {

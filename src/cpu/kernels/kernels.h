@@ -50,8 +50,8 @@ struct DrawKernels {
                    uint32_t* guide);
 
     // Searches down from lines of `level` (0: of leaves), `units` being those within them. Both arrays are used up and
-    // have room for draw_padding more. masses_out and priorities_out may be NULL. The rows of what is found, if they have
-    // any bytes, are fetched as soon as it is.
+    // have room for draw_padding more. masses_out and priorities_out may be NULL. The rows of found leaves are
+    // prefetched at once, unless rows.bytes is 0.
     void (*descend)(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
                     int64_t* indices_out, uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows);
 };

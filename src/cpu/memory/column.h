@@ -46,7 +46,7 @@ class RowColumn : public Column<const Value> {
     RowColumn(const Column<Value>& values, std::size_t part, ChangeListener* const& listener)
         : Column<const Value>{values.first, values.stride}, part_(part), listener_(&listener) {}
 
-    // Each of these is used at once: a listener that is set later is not told of what is written through it.
+    // Use the result at once: a listener that is set later is not told of writes through it.
     Value& to_write(int64_t slot) const { return to_write(slot, 1)[0]; }
     // Slots first .. first + n - 1 of this column are slots 0 .. n - 1 of the one that is returned.
     Column<Value> to_write(int64_t first, int64_t n) const {

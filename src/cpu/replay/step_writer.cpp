@@ -179,8 +179,8 @@ int64_t StepWriter::run_length(const Place& place) const {
     return next_known && next_takes_row(rules) ? matching_steps(place.index, n) : n;
 }
 
-// How many steps from this one on, at most `most`, bring the observation that the one before announced, byte by byte: a
-// run stores what steps bring. Where only the numbers are the same, what was announced is to stay.
+// Number of steps from this one on, at most `most`, whose observations are byte-identical to those announced by the steps
+// before them. A run stores the given observations; where only the numbers are equal, the announced ones must stay.
 int64_t StepWriter::matching_steps(int64_t index, int64_t most) const {
     const int64_t stride = steps_->n_envs;
     for (int64_t i = 0; i < state_.fields.count() && most > 1; ++i) {

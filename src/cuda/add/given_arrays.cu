@@ -94,7 +94,7 @@ void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dty
     casts_on_host_ = true;
 }
 
-// The host makes flags, too, of what lies in its memory, if it can see which entries are given.
+// The host casts flags in its own memory, if it can also read the mask.
 void GivenArrays::read_flags(Number which, const per_array& given) {
     Array& array = number(which);
     read_array(array, {given, 1});

@@ -83,7 +83,7 @@ PER_OUT_OF_LINE bool is_given_nan(const std::byte* element, int32_t dtype) {
     return is_nan(element, dtype);
 }
 
-// Whether a flag is true. `fits` becomes false if it is none.
+// True if the flag is. Clears `fits` if the value is not a flag.
 __device__ __forceinline__ bool is_true(const GivenNumbers& flags, int64_t entry, bool& fits) {
     const bool is_bool = flags.dtype == PER_BOOL;
     const Flag flag = is_bool ? Flag{flags.data[entry] != std::byte{0}, flags.data[entry] <= std::byte{1}}

@@ -56,8 +56,8 @@ struct LastDraw {
 
 // Why a step is not added. For each of these the CPU refuses the whole call.
 enum class StepRefusal : int32_t {
-    value,              // one does not fit what the buffer keeps, or is to be a flag and is none
-    nan,                // one is a NaN, which the buffer minds
+    value,              // a value does not fit its dtype, or is not a flag
+    nan,                // a value is a NaN, which the buffer refuses
     next_mask,          // it ends an episode, and does not say what its next observation is
     final_observation,  // it ends an episode, and does not say in what
     next_observation,   // missing where every step must have one

@@ -57,7 +57,7 @@ const CONVERSION_ERRORS = Union{InexactError,MethodError,ArgumentError,TypeError
 # The largest batch of per.h.
 const LARGEST_BATCH = 1 << 24
 
-# Rows of the arrays of a batch: none for a size that the library refuses, which says what is allowed.
+# Number of rows to allocate for a batch; 0 if the size is out of range, which the library then reports.
 rows_of(batch_size) = 0 <= batch_size <= LARGEST_BATCH ? batch_size : 0
 
 # A value as the type that C wants.
