@@ -120,7 +120,8 @@ std::string followed(std::string path, const std::string& shown) {
 
 void write_all(int file, const void* data, std::size_t size, const std::string& shown) {
     const off_t first = lseek(file, 0, SEEK_CUR);
-    if (first >= 0 && exceeds_file_limit(static_cast<uint64_t>(first) + size)) refuse(EFBIG, shown, "written");
+    if (first < 0) refuse(errno, shown, "written");
+    if (exceeds_file_limit(static_cast<uint64_t>(first) + size)) refuse(EFBIG, shown, "written");
     const char* bytes = static_cast<const char*>(data);
     while (size > 0) {
         const ssize_t n = uninterrupted([&] { return ::write(file, bytes, size); });

@@ -29,6 +29,8 @@ CPU, GPU = 0, 1
 # removes what killed savers left. On CUDA what ends a call or frees its memory: nothing can be done then.
 DISPENSABLE = {"madvise", "posix_fadvise", "readlink", "stat", "fstat", "fstatat", "fchmod", "flock", "openat"}
 DISPENSABLE |= {"fdopendir"}
+# A file that no checkpoint names, and that cannot be removed, stays for the next checkpoint to remove.
+DISPENSABLE |= {"unlinkat"}
 # Rows whose file gets no name are written.
 DISPENSABLE |= {"linkat"}
 DISPENSABLE |= {"cudaThreadExchangeStreamCaptureMode", "cudaGetDevice", "cudaStreamSynchronize", "deallocate"}

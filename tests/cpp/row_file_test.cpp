@@ -268,7 +268,8 @@ TEST_F(RowFileTest, a_name_that_is_taken_is_left_alone) {
     fs::remove(taken);
     EXPECT_TRUE(is_empty());
     fs::remove(folder_);
-    EXPECT_NE(error_of(folder(), 1, false, PER_ERROR_IO).find("cannot be written: No such file"), std::string::npos);
+    const std::string error = error_of((folder_ / "below").c_str(), 1, false, PER_ERROR_IO);
+    EXPECT_NE(error.find("cannot be written: No such file"), std::string::npos);
 }
 
 // Only names are looked for in it. It is found from where the process is, as other users may not look into what is above.
