@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 import per
 from per import _options
-from per._library import check, ffi, lib
+from per._handle import created
+from per._library import lib
 
 # Programs by their place in the source tree. A wheel carries them in per/programs.
 BENCH = "bench/peers.py"
@@ -103,9 +104,7 @@ def histogram(priorities: npt.NDArray[np.float32]) -> Iterator[str]:
 
 def verify(file: str) -> None:
     """Checks all of a checkpoint as loading does: checksums, and that a buffer can be in the state that it holds."""
-    replay_out = ffi.new("per_replay **")
-    check(lib.per_replay_load(_options.path(file), lib.PER_CPU, 0, replay_out))
-    lib.per_replay_free(replay_out[0])
+    created(lib.per_replay_load, _options.path(file), lib.PER_CPU, 0)
     print(f"{file}: whole")
 
 

@@ -161,9 +161,7 @@ def _from_torch(source: Any, name: str) -> tuple[Array, int]:
 def _from_protocol(source: Any, name: str) -> Array:
     if isinstance(source, Mapping):
         meant = f": give batch.{name}" if name in source else ""
-        raise InvalidArgument(
-            f"{name} is a whole {type(source).__name__}; allowed: arrays, numbers and lists of them{meant}"
-        )
+        raise InvalidArgument(f"{name} is a {type(source).__name__}; allowed: arrays, numbers and lists of them{meant}")
     if hasattr(source, "__cuda_array_interface__") and hasattr(source, "get"):
         source = source.get()  # CuPy's copy to the host
     if isinstance(source, bytes):

@@ -314,7 +314,7 @@ class NaiveReplay:
             raise Refused("Full", "the lane is full")
 
     def same_observation(self, values, others):
-        return all(values[name].tobytes() == others[name].tobytes() for name in self.observations)
+        return all(np.array_equal(values[name], others[name], equal_nan=True) for name in self.observations)
 
     def end(self, lane):
         """Closes the running episode. A final observation that is known takes a row, unless it has a place already."""

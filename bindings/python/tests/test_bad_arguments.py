@@ -32,7 +32,7 @@ ARRAYS = ["td_errors", "priorities", "prefix_sums", "units", "reward"]
 FLAGS = ["terminated", "truncated", "mask", "next_mask"]
 OWN_TESTS = {"self", "stream", "fields", "out", "info", "hindsight", "bootstrap", "options", "path", "data"}
 OWN_TESTS |= {"directory", "wait", "timeout", "drop_last", "next_observations", "state_dict"}
-BAD_FLAGS = ["flags", object(), -1.5, 0.3, np.nan, 2, np.array([0, 7], np.uint8)]
+BAD_FLAGS = ["flags", object(), -1.5, 0.3, np.nan, 2, np.array([[0, 7]], np.uint8)]
 ERRORS = (per.Error, TypeError, ValueError, OverflowError, KeyError)
 
 

@@ -215,11 +215,13 @@ def test_ctrl_c_ends_a_wait_for_a_directory_and_others_use_the_buffer_meanwhile(
         len(buffer)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs lack
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         wait(tmp_path / "run", timeout=60)
     thread.join()
+    signal.signal(signal.SIGINT, before)
     os.close(folder)
 
 

@@ -400,7 +400,7 @@ def test_a_constructor_shows_its_own_arguments():
 def test_a_whole_batch_in_the_place_of_ids_is_said_so():
     buffer = filled()
     drawn = buffer.sample(4)
-    words = "^ids is a whole Batch; allowed: arrays, numbers and lists of them: give batch.ids$"
+    words = "^ids is a Batch; allowed: arrays, numbers and lists of them: give batch.ids$"
     for call in (
         lambda: buffer.update_priorities(drawn, np.ones(4)),
         lambda: buffer.priorities(drawn),
