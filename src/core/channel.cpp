@@ -189,9 +189,10 @@ bool Channel::move_in_call(uint64_t end, int64_t max_steps, const Deadline& lock
     try {
         move(std::min(end, n_written()), max_steps, locked_by);
     } catch (const Error& error) {
-        if (error.status() == PER_ERROR_CORRUPT_FILE) cut_off(error.what());
-        if (error.status() != PER_ERROR_BUSY) throw;
-        return false;
+        if (error.status() == PER_ERROR_BUSY) return false;
+        if (error.status() != PER_ERROR_CORRUPT_FILE) throw;
+        cut_off(error.what());
+        throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     }
     return true;
 }
