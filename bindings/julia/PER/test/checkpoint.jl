@@ -211,7 +211,8 @@ end
     loaded = load(ReplayBuffer, path; storage = folder, storage_preallocated = true)
     @test options(loaded).storage == folder && options(loaded).storage_preallocated
     @test bytes_of(loaded) == bytes_of(buffer)
-    @test thrown(() -> ReplayBuffer(; options(twin)..., storage = joinpath(folder, "none"))).status == PER.PER_ERROR_IO
+    @test thrown(() -> ReplayBuffer(; options(twin)..., storage = joinpath(folder, "none", "below"))).status ==
+          PER.PER_ERROR_IO
     @test occursin("without a NUL", invalid_message(() -> ReplayBuffer(; options(twin)..., storage = "a\0b")))
     @test options(deepcopy(twin)).storage === nothing
     from_io(; place...) = load(ReplayBuffer, IOBuffer(bytes_of(buffer)); place...)

@@ -163,7 +163,7 @@ end
         (told((on_gap = :error,), gap, step), "(on_gap is :error)"),
         (told((on_nan = :error,), (step..., reward = NaN)), "is NaN: must be a number (on_nan is :error)"),
         (told((overwrite = false,), full...), "and overwrite is false"),
-        (told((), (step..., observation = 0.5)), "observation has element type Float64: allowed are Int32"),
+        (told((), (step..., observation = 0.5)), "Float64: allowed are Bool and integers, as the field is Int32"),
         (told((), (step..., observation = 2^40)), "2147483647 (Int32)"),
         (advantages(value = :goal, advantage = :value), "value is \"goal\""),
         (advantages(advantage = :value), "advantage and value are both \"value\""),
