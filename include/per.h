@@ -2049,7 +2049,7 @@ PER_API void per_writer_free(per_writer* writer);
  *         limiter does not allow it yet readers wait.
  * Deaths. A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in. What the
  *         calls before it sent is applied, and its slots are given back within some 100 ms, then to be drawn into
- *         again. A save that holds the buffer delays only what the reader sent, and with it the next reader of its
+ *         again. A save that holds the buffer delays only the mail of the reader, and the next reader in its
  *         place. The batches that it had are not given to another reader: they count as handed out. Where the process
  *         of the buffer ends, readers that wait hear of it; what they have of batches stays readable. The memory is in
  *         no folder, and goes with the last process that has it.

@@ -91,8 +91,8 @@ void for_each_used_part(const WindowRules& rules, const std::vector<Lane>& lanes
         visit(rules.ring.slot(env, 0), used_slots(lanes[static_cast<size_t>(env)], rules));
 }
 
-// A state is written in this order: numbers and lanes, each of slot_arrays() as a section of its own, ranks. NULL: no ranks are
-// kept.
+// A state is written in this order: numbers and lanes, each of slot_arrays() as a section of its own, ranks. ranks may be
+// NULL.
 void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes);
 // Begins the section of an array, whose elements for_each_saved_part() then names.
 void begin_array(CheckpointWriter& writer, const SlotArray& array, const std::vector<Lane>& lanes,

@@ -11,7 +11,7 @@ class Deadline {
  public:
     using Clock = std::chrono::steady_clock;
 
-    // A timeout of per.h: milliseconds, or -1 for none. One beyond the range of the clock is none, too.
+    // A timeout of per.h: milliseconds, or -1 for none. A timeout beyond the range of the clock never passes.
     explicit Deadline(int64_t timeout_ms) : time_(Clock::time_point::max()) {
         constexpr int64_t max_timeout_ms = int64_t{1} << 40;
         if (timeout_ms >= 0 && timeout_ms <= max_timeout_ms)

@@ -1,5 +1,5 @@
 /*
- * A draw that fails is no draw: what a save writes is the same before and after it, byte for byte, and the draws after it
+ * A failing draw does not count: saves before and after it are byte-identical, and the draws after it
  * are those of a buffer that saw no failure. PER_RANK is the hard case, since a draw may compute ranks again.
  */
 #include "replay_check.h"

@@ -890,7 +890,7 @@ TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_sig
             EXPECT_NE(std::string(per_last_error()).find("File too large"), std::string::npos) << per_last_error();
         };
         expect_too_large(per_replay_save(saved.get(), path().c_str()), PER_ERROR_IO);
-        // What differs from the last checkpoint is short.
+        // The delta to the last checkpoint is short.
         if (most_bytes <= 100)
             expect_too_large(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr), PER_ERROR_IO);
         expect_too_large(per_replay_checkpoint(saved.get(), (folder_ / "other").c_str(), nullptr), PER_ERROR_IO);

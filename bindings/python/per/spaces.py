@@ -1,4 +1,4 @@
-"""What a Gymnasium environment says about a buffer: fields, number of environments, autoreset mode, frame stack.
+"""Options of a buffer from a Gymnasium environment: fields, number of environments, autoreset mode, frame stack.
 
 Names of fields in containers are made and read here, and nowhere else: `observation.image` is the part of a Dict under
 "image", `observation.0` the first part of a Tuple. A backslash marks what would be read as something else:
