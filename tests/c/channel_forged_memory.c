@@ -111,7 +111,14 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     }
     __atomic_store_n(&forging.has_ended, 1, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
-    if (moved_by == PER_MOVED_BY_THREAD) CHECK_OK(per_channel_flush(channel, 60000));
+    if (moved_by == PER_MOVED_BY_CALLS)
+        while ((i = (int)moved(channel, MOST)) != 0) n_moved += i;
+    memset(mask, 1, sizeof mask); /* the limit is told by a number only once a step has been added */
+    CHECK_OK(per_writer_add(writer, &steps, 60000));
+    if (moved_by == PER_MOVED_BY_CALLS)
+        while ((i = (int)moved(channel, MOST)) != 0) n_moved += i;
+    else
+        CHECK_OK(per_channel_flush(channel, 60000));
     left = 1 + ALLOWED - stats_of(replay).added;
     CHECK_OK(per_replay_wait_to_add(replay, left, 0));
     CHECK_FAILS(per_replay_wait_to_add(replay, left + 1, 0), PER_ERROR_BUSY, "before more is drawn");
