@@ -636,7 +636,8 @@ typedef struct per_steps {
 PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
 
 /*
- * Adds transitions, all of them or, on any error, none. A call with K steps does what K calls with one step do.
+ * Adds transitions, all of them or, on any error, none. A call with K steps does what K calls with one step do: a file
+ * of the buffer has the same bytes.
  *
  * Each environment's steps come in order of time. next_fields may be left out on steps that do not end an episode; the
  * transition is then live once the environment's next step is added. If given, it is live at once (n_step 1).
@@ -1585,8 +1586,9 @@ PER_API void per_loader_free(per_loader* loader);
  * program carries what the one says to the other.
  *
  *   after calls that change shards   per_replay_law() of each, per_coordinator_tell(), and per_coordinator_settle() until
- *                                    it asks for nothing more. As one buffer looks at its scale after each call, so must
- *                                    a coordinator, if draws are to be those of one buffer
+ *                                    it asks for nothing more. One buffer looks at its scale after each step that is
+ *                                    added and after every other call; so must a coordinator, if draws are to be those
+ *                                    of one buffer
  *   a batch                          per_coordinator_draw(), then per_coordinator_units(), per_replay_get_units() of the
  *                                    shards and per_coordinator_found() for each round, then per_coordinator_finish()
  *   before steps are added           per_replay_raise_max_priority() with the largest priority of the coordinator

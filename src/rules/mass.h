@@ -76,8 +76,9 @@ enum ScalePlan : int32_t {
     plan_rebuild   // the same, but the sums say nothing
 };
 
-// The one rule by which the scale changes: it looks at the tree as it was before a change, which is all that one call
-// writes, and as it is after it. `total` is exact, but that a leaf that is too large counts as leaf_mass_limit.
+// The one rule by which the scale changes: it looks at the tree as it was before a change, which is all that one step
+// of an add or one other call writes, and as it is after it. `total` is exact, but that a leaf that is too large counts as
+// leaf_mass_limit.
 PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total, bool has_too_large,
                                             uint64_t low_water) {
     if (total.high != 0) return plan_rebuild;  // sums of 64 bits may have wrapped
@@ -89,6 +90,17 @@ PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total
 // The same for a tree whose scale was set: it leaves that only for what is too much.
 PER_HOST_DEVICE ScalePlan plan_at_fixed_scale(WideSum total, bool has_too_large) {
     return plan_after_change(1, total, has_too_large, 0);
+}
+
+// Whether no sequence of changes can ask for another scale that gains at most `gained` units of mass in all and loses at
+// most `lost`, whatever it does in between. False says nothing.
+PER_HOST_DEVICE bool surely_keeps_scale(uint64_t total, WideSum gained, WideSum lost, bool has_too_large,
+                                        uint64_t low_water, bool is_scale_fixed) {
+    if (has_too_large || gained.high != 0 || gained.low >= total_mass_limit) return false;
+    if (total + gained.low >= total_mass_limit) return false;
+    if (is_scale_fixed) return true;
+    if (total == 0) return gained.low == 0;
+    return lost.high == 0 && lost.low < total && total - lost.low >= low_water;
 }
 
 // The largest scale at which a leaf of priority `largest` > 0 has a mass of 2^46 at most.

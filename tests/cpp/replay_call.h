@@ -156,6 +156,15 @@ class Buffer {
     per_replay* get() const { return handle_.get(); }
 
     per_status add(const GivenCall& call, std::vector<int64_t>* ids_out = nullptr) {
+        if (ids_out != nullptr) ids_out->assign(call.steps.size(), -7);
+        return give(call, [&](const per_steps& steps) {
+            return per_replay_add(get(), &steps, ids_out == nullptr ? nullptr : ids_out->data(), nullptr);
+        });
+    }
+
+    // Lets take(steps) have the steps of a call.
+    template <class Take>
+    static per_status give(const GivenCall& call, const Take& take) {
         const size_t n = call.steps.size();
         std::vector<Observation> observations(n), next(n);
         std::vector<int64_t> actions(n);
@@ -191,8 +200,7 @@ class Buffer {
         if (call.with_next_mask) steps.next_mask = array_of(next_mask.data(), PER_BOOL);
         if (call.with_priorities) steps.priorities = array_of(priorities.data(), PER_FLOAT32);
         if (call.with_td_errors) steps.td_errors = array_of(priorities.data(), PER_FLOAT32);
-        if (ids_out != nullptr) ids_out->assign(n, -7);
-        return per_replay_add(get(), &steps, ids_out == nullptr ? nullptr : ids_out->data(), nullptr);
+        return take(steps);
     }
 
     // One step of environment `env`; its id.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -69,12 +70,14 @@ class Environments {
         step.given = !call.with_mask || chance(0.8);
         step.priority = static_cast<float>(number(0, 20)) * (chance(0.3) ? -1.0f : 1.0f);
         if (call.with_priorities) step.priority = std::abs(step.priority);
+        if (chance(0.1)) step.priority = std::ldexp(step.priority, static_cast<int>(number(-40, 40)));
         if (options_.on_invalid == PER_INVALID_SKIP && chance(0.1)) step.priority = NAN;
         step.reward = static_cast<float>(number(-8, 8));
         step.action = number(-1000, 1000);
         // What a masked step says is not to be looked at, and the environment stays where it is.
         step.observation = step.given ? state.observation : chance(0.5) ? Observation{NAN, NAN} : fresh(99);
         if (!step.given) return step;
+        if (step.observation[0] == 0 && chance(0.1)) step.observation[0] = -0.0f;  // the same number
 
         if (state.resets_next) {  // Gymnasium's next_step: the action is ignored, the observation is the reset's
             state.resets_next = false;
@@ -267,20 +270,30 @@ inline void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued
     }
 }
 
+// Calls take(piece) for one piece of the call after the other, of at most `longest` steps each, until it fails.
+template <class Take>
+per_status take_in_pieces(const GivenCall& call, int64_t n_envs, int64_t longest, const Take& take) {
+    const int64_t n = call.env_ids.empty() ? n_envs : static_cast<int64_t>(call.env_ids.size());
+    per_status status = PER_OK;
+    for (int64_t k = 0, end; k < call.length && status == PER_OK; k = end) {
+        end = std::min(k + longest, call.length);
+        GivenCall piece = call;
+        piece.length = end - k;
+        piece.steps.assign(call.steps.begin() + k * n, call.steps.begin() + end * n);
+        status = take(piece);
+    }
+    return status;
+}
+
 // The call step by step.
 inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_envs, std::vector<int64_t>& ids_out) {
-    const int64_t n = call.env_ids.empty() ? n_envs : static_cast<int64_t>(call.env_ids.size());
     ids_out.clear();
-    for (int64_t k = 0; k < call.length; ++k) {
-        GivenCall single = call;
-        single.length = 1;
-        single.steps.assign(call.steps.begin() + k * n, call.steps.begin() + (k + 1) * n);
+    return take_in_pieces(call, n_envs, 1, [&](const GivenCall& single) {
         std::vector<int64_t> ids;
         const per_status status = buffer.add(single, &ids);
-        if (status != PER_OK) return status;
         ids_out.insert(ids_out.end(), ids.begin(), ids.end());
-    }
-    return PER_OK;
+        return status;
+    });
 }
 
 // A directory for the rows of walks, one after the other. It goes with this object.

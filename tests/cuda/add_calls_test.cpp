@@ -423,7 +423,7 @@ TEST(AddOfDeviceMemory, allocates_nothing_and_waits_for_nothing) {
 
 // The simulated device has three multiprocessors, and so room for 24 lanes at once.
 TEST(AddOfDeviceMemory, takes_one_launch_for_few_steps_and_else_two_besides_those_of_the_leaves) {
-    Buffer buffer(small_buffer(2, 10));
+    Buffer buffer(small_buffer(2, 100));
     HandMade one(1, 2, 0, true);
     HandMade few(32, 2, 0, true);
     HandMade many(33, 2, 0, true);

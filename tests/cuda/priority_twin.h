@@ -107,8 +107,13 @@ class PriorityTwin {
 
     // ---- calls
 
-    void add(int64_t length) {
-        const std::size_t n = static_cast<std::size_t>(length * options_.n_envs);
+    // Each step is a change of its own.
+    void add(int64_t n_steps) {
+        for (int64_t k = 0; k < n_steps; ++k) add_step();
+    }
+
+    void add_step() {
+        const std::size_t n = static_cast<std::size_t>(options_.n_envs);
         std::vector<float> values(n);
         std::vector<float> next(n, 0.0f);
         std::vector<float> rewards(n, 0.0f);
@@ -126,7 +131,7 @@ class PriorityTwin {
         const GivenArray field = {{values.data(), nullptr, 0, PER_FLOAT32}, 1};
         const GivenArray next_field = {{next.data(), nullptr, 0, PER_FLOAT32}, 1};
         ReplaySteps steps = {};
-        steps.length = length;
+        steps.length = 1;
         steps.n_envs = options_.n_envs;
         steps.fields = &field;
         steps.next_fields = &next_field;
@@ -141,7 +146,7 @@ class PriorityTwin {
         copy_rows(before);
         // Given with the steps: the kernels that add raise it.
         device().state->largest_bits = bit_cast<uint32_t>(cpu_.priorities.scale().largest_ever);
-        change_lanes(length);
+        change_lanes(1);
     }
 
     void cut() {
@@ -395,6 +400,10 @@ class PriorityTwin {
             else
                 cuda::erase(replay.priorities.live, slot);
         }
+        // Those who change the bits count what came and went.
+        if (cpu::RankTree* const ranks = cpu_.priorities.known_ranks();
+            ranks != nullptr && replay.priorities.ranks.state != nullptr)
+            replay.priorities.ranks.state->n_changes = ranks->state().n_changes;
         for (int64_t env = 0; env < options_.n_envs; ++env) {
             const Lane& from = before[static_cast<std::size_t>(env)];
             const Lane& to = cpu_.lane(env);
@@ -411,8 +420,6 @@ class PriorityTwin {
     }
 
     void change_lanes(int64_t rows) {
-        if (options_.max_priority == PER_MAX_NOW)
-            cuda::queue_live_maximum(device(), numbers_() % 2 == 0 ? rows : 5000, nullptr);
         cuda::queue_change_of_lanes(device(), numbers_() % 3 != 0 ? rows : 5000, nullptr);
     }
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "cuda/replay/priorities.h"
@@ -119,6 +122,66 @@ TEST(RatedAdd, chooses_the_scale_for_rows_that_wait) {
     EXPECT_EQ(buffer.device().priorities.tree.leaves[21], 1.0f);
 }
 
+// Random steps of two environments, whose priorities rise and fall over 80 powers of two, 3 a step.
+HandMade any_steps(std::mt19937_64& random, int64_t n_steps, float first) {
+    HandMade call(n_steps, 2, first, random() % 2 == 0);
+    for (std::size_t i = 0; i < call.observation.size(); ++i) {
+        const int phase = 3 * (static_cast<int>(first) + static_cast<int>(i / 2)) % 160;
+        call.priorities.push_back(std::ldexp(1.0f, std::abs(phase - 80) - 40 + static_cast<int>(random() % 3)));
+        call.terminated[i] = random() % 32 == 0;
+    }
+    return call;
+}
+
+HandMade step_of(const HandMade& call, int64_t k, float first) {
+    HandMade step(1, 2, first + static_cast<float>(k), !call.next.empty());
+    for (std::size_t j = 0; j < 2; ++j) {
+        step.priorities.push_back(call.priorities[2 * static_cast<std::size_t>(k) + j]);
+        step.terminated[j] = call.terminated[2 * static_cast<std::size_t>(k) + j];
+    }
+    return step;
+}
+
+void expect_same_tree(const cuda::DeviceTree& one, const cuda::DeviceTree& other) {
+    ASSERT_EQ(one.state->scale, other.state->scale);
+    ASSERT_EQ(one.state->total, other.state->total);
+    ASSERT_EQ(one.state->low_water, other.state->low_water);
+    for (int64_t i = 0; i < one.capacity; ++i) ASSERT_EQ(one.leaves[i], other.leaves[i]) << i;
+}
+
+// A scale follows from the sums after each step, and those of a call may rise and fall beyond its limits and back.
+TEST(RatedAdd, of_several_steps_leaves_the_scale_that_single_steps_leave) {
+    Declared declared = small_buffer(2, 40);
+    declared.fields[0].stack = 3;
+    declared.options.prioritization = PER_RANK;
+    declared.options.alpha = 1;
+    declared.options.autoreset = PER_AUTORESET_DISABLED;
+    std::mt19937_64 random(1);
+    Buffer at_once(declared), singly(declared);
+    float first = 0;
+    int n_scales = 0;
+    for (int i = 0; i < 50 && !HasFatalFailure(); ++i) {
+        SCOPED_TRACE("call " + std::to_string(i));
+        const int64_t n_steps = 1 + static_cast<int64_t>(random() % 60);
+        const HandMade call = any_steps(random, n_steps, first);
+        const int32_t scale = at_once.device().priorities.tree.state->scale;
+        at_once.add(call);
+        for (int64_t k = 0; k < n_steps; ++k) singly.add(step_of(call, k, first));
+        first += static_cast<float>(n_steps);
+        expect_same_tree(at_once.device().priorities.tree, singly.device().priorities.tree);
+        expect_same_tree(at_once.device().priorities.ranks.tree, singly.device().priorities.ranks.tree);
+        ASSERT_EQ(at_once.device().priorities.ranks.state->n_changes,
+                  singly.device().priorities.ranks.state->n_changes);
+        n_scales += at_once.device().priorities.tree.state->scale != scale;
+        if (random() % 4 != 0) continue;
+        for (Buffer* const buffer : {&at_once, &singly}) {
+            cuda::queue_take_ranks_if_due(buffer->device(), {0, 1}, buffer->stream());
+            cudaDeviceSynchronize();
+        }
+    }
+    EXPECT_GT(n_scales, 10);
+}
+
 // A single step waits for no priority, and takes one launch with its leaves.
 TEST(RatedAdd, takes_two_launches_besides_those_of_the_leaves_however_many_steps) {
     for (const int64_t n_envs : {1, 4}) {
@@ -144,19 +207,17 @@ TEST(RatedAdd, takes_two_launches_besides_those_of_the_leaves_however_many_steps
     }
 }
 
-// 2^14 entries at the least, and as many as a 16th of the rows.
-TEST(RatedAdd, takes_two_launches_for_each_piece) {
-    for (const int64_t n_rows : {int64_t{100}, int64_t{2} << 18}) {
+// A piece has 2^14 entries at the least, as many as a 24th of the rows, and no more steps than let each row that it makes
+// live outlast it.
+TEST(RatedAdd, takes_three_launches_for_each_piece) {
+    for (const int64_t n_rows : {int64_t{100}, int64_t{1} << 17, int64_t{1} << 19}) {
         Buffer buffer(small_buffer(1, n_rows));
-        HandMade call((1 << 14) + 1, 1, 0, true);
+        HandMade call(n_rows == 100 ? 200 : (1 << 14) + 1, 1, 0, true);
         call.priorities.assign(call.observation.size(), 2.0f);
         simulator::reset_counters();
-        cuda::queue_change_of_lanes(buffer.device(), call.length, buffer.stream());
-        const uint64_t of_leaves = simulator::counters().launches;
-        cudaDeviceSynchronize();
-        simulator::reset_counters();
         buffer.queue(call, nullptr);
-        EXPECT_EQ(simulator::counters().launches, (n_rows == 100 ? 4 : 2) + of_leaves);
+        // 47 steps of a ring of 100 rows, as a window has 3.
+        EXPECT_EQ(simulator::counters().launches, 3 * (n_rows == 100 ? 5 : n_rows == 1 << 17 ? 2 : 1));
         cudaDeviceSynchronize();  // before the arrays are gone
     }
 }

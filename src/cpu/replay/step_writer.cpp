@@ -276,9 +276,9 @@ bool StepWriter::matches_announced(const Place& place) const {
 
 // ------------------------------------------------------------------------------------------------------ second pass
 
+// Steps are written in changes of the tree: a call must leave the scale that calls of single steps leave.
 void StepWriter::write_all(int64_t* ids_out) {
     if (ids_out != nullptr) std::fill_n(ids_out, steps_->length * steps_->n_envs, int64_t{-1});
-    for (int64_t j = 0; j < steps_->n_envs; ++j) state_.remember_lane(place(0, j).env);
     int64_t n_raised = 0;
     // What is given with a step counts from the next one on, as if each were a call of its own.
     const auto raise_largest = [&](int64_t end) {
@@ -286,27 +286,102 @@ void StepWriter::write_all(int64_t* ids_out) {
             for (; n_raised < end; ++n_raised)
                 state_.priorities.raise_largest(largest_given_[static_cast<size_t>(n_raised)]);
     };
-    int64_t k = -1;
-    float largest = 0.0f;
-    size_t n_fetched = 0;
-    int64_t n_rows_ahead = 0;
-    for (const Segment& segment : segments_) {
-        for (; n_fetched < segments_.size() && n_rows_ahead < rows_fetched_ahead; ++n_fetched) {
-            fetch_rows(segments_[n_fetched], segment.place.k);
-            n_rows_ahead += segments_[n_fetched].count;
+    int64_t most = steps_->length;
+    size_t n_written = 0;
+    for (int64_t first = 0, end; first < steps_->length; first = end) {
+        end = end_of_change(first, most);
+        most = 4 * (end - first);
+        for (int64_t j = 0; j < steps_->n_envs; ++j) state_.remember_lane(place(0, j).env);
+        int64_t k = -1;
+        float largest = 0.0f;
+        size_t n_fetched = n_written;
+        int64_t n_rows_ahead = 0;
+        for (size_t i = n_written; i < segments_.size() && segments_[i].place.k < end; ++i) {
+            for (; n_fetched < segments_.size() && n_rows_ahead < rows_fetched_ahead; ++n_fetched) {
+                fetch_rows(segments_[n_fetched], segments_[i].place.k);
+                n_rows_ahead += segments_[n_fetched].count;
+            }
+            n_rows_ahead -= segments_[i].count;
+            if (segments_[i].count == 0) continue;
+            const Segment segment = take_part(segments_[i], end);
+            if (segment.place.k > k) {
+                k = segment.place.k;
+                raise_largest(k);
+                largest = state_.priorities.largest();
+            }
+            write(segment, largest, ids_out);
         }
-        n_rows_ahead -= segment.count;
-        if (segment.place.k > k) {
-            k = segment.place.k;
-            raise_largest(k);
-            largest = state_.priorities.largest();
-        }
-        write(segment, largest, ids_out);
+        while (n_written < segments_.size() && segments_[n_written].count == 0) ++n_written;
+        state_.commit_lanes();
     }
     raise_largest(steps_->length);
     if (state_.rows.has_packed()) state_.rows.put_prepared();
-    state_.commit_lanes();
     state_.counters.rejected_updates += n_rejected_;
+}
+
+// Takes the steps before `end` out of a segment.
+StepWriter::Segment StepWriter::take_part(Segment& segment, int64_t end) const {
+    Segment part = segment;
+    part.count = std::min(segment.count, end - segment.place.k);
+    segment.place.k += part.count;
+    segment.place.index += part.count * steps_->n_envs;
+    segment.count -= part.count;
+    return part;
+}
+
+// One past the last step that is written in one change with step `first`, at most so many together. The scale depends on
+// the sums after each step, and so each is a change of its own, unless none of them can make a tree change its scale.
+int64_t StepWriter::end_of_change(int64_t first, int64_t most) const {
+    int64_t n = std::min(most, steps_->length - first);
+    while (n > 1 && !keeps_scales(first, n)) n /= 2;
+    return first + n;
+}
+
+bool StepWriter::keeps_scales(int64_t first, int64_t n) const {
+    const WindowRules& rules = state_.rules;
+    // A step takes up to two rows of its lane, and completes those that wait for their windows.
+    const int64_t n_waiting = least_rows(rules.n_step, rules.stack, rules.sequence.steps);
+    const int64_t n_born = steps_->n_envs * (n + n_waiting);
+    const int64_t n_dying = steps_->n_envs * (2 * n + rules.stack);
+    const auto keep = [&](float largest) {
+        return state_.priorities.keeps_scales(n_born, largest, n_dying,
+                                              [&](const auto& visit) { visit_dying(n, visit); });
+    };
+    float largest = state_.priorities.largest_ever();
+    for (int64_t k = first; k < first + n && given_.has_priorities(); ++k)
+        largest = std::max(largest, largest_given_[static_cast<size_t>(k)]);
+    // Rows with priorities of their own may all have less than the largest that ever was.
+    return keep(largest) || (given_.has_priorities() && n_rejected_ == 0 && keep(largest_to_come(first, n)));
+}
+
+// No row that n steps make live gets a larger priority, if all of them have one of their own.
+float StepWriter::largest_to_come(int64_t first, int64_t n) const {
+    float largest = 0.0f;
+    for (int64_t k = first; k < first + n; ++k) largest = std::max(largest, largest_given_[static_cast<size_t>(k)]);
+    for (int64_t j = 0; j < steps_->n_envs; ++j) {
+        const int64_t env = place(0, j).env;
+        const Lane& lane = state_.lane(env);
+        for (int64_t row = complete_end(lane, state_.rules); row < lane.head; ++row) {
+            if (!can_be_live(state_.rules, state_.flags(env, row))) continue;
+            const float given = state_.priorities.given(state_.ring().slot(env, row));
+            largest = std::max(largest, given >= 0.0f ? given : state_.priorities.largest_ever());
+        }
+    }
+    return largest;
+}
+
+// Calls visit(slot, n) for the slots of rows that may stop being live within n steps.
+template <class Visit>
+void StepWriter::visit_dying(int64_t n, const Visit& visit) const {
+    const Ring& ring = state_.ring();
+    for (int64_t j = 0; j < steps_->n_envs; ++j) {
+        const int64_t env = place(0, j).env;
+        const Lane& lane = state_.lane(env);
+        const int64_t oldest = used_end(lane, state_.rules) + 2 * n - ring.rows;
+        const int64_t end = std::min(oldest + state_.rules.stack, lane.tail + ring.rows);
+        for_each_part(ring, env, {lane.tail, end},
+                      [&](int64_t slot, int64_t, int64_t n_slots) { visit(slot, n_slots); });
+    }
 }
 
 // Has the rows fetched that a segment will be written to. The lane stands where step k is to go, so that the rows are

@@ -75,6 +75,12 @@ class StepWriter {
     int64_t matching_steps(int64_t index, int64_t most) const;
 
     void write_all(int64_t* ids_out);
+    int64_t end_of_change(int64_t first, int64_t most) const;
+    bool keeps_scales(int64_t first, int64_t n) const;
+    float largest_to_come(int64_t first, int64_t n) const;
+    template <class Visit>
+    void visit_dying(int64_t n, const Visit& visit) const;
+    Segment take_part(Segment& segment, int64_t end) const;
     void fetch_rows(const Segment& segment, int64_t k) const;
     StepOutcome advance_segment(Lane& lane, const Segment& segment) const;
     void write(const Segment& segment, float largest, int64_t* ids_out);
@@ -97,7 +103,7 @@ class StepWriter {
     const ReplaySteps* steps_ = nullptr;
     GivenSteps given_;
     std::vector<LaneCheck> checks_;     // by j
-    std::vector<Segment> segments_;     // that were checked, by k
+    std::vector<Segment> segments_;     // that were checked, by k; those that were written have no steps left
     std::vector<float> largest_given_;  // by k, if priorities are given
     int64_t n_rejected_ = 0;
     std::vector<Lane> packed_lanes_;            // by j, where fields are compressed

@@ -98,6 +98,7 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
     constexpr int64_t piece = 256;
     static_assert(piece <= max_staged);
     const bool is_written_first = ranks_.has_value();
+    int64_t n_moved = 0;
     const Column<float> written = priorities_.to_write({slots, static_cast<size_t>(n)});
     for (int64_t i = 0; is_written_first && i < n; ++i) written[slots[i]] = priorities[i];
     begin_change(n);
@@ -111,9 +112,9 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
             n_staged_ += live_.contains(slots[i]);
         }
         for (int64_t i = 0; live_maximum_ && i < n_staged_; ++i) update_live_maximum(staged_slots_[i]);
-        commit_staged();
+        n_moved += commit_staged();
     }
-    end_change();
+    end_change(n_moved);
     raise_largest_of(n, slots, priorities);
 }
 
@@ -132,7 +133,9 @@ void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
 }
 
 void PriorityStore::make_dead(int64_t first, int64_t n) {
-    if (live_.erase(first, n) > 0 && live_maximum_) update_live_maximum(first, n);
+    const int64_t n_erased = live_.erase(first, n);
+    n_made_dead_ += n_erased;
+    if (n_erased > 0 && live_maximum_) update_live_maximum(first, n);
 }
 
 void PriorityStore::raise_largest(float priority) {
@@ -146,10 +149,21 @@ void PriorityStore::begin_change(int64_t n) {
     if (ranks_) ranks_->begin_change(n);
 }
 
-void PriorityStore::end_change() {
+// n_changes: how many transitions came, went or moved in the ranks.
+void PriorityStore::end_change(int64_t n_changes) {
     commit_staged_slots();
     tree_.end_change();
-    if (ranks_) ranks_->end_change();
+    if (ranks_) ranks_->end_change(n_changes);
+}
+
+// No leaf of a priority up to this one is larger, however powers are rounded.
+float PriorityStore::leaf_bound(float priority) const {
+    const float leaf = power_of(priority);
+    return leaf > 0.0f ? leaf * (1.0f + 0x1p-20f) + 0x1p-149f : 0.0f;
+}
+
+double PriorityStore::mass_bound(const SumTree& tree, float leaf) {
+    return scaled_priority(leaf, power_of_two(tree.scale())) + 1.0;
 }
 
 void PriorityStore::commit_slots(int64_t first, int64_t n) {
@@ -177,21 +191,22 @@ void PriorityStore::commit_staged_slots() {
     commit_staged();
 }
 
-// Of slots that are staged with their priorities.
-void PriorityStore::commit_staged() {
-    if (n_staged_ == 0) return;
+// Commits slots that are staged with their priorities. Returns how many rows moved in the ranks.
+int64_t PriorityStore::commit_staged() {
+    if (n_staged_ == 0) return 0;
     compute_leaves(n_staged_, staged_slots_, staged_leaves_);
     tree_.change(n_staged_, staged_slots_, staged_leaves_);
     if (smallest_leaf_)
         for (int64_t i = 0; i < n_staged_; ++i) update_smallest(staged_slots_[i]);
-    if (ranks_) set_ranks(n_staged_, staged_slots_);
+    const int64_t n_moved = ranks_ ? set_ranks(n_staged_, staged_slots_) : 0;
     n_staged_ = 0;
+    return n_moved;
 }
 
 // Uses the memory of staged leaves.
-void PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
+int64_t PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
     for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = live_.contains(slots[i]) ? priorities_[slots[i]] : -1.0f;
-    ranks_->set(n, slots, staged_leaves_);
+    return ranks_->set(n, slots, staged_leaves_);
 }
 
 // Of a run; uses the memory of staged slots, too.
@@ -211,7 +226,7 @@ RankTree& PriorityStore::ranks() {
 void PriorityStore::fill_ranks() {
     ranks_->begin_change(live_.count());
     live_.for_each_used_line([this](int64_t first, int64_t n) { set_ranks(first, n); });
-    ranks_->end_change();
+    ranks_->end_change(0);  // they were never taken
 }
 
 void PriorityStore::update_live_maximum(int64_t slot) {

@@ -64,6 +64,8 @@ class PriorityStore {
 
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
     float largest() const;
+    // No priority that a row has is larger.
+    float largest_ever() const { return largest_ever_; }
 
     // The smallest mass in the tree of a per_prioritization, which is not empty, of a row of positive priority; if none
     // is positive, of any. The first call takes a pass over the buffer and 0.27 bytes a row, unless the options have
@@ -95,9 +97,27 @@ class PriorityStore {
     template <class Visit>
     void commit(const Visit& visit) {
         begin_change(n_made_live_);
-        n_made_live_ = 0;
         visit([this](int64_t first, int64_t n) { commit_slots(first, n); });
-        end_change();
+        end_change(n_made_live_ + n_made_dead_);
+        n_made_live_ = n_made_dead_ = 0;
+    }
+    // Whether the trees surely keep their scales, so that it does not matter whether what make_live() and make_dead() do
+    // is committed once or several times in between: n_born rows become live, with `largest` at most, and n_dying rows
+    // stop being live. visit_dying(visit) is to call visit(first, n) for slots first .. first + n - 1 until all of these
+    // are among them; it is called only where their number does not tell.
+    template <class VisitDying>
+    bool keeps_scales(int64_t n_born, float largest, int64_t n_dying, const VisitDying& visit_dying) const {
+        const auto keeps = [&](const SumTree& tree, float largest_leaf, float largest_written) {
+            const double most_lost = mass_bound(tree, largest_leaf) * static_cast<double>(n_dying);
+            if (most_lost < 0x1p62 && tree.keeps_scale(n_born, largest_written, static_cast<uint64_t>(most_lost)))
+                return true;
+            if (!tree.keeps_scale(n_born, largest_written, 0)) return false;
+            uint64_t lost = 0;
+            visit_dying([&](int64_t first, int64_t n) { lost += tree.mass_of_run(first, n); });
+            return tree.keeps_scale(n_born, largest_written, lost);
+        };
+        if (!keeps(tree_, leaf_bound(largest_ever_), leaf_bound(largest))) return false;
+        return !ranks_ || keeps(ranks_->tree(), ranks_->largest_weight(), ranks_->largest_weight());
     }
     // With fewer slots than this between two runs of them, one run of all costs less.
     static constexpr int64_t min_run = 8;
@@ -130,17 +150,19 @@ class PriorityStore {
     static constexpr int64_t max_staged = 2048;
 
     void begin_change(int64_t n);
-    void end_change();
+    void end_change(int64_t n_changes);
+    float leaf_bound(float priority) const;
+    static double mass_bound(const SumTree& tree, float leaf);
     void commit_slots(int64_t first, int64_t n);
     void commit_run(int64_t first, int64_t n);
-    void commit_staged();
+    int64_t commit_staged();
     void commit_staged_slots();
     float power_of(float priority) const;
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
     void read_run(int64_t first, int64_t n, float* priorities_out) const;
     void compute_run(int64_t first, int64_t n, float* leaves_out) const;
     void write_leaves();
-    void set_ranks(int64_t n, const int64_t* slots);
+    int64_t set_ranks(int64_t n, const int64_t* slots);
     void set_ranks(int64_t first, int64_t n);
     RankTree& ranks();
     void fill_ranks();
@@ -167,7 +189,9 @@ class PriorityStore {
     int64_t* staged_slots_;
     float* staged_leaves_;  // computed when they are written
 
-    int64_t n_made_live_ = 0;  // since the last commit()
+    // Since the last commit().
+    int64_t n_made_live_ = 0;
+    int64_t n_made_dead_ = 0;
 
     // Rows added one by one mostly have the same priority.
     struct Power {

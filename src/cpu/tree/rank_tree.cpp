@@ -23,7 +23,8 @@ RankTree::RankTree(int64_t capacity, const MemorySource& source)
     leaves_ = layout.array<float>(max_at_once);
 }
 
-void RankTree::set(int64_t n, const int64_t* slots, const float* priorities) {
+int64_t RankTree::set(int64_t n, const int64_t* slots, const float* priorities) {
+    int64_t n_moved = 0;
     for (int64_t first = 0; first < n; first += max_at_once) {
         const int64_t size = std::min(max_at_once, n - first);
         for (int64_t i = first; i < first + size; ++i) {
@@ -34,11 +35,12 @@ void RankTree::set(int64_t n, const int64_t* slots, const float* priorities) {
             if (before != not_live) --counts_[before - 1];
             if (bucket != not_live) ++counts_[bucket - 1];
             n_live_ += (bucket != not_live) - (before != not_live);
-            ++n_changes_;
+            ++n_moved;
         }
         for (int64_t i = 0; i < size; ++i) leaves_[i] = leaf(slots[first + i]);
         tree_.change(size, slots + first, leaves_);
     }
+    return n_moved;
 }
 
 void RankTree::clear(const LiveSet& live) {

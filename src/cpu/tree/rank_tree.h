@@ -17,13 +17,20 @@ class RankTree {
     explicit RankTree(int64_t capacity, const MemorySource& source = {});
 
     SumTree& tree() { return tree_; }
+    const SumTree& tree() const { return tree_; }
     MemoryUse memory_use() const { return memory_.use() + tree_.memory_use(); }
 
     // A change as SumTree has them. In between, set() gives rows' priorities as they are after it; negative for a row
-    // that is not live.
+    // that is not live. It returns how many moved to another bucket. end_change() is told how often a transition came,
+    // went or moved: of slots whose row was replaced set() cannot see that.
     void begin_change(int64_t n) { tree_.begin_change(n); }
-    void set(int64_t n, const int64_t* slots, const float* priorities);
-    void end_change() { tree_.end_change(); }
+    int64_t set(int64_t n, const int64_t* slots, const float* priorities);
+    void end_change(int64_t n_changes) {
+        tree_.end_change();
+        n_changes_ += n_changes;
+    }
+    // The most that a transition weighs, until ranks are taken again.
+    float largest_weight() const { return weights_[n_rank_buckets - 1]; }
     // No row is live; `live` has those that are so until then.
     void clear(const LiveSet& live);
 

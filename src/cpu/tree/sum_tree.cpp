@@ -157,6 +157,15 @@ ScalePlan SumTree::plan_for(uint64_t total_before, WideSum total, bool has_too_l
                            : plan_after_change(total_before, total, has_too_large, low_water_);
 }
 
+bool SumTree::keeps_scale(int64_t n, float largest, uint64_t lost) const {
+    const double of_one = largest == 0.0f ? 0.0 : scaled_priority(largest, arrays_.factor) + 1.0;
+    const double most = of_one * static_cast<double>(n) * (1.0 + 0x1p-50);  // rounding hides nothing
+    const uint64_t gained =
+        most < static_cast<double>(total_mass_limit) ? static_cast<uint64_t>(most) + 1 : total_mass_limit;
+    return surely_keeps_scale(total_, {most == 0.0 ? 0 : gained, 0}, {lost, 0}, is_too_large(largest, arrays_.factor),
+                              low_water_, is_scale_fixed_);
+}
+
 void SumTree::fix_scale(int32_t scale) {
     set_scale(scale);
     is_scale_fixed_ = true;

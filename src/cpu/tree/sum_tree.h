@@ -49,6 +49,12 @@ class SumTree {
     void change_run(int64_t first, int64_t count, const float* priorities);
     void end_change();
 
+    // Whether the scale surely stays, whether leaves are written in one change or in many, if n of them become `largest`
+    // at most, each at most once, and others 0, of `lost` units together.
+    bool keeps_scale(int64_t n, float largest, uint64_t lost) const;
+    // The sum of the masses of leaves side by side.
+    uint64_t mass_of_run(int64_t first, int64_t n) const { return first_unit(first + n) - first_unit(first); }
+
     // As set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become larger
     // than it was when the scale was chosen. Touches nothing but these leaves and what lies above them.
     void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
@@ -74,7 +80,7 @@ class SumTree {
     void add_run(int64_t first, int64_t count);
     uint64_t rescales_below() const { return low_water_; }
 
-    // The first unit of mass of a leaf: the sum of those before it.
+    // The first unit of mass of a leaf, or of what comes after the last: the sum of those before it.
     uint64_t first_unit(int64_t index) const;
 
     // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see DistinctDraw. masses_out

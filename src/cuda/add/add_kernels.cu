@@ -4,6 +4,7 @@
 
 #include "cuda/add/add_lane.h"
 #include "cuda/add/change_lanes.h"
+#include "cuda/add/change_steps.h"
 #include "cuda/add/store_frames.h"
 #include "cuda/replay/changed_lanes.h"
 
@@ -113,14 +114,6 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_frames(replay, steps, scratch, grid_span());
 }
 
-// Lanes of a call.
-struct LanesOfSteps {
-    const GivenSteps& steps;
-
-    __device__ __forceinline__ int64_t count() const { return steps.n_lanes; }
-    __device__ __forceinline__ int64_t env(int64_t j) const { return steps.env(j); }
-};
-
 // All of an add of few steps of few lanes. Rows have no priority to wait for.
 __global__ void __launch_bounds__(n_threads, 1)
     add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
@@ -133,9 +126,18 @@ __global__ void __launch_bounds__(n_threads, 1)
     // Frames are for the last threads, leaves for the first.
     const GridSpan span = grid_span();
     copy_frames(replay, steps, scratch, {span.step - 1 - span.first, span.step});
+    if (steps.length > 1) return change_leaves_by_steps(replay, steps, scratch, shared.change);
     const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
     change_leaves(replay, lanes, shared.change, rebuilds);
     lanes.end(replay);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    change_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
+                        const __grid_constant__ StepScratch scratch) {
+    wait_for_work_before();
+    PER_SHARED(ChangeShared, shared);
+    change_leaves_by_steps(replay, steps, scratch, shared);
 }
 
 // ---------------------------------------------------------------------------------------------- other changes of lanes
@@ -226,8 +228,10 @@ int64_t threads_at_once(const GivenSteps& steps) {
 }  // namespace
 
 bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps) {
-    return !steps.rows_wait() && steps.length <= warp_size &&
-           threads_at_once(steps) <= replay.priorities.tree.max_blocks * n_threads;
+    const DeviceTree& tree = replay.priorities.tree;
+    const int64_t n_blocks = blocks_for(threads_at_once(steps));
+    return !steps.rows_wait() && steps.length <= warp_size && n_blocks <= tree.max_blocks &&
+           (steps.length == 1 || rebuilds_itself(tree, n_blocks));
 }
 
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
@@ -241,6 +245,15 @@ void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepSc
            ends_step);
     const int64_t n_units = steps.length * steps.n_lanes * steps.n_units;
     launch(stream, n_units > 0 ? blocks_for(n_units) : 1, n_threads, copy_frames_kernel, replay, steps, scratch);
+}
+
+void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
+                           cudaStream_t stream) {
+    const DeviceTree& tree = replay.priorities.tree;
+    const int64_t n_blocks = blocks_for(steps.n_lanes * steps.length, n_threads, tree.max_blocks);
+    // The tree may be rebuilt between two steps.
+    launch_together(stream, rebuilds_itself(tree, n_blocks) ? n_blocks : tree.max_blocks, change_steps_kernel, replay,
+                    steps, scratch);
 }
 
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream) {
@@ -262,8 +275,8 @@ void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaS
 }
 
 void load_add_kernels() {
-    load_kernels(add_at_once_kernel, add_steps_kernel, copy_frames_kernel, cut_lanes_kernel, change_windows_kernel,
-                 apply_pending_kernel, set_n_step_kernel, store_ids_kernel, store_fields_kernel);
+    load_kernels(add_at_once_kernel, add_steps_kernel, copy_frames_kernel, change_steps_kernel, cut_lanes_kernel,
+                 change_windows_kernel, apply_pending_kernel, set_n_step_kernel, store_ids_kernel, store_fields_kernel);
 }
 
 }  // namespace per::cuda

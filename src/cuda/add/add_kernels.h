@@ -7,6 +7,7 @@
 
 #include "cuda/add/change_lanes.h"
 #include "cuda/add/given_steps.h"
+#include "cuda/replay/leaf_change.h"
 #include "cuda/replay/replay_state.h"
 
 namespace per::cuda {
@@ -14,6 +15,7 @@ namespace per::cuda {
 struct StepFacts {
     uint32_t n_arrived;    // blocks; 0 between launches
     uint32_t has_waiting;  // rows wait for their priority
+    ChangeBounds bounds;
 };
 
 // What is written down of an entry: the row that it took, and below that these bits.
@@ -21,10 +23,17 @@ inline constexpr int64_t observation_is_there = 1;  // the step before announced
 inline constexpr int64_t has_next_frame = 2;
 inline constexpr int entry_flag_bits = 2;
 
+// How many rows of each range of its LaneChange a lane has come through by the end of a step.
+struct LaneProgress {
+    int32_t n_died;
+    int32_t n_born;
+};
+
 // What the kernels of an add leave for each other. It lies in memory of the device that is zeroed first.
 struct StepScratch {
     // By entry: the row that it took, with the bits above; -1: it took none.
     int64_t* entries;
+    LaneProgress* progress;  // by entry
     // By step: the largest of the priorities given with it that are above all that their lane knew of, or 0. All 0
     // between launches.
     uint32_t* largest_of_step;
@@ -41,17 +50,21 @@ struct LaneList {
     const int64_t* env_ids;
 };
 
-// Whether queue_add_at_once() may be called. A warp has one lane at most, and a thread few units of frames; and the
-// length is that of a group of steps.
+// Whether queue_add_at_once() may be called. A warp has one lane at most, and a thread few units of frames; the length is
+// that of a group of steps; and where there are several, the kernel can rebuild the tree between them.
 bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps);
 // Adds the steps of a whole call, and ends what that changes: one launch.
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                        int64_t* ids_out, cudaStream_t stream);
 
-// Adds steps and copies their frames; queue_change_of_lanes() must follow after the last. If `ends_step`, what is added up on the way counts from the next call on.
+// Adds steps and copies their frames. If `ends_step`, what is added up on the way counts from the next call on, and the
+// change of the leaves must follow: queue_change_of_steps() where there are several steps, else queue_change_of_lanes().
 // ids_out: by entry, or NULL.
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
                bool ends_step, cudaStream_t stream);
+// Brings the leaves up to date as changes of step after step would. No row that a step made live may have died since.
+void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
+                           cudaStream_t stream);
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream);
 void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t stream);
 

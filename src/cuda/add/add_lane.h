@@ -62,6 +62,37 @@ __device__ __forceinline__ void forget_draws(const DeviceReplay& replay, int64_t
     if (replay.times_sampled != nullptr) replay.times_sampled[slot] = 0;
 }
 
+__device__ __forceinline__ int32_t count_of(const RowRange& rows) {
+    return rows.end > rows.first ? static_cast<int32_t>(rows.end - rows.first) : 0;
+}
+
+__device__ __forceinline__ LaneProgress progress_of(const StepTask& task) {
+    return {count_of(task.change.died), count_of(task.change.born)};
+}
+
+// The lane's tail after step `own` of a run, by the flags of the rows before it. `task.lane` is as the run leaves it.
+__device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepRun& run, int own) {
+    const int64_t n_later = run.count - 1 - own;
+    const int64_t oldest = used_end(task.lane, task.rules) - n_later - task.rules.ring.rows;
+    const int64_t first = oldest > task.lane.first ? oldest : task.lane.first;
+    const int64_t tail =
+        first_with_stack(first, task.lane, task.rules.stack, [&](int64_t row) { return task.flags(row); });
+    return tail > task.lane.tail ? tail : task.lane.tail;
+}
+
+// What the lane has come through by step `own` of a run, whose change is in the task.
+__device__ __forceinline__ LaneProgress progress_in_run(const StepTask& task, const StepRun& run,
+                                                        const StepOutcome& outcome, int own, int64_t tail) {
+    LaneProgress progress = progress_of(task);
+    const RowRange& died = task.change.died;
+    if (progress.n_died != 0) progress.n_died = count_of({died.first, tail < died.end ? tail : died.end});
+    if (outcome.completed.end <= outcome.completed.first) return progress;
+    // See write_steps().
+    const int64_t end = outcome.completed.end - (run.count - 1 - own);
+    progress.n_born = count_of({task.change.born.first, end > outcome.completed.first ? end : outcome.completed.first});
+    return progress;
+}
+
 // Writes all of the steps but their frames. The thread that read a step writes its row.
 __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& group, const StepRun& run,
                                             const StepOutcome& outcome, const StepScratch& scratch) {
@@ -97,10 +128,16 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
     if (outcome.flags & row_ends_episode) add_up(task.of_block.episodes);
 }
 
-// Adds step `first` of the group and those that run on from it; returns how many. `taken` becomes what is written down
-// of the thread's own step, if that took a row.
+// What a thread writes down of its own step.
+struct WrittenDown {
+    int64_t taken = -1;  // see StepScratch::entries
+    LaneProgress progress;
+};
+
+// Adds step `first` of the group and those that run on from it; returns how many. What a thread is to write down follows
+// from the last run that does not come after its step.
 __device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, int first, const StepScratch& scratch,
-                                       int64_t& taken) {
+                                       WrittenDown& written) {
     const StepInput step = {has_bit(group.next_known, first), has_bit(group.terminated, first),
                             has_bit(group.truncated, first), is_as_announced(task, group, first),
                             __shfl_sync(all_lanes, group.reward, first) != 0.0f};
@@ -127,29 +164,37 @@ __device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, i
         add_up(task.of_block.dropped);
         return 1;
     }
+    const int own = static_cast<int>(lane_of_thread()) - first;
+    const bool is_in_run = own >= 0 && own < run.count;
+    const int64_t tail = is_in_run && run.count > 1 ? tail_in_run(task, run, own) : 0;
+    __syncwarp();
     write_steps(task, group, run, outcome, scratch);
     if (step.next_known) task.announcing = group.first + first + run.count - 1;
-    const int own = static_cast<int>(lane_of_thread()) - first;
-    if (own < 0 || own >= run.count) return run.count;
+    if (own >= 0)
+        written.progress =
+            is_in_run && run.count > 1 ? progress_in_run(task, run, outcome, own, tail) : progress_of(task);
+    if (!is_in_run) return run.count;
     const bool is_there = own == 0 ? was_announced && !outcome.is_cut : step.next_known && next_takes_row(task.rules);
-    taken = (outcome.row + own) << entry_flag_bits | (is_there ? observation_is_there : 0) |
-            (step.next_known ? has_next_frame : 0);
+    written.taken = (outcome.row + own) << entry_flag_bits | (is_there ? observation_is_there : 0) |
+                    (step.next_known ? has_next_frame : 0);
     return run.count;
 }
 
 __device__ __forceinline__ void add_group(StepTask& task, const StepGroup& group, const StepScratch& scratch,
                                           int64_t* ids_out) {
-    int64_t taken = -1;
+    WrittenDown written = {-1, progress_of(task)};
     for (uint32_t left = group.given; left != 0;) {
         const int first = __ffs(static_cast<int>(left)) - 1;
-        const StepRun run = {first, add_run(task, group, first, scratch, taken)};
+        const StepRun run = {first, add_run(task, group, first, scratch, written)};
         left &= ~run.bits();
     }
     const int64_t step = group.first + static_cast<int64_t>(lane_of_thread());
     if (step >= task.steps.length) return;
     const int64_t entry = task.entry(step);
-    scratch.entries[entry] = taken;
-    if (ids_out != nullptr) ids_out[entry] = taken < 0 ? -1 : task.rules.ring.id(task.env, taken >> entry_flag_bits);
+    scratch.entries[entry] = written.taken;
+    scratch.progress[entry] = written.progress;
+    if (ids_out == nullptr) return;
+    ids_out[entry] = written.taken < 0 ? -1 : task.rules.ring.id(task.env, written.taken >> entry_flag_bits);
 }
 
 __device__ __forceinline__ void add_lane(StepTask& task, const StepScratch& scratch, int64_t* ids_out) {

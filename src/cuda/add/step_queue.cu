@@ -19,13 +19,14 @@ constexpr int64_t max_steps = 1 << 17;
 // most a byte a row.
 int64_t max_entries_of_piece(const per_replay_options& options) {
     constexpr int64_t least = 1 << 14;
-    constexpr int64_t bytes = sizeof(int64_t) + 2 * sizeof(uint32_t);
+    constexpr int64_t bytes = sizeof(int64_t) + sizeof(LaneProgress) + 2 * sizeof(uint32_t);
     return std::max(options.n_envs, std::clamp(options.capacity / bytes, least, max_steps));
 }
 
 StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layout& layout) {
     StepScratch scratch;
     scratch.entries = layout.array<int64_t>(max_entries);
+    scratch.progress = layout.array<LaneProgress>(max_entries);
     // Each step has at least one entry.
     scratch.largest_of_step = layout.array<uint32_t>(std::min(max_entries, max_steps));
     scratch.largest_before = layout.array<uint32_t>(std::min(max_entries, max_steps));
@@ -33,6 +34,13 @@ StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layou
     scratch.further_fields = layout.array<GivenField>(std::max<int64_t>(n_fields - max_fields_by_value, 0));
     scratch.env_ids = layout.array<int64_t>(n_envs);
     return scratch;
+}
+
+// How many steps a piece may have for no row to die in the piece in which it was born, so that a slot takes part in one
+// birth at most: a step takes up to two rows.
+int64_t max_steps_of_ring(const WindowRules& rules) {
+    const int64_t kept = 2 * least_rows(rules.n_step, rules.stack, rules.sequence.steps);
+    return std::clamp<int64_t>((rules.ring.rows - kept) / 2, 1, max_steps);
 }
 
 std::size_t scratch_bytes(int64_t max_entries, int64_t n_envs, int64_t n_fields) {
@@ -77,7 +85,8 @@ StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) c
     if (most < steps.n_envs) return {first_entry, 1, std::min(most, steps.n_envs - j)};
     // The largest of the live priorities also falls, when a row is overwritten: it is found between the steps.
     const bool takes_steps_apart = replay_.device().max_priority == PER_MAX_NOW;
-    const int64_t length = std::min({most / steps.n_envs, steps.length - k, takes_steps_apart ? 1 : max_steps});
+    const int64_t longest = takes_steps_apart ? 1 : max_steps_of_ring(rules_);
+    const int64_t length = std::min({most / steps.n_envs, steps.length - k, longest});
     return {first_entry, length, steps.n_envs};
 }
 
@@ -105,8 +114,7 @@ LaneList StepQueue::send_env_ids(int64_t count, const int64_t* env_ids, const St
     return {count, scratch_.env_ids};
 }
 
-// Returns whether that was the whole call.
-bool StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                             const StreamOrder::Call& call) {
     const DeviceReplay& replay = replay_.device();
     const int64_t first_lane = piece.first_entry % steps.n_envs;
@@ -119,20 +127,16 @@ bool StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, co
     queue_fields(static_cast<int64_t>(further.size()), further.data(), scratch_.further_fields, call.stream());
 
     const int64_t n_entries = steps.length * steps.n_envs;
-    if (is_settled_ && piece.length * piece.n_lanes == n_entries && can_add_at_once(replay, given)) {
-        queue_add_at_once(replay, given, scratch_, ids_out, call.stream());
-        return true;
-    }
+    if (piece.length * piece.n_lanes == n_entries && can_add_at_once(replay, given))
+        return queue_add_at_once(replay, given, scratch_, ids_out, call.stream());
     const bool ends_step = first_lane + piece.n_lanes == steps.n_envs;
     is_settled_ = false;
     queue_add(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
               call.stream());
-    const bool is_last = piece.first_entry + piece.length * piece.n_lanes == n_entries;
-    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) {
-        const int64_t n_steps = piece.first_entry / steps.n_envs + 1;  // so far: the change grows with each
-        queue_live_maximum(replay, n_steps, call.stream());
-    }
-    return false;
+    if (!ends_step) return;
+    if (piece.length == 1) return settle(1, call);
+    queue_change_of_steps(replay, given, scratch_, call.stream());
+    is_settled_ = true;
 }
 
 void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call) {
@@ -141,12 +145,11 @@ void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrde
     // The first piece may still be refused.
     StepPiece piece = piece_from(0, steps);
     const LaneList lanes = send_env_ids(steps.n_envs, steps.env_ids, call);
-    bool is_whole = false;
+    if (!is_settled_) settle(window_rows_, call);
     for (int64_t first = 0; first < n_entries; first += piece.length * piece.n_lanes) {
         piece = piece_from(first, steps);
-        is_whole = queue_piece(piece, steps, lanes, ids_out, call);
+        queue_piece(piece, steps, lanes, ids_out, call);
     }
-    if (!is_whole) settle(steps.length, call);
 }
 
 void StepQueue::settle(int64_t rows_per_lane, const StreamOrder::Call& call) {

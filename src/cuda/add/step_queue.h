@@ -21,10 +21,10 @@ namespace per::cuda {
 void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call);
 
 // Queues what the CPU's StepWriter does. A warp adds the steps of a lane in order, and together those that run on. The
-// copies of their frames do not depend on each other and are spread over the whole device. Then one change writes the
-// leaves of all rows that died or became live. These are two launches and those of the change, however many steps there
-// are, if they fit in one piece; with PER_MAX_NOW each step takes as many. Few steps of few lanes take one launch. A step that the CPU would refuse is skipped
-// and counted.
+// copies of their frames do not depend on each other and are spread over the whole device. Then the leaves of all rows
+// that died or became live are changed. These are two launches and that of the change, for a piece of many steps; with
+// PER_MAX_NOW for each step. Few steps of few lanes take one launch. A step that the CPU would refuse is skipped and
+// counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
 class StepQueue {
@@ -52,7 +52,7 @@ class StepQueue {
     LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     // Queues the change of the leaves of all rows that the lanes' changes concern.
     void settle(int64_t rows_per_lane, const StreamOrder::Call& call);
-    bool queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+    void queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                      const StreamOrder::Call& call);
 
     const ReplayMemory& replay_;
@@ -63,7 +63,7 @@ class StepQueue {
     DeviceMemory memory_;
     StepScratch scratch_ = {};
     // Whether leaves have followed the lanes. They have not where a call could queue only a part of its launches: the
-    // next call that changes lanes then brings up to date what that one left behind, in whichever lanes.
+    // next call that changes lanes then first brings up to date what that one left behind, in whichever lanes.
     bool is_settled_ = true;
 };
 

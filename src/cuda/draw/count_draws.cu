@@ -36,6 +36,7 @@ __device__ __forceinline__ void use_up(const DeviceReplay& replay, const DrawMem
 
 // The slots of those that are.
 struct UsedUpSlots {
+    static constexpr bool rows_stay = true;
     const DrawMemory& memory;
     int64_t n;  // rows of the batch; 0 where nothing was drawn
 

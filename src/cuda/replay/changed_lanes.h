@@ -23,6 +23,7 @@ struct AllLanes {
 //   };
 template <class Lanes>
 struct ChangedLanes {
+    static constexpr bool rows_stay = false;
     Lanes lanes;
     int64_t threads_per_lane;
 

@@ -2,7 +2,10 @@
 // priorities.given once their slot is visited; it brings the leaves of the slots that `Slots` names up to date.
 //
 //   struct Slots {
-//       // Calls visit(slot). The threads of the grid share the slots, of which some may come more than once. All
+//       // Whether the rows of the slots stay, so that the change of a bucket is a move. Of others those who make rows live
+//       // and dead have counted that they came and went, as a row may be replaced by one of the same bucket.
+//       static constexpr bool rows_stay;
+//       // Calls visit(slot), or visit(slot, false) for a slot that has no live row yet. The threads of the grid share the slots, of which some may come more than once. All
 //       // threads of a warp call it.
 //       void for_each(const DeviceReplay& replay, const Visit& visit) const;
 //       // The same for at least one slot of each 32 that lie side by side from a multiple of 32 on.
@@ -29,8 +32,9 @@ __device__ __forceinline__ bool has_ranks(const DevicePriorities& priorities) {
     return priorities.ranks.state != nullptr;
 }
 
-__device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int64_t slot, double alpha) {
-    return is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;
+__device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int64_t slot, double alpha,
+                                         bool may_be_live = true) {
+    return may_be_live && is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;
 }
 
 // What a change does to the ranks of one row.
@@ -39,9 +43,9 @@ struct RankMove {
     RankChange change;
 };
 
-PER_OUT_OF_LINE RankMove move_in_ranks(const DevicePriorities& priorities, int64_t slot) {
+PER_OUT_OF_LINE RankMove move_in_ranks(const DevicePriorities& priorities, int64_t slot, bool may_be_live) {
     const DeviceRanks& ranks = priorities.ranks;
-    const uint32_t bucket = bucket_of(priorities, slot);
+    const uint32_t bucket = may_be_live ? bucket_of(priorities, slot) : 0;
     const RankChange change = move_to_bucket(ranks, slot, bucket);
     return {write_leaf(ranks.tree, power_of_two(ranks.tree.state->scale), slot, weight_of(ranks, bucket)), change};
 }
@@ -59,10 +63,11 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
     MassChanges leaves;
     MassChanges weights;
     RankChanges changes;
-    slots.for_each(replay, [&](int64_t slot) {
-        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha), top));
+    slots.for_each(replay, [&](int64_t slot, bool may_be_live = true) {
+        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha, may_be_live), top));
         if (!has_ranks(priorities)) return;
-        const RankMove move = move_in_ranks(priorities, slot);
+        RankMove move = move_in_ranks(priorities, slot, may_be_live);
+        move.change.is_change &= Slots::rows_stay;
         weights.add(move.weight);
         changes.add(move.change);
     });
@@ -70,6 +75,76 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
     if (has_ranks(priorities)) note_moves(priorities.ranks, weights, changes);
     __syncthreads();
     write_top(priorities.tree, top);
+}
+
+// ---- several changes that are made as one where no scale can differ by it
+
+// What the leaves of one tree gain and lose by them, and so the most that their sum may rise and fall in between.
+struct MassBounds {
+    WideSum gained;
+    WideSum lost;
+    uint32_t has_too_large;  // a leaf becomes too large for the scale
+};
+
+// In memory of the device. The sums are zero between launches.
+struct ChangeBounds {
+    MassBounds leaves;
+    MassBounds weights;  // of ranks
+    uint32_t are_met;    // whether all changes that were looked at last can be one
+};
+
+// What a thread adds up over the leaves that it looks at.
+struct BoundsOfThread {
+    MassBounds bounds = {{0, 0}, {0, 0}, 0};
+
+    __device__ __forceinline__ void add(const DeviceTree& tree, double factor, int64_t slot, float leaf) {
+        bounds.gained = add_wide(bounds.gained, {limited_mass_of(leaf, factor), 0});
+        bounds.lost = add_wide(bounds.lost, {limited_mass_of(tree.leaves[slot], factor), 0});
+        bounds.has_too_large |= is_too_large(leaf, factor) ? 1u : 0u;
+    }
+
+    // All threads of a warp call it, after their last leaf.
+    __device__ __forceinline__ void add_to(MassBounds& all) const {
+        const WideSum gained = sum_of_warp(bounds.gained);
+        const WideSum lost = sum_of_warp(bounds.lost);
+        const bool has_too_large = __ballot_sync(all_lanes, bounds.has_too_large != 0) != 0;
+        if (lane_of_thread() != 0) return;
+        atomic_add_wide(&all.gained, gained);
+        atomic_add_wide(&all.lost, lost);
+        if (has_too_large) atomicExch(&all.has_too_large, 1u);
+    }
+};
+
+// Looks at what write_change() would do to the same slots.
+template <class Slots>
+__device__ __forceinline__ void bound_change(const DeviceReplay& replay, const Slots& slots, ChangeBounds& bounds) {
+    const DevicePriorities& priorities = replay.priorities;
+    const DeviceRanks& ranks = priorities.ranks;
+    const double alpha = replay.state->alpha;
+    const double factor = power_of_two(priorities.tree.state->scale);
+    BoundsOfThread leaves;
+    BoundsOfThread weights;
+    slots.for_each(replay, [&](int64_t slot, bool may_be_live = true) {
+        leaves.add(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha, may_be_live));
+        if (!has_ranks(priorities)) return;
+        const uint32_t bucket = may_be_live ? bucket_of(priorities, slot) : 0;
+        weights.add(ranks.tree, power_of_two(ranks.tree.state->scale), slot, weight_of(ranks, bucket));
+    });
+    leaves.add_to(bounds.leaves);
+    if (has_ranks(priorities)) weights.add_to(bounds.weights);
+}
+
+__device__ __forceinline__ bool surely_keeps_scale(const TreeState& state, const MassBounds& bounds) {
+    return surely_keeps_scale(state.total, bounds.gained, bounds.lost, bounds.has_too_large != 0, state.low_water,
+                              state.is_scale_fixed != 0);
+}
+
+// One thread calls it.
+__device__ __forceinline__ void finish_bounds(const DevicePriorities& priorities, ChangeBounds& bounds) {
+    const bool are_met = surely_keeps_scale(*priorities.tree.state, bounds.leaves) &&
+                         (!has_ranks(priorities) || surely_keeps_scale(*priorities.ranks.tree.state, bounds.weights));
+    bounds = {};
+    bounds.are_met = are_met ? 1 : 0;
 }
 
 // ---- maxima, level by level

@@ -104,6 +104,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
 
 // The slots of an update whose entries have claimed them.
 struct ClaimedSlots {
+    static constexpr bool rows_stay = true;
     int64_t count;
     const EntriesOfThread& entries;
 
@@ -159,16 +160,6 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    refresh_live_maximum_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes) {
-    wait_for_work_before();
-    for (int level = 0; level < replay.priorities.live_maximum.n_levels; ++level) {
-        lanes.for_each_group(
-            replay, [&](int64_t slot) { refresh_live_maximum(replay.priorities, level, node_above(slot, level)); });
-        meet(replay.priorities.tree.state->meeting);
-    }
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
     read_priorities_kernel(const __grid_constant__ DeviceReplay replay, int64_t count, const int64_t* ids,
                            float* priorities_out) {
     const WindowRules rules = replay.state->rules;
@@ -193,13 +184,6 @@ void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cu
     queue_change(replay, replay.n_envs * lanes.threads_per_lane, stream, change_lanes_kernel, lanes);
 }
 
-void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
-    const ChangedLanes<AllLanes> lanes = lanes_for(replay, rows_per_lane);
-    const int64_t n = replay.n_envs * lanes.threads_per_lane;
-    launch_together(stream, blocks_for(n, n_threads, replay.priorities.tree.max_blocks), refresh_live_maximum_kernel,
-                    replay, lanes);
-}
-
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
                       cudaStream_t stream) {
     if (update.count == 0) return;
@@ -215,7 +199,7 @@ void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int6
 }
 
 void load_priority_kernels() {
-    load_kernels(change_lanes_kernel, update_kernel, refresh_live_maximum_kernel, read_priorities_kernel);
+    load_kernels(change_lanes_kernel, update_kernel, read_priorities_kernel);
     load_all_priority_kernels();
     load_rank_kernels();
     load_rebuild_kernels();

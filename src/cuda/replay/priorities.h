@@ -17,9 +17,6 @@ namespace per::cuda {
 // many threads there are.
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 
-// With PER_MAX_NOW, between the steps of one call: the largest live priority becomes that of the rows as they are.
-void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
-
 // Sets the priorities of ids in the device's memory, at most max_count_set_on_cuda of them. What cannot be set is
 // skipped and counted as stale or rejected, as the CPU does with PER_INVALID_SKIP; an id never issued also in
 // errors.n_bad_ids.

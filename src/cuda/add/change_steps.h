@@ -1,0 +1,96 @@
+// The change of the leaves after an add of several steps. The scale depends on the sums after each step, so that a call
+// must leave what calls of single steps leave: steps are one change while no step of them can make a tree change its
+// scale, and else fewer at a time, down to one.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/add/add_kernels.h"
+#include "cuda/add/given_steps.h"
+#include "cuda/replay/changed_lanes.h"
+#include "cuda/replay/leaf_change.h"
+#include "rules/td_error.h"
+
+namespace per::cuda {
+
+// Lanes of a call.
+struct LanesOfSteps {
+    const GivenSteps& steps;
+
+    __device__ __forceinline__ int64_t count() const { return steps.n_lanes; }
+    __device__ __forceinline__ int64_t env(int64_t j) const { return steps.env(j); }
+};
+
+// The slots of rows that some of the steps made dead or live.
+struct SlotsOfSteps {
+    static constexpr bool rows_stay = false;
+    const GivenSteps& steps;
+    const LaneProgress* progress;
+    StepRange range;
+
+    // By the end of a step, or before the first.
+    __device__ __forceinline__ LaneProgress progress_at(int64_t end, int64_t j) const {
+        return end == 0 ? LaneProgress{0, 0} : progress[(end - 1) * steps.n_lanes + j];
+    }
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
+        const Ring ring = replay.state->rules.ring;
+        const int64_t threads_per_lane = range.end - range.first;
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < steps.n_lanes * threads_per_lane; i += span.step) {
+            const int64_t j = i / threads_per_lane;
+            const int64_t thread = i % threads_per_lane;
+            const int64_t env = steps.env(j);
+            const LaneProgress before = progress_at(range.first, j);
+            const LaneProgress after = progress_at(range.end, j);
+            const LaneChange change = replay.changes[env];
+            const int64_t born_end = change.born.first + after.n_born;
+            for (int64_t n = before.n_died + thread; n < after.n_died; n += threads_per_lane) {
+                const int64_t row = change.died.first + n;
+                // The slot may have its next row already, which is among those below, or get it in a later step.
+                const int64_t next_row = row + ring.rows;
+                if (next_row < change.born.first || next_row >= born_end) visit(ring.slot(env, row), false);
+            }
+            for (int64_t n = before.n_born + thread; n < after.n_born; n += threads_per_lane)
+                visit(ring.slot(env, change.born.first + n), true);
+        }
+    }
+};
+
+// The whole change, by a kernel of launch_together() whose blocks have met since lanes were changed.
+PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const GivenSteps& steps,
+                                            const StepScratch& scratch, ChangeShared& shared) {
+    const DevicePriorities& priorities = replay.priorities;
+    Meeting& meeting = priorities.tree.state->meeting;
+    ChangeBounds& bounds = scratch.facts->bounds;
+    SlotsOfSteps slots = {steps, scratch.progress, {0, steps.length}};
+    while (slots.range.first < steps.length) {
+        for (;;) {
+            const int64_t n = slots.range.end - slots.range.first;
+            if (n == 1) break;
+            bound_change(replay, slots, bounds);
+            meet(meeting, [&] { finish_bounds(priorities, bounds); });
+            if (bounds.are_met != 0) break;
+            slots.range.end = slots.range.first + n / 2;
+        }
+        clear(shared.top);
+        __syncthreads();
+        write_change(replay, slots, shared.top);
+        meet(meeting, [&] { finish_change(priorities); });
+        rebuild(priorities.tree, shared.row);
+        if (has_ranks(priorities)) rebuild(priorities.ranks.tree, shared.row);
+        const int64_t most = 4 * (slots.range.end - slots.range.first);
+        const int64_t n_left = steps.length - slots.range.end;
+        slots.range = {slots.range.end, slots.range.end + (n_left < most ? n_left : most)};
+        if (n_left != 0) meet(meeting);  // what a rebuild wrote is read
+    }
+    const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
+    for (int level = 0; level < levels_of_maxima(priorities); ++level) {
+        refresh_maxima(replay, lanes, level);
+        meet(meeting);
+    }
+    lanes.end(replay);
+}
+
+}  // namespace per::cuda
