@@ -205,6 +205,7 @@ TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated)
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, twins.stream));
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
+    EXPECT_EQ(simulator::counters_of_thread().interrupts, 0u);  // by releases
     EXPECT_EQ(simulator::counters().allocations, 0u);
     EXPECT_GE(simulator::counters().host_waits, 2u);  // of the thread that draws, which sleeps meanwhile
     EXPECT_EQ(simulator::counters().spins, 0u);

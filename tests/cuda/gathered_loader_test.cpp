@@ -406,6 +406,7 @@ TEST_F(GatheredLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) 
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, streams_[0]));
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
+    EXPECT_EQ(simulator::counters_of_thread().interrupts, 0u);  // by releases
     EXPECT_EQ(simulator::counters().allocations, 0u);
     EXPECT_EQ(simulator::counters().spins, 0u);
 }

@@ -192,6 +192,7 @@ TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
         ASSERT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
+    EXPECT_EQ(simulator::counters_of_thread().interrupts, 0u);  // by releases
     EXPECT_EQ(simulator::counters().allocations, 0u);
     EXPECT_GE(simulator::counters().host_waits, 50u);  // of the thread that draws, which sleeps meanwhile
     EXPECT_EQ(simulator::counters().spins, 0u);

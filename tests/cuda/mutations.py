@@ -857,6 +857,13 @@ FAULTS = [
         "loader_test",
     ),
     Fault(
+        "an event that only streams wait for interrupts the host",
+        "cuda/runtime/device.cu",
+        "new_event_with<Kind::event>(cudaEventDisableTiming)",
+        "new_event_with<Kind::event>(cudaEventDisableTiming | cudaEventBlockingSync)",
+        "loader_test",
+    ),
+    Fault(
         "copies of memory that is not pinned spoil captures",
         "cuda/runtime/device.cu",
         "    const ApartFromCaptures apart;\n    check(cudaMemcpyAsync(",

@@ -93,6 +93,7 @@ uint64_t launches_of(BothBuffers& buffers, const ReplaySample& sample) {
     const uint64_t launches = simulator::counters().launches;
     EXPECT_EQ(simulator::counters().allocations, 0u);
     EXPECT_EQ(simulator::counters().host_waits, 0u);
+    EXPECT_EQ(simulator::counters().interrupts, 0u);
     draws.expect_next_of_cpu();
     return launches;
 }

@@ -663,7 +663,7 @@ TEST_F(Streams, a_copy_of_memory_that_is_not_pinned_spoils_captures_and_one_that
     cudaFreeHost(pinned);
 }
 
-TEST_F(Streams, waits_for_an_event_that_lets_threads_sleep_do_not_spin) {
+TEST_F(Streams, waits_for_an_event_that_lets_threads_sleep_do_not_spin_and_each_record_interrupts_the_host) {
     cudaEvent_t sleeping;
     cudaEventCreateWithFlags(&sleeping, cudaEventDisableTiming | cudaEventBlockingSync);
     simulator::reset_counters();
@@ -673,6 +673,9 @@ TEST_F(Streams, waits_for_an_event_that_lets_threads_sleep_do_not_spin) {
     cudaStreamSynchronize(a_);
     EXPECT_EQ(simulator::counters().spins, 2u);
     EXPECT_EQ(simulator::counters().host_waits, 3u);
+    EXPECT_EQ(simulator::counters().interrupts, 0u);
+    for (const cudaEvent_t event : {sleeping, event_, sleeping}) cudaEventRecord(event, a_);
+    EXPECT_EQ(simulator::counters().interrupts, 2u);
     cudaEventDestroy(sleeping);
 }
 

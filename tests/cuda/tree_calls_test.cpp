@@ -96,6 +96,7 @@ TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
         tree.reset(stream_);
     }
     EXPECT_EQ(simulator::counters().host_waits, 0u);
+    EXPECT_EQ(simulator::counters().interrupts, 0u);
     EXPECT_EQ(simulator::counters().allocations, 0u);
     EXPECT_GT(simulator::counters().launches, 0u);
     tree.synchronize(stream_);

@@ -32,6 +32,7 @@ struct Counters {
     uint64_t allocations;       // and frees, of device and pinned memory
     uint64_t host_waits;        // calls that wait for the device
     uint64_t spins;             // of them, those whose thread does not sleep meanwhile
+    uint64_t interrupts;        // of the host, by the events that let threads sleep, each time one is recorded
     uint64_t event_waits;       // of streams
 };
 

@@ -927,6 +927,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t name) {
         return cudaErrorInvalidResourceHandle;
     if (stream.capture == nullptr && &stream == &machine().legacy && machine().n_capturing != 0)
         return cudaErrorStreamCaptureImplicit;
+    if (event->lets_sleep) count(&Counters::interrupts);
     event->capture = stream.capture;
     event->node = stream.last_node;
     event->point = end_of(stream);

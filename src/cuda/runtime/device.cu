@@ -276,7 +276,7 @@ Owned<Handle, kind>::~Owned() {
     // After a fault of the device this fails; what there was went with the device's context.
     if constexpr (kind == Kind::stream)
         static_cast<void>(cudaStreamDestroy(handle_));
-    else if constexpr (kind == Kind::event)
+    else if constexpr (kind == Kind::event || kind == Kind::host_event)
         static_cast<void>(cudaEventDestroy(handle_));
     else if constexpr (kind == Kind::pinned_pages)
         static_cast<void>(cudaHostUnregister(handle_));
@@ -286,6 +286,7 @@ Owned<Handle, kind>::~Owned() {
 
 template class Owned<cudaStream_t, Kind::stream>;
 template class Owned<cudaEvent_t, Kind::event>;
+template class Owned<cudaEvent_t, Kind::host_event>;
 template class Owned<void*, Kind::device_memory>;
 template class Owned<void*, Kind::pinned_memory>;
 template class Owned<void*, Kind::pinned_pages>;
@@ -309,11 +310,34 @@ Stream new_stream() {
     return Stream(device, stream);
 }
 
-Event new_event() {
+namespace {
+
+template <Kind kind>
+Owned<cudaEvent_t, kind> new_event_with(unsigned flags) {
     const int device = current_device();
     cudaEvent_t event;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
-    return Event(device, event);
+    check(cudaEventCreateWithFlags(&event, flags), "making an event");
+    return {device, event};
+}
+
+}  // namespace
+
+Event new_event() {
+    return new_event_with<Kind::event>(cudaEventDisableTiming);
+}
+
+HostEvent new_host_event() {
+    return new_event_with<Kind::host_event>(cudaEventDisableTiming | cudaEventBlockingSync);
+}
+
+void wait_for(const HostEvent& event, const char* doing_what) {
+    const ApartFromCaptures apart;
+    check(cudaEventSynchronize(event.get()), doing_what);
+}
+
+void wait_for(const HostEvent& event, std::nothrow_t) {
+    const ApartFromCaptures apart(std::nothrow);
+    static_cast<void>(cudaEventSynchronize(event.get()));
 }
 
 namespace {

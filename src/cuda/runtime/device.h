@@ -101,7 +101,7 @@ void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     copy(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream);
 }
 
-enum class Kind { stream, event, device_memory, pinned_memory, pinned_pages };
+enum class Kind { stream, event, host_event, device_memory, pinned_memory, pinned_pages };
 
 // Owns what was made on the device that was current then. That device is made current to give it back.
 template <class Handle, Kind kind>
@@ -122,7 +122,11 @@ class Owned {
 };
 
 using Stream = Owned<cudaStream_t, Kind::stream>;
+// An event that streams wait for.
 using Event = Owned<cudaEvent_t, Kind::event>;
+// An event that threads of the host wait for, too. When the device gets there it interrupts the host, so that a thread
+// can sleep until then.
+using HostEvent = Owned<cudaEvent_t, Kind::host_event>;
 
 // Pages of host memory that was allocated elsewhere, which must outlive it.
 using PinnedPages = Owned<void*, Kind::pinned_pages>;
@@ -132,9 +136,14 @@ using PinnedPages = Owned<void*, Kind::pinned_pages>;
 PinnedPages pin_pages(const void* array, std::size_t bytes, const char* doing_what);
 bool reaches_pinned_pages();
 
-// Of the current device. The stream does not wait for the legacy stream; a thread that waits for the event sleeps.
+// Of the current device. The stream does not wait for the legacy stream.
 Stream new_stream();
 Event new_event();
+HostEvent new_host_event();
+
+// Waits for what the event was recorded behind last, whatever other threads capture.
+void wait_for(const HostEvent& event, const char* doing_what);
+void wait_for(const HostEvent& event, std::nothrow_t);  // for destructors
 
 // Memory of the current device, or pinned memory of the host; not initialised.
 template <Kind kind>

@@ -41,10 +41,14 @@ class DeviceSlots : public LoaderSlots {
     ~DeviceSlots() override {
         if (getpid() == process_) {
             const CurrentDevice current(device_, std::nothrow);
-            const ApartFromCaptures apart(std::nothrow);
-            // After a fault of the device these waits fail at once.
-            for (const Slot& slot : slots_) static_cast<void>(cudaEventSynchronize(slot.released.get()));
-            static_cast<void>(cudaStreamSynchronize(stream_.get()));
+            // The loader's stream waits for consumers, and this thread for the stream. After a fault of the device these
+            // calls fail at once.
+            for (const Slot& slot : slots_) {
+                static_cast<void>(cudaStreamWaitEvent(stream_.get(), slot.released.get(), 0));
+                static_cast<void>(cudaEventRecord(slot.sent.get(), stream_.get()));
+                wait_for(slot.sent, std::nothrow);
+            }
+            wait_for(stream_.get(), std::nothrow);
             return;
         }
         memory_.abandon();
@@ -75,7 +79,8 @@ class DeviceSlots : public LoaderSlots {
         slots_.reserve(n_slots);
         for (std::size_t i = 0; i < n_slots; ++i) {
             // Apart, as g++ forgets a member of a braced list where the next one throws.
-            Event sent = new_event(), released = new_event();
+            HostEvent sent = new_host_event();
+            Event released = new_event();
             slots_.push_back({BatchArrays(fields, shape, memory(i)), std::move(sent), std::move(released)});
         }
     }
@@ -91,15 +96,12 @@ class DeviceSlots : public LoaderSlots {
     void record_sent(std::size_t slot) {
         check(cudaEventRecord(slots_[slot].sent.get(), stream_.get()), "recording an event");
     }
-    // The host waits for what was sent last, whatever other threads capture.
-    void wait_until_sent(std::size_t slot) const {
-        const ApartFromCaptures apart;
-        check(cudaEventSynchronize(slots_[slot].sent.get()), "waiting for a batch");
-    }
+    // The host waits for what was sent last.
+    void wait_until_sent(std::size_t slot) const { wait_for(slots_[slot].sent, "waiting for a batch"); }
 
     struct Slot {
         BatchArrays batch;
-        Event sent;
+        HostEvent sent;
         Event released;
     };
 

@@ -7,14 +7,11 @@ namespace per::cuda {
 Staging::Staging(std::size_t buffer_bytes)
     : buffer_bytes_(buffer_bytes), host_(n_buffers * buffer_bytes), device_(buffer_bytes) {
     events_.reserve(n_buffers);
-    for (std::size_t i = 0; i < n_buffers; ++i) events_.push_back(new_event());
+    for (std::size_t i = 0; i < n_buffers; ++i) events_.push_back(new_host_event());
 }
 
 std::byte* Staging::host() {
-    if (is_sent_[next_]) {
-        const ApartFromCaptures apart;
-        check(cudaEventSynchronize(events_[next_].get()), "waiting for a copy to the device");
-    }
+    if (is_sent_[next_]) wait_for(events_[next_], "waiting for a copy to the device");
     is_sent_[next_] = false;
     return host_.data() + next_ * buffer_bytes_;
 }
@@ -32,7 +29,7 @@ void Staging::send(std::byte* to, std::size_t n_bytes, cudaStream_t stream) {
 void Staging::abandon() {
     host_.abandon();
     device_.abandon();
-    for (Event& event : events_) event.abandon();
+    for (HostEvent& event : events_) event.abandon();
 }
 
 }  // namespace per::cuda

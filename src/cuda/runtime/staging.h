@@ -38,7 +38,7 @@ class Staging {
     std::size_t buffer_bytes_;
     PinnedMemory host_;
     DeviceMemory device_;
-    std::vector<Event> events_;  // by buffer: the device has read it
+    std::vector<HostEvent> events_;  // by buffer: the device has read it
     bool is_sent_[n_buffers] = {};
     std::size_t next_ = 0;
 };
