@@ -517,6 +517,20 @@ FAULTS = [
         "clusters_test",
     ),
     Fault(
+        "the barrier of the cluster behind what blocks of a tree write to each other orders nothing",
+        "cuda/draw/tree_draw.cu",
+        "    arrive_in_cluster();\n    const int k",
+        "    begin_in_cluster();\n    const int k",
+        "clusters_test",
+    ),
+    Fault(
+        "the barrier of the cluster behind what blocks of a buffer write to each other orders nothing",
+        "cuda/draw/live_draw.cu",
+        "    arrive_in_cluster();\n    const bool ends_draw",
+        "    begin_in_cluster();\n    const bool ends_draw",
+        "clusters_test",
+    ),
+    Fault(
         "a block writes to the place of the wrong rank",
         "cuda/draw/live_draw.cu",
         "in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;",

@@ -179,7 +179,7 @@ TEST(Cluster, blocks_write_to_the_shared_memory_of_each_other) {
     for (uint64_t seed = 0; seed < 20; ++seed)
         run_in_cluster(4, 40, seed, [] {
             PER_SHARED(OfBlocks, shared);
-            __cluster_barrier_arrive();
+            __cluster_barrier_arrive_relaxed();
             __cluster_barrier_wait();
             if (threadIdx.x < 4) value_in_block(shared, threadIdx.x) = 10 * blockIdx.x + threadIdx.x;
             __cluster_barrier_arrive();
@@ -257,6 +257,40 @@ TEST(ClusterDeath, parts_of_a_barrier_that_do_not_belong_together) {
                                     __cluster_barrier_wait();
                                 }),
                  "deadlock");
+}
+
+TEST(ClusterDeath, a_relaxed_arrival_after_what_it_does_not_order) {
+    EXPECT_DEATH(run_in_cluster(2, 32, 1,
+                                [] {
+                                    PER_SHARED(OfBlocks, shared);
+                                    __cluster_barrier_arrive_relaxed();
+                                    __cluster_barrier_wait();
+                                    if (threadIdx.x < 2) value_in_block(shared, threadIdx.x) = 1;
+                                    __cluster_barrier_arrive_relaxed();
+                                    __cluster_barrier_wait();
+                                }),
+                 "came relaxed to the barrier");
+}
+
+TEST(ClusterDeath, tsan_sees_that_a_relaxed_arrival_publishes_nothing) {
+#if !defined(THREAD_SANITIZED)
+    GTEST_SKIP() << "not a build with ThreadSanitizer";
+#else
+    const auto hand_over = [](bool is_relaxed) {
+        unsigned value = 0;
+        run_in_cluster(2, 32, 1, [&] {
+            if (blockIdx.x == 0 && threadIdx.x == 0) value = 1;
+            if (is_relaxed)
+                __cluster_barrier_arrive_relaxed();
+            else
+                __cluster_barrier_arrive();
+            __cluster_barrier_wait();
+            if (blockIdx.x == 1 && threadIdx.x == 0 && value != 1) simulator::fail("wrong value");
+        });
+    };
+    hand_over(false);
+    EXPECT_DEATH((hand_over(true), std::exit(0)), "data race");
+#endif
 }
 
 TEST(ClusterDeath, tsan_sees_a_missing_barrier) {

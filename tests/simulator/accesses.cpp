@@ -44,10 +44,11 @@ KernelAccesses* kernel_of(const void* memory, std::size_t bytes) {
         threads.clear();
         atomics.clear();
         const auto volume = [](dim3 size) { return size.x * size.y * size.z; };
-        kernels.push_back({volume(place->grid_size), volume(place->block_size), 0, 0, 0, 0, 0});
+        kernels.push_back({volume(place->grid_size), volume(place->block_size), 0, 0, 0, 0, 0, 0});
     }
     KernelAccesses& kernel = kernels.back();
     kernel.barriers = std::max<uint64_t>(kernel.barriers, place->n_barriers);
+    kernel.cluster_fences = std::max<uint64_t>(kernel.cluster_fences, place->n_cluster_releases);
     kernel.bytes += bytes;
     // Barriers of the cluster that it has passed since its last access.
     ThreadAccesses& thread = threads[place];

@@ -21,7 +21,8 @@ struct KernelAccesses {
     // between coming to it and waiting there.
     uint64_t phases;
     uint64_t round_trips;
-    uint64_t barriers;  // of the block, passed before the last access
+    uint64_t barriers;        // of the block, passed before the last access
+    uint64_t cluster_fences;  // barriers of the cluster that it has come to with a fence, likewise
     // The most atomics on 128 bytes, which wait for each other; and the bytes of all threads together.
     uint64_t atomics_of_line;
     uint64_t bytes;

@@ -203,7 +203,10 @@ T __nv_atomic_load_n(const T* at, int order, int) {
 
 // A grid of one cluster: a block's number is its rank.
 inline void __cluster_barrier_arrive() {
-    simulator::arrive_in_cluster();
+    simulator::arrive_in_cluster(simulator::Order::release);
+}
+inline void __cluster_barrier_arrive_relaxed() {
+    simulator::arrive_in_cluster(simulator::Order::relaxed);
 }
 inline void __cluster_barrier_wait() {
     simulator::await_cluster();

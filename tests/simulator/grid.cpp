@@ -475,12 +475,18 @@ void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values
     for (unsigned i = 0; i < warp_size; ++i) values_out[i] = collective.values[side][i];
 }
 
-void arrive_in_cluster() {
+void arrive_in_cluster(Order order) {
     Fiber& self = running_thread();
     Cluster& cluster = *self.block->cluster;
     if (self.place.n_cluster_arrivals != self.place.n_cluster_waits)
         fail("came to the barrier of its cluster again without having waited there");
-    release(&cluster.clocks[cluster.n_barriers % 2]);
+    if (order == Order::release) {
+        ++self.place.n_cluster_releases;
+        self.place.has_reached_others = false;
+        release(&cluster.clocks[cluster.n_barriers % 2]);
+    }
+    if (self.place.has_reached_others)
+        fail("came relaxed to the barrier of its cluster, which does not order what it did in another block's memory");
     ++self.place.n_cluster_arrivals;
     if (++cluster.n_arrived < cluster.n_threads) return;
     cluster.n_arrived = 0;
@@ -526,7 +532,7 @@ void* shared_memory(const void* key, std::size_t bytes) {
 }
 
 void* memory_of_block(const void* memory, unsigned rank) {
-    const Fiber& self = running_thread();
+    Fiber& self = running_thread();
     const Cluster& cluster = *self.block->cluster;
     if (rank >= cluster.blocks.size()) fail("no block of its cluster has this rank");
     Block& block = *cluster.blocks[rank];
@@ -536,7 +542,10 @@ void* memory_of_block(const void* memory, unsigned rank) {
         if (offset >= variable.bytes) continue;
         if (self.place.n_cluster_waits == 0) fail("shared memory of a block that may not have begun");
         if (block.has_returned) fail("shared memory of a block that has returned");
-        if (&block != self.block) block.reached_after = cluster.n_barriers;
+        if (&block != self.block) {
+            block.reached_after = cluster.n_barriers;
+            self.place.has_reached_others = true;
+        }
         return static_cast<char*>(shared_memory_of(block, variable.key, variable.bytes)) + offset;
     }
     fail("not in the shared memory of the block");

@@ -360,7 +360,8 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
 }
 
 // ---- weighing in a cluster: the blocks write their smallest shares to each other's shared memory, and each weighs the
-// rows that it has drawn itself
+// rows that it has drawn itself. As in tree_draw.cu it is the second barrier that orders what blocks read and write of
+// each other: of_block, and the state, which block 0 changes after all have read it.
 
 struct ClusterShared {
     Shared draw;
@@ -502,7 +503,7 @@ __global__ void __launch_bounds__(cluster_threads, 1)
                            const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
     wait_for_work_before();
     PER_SHARED(ClusterShared, shared);
-    arrive_in_cluster();
+    begin_in_cluster();
     const DrawStart start = start_draw(replay, memory, plan);
     load_top_rows<cluster_threads>(replay, plan, start, shared.draw);
     const bool is_drawn = start.is_drawn;

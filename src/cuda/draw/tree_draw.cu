@@ -127,12 +127,16 @@ struct ClusterDrawShared {
 
 // The blocks write their smallest masses to each other's shared memory. Each then weighs its own draws, which it still
 // knows. A warp makes up to two, whose descents wait together.
+//
+// Blocks touch the same memory in two ways only. Each writes its entry of of_block in every block, for which these must
+// have begun, but which nobody touched before. And block 0 changes the state that all have read. Both are ordered by
+// the second barrier, so that the first need not order memory.
 __global__ void __launch_bounds__(cluster_threads, 1)
     draw_in_cluster_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
                            const __grid_constant__ TreeSample sample) {
     wait_for_work_before();
     PER_SHARED(ClusterDrawShared, shared);
-    arrive_in_cluster();
+    begin_in_cluster();
     request.batch_number = tree.state->batches;
     const double factor = power_of_two(tree.state->scale);
     load_top_row<cluster_threads>(tree, shared.row);

@@ -109,11 +109,22 @@ inline constexpr int cluster_warps = cluster_threads / warp_size;
 inline constexpr int portable_cluster_blocks = 8;
 inline constexpr int max_cluster_blocks = 16;
 
-// The two parts of a barrier: no thread of the cluster returns from await_cluster() before all have come to
-// arrive_in_cluster(). What they wrote before that, also to each other's shared memory, can be read then.
+// The two parts of a barrier: no thread of the cluster returns from await_cluster() before all have come to the first
+// part. There are two forms of that.
+//
+// After arrive_in_cluster() and await_cluster() all that threads wrote before the barrier, also to each other's shared
+// memory, can be read, and what they read before it can be overwritten. To that end each thread waits in
+// arrive_in_cluster() until its writes are visible to the whole device: it is a fence.
 __device__ __forceinline__ void arrive_in_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     __cluster_barrier_arrive();
+#endif
+}
+// After this one await_cluster() says only that all blocks have begun, so that their shared memory can be reached. It
+// orders no memory, and takes no fence.
+__device__ __forceinline__ void begin_in_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    __cluster_barrier_arrive_relaxed();
 #endif
 }
 __device__ __forceinline__ void await_cluster() {

@@ -70,6 +70,7 @@ class AccessesOfCalls : public testing::Test {
             counts.round_trips += kernel.round_trips;
             counts.barriers += kernel.barriers;
             counts.bytes += kernel.bytes;
+            EXPECT_LE(kernel.cluster_fences, 1u) << name;  // behind what blocks write to each other
             counts.blocks = std::max<uint64_t>(counts.blocks, kernel.n_blocks);
             counts.atomics_of_line = std::max(counts.atomics_of_line, kernel.atomics_of_line);
         }
