@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Compiles the kernels of a step of training with nvcc, and prints how many bytes of code each has.
+"""Compiles the kernels of a step of training with nvcc, and looks at their code.
 
     code_bytes.py NVCC [FLAG...]      the flags are those of the library's own build
 
-A kernel's own code is what is left of its section without the functions in it that it calls, such as what it rarely
-needs. Exits with 1 if that of one is above its limit, which is what it was plus a tenth: in a step of training other
-work has put it out of the caches of instructions, and code that comes from the L2 is waited for.
+Prints how many bytes of code each has. A kernel's own code is what is left of its section without the functions in it
+that it calls, such as what it rarely needs. Exits with 1 if that of one is above its limit, which is what it was plus a
+tenth: in a step of training other work has put it out of the caches of instructions, and code that comes from the L2 is
+waited for.
+
+Also exits with 1 if there are atomics of 64 bits on shared memory, or on memory of a kind that nvcc does not know. The
+device has none for shared memory, so that they become loops, in which threads with the same address wait for each
+other. SharedSum (dialect.h) does without.
 """
 
 from __future__ import annotations
@@ -70,12 +75,16 @@ def functions_of(cubin: bytes) -> dict[str, tuple[int, int]]:
 def main() -> int:
     nvcc = sys.argv[1:]
     n_beyond = 0
+    loops = []
     print(f"| {'kernel':24} | own bytes | of what it calls | limit |\n|---|---|---|---|")
     for source, limits in LIMITS.items():
         with tempfile.TemporaryDirectory() as folder:
             cubin = pathlib.Path(folder) / "kernels.cubin"
-            subprocess.run([*nvcc, "-cubin", "-arch=sm_90", SOURCES / source, "-o", cubin], check=True)
+            command = [*nvcc, "-cubin", "-arch=sm_90", "--keep", "--keep-dir", folder, SOURCES / source, "-o", cubin]
+            subprocess.run(command, check=True)
             kernels = functions_of(cubin.read_bytes())
+            (ptx,) = pathlib.Path(folder).glob("*.ptx")
+            loops += [f"{source}: {atomic}" for atomic in re.findall(r"\batom\.(?!global)\S*64\b", ptx.read_text())]
         for part, (what, limit) in limits.items():
             (name,) = (name for name in kernels if re.search(part, name))
             n_bytes, called = kernels[name]
@@ -83,7 +92,9 @@ def main() -> int:
             print(f"| {what:24} | {n_bytes - called} | {called} | {limit} |", flush=True)
     if n_beyond:
         print(f"{n_beyond} kernels have more code than they may: put what is rarely needed out of line (dialect.h)")
-    return 1 if n_beyond else 0
+    if loops:
+        print("atomics of 64 bits that are not known to lie in global memory:", *sorted(set(loops)), sep="\n  ")
+    return 1 if n_beyond or loops else 0
 
 
 if __name__ == "__main__":

@@ -83,6 +83,19 @@ FAULTS = [
         is_pitfall=True,
     ),
     Fault(
+        "a sum in shared memory that wraps does not carry",
+        "cuda/runtime/dialect.h",
+        "const uint32_t carry = before + low < before;",
+        "const uint32_t carry = 0;",
+    ),
+    Fault(
+        "a sum in shared memory is one of 64 bits",
+        "cuda/runtime/dialect.h",
+        "    const uint32_t low = static_cast<uint32_t>(value);\n",
+        "    return (void)atomic_add(reinterpret_cast<uint64_t*>(&sum), value);\n"
+        "    const uint32_t low = static_cast<uint32_t>(value);\n",
+    ),
+    Fault(
         "duplicates race: no claims",
         "cuda/tree/tree_update.cu",
         "if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim)",

@@ -27,6 +27,9 @@
 #define PER_OUT_OF_LINE inline __attribute__((noinline))
 #define PER_ROLLED
 
+#define PER_ASSUME(condition) \
+    (static_cast<bool>(condition) ? void() : ::simulator::fail("does not hold, though it is assumed: " #condition))
+
 // Each block has its own, of exact size on the heap, where ASan watches its ends.
 #define PER_SHARED(type, name) \
     static char name##_key;    \
@@ -142,6 +145,11 @@ inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
 }
 inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
     return simulator::reduce("__reduce_min_sync", mask, value, [](unsigned a, unsigned b) { return a < b ? a : b; });
+}
+
+// Memory of another block's is not asked about.
+inline bool __isGlobal(const void* memory) {
+    return !simulator::is_shared_memory(memory);
 }
 
 inline int __ffs(int value) {

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
@@ -529,6 +530,14 @@ void* shared_memory_of(Block& block, const void* key, std::size_t bytes) {
 
 void* shared_memory(const void* key, std::size_t bytes) {
     return shared_memory_of(*running_thread().block, key, bytes);
+}
+
+bool is_shared_memory(const void* memory) {
+    if (place == nullptr) return false;
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    return std::ranges::any_of(running_thread().block->shared, [address](const SharedVariable& variable) {
+        return address - reinterpret_cast<uintptr_t>(variable.memory) < variable.bytes;
+    });
 }
 
 void* memory_of_block(const void* memory, unsigned rank) {

@@ -25,6 +25,11 @@
 #define PER_ROLLED _Pragma("unroll 1")
 #endif
 
+// What the compiler may take for true.
+#if !defined(PER_ASSUME)
+#define PER_ASSUME(condition) __builtin_assume(condition)
+#endif
+
 namespace per::cuda {
 
 inline constexpr unsigned warp_size = 32;
@@ -45,13 +50,34 @@ __device__ __forceinline__ unsigned lane_of_thread() {
     return threadIdx.x % warp_size;
 }
 
-// The language has atomics for unsigned long long, which on Linux is another type than uint64_t.
+// Adds to a number in the memory of the device. In shared memory it would be a loop of compare-and-exchange, in which
+// threads that add to the same number wait for each other; see SharedSum. The language has atomics for unsigned long
+// long, which on Linux is another type than uint64_t.
 __device__ __forceinline__ uint64_t atomic_add(uint64_t* at, uint64_t value) {
+    PER_ASSUME(__isGlobal(at));
     return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
 }
 
 __device__ __forceinline__ void atomic_add(int64_t* at, int64_t value) {
     atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value));
+}
+
+// A sum modulo 2^64 in shared memory, which only adds 32 bits at a time without a loop.
+struct SharedSum {
+    uint32_t low;
+    uint32_t high;
+
+    // All threads that add have come here, and a barrier has followed.
+    __device__ __forceinline__ uint64_t value() const { return uint64_t{high} << 32 | low; }
+};
+
+// Exact in any order, as each addition to the lower half that wraps carries.
+__device__ __forceinline__ void atomic_add(SharedSum& sum, uint64_t value) {
+    const uint32_t low = static_cast<uint32_t>(value);
+    const uint32_t before = low == 0 ? 0 : atomicAdd(&sum.low, low);
+    const uint32_t carry = before + low < before;
+    const uint32_t high = static_cast<uint32_t>(value >> 32) + carry;
+    if (high != 0) atomicAdd(&sum.high, high);
 }
 
 // Counts a block, and returns how many were before it. What these wrote can be read from then on.

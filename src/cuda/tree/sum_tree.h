@@ -278,12 +278,12 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf
 
 // In the shared memory of the block.
 struct TopChanges {
-    uint64_t differences[max_top];
+    SharedSum differences[max_top];
 };
 
 // The whole block calls it. A barrier must follow.
 __device__ __forceinline__ void clear(TopChanges& top) {
-    for (int64_t i = threadIdx.x; i < max_top; i += blockDim.x) top.differences[i] = 0;
+    for (int64_t i = threadIdx.x; i < max_top; i += blockDim.x) top.differences[i] = {0, 0};
 }
 
 // As the function above, but that the top row is left to write_top().
@@ -294,14 +294,15 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& 
         leaf /= fan_out;
         atomic_add(&sums.sums[level][leaf], difference);
     }
-    atomic_add(&top.differences[leaf / fan_out], difference);
+    atomic_add(top.differences[leaf / fan_out], difference);
 }
 
 // The whole block calls it, after a barrier.
 __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChanges& top) {
     const int level = top_level(sums);
     for (int64_t i = threadIdx.x; i < sums.n_nodes[level]; i += blockDim.x)
-        if (top.differences[i] != 0) atomic_add(&sums.sums[level][i], top.differences[i]);
+        if (const uint64_t difference = top.differences[i].value(); difference != 0)
+            atomic_add(&sums.sums[level][i], difference);
 }
 
 // The number of a thread among those that share some work, and how many they are.
