@@ -1096,8 +1096,8 @@ FAULTS = [
     Fault(
         "the top row of a change: a thread writes one entry",
         "cuda/tree/sum_tree.h",
-        "i < sums.n_nodes[level]; i += blockDim.x)\n        if (top.differences[i] != 0)",
-        "i < sums.n_nodes[level]; i += max_top)\n        if (top.differences[i] != 0)",
+        "i < sums.n_nodes[level]; i += blockDim.x)\n        if (const uint64_t difference",
+        "i < sums.n_nodes[level]; i += max_top)\n        if (const uint64_t difference",
         "priorities_test",
     ),
     Fault(
@@ -1265,7 +1265,7 @@ FAULTS = [
     Fault(
         "a staging buffer that is filled while the device reads it",
         "cuda/runtime/staging.cu",
-        'check(cudaEventSynchronize(events_[next_].get()), "waiting for a copy to the device");',
+        'wait_for(events_[next_], "waiting for a copy to the device");',
         "",
         "add_calls_test",
     ),
@@ -1840,9 +1840,9 @@ FAULTS = [
     ),
     Fault(
         "a wait for the staging ring that spoils the captures of others",
-        "cuda/runtime/staging.cu",
-        "const ApartFromCaptures apart;",
-        "",
+        "cuda/runtime/device.cu",
+        "    const ApartFromCaptures apart;\n    check(cudaEventSynchronize(",
+        "    check(cudaEventSynchronize(",
         "replay_graphs_test",
     ),
     Fault(
