@@ -37,9 +37,13 @@
  *           so, synchronise. Calls of one handle on different streams run one after the other all the same. But for
  *           those that synchronise and those that set an option they can be captured in a CUDA graph, on one stream,
  *           and each launch of it is as if the calls were made again; the caller orders launches with each other and
- *           with other calls. A thread's current device stays what it is, and no device but a handle's own gets a
- *           context for it. A kernel that the caller launches behind a call with programmatic stream serialization must
- *           call cudaGridDependencySynchronize() before it touches what the call reads or writes.
+ *           with other calls. If a launch runs beside another one or beside a call of the same handle, what the handle
+ *           holds is undefined. Blocks of the two may then wait for each other: they give up after about half a minute.
+ *           From then on the calls that synchronise and say something of the handle, per_tree_synchronize() and
+ *           per_replay_synchronize() among them, are PER_ERROR_INVALID_ARGUMENT, and the handle can only be freed.
+ *           A thread's current device stays what it is, and no device but a handle's own gets a context for it. A
+ *           kernel that the caller launches behind a call with programmatic stream serialization must call
+ *           cudaGridDependencySynchronize() before it touches what the call reads or writes.
  * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
  *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
  *           for bit, from every language and on every device.

@@ -218,15 +218,15 @@ FAULTS = [
     Fault(
         "a block comes to a meeting before all of its threads have",
         "cuda/runtime/dialect.h",
-        "    __syncthreads();\n    if (threadIdx.x == 0) {\n        const uint32_t n_before",
-        "    if (threadIdx.x == 0) {\n        const uint32_t n_before",
+        "    __syncthreads();\n    if (threadIdx.x == 0) {\n        const Meeting before",
+        "    if (threadIdx.x == 0) {\n        const Meeting before",
         needs_tsan=True,
     ),
     Fault(
         "a thread leaves a meeting before its block does",
         "cuda/runtime/dialect.h",
-        "n_before) {\n        }\n    }\n    __syncthreads();\n",
-        "n_before) {\n        }\n    }\n",
+        "atomicOr(&meeting.ended, 1u);\n    }\n    __syncthreads();\n",
+        "atomicOr(&meeting.ended, 1u);\n    }\n",
         needs_tsan=True,
     ),
     Fault(
@@ -240,9 +240,9 @@ FAULTS = [
         "a meeting ends before what it ends with is done",
         "cuda/runtime/dialect.h",
         "        if (is_last) at_end();\n        if (is_last && gridDim.x != 1) {\n            meeting.n_arrived = 0;\n"
-        "            arrive(&meeting.n_ended);\n        }\n",
+        "            arrive(&meeting.ended, 2);\n        }\n",
         "        if (is_last && gridDim.x != 1) {\n            meeting.n_arrived = 0;\n"
-        "            arrive(&meeting.n_ended);\n        }\n        simulator::yield();\n"
+        "            arrive(&meeting.ended, 2);\n        }\n        simulator::yield();\n"
         "        if (is_last) at_end();\n",
     ),
     Fault(
@@ -250,6 +250,34 @@ FAULTS = [
         "cuda/runtime/dialect.h",
         "            meeting.n_arrived = 0;\n",
         "",
+    ),
+    Fault(
+        "a block waits for ever for one that does not come",
+        "cuda/runtime/dialect.h",
+        "if (++n_polls == PER_MAX_POLLS) atomicOr",
+        "if (++n_polls == 0) atomicOr",
+        "tree_calls_test",
+    ),
+    Fault(
+        "blocks wait where one has waited in vain",
+        "cuda/runtime/dialect.h",
+        "!is_last && !before.is_broken() && read()",
+        "!is_last && read()",
+        "tree_calls_test",
+    ),
+    Fault(
+        "a tree keeps to itself that blocks have waited in vain",
+        "cuda/tree/tree_backend.cu",
+        "    require_ordered(copy->meeting);\n",
+        "",
+        "tree_calls_test",
+    ),
+    Fault(
+        "a buffer keeps to itself that blocks have waited in vain",
+        "cuda/replay/replay_backend.cu",
+        "    cuda::require_ordered(copy.tree.meeting);\n",
+        "",
+        "replay_graphs_test",
     ),
     Fault(
         "blocks meet that do not run together",

@@ -8,9 +8,11 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "replay_twins.h"
+#include "run_length.h"
 #include "simulator.h"
 
 namespace per::test {
@@ -67,6 +69,47 @@ void expect_refused_after_a_capture(const per_sample_options& options, const cha
     twins.synchronize();
     twins.sample(8);
     twins.expect_same();
+}
+
+TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_then_on) {
+    if (is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
+    constexpr int64_t n = 600;  // the work of several blocks
+    const uint64_t seed = std::exchange(simulator::options().seed, 0);
+    {
+        Twins twins(twin_options());
+        TwinWalk walk(2);
+        twins.use(walk, 20);
+        per_replay* const replay = twins.gpu.get();
+        const std::vector<int64_t> drawn = twins.sample(8);
+        std::vector<int64_t> ids;
+        for (int64_t i = 0; i < n; ++i) ids.push_back(drawn[static_cast<std::size_t>(i % 8)]);
+        const std::vector<float> priorities(n, 1.0f);
+        const auto update = [&](cudaStream_t stream) {
+            EXPECT_EQ(per_replay_set_priorities(replay, n, ids.data(), priorities.data(), stream), PER_OK);
+        };
+        Graph graph(twins, [&] { update(twins.stream); });
+        cudaStream_t other;
+        ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+        int n_polls = 0;
+        simulator::meanwhile = [&] {
+            if (++n_polls != 10) return;  // by then a block of the call has come
+            simulator::meanwhile = nullptr;
+            graph.launch();
+        };
+        update(other);
+        simulator::meanwhile = nullptr;
+        EXPECT_EQ(n_polls, 10);
+        for (int i = 0; i < 2; ++i) {
+            EXPECT_EQ(per_replay_synchronize(replay, other), PER_ERROR_INVALID_ARGUMENT);
+            EXPECT_NE(std::strstr(per_last_error(), "launches of CUDA graphs must be ordered"), nullptr)
+                << per_last_error();
+        }
+        per_replay_statistics statistics;
+        per_replay_statistics_init(&statistics, sizeof statistics);
+        EXPECT_EQ(per_replay_stats(replay, &statistics), PER_ERROR_INVALID_ARGUMENT);
+        cudaStreamDestroy(other);
+    }
+    simulator::options().seed = seed;
 }
 
 TEST(CudaReplayGraphs, a_first_draw_by_rank_is_refused_after_a_capture) {

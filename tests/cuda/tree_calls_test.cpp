@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cpu/tree_backend.h"
@@ -240,6 +241,52 @@ TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
     }
     cudaGraphDestroy(graph);
     cudaGraphExecDestroy(executable);
+}
+
+// The blocks of both come to the same meeting, and count each other.
+TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_then_on) {
+    if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
+    constexpr int64_t n = 2000;
+    const uint64_t seed = std::exchange(simulator::options().seed, 0);
+    cuda::CudaTreeBackend tree(options_with(5));
+    std::vector<int64_t> indices;
+    for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
+    const std::vector<float> priorities(n, 1.0f);
+    const auto update = [&] { tree.update(n, indices.data(), priorities.data(), stream_); };
+    cudaStream_t other;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+    update();
+    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    update();
+    tree.synchronize(stream_);
+
+    uint64_t n_polls = 0;
+    simulator::meanwhile = [&] {
+        if (++n_polls != 10) return;  // by then a block of the call has come
+        simulator::meanwhile = nullptr;
+        EXPECT_EQ(cudaGraphLaunch(executable, other), cudaSuccess);
+    };
+    update();
+    EXPECT_EQ(n_polls, 10u);
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "launches of CUDA graphs must be ordered"),
+                  PER_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(status_of([&] { tree.mass(); }, "can only be freed"), PER_ERROR_INVALID_ARGUMENT);
+    }
+    // No block waits as long again.
+    n_polls = 0;
+    simulator::meanwhile = [&] { ++n_polls; };
+    update();
+    simulator::meanwhile = nullptr;
+    EXPECT_LT(n_polls, 100u);
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(executable);
+    cudaStreamDestroy(other);
+    simulator::options().seed = seed;
 }
 
 TEST_F(CudaTreeCalls, one_capture_is_on_one_stream_and_cannot_be_waited_for) {

@@ -26,6 +26,7 @@
 
 #define PER_OUT_OF_LINE inline __attribute__((noinline))
 #define PER_ROLLED
+#define PER_MAX_POLLS (1u << 21)
 
 #define PER_ASSUME(condition) \
     (static_cast<bool>(condition) ? void() : ::simulator::fail("does not hold, though it is assumed: " #condition))

@@ -411,7 +411,14 @@ void yield() {
 std::function<void()> meanwhile;
 
 void wait_for_others() {
-    if (meanwhile) meanwhile();
+    if (meanwhile) {
+        Scheduler* const own = std::exchange(scheduler, nullptr);
+        const Place* const own_place = std::exchange(place, nullptr);
+        const std::function<void()> call = meanwhile;  // which may set another one
+        call();
+        scheduler = own;
+        place = own_place;
+    }
     yield();
 }
 

@@ -365,6 +365,18 @@ void CudaReplayBackend::raise_max_priority(float priority, void* stream) {
 
 // -------------------------------------------------------------------------------------------- what the host sees
 
+// The states of the trees, once the stream gets there.
+void CudaReplayBackend::copy_trees(HostCopy& copy, const StreamOrder::Call& call) {
+    const DevicePriorities& priorities = memory_.device().priorities;
+    copy_to_host(&copy.tree, priorities.tree.state, 1, call.stream());
+    if (priorities.ranks.state != nullptr) copy_to_host(&copy.rank_tree, priorities.ranks.tree.state, 1, call.stream());
+}
+
+void CudaReplayBackend::require_ordered(const HostCopy& copy) const {
+    cuda::require_ordered(copy.tree.meeting);
+    if (memory_.device().priorities.ranks.state != nullptr) cuda::require_ordered(copy.rank_tree.meeting);
+}
+
 // What it returns is valid until the next call. What was queued before is done.
 const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Call& call) {
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
@@ -372,14 +384,12 @@ const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Ca
     const DevicePriorities& priorities = replay.priorities;
     const DeviceMaximum& maximum = priorities.live_maximum;
     copy_to_host(&copy->replay, replay.state, 1, call.stream());
-    copy_to_host(&copy->tree, priorities.tree.state, 1, call.stream());
+    copy_trees(*copy, call);
     if (maximum.n_levels != 0)
         copy_to_host(&copy->live_maximum_bits, maximum.levels[maximum.n_levels - 1], 1, call.stream());
-    if (priorities.ranks.state != nullptr) {
-        copy_to_host(&copy->ranks, priorities.ranks.state, 1, call.stream());
-        copy_to_host(&copy->rank_tree, priorities.ranks.tree.state, 1, call.stream());
-    }
+    if (priorities.ranks.state != nullptr) copy_to_host(&copy->ranks, priorities.ranks.state, 1, call.stream());
     wait_for(call.stream());
+    require_ordered(*copy);
     return *copy;
 }
 
@@ -450,12 +460,14 @@ void CudaReplayBackend::synchronize(void* stream) {
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
     ReplayErrors* const errors = &memory_.device().state->errors;
-    ReplayErrors* const copy = &reinterpret_cast<HostCopy*>(host_copy_.data())->replay.errors;
-    copy_to_host(copy, errors, 1, call.stream());
+    HostCopy& copy = *reinterpret_cast<HostCopy*>(host_copy_.data());
+    copy_to_host(&copy.replay.errors, errors, 1, call.stream());
+    copy_trees(copy, call);
     check(cudaMemsetAsync(errors, 0, sizeof *errors, call.stream()), "ending the report");
     call.finish();
     wait_for(call.stream());
-    report(*copy, skips_invalid_, of_sequences_);
+    require_ordered(copy);
+    report(copy.replay.errors, skips_invalid_, of_sequences_);
 }
 
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/runtime/device.h"
+#include "rules/host_device.h"
 
 // A variable in the shared memory of the block.
 #if !defined(PER_SHARED)
@@ -23,6 +24,12 @@
 // Before a loop that mostly runs once or twice, and whose rounds wait for each other: it is not unrolled.
 #if !defined(PER_ROLLED)
 #define PER_ROLLED _Pragma("unroll 1")
+#endif
+
+// How often a block looks whether those that it waits for have come: for half a minute, at some 0.4 us each (estimated).
+// A grid that is set aside for another program does not look meanwhile.
+#if !defined(PER_MAX_POLLS)
+#define PER_MAX_POLLS (1u << 26)
 #endif
 
 // What the compiler may take for true.
@@ -80,35 +87,41 @@ __device__ __forceinline__ void atomic_add(SharedSum& sum, uint64_t value) {
     if (high != 0) atomicAdd(&sum.high, high);
 }
 
-// Counts a block, and returns how many were before it. What these wrote can be read from then on.
-__device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived) {
-    return __nv_atomic_fetch_add(n_arrived, 1u, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
+// Counts a block, or what else comes, and returns how many were before it. What these wrote can be read from then on.
+__device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived, uint32_t n = 1) {
+    return __nv_atomic_fetch_add(n_arrived, n, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
 }
 
-// Where the blocks of a grid wait for each other.
+// Where the blocks of a grid wait for each other. Two grids that use one at the same time, as a graph that is launched
+// beside a call of the same handle, count each other's blocks, and some would then wait for ever. So a block gives up
+// after PER_MAX_POLLS, which marks the meeting for good: from then on no block waits there, the handle's content is
+// undefined, and require_ordered() throws.
 struct Meeting {
     uint32_t n_arrived;  // blocks; 0 where none waits
-    uint32_t n_ended;    // modulo 2^32
+    uint32_t ended;      // twice the number of meetings that ended, modulo 2^32; 1 more: a block has waited in vain
+
+    PER_HOST_DEVICE bool is_broken() const { return (ended & 1) != 0; }
 };
 
 // No thread of the grid goes on before all have come here, and one of them has called at_end() in between. What was
 // written before can be read after. The kernel is one of launch_together().
 template <class AtEnd>
 __device__ __forceinline__ void meet(Meeting& meeting, const AtEnd& at_end) {
-    const auto n_ended = [&] {
-        return __nv_atomic_load_n(&meeting.n_ended, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE);
+    const auto read = [&]() -> Meeting {
+        return {0, __nv_atomic_load_n(&meeting.ended, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE)};
     };
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t n_before = gridDim.x == 1 ? 0 : n_ended();
+        const Meeting before = gridDim.x == 1 ? Meeting{0, 0} : read();
         const bool is_last = gridDim.x == 1 || arrive(&meeting.n_arrived) == gridDim.x - 1;
         if (is_last) at_end();
         if (is_last && gridDim.x != 1) {
             meeting.n_arrived = 0;
-            arrive(&meeting.n_ended);
+            arrive(&meeting.ended, 2);
         }
-        while (!is_last && n_ended() == n_before) {
-        }
+        uint32_t n_polls = 0;
+        while (!is_last && !before.is_broken() && read().ended == before.ended)
+            if (++n_polls == PER_MAX_POLLS) atomicOr(&meeting.ended, 1u);
     }
     __syncthreads();
 }

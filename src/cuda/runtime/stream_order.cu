@@ -82,6 +82,14 @@ void StreamOrder::Call::finish() {
     is_finished_ = true;
 }
 
+void require_ordered(const Meeting& meeting) {
+    if (meeting.is_broken())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "the handle was used by several kernels at the same time, which waited for each other in vain: "
+                    "launches of CUDA graphs must be ordered with each other and with other calls. What the handle "
+                    "holds is undefined, and it can only be freed");
+}
+
 StreamOrder::Call::~Call() {
     if (is_finished_ || is_captured_) return;
     if (cudaEventRecord(order_.event_.get(), stream_) != cudaSuccess) return;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/runtime/device.h"
+#include "cuda/runtime/dialect.h"
 
 namespace per::cuda {
 
@@ -22,8 +23,8 @@ struct StreamIdentity {
 // A call on another stream than the one before waits, on the device, for an event that the one before left behind.
 //
 // What is captured runs when its graph is launched, and the library does not hear of that: it waits for nothing outside
-// of the capture, leaves no event, and the caller orders launches with other calls. All calls within one capture must
-// be on one stream, as nothing would order them when the graph runs.
+// of the capture, leaves no event, and the caller orders launches with other calls; see require_ordered(). All calls
+// within one capture must be on one stream, as nothing would order them when the graph runs.
 class StreamOrder {
  public:
     explicit StreamOrder(int device);
@@ -80,5 +81,9 @@ class StreamOrder {
     unsigned long long last_capture_ = 0;
     StreamIdentity capture_stream_ = {};
 };
+
+// Throws Error with INVALID_ARGUMENT if two kernels of a handle were at a meeting at the same time, and one of them has
+// waited in vain. `meeting` is what the host has read of it.
+void require_ordered(const Meeting& meeting);
 
 }  // namespace per::cuda

@@ -138,6 +138,7 @@ TreeState CudaTreeBackend::read_state(const StreamOrder::Call& call, bool ends_r
                               call.stream()),
               "ending the report");
     wait_for(call.stream());
+    require_ordered(copy->meeting);
     return *copy;
 }
 
