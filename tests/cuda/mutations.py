@@ -252,6 +252,13 @@ FAULTS = [
         "",
     ),
     Fault(
+        "a context is taken to have all multiprocessors of its device",
+        "cuda/runtime/device.cu",
+        "return std::min(of_device, static_cast<int>(resource.sm.smCount));",
+        "return of_device;",
+        "tree_calls_test",
+    ),
+    Fault(
         "a block waits for ever for one that does not come",
         "cuda/runtime/dialect.h",
         "if (++n_polls == PER_MAX_POLLS) atomicOr",

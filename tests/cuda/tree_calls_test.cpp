@@ -243,6 +243,52 @@ TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
     cudaGraphExecDestroy(executable);
 }
 
+// A block would wait for others that cannot run: CUDA refuses such a launch.
+TEST_F(CudaTreeCalls, a_context_with_fewer_multiprocessors_than_the_device_gets_smaller_grids) {
+    constexpr int64_t n = 2000;
+    std::vector<int64_t> indices;
+    for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
+    const std::vector<float> priorities(n, 3.0f);
+    simulator::options().green_multiprocessors = 2;
+    cuda::CudaTreeBackend tree(options_with(5));
+    tree.update(n, indices.data(), priorities.data(), stream_);
+    EXPECT_EQ(leaves(tree), std::vector<float>(capacity, 3.0f));
+    // The context of a stream may have even fewer.
+    simulator::options().green_multiprocessors = 1;
+    EXPECT_EQ(status_of([&] { tree.update(n, indices.data(), priorities.data(), stream_); },
+                        "fewer multiprocessors than the one that was current when the handle was created"),
+              PER_ERROR_CUDA);
+    simulator::options().green_multiprocessors = 0;
+    tree.synchronize(stream_);
+    EXPECT_EQ(leaves(tree), std::vector<float>(capacity, 3.0f));
+}
+
+// One block of two does not come.
+TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
+    if (test::is_short) GTEST_SKIP() << "ThreadSanitizer takes too long";
+    static cuda::Meeting meeting;
+    meeting = {0, 0};
+    uint64_t n_polls = 0;
+    const auto meet_alone = [&] {
+        n_polls = 0;
+        simulator::meanwhile = [&] { ++n_polls; };
+        cuda::launch_together(
+            stream_, 2,
+            +[](int) {
+                if (blockIdx.x == 0) cuda::meet(meeting);
+            },
+            0);
+        cudaStreamSynchronize(stream_);
+        simulator::meanwhile = nullptr;
+    };
+    meet_alone();
+    EXPECT_GE(n_polls, PER_MAX_POLLS);
+    EXPECT_TRUE(meeting.is_broken());
+    meet_alone();
+    EXPECT_LT(n_polls, 10u);
+    EXPECT_TRUE(meeting.is_broken());
+}
+
 // The blocks of both come to the same meeting, and count each other.
 TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_then_on) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";

@@ -11,15 +11,16 @@ struct Options {
     uint64_t seed;
     bool all_blocks_resident;
     int n_devices;
-    int driver_version;       // as cudaDriverGetVersion() says it; 0: no driver
-    int compute_capability;   // 10 * major + minor
-    int ptx_version;          // for which code of kernels was compiled, as cudaFuncGetAttributes() says it
-    int cluster_blocks;       // of the largest cluster; 0: it has none. Above 8 kernels must allow it
-    int n_multiprocessors;    // few: all threads of a cooperative launch are there at once
-    bool has_host_memory;     // else memory that was not allocated here counts as memory of the device
-    bool reads_pageable;      // the device does, by its attribute
-    bool reaches_registered;  // likewise, by the host's addresses
-    uint64_t memory_bytes;    // of the device: what goes beyond it is not allocated
+    int driver_version;         // as cudaDriverGetVersion() says it; 0: no driver
+    int compute_capability;     // 10 * major + minor
+    int ptx_version;            // for which code of kernels was compiled, as cudaFuncGetAttributes() says it
+    int cluster_blocks;         // of the largest cluster; 0: it has none. Above 8 kernels must allow it
+    int n_multiprocessors;      // few: all threads of a cooperative launch are there at once
+    int green_multiprocessors;  // that the current context has, and those of streams, if not 0: as a green one
+    bool has_host_memory;       // else memory that was not allocated here counts as memory of the device
+    bool reads_pageable;        // the device does, by its attribute
+    bool reaches_registered;    // likewise, by the host's addresses
+    uint64_t memory_bytes;      // of the device: what goes beyond it is not allocated
     // What is left on a stream that is destroyed is done at once, so that tests need not wait for it. CUDA says only
     // that it will be done.
     bool destroying_waits;

@@ -120,6 +120,7 @@ Options options_of_environment() {
             .ptx_version = 90,
             .cluster_blocks = static_cast<int>(from_environment("PER_SIMULATOR_CLUSTERS", 0)),
             .n_multiprocessors = 3,
+            .green_multiprocessors = 0,
             .has_host_memory = false,
             .reads_pageable = false,
             .reaches_registered = true,
@@ -242,6 +243,12 @@ cudaError_t begin_call(const char* name = __builtin_FUNCTION()) {
 #define BEGIN_CALL_IN_CONTEXT() \
     BEGIN_CALL();               \
     machine().contexts.insert(current_device())
+
+unsigned multiprocessors_of_context() {
+    const Options& options = machine().options;
+    return static_cast<unsigned>(options.green_multiprocessors != 0 ? options.green_multiprocessors
+                                                                    : options.n_multiprocessors);
+}
 
 void release_clock([[maybe_unused]] void* clock) {
 #if defined(SIMULATOR_TSAN)
@@ -569,7 +576,7 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, s
     if ((kind.is_early || kind.cluster_blocks > 1) && machine().options.ptx_version < first_ptx_with_clusters)
         fail("a kernel whose code is for an older architecture starts early, or in a cluster");
     // How many fit depends on the kernel. One fits each multiprocessor.
-    if (kind.is_together && grid.x * grid.y * grid.z > static_cast<unsigned>(machine().options.n_multiprocessors))
+    if (kind.is_together && grid.x * grid.y * grid.z > multiprocessors_of_context())
         return cudaErrorCooperativeLaunchTooLarge;
     count(&Counters::launches);
     if (kind.cluster_blocks > 1) count(&Counters::cluster_launches);
@@ -697,13 +704,31 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetCurrent(CUcontext* context) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    const int device = current_device();
+    const bool has_one = machine().contexts.contains(device);
+    *context = has_one ? &machine().primary.try_emplace(device, Context{device}).first->second : nullptr;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevResource(CUcontext, CUdevResource* resource, CUdevResourceType type) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    *resource = {type, {multiprocessors_of_context()}};
+    return CUDA_SUCCESS;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
     BEGIN_CALL();
     const std::map<std::string, void*> functions = {
         {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&cuDevicePrimaryCtxRetain)},
         {"cuCtxPushCurrent", reinterpret_cast<void*>(&cuCtxPushCurrent)},
-        {"cuCtxPopCurrent", reinterpret_cast<void*>(&cuCtxPopCurrent)}};
+        {"cuCtxPopCurrent", reinterpret_cast<void*>(&cuCtxPopCurrent)},
+        {"cuCtxGetCurrent", reinterpret_cast<void*>(&cuCtxGetCurrent)},
+        {"cuCtxGetDevResource", reinterpret_cast<void*>(&cuCtxGetDevResource)}};
     const auto place = functions.find(symbol);
     *found = place == functions.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
     *function = place == functions.end() ? nullptr : place->second;

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,8 +16,12 @@ namespace per::cuda {
 
 void check(cudaError_t error, const char* doing_what) {
     if (error == cudaSuccess) return;
-    throw Error(error == cudaErrorMemoryAllocation ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_CUDA, "%s: %s: %s", doing_what,
-                cudaGetErrorName(error), cudaGetErrorString(error));
+    const char* const why = error == cudaErrorCooperativeLaunchTooLarge
+                                ? ": the context of the stream has fewer multiprocessors than the one that was current "
+                                  "when the handle was created"
+                                : "";
+    throw Error(error == cudaErrorMemoryAllocation ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_CUDA, "%s: %s: %s%s",
+                doing_what, cudaGetErrorName(error), cudaGetErrorString(error), why);
 }
 
 namespace {
@@ -76,10 +81,6 @@ int attribute_of_device(cudaDeviceAttr attribute) {
 
 }  // namespace
 
-int32_t n_multiprocessors() {
-    return attribute_of_device(cudaDevAttrMultiProcessorCount);
-}
-
 namespace {
 
 // From this version on code of kernels waits for the work before it, and has barriers of clusters (dialect.h).
@@ -137,11 +138,13 @@ struct DriverFunctions {
     decltype(&cuDevicePrimaryCtxRetain) retain_primary;
     decltype(&cuCtxPushCurrent) push;
     decltype(&cuCtxPopCurrent) pop;
+    decltype(&cuCtxGetCurrent) current;
+    decltype(&cuCtxGetDevResource) resource;
 };
 
 template <class Function>
 void find_function(const char* name, Function*& function) {
-    constexpr unsigned as_of_cuda = 12000;
+    constexpr unsigned as_of_cuda = 12040;
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     check(cudaGetDriverEntryPointByVersion(name, &found, as_of_cuda, cudaEnableDefault, &result),
@@ -157,6 +160,8 @@ const DriverFunctions& driver() {
         find_function("cuDevicePrimaryCtxRetain", found.retain_primary);
         find_function("cuCtxPushCurrent", found.push);
         find_function("cuCtxPopCurrent", found.pop);
+        find_function("cuCtxGetCurrent", found.current);
+        find_function("cuCtxGetDevResource", found.resource);
         return found;
     }();
     return functions;
@@ -180,6 +185,16 @@ CUcontext primary_context(int device) {
 }
 
 }  // namespace
+
+int32_t n_multiprocessors() {
+    const int of_device = attribute_of_device(cudaDevAttrMultiProcessorCount);
+    CUcontext context = nullptr;
+    check_driver(driver().current(&context), "asking for the context");
+    if (context == nullptr) return of_device;
+    CUdevResource resource = {};
+    check_driver(driver().resource(context, &resource, CU_DEV_RESOURCE_TYPE_SM), "asking for the multiprocessors");
+    return std::min(of_device, static_cast<int>(resource.sm.smCount));
+}
 
 CurrentDevice::CurrentDevice(int device) {
     if (current_device() == device) return;

@@ -21,7 +21,8 @@ void require_device(int32_t device_index);
 // The device of this thread; 0 for a thread that has not used any yet.
 int current_device();
 
-// Of the current device.
+// Multiprocessors that the current context runs kernels on. A green context, and one of a client of MPS, may have fewer
+// than the device.
 int32_t n_multiprocessors();
 
 // Notes for which architecture the PTX of a kernel was compiled that the current device runs: 10 * major + minor. It
