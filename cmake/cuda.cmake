@@ -1,9 +1,7 @@
-# Compiles src/cuda with nvcc into per_cuda_objects, for the architectures below. Others from sm_100 on translate the PTX,
-# which takes 20 to 40 s (estimated) at the first handle, until the driver has it in its cache. The runtime is linked
-# statically, so that libper.so loads on machines without CUDA.
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 100-virtual 120-real)
-endif()
+# Compiles src/cuda with nvcc into per_cuda_objects, for the architectures of cuda_flags.cmake. Others from sm_100 on
+# translate the PTX, which takes 20 to 40 s (estimated) at the first handle, until the driver has it in its cache. The
+# runtime is linked statically, so that libper.so loads on machines without CUDA.
+include(cmake/cuda_flags.cmake)
 if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 endif()
@@ -14,10 +12,9 @@ enable_language(CUDA)
 
 file(GLOB per_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*/*.cu)
 add_library(per_cuda_objects OBJECT ${per_cuda_sources})
-# CMake 3.25 does not know that nvcc 13 has C++20, and would take another standard if asked for no extensions. Else as
-# per_flags: no contraction, no fast math. A kernel that spills registers to memory is a warning, and so is one that has
-# a stack frame there: an array of its own whose place is not known when it is compiled.
-set(per_cuda_options -std=c++20 -fmad=false -Xcompiler=-ffp-contract=off,-fno-fast-math
+# A kernel that spills registers to memory is a warning, and so is one that has a stack frame there: an array of its own
+# whose place is not known when it is compiled.
+set(per_cuda_options ${per_cuda_language} -Xcompiler=-ffp-contract=off,-fno-fast-math
                      -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
 if(PER_WERROR)
     list(APPEND per_cuda_options -Xptxas=--warning-as-error -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
