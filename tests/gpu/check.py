@@ -40,7 +40,12 @@ SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 HOST_ARRAYS = ("tests/gpu/host_tree_arrays.cpp", "tests/gpu/host_replay_arrays.cpp")
 # With what they are to do under a sanitizer.
-DEVICE_PROGRAMS = {"tree_on_device": ["33000", "1"], "replay_on_device": ["1"], "loader_on_device": ["100", "64"]}
+DEVICE_PROGRAMS = {
+    "tree_on_device": ["33000", "1"],
+    "replay_on_device": ["1"],
+    "loader_on_device": ["100", "64"],
+    "large_replay_on_device": ["1", "60000", "600", "2000"],
+}
 # Left out are distributions that take 160000 draws, each with its arrays copied.
 MODEL_TESTS = {"replay_model_test": [], "replay_draw_test": ["--gtest_filter=-ReplayDistinct.*"]}
 
