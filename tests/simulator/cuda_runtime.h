@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "grid.h"
+#include "translation.h"
 
 // ---------------------------------------------------------------------------------------------------- language
 #define __global__
@@ -407,6 +408,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     static_assert((sizeof(Parameters) + ... + 0) <= 4096, "more takes a driver of CUDA 12.1");
     // A launch copies its arguments.
     std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
-    return simulator::enqueue_grid(*config, reinterpret_cast<const void*>(kernel),
-                                   [kernel, copies] { std::apply(kernel, copies); });
+    const void* const name = reinterpret_cast<const void*>(kernel);
+    if (const simulator::TranslatedKernel* const translated = simulator::translation_of(name)) {
+        const auto block = std::make_from_tuple<simulator::ParameterBlock<Parameters...>>(copies);
+        if (translated->parameter_bytes != block.n_bytes())
+            simulator::fail("a kernel's parameters are not those of its translation");
+        return simulator::enqueue_grid(*config, name, [translated, block] { translated->run(block.bytes()); });
+    }
+    return simulator::enqueue_grid(*config, name, [kernel, copies] { std::apply(kernel, copies); });
 }

@@ -47,8 +47,8 @@ struct Held {
 };
 
 // As set by the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34),
-// PER_SIMULATOR_DEVICES (default 1), PER_SIMULATOR_CLUSTERS (cluster_blocks; default 0). Changes hold from the next
-// call on.
+// PER_SIMULATOR_DEVICES (default 1), PER_SIMULATOR_CLUSTERS (cluster_blocks; default 0). Architectures are those of the
+// kernels that PER_SIMULATOR_KERNELS names (translation.h). Changes hold from the next call on.
 Options& options();
 
 Counters counters();

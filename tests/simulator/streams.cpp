@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "simulator.h"
+#include "translation.h"
 
 #if defined(SIMULATOR_TSAN)
 #include <sanitizer/tsan_interface.h>
@@ -112,12 +113,13 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 }
 
 Options options_of_environment() {
+    const int architecture = translated_architecture() == 0 ? 90 : translated_architecture();
     return {.seed = from_environment("PER_SIMULATOR_SEED", 1),
             .all_blocks_resident = false,
             .n_devices = static_cast<int>(from_environment("PER_SIMULATOR_DEVICES", 1)),
             .driver_version = CUDART_VERSION,
-            .compute_capability = 90,
-            .ptx_version = 90,
+            .compute_capability = architecture,
+            .ptx_version = architecture,
             .cluster_blocks = static_cast<int>(from_environment("PER_SIMULATOR_CLUSTERS", 0)),
             .n_multiprocessors = 3,
             .green_multiprocessors = 0,

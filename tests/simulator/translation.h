@@ -1,0 +1,81 @@
+// Kernels of another compiler run on the simulated GPU in place of those of the same name: nvcc's own, whose PTX
+// tests/ptx translates. They lie in a shared library, which the environment's PER_SIMULATOR_KERNELS names, so that every
+// program for the simulated GPU can run them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "grid.h"
+
+namespace simulator {
+
+// The simulator as the library sees it, as programs do not export its functions. They are those of grid.h.
+struct GridFunctions {
+    const Place& (*place)();
+    int (*block_barrier)(Count count, int predicate);
+    void (*arrive_in_cluster)();
+    void (*await_cluster)();
+    void* (*memory_of_block)(const void* memory, unsigned rank);
+    void (*exchange)(const char* kind, unsigned mask, uint64_t value, uint64_t (&values_out)[32]);
+    void* (*shared_memory)(const void* key, std::size_t bytes);
+    void (*wait_for_work_before)();
+    void (*wait_for_others)();
+    void (*fail)(const char* what);
+};
+
+struct TranslatedKernel {
+    const char* name;  // mangled, as the C++ compiler does it
+    void (*run)(const unsigned char* parameters);
+    std::size_t parameter_bytes;
+};
+
+struct Translation {
+    int architecture;  // that of its PTX, such as 90; one for all kernels
+    std::vector<TranslatedKernel> kernels;
+};
+
+// The library has a function of this type by the name of per_translation, in C.
+using GetTranslation = const Translation*(const GridFunctions* grid);
+
+// The architecture of the translation that the environment names, or 0.
+int translated_architecture();
+
+// The kernel to run in place of this one; NULL: this one. The environment may name a translation that lacks a kernel of
+// libper, which ends the program.
+const TranslatedKernel* translation_of(const void* kernel);
+
+// The parameters of a launch as the device gets them: in order, each aligned as its type.
+template <class... Parameters>
+class ParameterBlock {
+ public:
+    explicit ParameterBlock(const Parameters&... parameters) {
+        std::size_t end = 0;
+        const auto append = [&](const auto& parameter) {
+            end = place_after(end, alignof(decltype(parameter)));
+            std::memcpy(bytes_.data() + end, &parameter, sizeof parameter);
+            end += sizeof parameter;
+        };
+        (append(parameters), ...);
+    }
+
+    static constexpr std::size_t n_bytes() {
+        std::size_t end = 0;
+        ((end = place_after(end, alignof(Parameters)) + sizeof(Parameters)), ...);
+        return end;
+    }
+
+    const unsigned char* bytes() const { return bytes_.data(); }
+
+ private:
+    static constexpr std::size_t place_after(std::size_t end, std::size_t alignment) {
+        return (end + alignment - 1) / alignment * alignment;
+    }
+
+    alignas(16) std::array<unsigned char, n_bytes() + 1> bytes_ = {};
+};
+
+}  // namespace simulator
