@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants faults in copies of the CUDA sources, and shows that the tests on the simulated GPU see each of them.
+"""Plants faults in copies of the CUDA sources and of their PTX, and shows that the tests on the simulated GPU see each.
 
     mutations.py BUILD [--tsan BUILD] [--pitfalls] [--unseen] [--jobs N] [NAME...]
 
@@ -10,7 +10,9 @@
 
 A fault is compiled with BUILD's own commands - the file it is in, or those that include it - into a test program of its
 own. It is caught if that program fails, or does not end. Exits with 1 if one is not caught, does not compile, or has no
-place in the sources any more. A fault for another file is a line more in FAULTS; name the test that is to see it.
+place in the sources any more. A fault for another file is a line more in FAULTS; name the test that is to see it. One
+in PTX_FAULTS is planted in the PTX that nvcc has made in BUILD, which is translated anew (tests/ptx), and stands for
+what nvcc could do to a kernel whose source is right.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import tempfile
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = REPOSITORY / "src"
 TESTS = REPOSITORY / "tests" / "cuda"
+TRANSLATE = REPOSITORY / "tests" / "ptx" / "translate.py"
 TIME_LIMIT_S = 60  # of a processor: a busy machine is no catch
 WAIT_LIMIT_S = 600
 
@@ -65,6 +68,36 @@ class Fault:
     is_pitfall: bool = False  # one of those that the gate plants
     needs_tsan: bool = False  # a race that other schedules and ThreadSanitizer see, but not every build
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # of the test
+
+
+@dataclasses.dataclass
+class PtxFault:
+    """A fault in the PTX of the last architecture: in one place of a function, or in all of them."""
+
+    name: str
+    file: str  # of the PTX, without its suffix
+    function: str  # part of the mangled name
+    original: str  # a regular expression; names of registers change with the sources
+    planted: str
+    test: str = "tree_model_test"
+    place: int | None = 0  # which match in the function; None: all
+    is_pitfall: bool = False
+    needs_tsan: bool = False
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def plant(self, ptx: str) -> str | None:
+        """The file with the fault; None where it has no place there."""
+        for header in re.finditer(r"^\.(?:entry|func)[^;{]*\{", ptx, re.MULTILINE):
+            if self.function not in header[0]:
+                continue
+            end = ptx.index("\n}", header.end())
+            body = ptx[header.end() : end]
+            found = list(re.finditer(self.original, body))
+            chosen = found if self.place is None else found[self.place :][:1]
+            for match in reversed(chosen):
+                body = body[: match.start()] + match.expand(self.planted) + body[match.end() :]
+            return ptx[: header.end()] + body + ptx[end:] if chosen else None
+        return None
 
 
 FAULTS = [
@@ -2106,6 +2139,113 @@ FAULTS = [
     ),
 ]
 
+BARRIER = r"bar\.sync \t0;"
+CLUSTERS = {"PER_SIMULATOR_CLUSTERS": "8"}
+TREE_UPDATE = ("tree_update", "13update_kernel")
+TREE_DRAW = ("tree_draw", "11draw_kernel")
+PTX_FAULTS = [
+    PtxFault("PTX: a claim is taken by any entry", *TREE_UPDATE, r"(cas\.b32 \t%r\d+, \[%rd\d+\], )%r\d+", r"\g<1>0"),
+    PtxFault(
+        "PTX: a word of shared memory that is not aligned",
+        *TREE_DRAW,
+        r"(st\.shared\.u64 \t\[%r\d+)\]",
+        r"\1+4]",
+        is_pitfall=True,
+    ),
+    PtxFault(
+        "PTX: beyond the end of shared memory",
+        *TREE_DRAW,
+        r"(st\.shared\.u64 \t\[%r\d+)\]",
+        r"\1+16384]",
+    ),
+    PtxFault(
+        "PTX: a parameter is read eight bytes too far",
+        *TREE_DRAW,
+        r"(ld\.param\.u64 \t%rd\d+, \[\w+_param_2)\]",
+        r"\1+8]",
+        is_pitfall=True,
+    ),
+    PtxFault(
+        "PTX: the leaf after the one that was drawn",
+        *TREE_DRAW,
+        r"(shl\.b64 \t(%rd\d+), %rd\d+, 5;)",
+        r"\1 add.s64 \2, \2, 1;",
+        place=None,
+    ),
+    PtxFault(
+        "PTX: the sum of a warp lacks a step",
+        *TREE_UPDATE,
+        r"(shfl\.sync\.bfly\.b32\t%r\d+\|%p\d+, %r\d+, )16",
+        r"\g<1>0",
+        place=None,
+    ),
+    PtxFault(
+        "PTX: a lane is left out of a vote",
+        *TREE_DRAW,
+        r"(vote\.sync\.ballot\.b32 \t%r\d+, %p\d+, )%r\d+",
+        r"\g<1>-2",
+        is_pitfall=True,
+    ),
+    PtxFault(
+        "PTX: <= in the descent",
+        "tree_draw",
+        "11find_kernel",
+        r"setp\.lt\.u64",
+        "setp.le.u64",
+        place=None,
+        is_pitfall=True,
+    ),
+    PtxFault("PTX: products without their high half", *TREE_DRAW, r"mul\.hi\.u64", "mul.lo.s64", place=None),
+    PtxFault(
+        "PTX: the last of equal indices does not win",
+        *TREE_UPDATE,
+        r"atom\.global\.max\.u32",
+        "atom.global.min.u32",
+        place=None,
+        is_pitfall=True,
+    ),
+    PtxFault(
+        "PTX: a draw does not wait for the work before it",
+        *TREE_DRAW,
+        r"griddepcontrol\.wait;",
+        "",
+        environment={"PER_EARLY_LAUNCHES": "1"},
+    ),
+    PtxFault(
+        "PTX: a cluster does not wait",
+        "tree_draw",
+        "22draw_in_cluster_kernel",
+        r"barrier\.cluster\.wait;",
+        "",
+        environment=CLUSTERS,
+        is_pitfall=True,
+    ),
+    PtxFault(
+        "PTX: the shared memory of the wrong block",
+        "tree_draw",
+        "22draw_in_cluster_kernel",
+        r"(mapa\.u64\s+%rd\d+, %rd\d+, )%r\d+",
+        r"\g<1>0",
+        environment=CLUSTERS,
+    ),
+    PtxFault(
+        "PTX: a block's arrival orders nothing",
+        *TREE_UPDATE,
+        r"\.acq_rel\.gpu",
+        ".relaxed.gpu",
+        place=None,
+        needs_tsan=True,
+    ),
+    PtxFault("PTX: no barrier after the largest weights of warps", *TREE_DRAW, BARRIER, "", place=4, needs_tsan=True),
+    PtxFault("PTX: no barrier before the tree is made anew", *TREE_UPDATE, BARRIER, "", place=4, needs_tsan=True),
+    PtxFault("PTX: no barrier before the top row is written", *TREE_UPDATE, BARRIER, "", place=2, needs_tsan=True),
+    PtxFault("PTX: no barrier after the sums of warps", *TREE_DRAW, BARRIER, "", place=1, needs_tsan=True),
+    PtxFault("PTX: no barrier after the top row is stored", *TREE_DRAW, BARRIER, "", place=2, needs_tsan=True),
+    PtxFault(
+        "PTX: no barrier before a block knows that it is the last", *TREE_DRAW, BARRIER, "", place=5, needs_tsan=True
+    ),
+]
+
 
 class Build:
     """The compile and link commands of the tests, for sources with a fault."""
@@ -2114,20 +2254,55 @@ class Build:
         self.folder = folder
         self.commands = {}
         for entry in json.loads((folder / "compile_commands.json").read_text()):
-            if "per_simulated_objects" in entry["command"]:
+            if "per_simulated_objects" in entry["command"] or "/per_ptx_" in entry["command"]:
                 self.commands[pathlib.Path(entry["file"])] = shlex.split(entry["command"])
 
-    def link_command(self, test: str) -> list[str]:
+    def link_command(self, target: str) -> list[str]:
         listed = subprocess.run(
-            ["ninja", "-C", str(self.folder), "-t", "commands", "-s", f"tests/simulator/cuda_{test}"],
+            ["ninja", "-C", str(self.folder), "-t", "commands", "-s", target],
             check=True,
             capture_output=True,
             text=True,
         ).stdout
         return shlex.split(listed.strip().splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
 
-    def run(self, fault: Fault, work: pathlib.Path) -> str:
+    @functools.cached_property
+    def ptx_folder(self) -> pathlib.Path | None:
+        """The PTX of the last architecture that this build translates; None where it has no nvcc."""
+        libraries = (self.folder / "tests" / "ptx").glob("libper_ptx_*.so")
+        architectures = [int(library.stem.removeprefix("libper_ptx_")) for library in libraries]
+        return self.folder / "tests" / "ptx" / str(max(architectures)) if architectures else None
+
+    def ptx_of(self, fault: PtxFault) -> pathlib.Path:
+        assert self.ptx_folder is not None
+        return self.ptx_folder / f"{fault.file}.ptx"
+
+    def run(self, fault: Fault | PtxFault, work: pathlib.Path) -> str:
         """How the test failed, or "" if it passed."""
+        return self.run_ptx(fault, work) if isinstance(fault, PtxFault) else self.run_source(fault, work)
+
+    def run_ptx(self, fault: PtxFault, work: pathlib.Path) -> str:
+        original = self.ptx_of(fault)
+        planted = fault.plant(original.read_text())
+        assert planted is not None
+        ptx, translated, target = (work / f"{fault.file}.{suffix}" for suffix in ("ptx", "cpp", "o"))
+        library = work / "kernels.so"
+        ptx.write_text(planted)
+        subprocess.run([sys.executable, TRANSLATE, ptx, translated], check=True, capture_output=True)
+        source = original.with_suffix(".cpp")
+        compiler = self.commands[source]
+        built = compiler[compiler.index("-o") + 1]
+        replaced = {str(source): str(translated), built: str(target)}
+        command = [replaced.get(word, word) for word in compiler]
+        subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+        link = self.link_command(f"tests/ptx/libper_ptx_{original.parent.name}.so")
+        command = [replaced.get(word, word) for word in link]
+        command[command.index("-o") + 1] = str(library)
+        subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+        program = self.folder / "tests" / "simulator" / f"cuda_{fault.test}"
+        return self.run_test(program, {**fault.environment, "PER_SIMULATOR_KERNELS": str(library)})
+
+    def run_source(self, fault: Fault, work: pathlib.Path) -> str:
         shutil.copytree(SOURCES / "cuda", work / "src" / "cuda")
         path = work / "src" / fault.file
         path.write_text(path.read_text().replace(fault.original, fault.planted, 1))
@@ -2160,13 +2335,16 @@ class Build:
         program = work / "program"
         # Of functions that several objects have, such as those out of line, the linker takes the first: the fault must
         # not lose to a source that was not compiled anew.
-        link = [word for word in self.link_command(fault.test) if word not in recompiled]
+        link = [word for word in self.link_command(f"tests/simulator/cuda_{fault.test}") if word not in recompiled]
         first = next(i for i, word in enumerate(link) if word.endswith(".o"))
         link[first:first] = recompiled.values()
         link[link.index("-o") + 1] = str(program)
         link.append("-Wl,--strip-debug")
         subprocess.run(link, cwd=self.folder, check=True, capture_output=True)
-        environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", **fault.environment}
+        return self.run_test(program, fault.environment)
+
+    def run_test(self, program: pathlib.Path, added: dict[str, str]) -> str:
+        environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", **added}
         try:
             result = subprocess.run(
                 ["sh", "-c", f'ulimit -c 0; ulimit -t {TIME_LIMIT_S}; exec "$0" --gtest_fail_fast', program],
@@ -2212,10 +2390,14 @@ def sources_of(fault: Fault) -> list[pathlib.Path]:
     return found
 
 
-def digest_of(fault: Fault) -> str:
+def digest_of(fault: Fault | PtxFault, build: Build) -> str:
     """Another one once the fault, what it is planted in or its test has changed."""
     digest = hashlib.sha256(repr(fault).encode())
-    read = set.union(*map(with_headers, [*sources_of(fault), TESTS / f"{fault.test}.cpp"]))
+    read = with_headers(TESTS / f"{fault.test}.cpp")
+    if isinstance(fault, PtxFault):
+        read = read | {TRANSLATE, TRANSLATE.with_name("ptx.h"), build.ptx_of(fault)}
+    else:
+        read = read.union(*map(with_headers, sources_of(fault)))
     for path in sorted(read):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -2224,23 +2406,30 @@ def digest_of(fault: Fault) -> str:
 class SeenFaults:
     """The faults that a build folder has seen caught, by name, each with its digest of that time."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.file = folder / "faults_seen.json"
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.file = build.folder / "faults_seen.json"
         self.digests = json.loads(self.file.read_text()) if self.file.exists() else {}
 
-    def has(self, fault: Fault) -> bool:
-        return self.digests.get(fault.name) == digest_of(fault)
+    def has(self, fault: Fault | PtxFault) -> bool:
+        return fault.name in self.digests and self.digests[fault.name] == digest_of(fault, self.build)
 
-    def note(self, fault: Fault, is_caught: bool) -> None:
+    def note(self, fault: Fault | PtxFault, is_caught: bool) -> None:
         self.digests.pop(fault.name, None)
         if is_caught:
-            self.digests[fault.name] = digest_of(fault)
+            self.digests[fault.name] = digest_of(fault, self.build)
         self.file.write_text(json.dumps(self.digests, indent=1))
 
 
-def outcome(fault: Fault, build: Build) -> tuple[bool, str]:
+def has_place(fault: Fault | PtxFault, build: Build) -> bool:
+    if isinstance(fault, PtxFault):
+        return fault.plant(build.ptx_of(fault).read_text()) is not None
+    return fault.original in (SOURCES / fault.file).read_text()
+
+
+def outcome(fault: Fault | PtxFault, build: Build) -> tuple[bool, str]:
     """Whether the fault was caught, and how."""
-    if fault.original not in (SOURCES / fault.file).read_text():
+    if not has_place(fault, build):
         return False, f"{fault.file} has no longer the text that the fault replaces"
     with tempfile.TemporaryDirectory() as work:
         try:
@@ -2263,15 +2452,22 @@ def main() -> int:
     build = Build(arguments.build.resolve())
     tsan = Build(arguments.tsan.resolve()) if arguments.tsan else None
 
-    seen = SeenFaults(build.folder)
+    seen = SeenFaults(build)
 
-    def is_chosen(fault: Fault) -> bool:
+    def is_chosen(fault: Fault | PtxFault) -> bool:
         is_named = not arguments.names or any(name in fault.name for name in arguments.names)
         is_asked = is_named and (fault.is_pitfall or not arguments.pitfalls)
         return is_asked and not (arguments.unseen and seen.has(fault))
 
-    chosen = [fault for fault in FAULTS if is_chosen(fault)]
-    left_out = [fault for fault in chosen if fault.needs_tsan and tsan is None]
+    chosen = [fault for fault in [*FAULTS, *PTX_FAULTS] if is_chosen(fault)]
+
+    def why_left_out(fault: Fault | PtxFault) -> str:
+        if fault.needs_tsan and tsan is None:
+            return "needs --tsan"
+        chosen_build = tsan if fault.needs_tsan and tsan else build
+        return "needs nvcc" if isinstance(fault, PtxFault) and chosen_build.ptx_folder is None else ""
+
+    left_out = [fault for fault in chosen if why_left_out(fault)]
     planted = [fault for fault in chosen if fault not in left_out]
     n_caught = 0
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
@@ -2281,7 +2477,7 @@ def main() -> int:
             n_caught += is_caught
             seen.note(fault, is_caught)
     for fault in left_out:
-        print(f"left out, as it needs --tsan: {fault.name}")
+        print(f"left out, as it {why_left_out(fault)}: {fault.name}")
     print(f"mutations: {n_caught} of {len(planted)} caught")
     return 0 if n_caught == len(planted) and (planted or arguments.unseen) else 1
 
