@@ -22,8 +22,10 @@ class Conditions {
 
  private:
     cudaStream_t stream_;
+    int n_multiprocessors_ = 0;
     std::size_t n_bytes_;  // more than the L2 holds
     void* memory_ = nullptr;
+    void* results_ = nullptr;  // of kernels
 };
 
 // One that does nothing: what any launch takes.

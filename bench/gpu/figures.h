@@ -44,6 +44,7 @@ inline void print(const char* what, const char* variant, int64_t capacity, int64
 
 inline void print_left_out(const char* what, int64_t capacity, const char* why) {
     std::printf("{\"case\": \"%s\", \"capacity\": %" PRId64 ", \"left_out\": \"%s\"}\n", what, capacity, why);
+    std::fflush(stdout);
 }
 
 inline std::vector<int64_t> sizes_of_updates(const Arguments& given) {

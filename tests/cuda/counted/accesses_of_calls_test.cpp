@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../../../bench/gpu/conditions.h"
 #include "accesses.h"
 #include "simulator.h"
 
@@ -285,6 +286,19 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
     ASSERT_EQ(arrays.sample(replay, 256), PER_OK) << per_last_error();
     expect("buffer: sample of 256 by rank", {2, 7, 27, 9, 32, 1757660}, [&] { return arrays.sample(replay, 256); });
     per_replay_free(replay);
+}
+
+// Lines of the L2 that were written would be written back while a call is timed.
+TEST_F(AccessesOfCalls, of_what_makes_the_benchmark_cold_are_reads) {
+    simulator::options().n_multiprocessors = 3;  // few threads
+    const Conditions conditions(nullptr);
+    simulator::take_accesses();
+    conditions.cold();
+    const std::vector<simulator::KernelAccesses> kernels = simulator::take_accesses();
+    ASSERT_EQ(kernels.size(), 2u);
+    EXPECT_EQ(kernels[0].bytes, 2u << 20);  // twice the simulated L2
+    EXPECT_GT(kernels[0].phases, 0u);       // reads are waited for, writes are not
+    EXPECT_EQ(kernels[1].bytes, kernels[1].n_blocks * sizeof(float));
 }
 
 }  // namespace
