@@ -2,13 +2,16 @@
 """Times what users of PyTorch have for prioritized draws on a GPU, and libper as they call it.
 
     python bench/gpu/torch_baselines.py [--float-tree LIBFLOAT_TREE.SO] [--capacity N...] [--batch B...] [--seconds S]
+        [--build-torchrl]
 
     libper from Python        the package, with arrays of torch
     multinomial               torch.multinomial of all priorities (up to 2^24 of them)
     cumsum and searchsorted   prefix sums of all priorities, made anew for each batch, and a binary search
     coursework, end to end    the sum tree of float_tree.h with torch around it: random numbers, weights and rows by an
                               operation of torch each, and the largest priority read by the host after an update
-    TorchRL                   its PrioritizedSampler and storage on the device, where it is installed
+    TorchRL                   its PrioritizedSampler and storage on the device, where it is installed. Its release has
+                              priority trees for one torch only; with --build-torchrl they are compiled for this one,
+                              which takes a minute
 
 One line of JSON a figure: medians in microseconds, from the call until the device is done (call_us), of calls that
 follow each other, by events (in_burst_us), and the same of launches of a graph of the call, where it can be captured.
@@ -21,7 +24,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import json
+import pathlib
 import statistics
 import sys
 import time
@@ -243,6 +248,14 @@ def time_coursework(clock: Clock, path: str, capacity: int, batches: list[int]) 
         clock.report("update", variant, capacity, batch, update, can_be_captured=False)  # the host reads
 
 
+@functools.cache
+def build_torchrl_trees() -> None:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    import torchrl_extension
+
+    torchrl_extension.build()
+
+
 def time_torchrl(clock: Clock, capacity: int, batches: list[int]) -> None:
     from tensordict import TensorDict
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
@@ -276,6 +289,7 @@ def main() -> int:
     parser.add_argument("--capacity", nargs="+", type=float, default=[1e6, 1e8])
     parser.add_argument("--batch", nargs="+", type=int, default=[256, 1024, 4096])
     parser.add_argument("--seconds", type=float, default=0.2)
+    parser.add_argument("--build-torchrl", action="store_true", help="compile TorchRL's priority trees for this torch")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
@@ -295,6 +309,8 @@ def main() -> int:
                 time_coursework(clock, arguments.float_tree, capacity, arguments.batch)
         if capacity <= 1_000_000:
             with left_out_if_it_fails("TorchRL", capacity):
+                if arguments.build_torchrl:
+                    build_torchrl_trees()
                 time_torchrl(clock, capacity, arguments.batch)
     return 0
 

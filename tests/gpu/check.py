@@ -1,192 +1,115 @@
 #!/usr/bin/env python3
-"""Builds libper for the CUDA device of this machine, and runs its tests and the benchmark there.
+"""Builds libper for a CUDA device, and runs its tests, the benchmark, and NVIDIA's tools on it.
 
-    scripts/gpu_check [--only NAME...] [--results FOLDER] [--seconds S] [--limit S]
+    scripts/gpu_check carry --architecture 90     builds all on a machine without a device, for another to run
+    scripts/gpu_check [tests] [benchmark] [tools] [--no-build] [--only NAME...] [--results FOLDER]
 
 Needs nvcc, CMake, a C and a C++ compiler, xxhash.h (of the system, or in xxhash/), and Python 3.10 or later; no network
-and no Python package. What wants more (the Python package: cffi, and the library of whose arrays it is; GoogleTest;
-torch; TorchRL; compute-sanitizer) is left out where that is missing, and named. So is what there is no time for:
-everything ends within the limit.
+and no Python package. With --no-build it needs no compiler, but a build-gpu that `carry` made from this very tree (see
+README.md beside this file). Some parts need more: cffi and torch, CuPy or JAX for the Python package; GoogleTest;
+TorchRL; ncu; compute-sanitizer. A part whose need is missing is skipped, and the report names what is missing.
 
-One file of JSON: device, driver, commit, what passed, failed and was skipped, and the benchmark's figures. It is
-written after each part, with --results also to that folder, and all logs beside it. With --only it goes on from the one
-of the same sources, device and driver, if there is one. Without a device it exits with 77; a device that libper cannot
-use, such as one with a driver that is too old, is a failure.
+Each stage ends within its time: tests 7 minutes, benchmark 9, tools 7, not counting the build. A part of a stage has
+its own time and what earlier parts did not use. A program that would run beyond it is cut, and the report says so. The
+report of a stage is one file of JSON: device, driver, commit, figures, and the outcome of each program. It is written
+after each program, and with --results also to that folder; the logs follow there after each part. With --only it adds
+to the report of the same sources, device and driver, if there is one. Exits with 1 if anything failed or was cut, and
+with 77 if there is no device or nothing could run. A device that libper cannot use, such as one with a driver that is
+too old, is a failure.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
+import contextlib
 import importlib.util
 import os
 import pathlib
-import re
-import shutil
+import select
+import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable, Iterator
 
-import check_report
-from check_report import Figure, Report
-from check_steps import NO_DEVICE, Check, run_to_the_end, say, tail
+from check_build import (
+    BUILD,
+    FLOAT_TREE,
+    HOST_ARRAYS,
+    LOGS,
+    REPOSITORY,
+    Builder,
+    architecture_of_device,
+    beside,
+    build,
+    c_tests,
+    carry,
+    library,
+    nvcc_of_this_machine,
+    packages,
+)
+from check_report import Report
+from check_steps import NO_DEVICE, Check, Program, say
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-BUILD = REPOSITORY / "build-gpu"
+PYTHON = sys.executable
 PYTHON_TESTS = REPOSITORY / "bindings" / "python" / "tests"
-TIME_LIMIT_S = 580
-SANITIZERS_S = 150  # kept for them while the benchmark runs
-SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+SECONDS = "0.2"  # of the benchmark, for each figure
+BUILD_LIMIT_S = 1800
+START_S = 30  # before the first part begins
 
-HOST_ARRAYS = ("tests/gpu/host_tree_arrays.cpp", "tests/gpu/host_replay_arrays.cpp")
-# With what they are to do under a sanitizer.
+# The environment decides how kernels are launched.
+ENVIRONMENTS: dict[str, dict[str, str]] = {
+    "": {},
+    "early_launches": {"PER_EARLY_LAUNCHES": "1"},
+    "no_clusters": {"PER_CLUSTERS": "0"},
+}
+# Each has the arguments that it gets under a sanitizer. The first two answer what only a device can: whether draws by
+# clusters are right, and what the driver says to captures.
 DEVICE_PROGRAMS = {
     "tree_on_device": ["33000", "1"],
+    "captures_on_device": ["5", "1"],
     "replay_on_device": ["1"],
     "loader_on_device": ["100", "64"],
     "large_replay_on_device": ["1", "60000", "600", "2000"],
 }
-# Left out are distributions that take 160000 draws, each with its arrays copied.
+# The distributions are left out: they take 160000 draws, each with its arrays copied.
 MODEL_TESTS = {"replay_model_test": [], "replay_draw_test": ["--gtest_filter=-ReplayDistinct.*"]}
 
 
-# ---------------------------------------------------------------------------------------------------------- build
-
-
-def beside(nvcc: str, name: str) -> str:
-    """Another program of the CUDA toolkit; empty where it is missing."""
-    folder = pathlib.Path(nvcc).resolve().parent
-    places = (
-        shutil.which(name),
-        folder / name,
-        folder.parent / "compute-sanitizer" / name,
-        f"/usr/local/cuda/bin/{name}",
-    )
-    return next((str(place) for place in places if place and pathlib.Path(place).exists()), "")
-
-
-def architecture(nvcc: str) -> str:
-    """Of the device, as CMake and nvcc name it; empty where there is none to ask."""
-    answer = check_report.output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
-    if match := re.match(r"(\d+)\.(\d+)", answer):
-        return f"{match[1]}{match[2]}"
-    query = beside(nvcc, "__nvcc_device_query")
-    match = re.match(r"\d+", check_report.output_of(query)) if query else None
-    return match[0] if match else ""
-
-
-def c_tests() -> list[str]:
-    """Those that run on a device that is there."""
-    lines = (REPOSITORY / "tests" / "c" / "on_cuda.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#") and not line.endswith(" simulated")]
-
-
-class Builder:
-    """Calls compilers, from several threads; what they say is in build.log, and shown where they fail."""
-
-    def __init__(self, nvcc: str, check: Check) -> None:
-        self.nvcc = nvcc
-        self.check = check
-        self.architecture = architecture(nvcc)
-        self.log = (BUILD / "build.log").open("w")
-        self._lock = threading.Lock()
-
-    def call(self, *command: object, is_shown: bool = True) -> bool:
-        words = [str(word) for word in command]
-        own_log = BUILD / f"build.{threading.get_ident()}.log"
-        is_built = run_to_the_end(words, REPOSITORY, own_log, self.check.time_left(), {}) == 0
-        text = own_log.read_text(errors="replace")
-        own_log.unlink()
-        with self._lock:
-            print("+", *words, file=self.log)
-            print(text, file=self.log, flush=True)
-            if not is_built and is_shown:
-                print(f"    + {' '.join(words)}\n{tail(text)}", flush=True)
-        return is_built
-
-    def library(self) -> bool:
-        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        chosen = [f"-DCMAKE_CUDA_ARCHITECTURES={self.architecture}-real"] if self.architecture else []
-        # Another compiler's new warnings are no reason to check nothing.
-        options = ["-DPER_CUDA=ON", "-DPER_WERROR=OFF", "-DPER_BUILD_TESTS=OFF", "-DPER_BUILD_BENCH=OFF"]
-        options += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CUDA_FLAGS=-lineinfo", f"-DPER_NVCC={self.nvcc}"]
-        configured = self.call("cmake", "-S", ".", "-B", BUILD, *options, *chosen, *generator)
-        return configured and self.call("cmake", "--build", BUILD, "--parallel", os.cpu_count() or 1)
-
-    def nvcc_program(self, target: pathlib.Path, *sources: object, is_shown: bool = True) -> bool:
-        """From sources of CUDA, C++ and objects, with libper."""
-        target.unlink(missing_ok=True)  # of an earlier check
-        chosen = f"-arch=sm_{self.architecture or 80}"
-        rpath = ["-Xlinker", f"-rpath={BUILD}"]
-        flags = ["-std=c++20", "-O2", "-fmad=false", chosen, "-Iinclude", "-lineinfo"]
-        command = [self.nvcc, *flags, *sources, "-o", target, BUILD / "libper.so", *rpath, "-lpthread", "-ldl"]
-        return self.call(*command, is_shown=is_shown)
-
-    def c_program(self, name: str, objects: list[pathlib.Path]) -> bool:
-        golden = [f'-DPER_GOLDEN_{kind.upper()}="tests/golden/{kind}.csv"' for kind in ("draws", "epochs", "hindsight")]
-        compiled = BUILD / f"{name}.o"
-        compile_it = ["cc", "-std=c99", "-O1", "-Iinclude", *golden, "-c", f"tests/c/{name}.c", "-o", compiled]
-        return self.call(*compile_it) and self.nvcc_program(BUILD / f"c_{name}", compiled, *objects)
-
-    def host_arrays_library(self) -> bool:
-        """libper whose functions take arrays of the host: for tests in Python."""
-        shared = ["-shared", "-Xcompiler=-fPIC", f'-DPER_LIBRARY="{BUILD}/libper.so"']
-        return self.nvcc_program(BUILD / "libper_host_arrays.so", *shared, *HOST_ARRAYS)
-
-    def model_test(self, name: str, objects: list[pathlib.Path]) -> bool:
-        sources = ["-Isrc", f"tests/cpp/{name}.cpp", *objects, "-lgtest", "-lgtest_main"]
-        return self.nvcc_program(BUILD / name, *sources, is_shown=False)
-
-
-def build(builder: Builder, check: Check) -> bool:
-    """Whether libper was built. A program that was not fails when it is to run."""
-    if not builder.library():
-        check.add("build", "failed", why="libper does not build; see build-gpu/build.log")
-        return False
-    say("building the tests and the benchmark")
-    objects = [BUILD / f"{pathlib.Path(source).stem}.o" for source in HOST_ARRAYS]
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = [
-            pool.submit(builder.call, builder.nvcc, "-std=c++20", "-O1", "-Iinclude", "-c", source, "-o", target)
-            for source, target in zip(HOST_ARRAYS, objects, strict=True)
-        ]
-        bench = [BUILD / "per_gpu_bench", *sorted((REPOSITORY / "bench" / "gpu").glob("*.cu"))]
-        peer = [BUILD / "libfloat_tree.so", "-shared", "-Xcompiler=-fPIC", "bench/gpu/float_tree.cu"]
-        built = {
-            "per_gpu_bench": pool.submit(builder.nvcc_program, *bench),
-            "libfloat_tree.so": pool.submit(builder.nvcc_program, *peer),
-            "libper_host_arrays.so": pool.submit(builder.host_arrays_library),
-        }
-        for name in (*DEVICE_PROGRAMS, "captures_on_device"):
-            built[name] = pool.submit(builder.nvcc_program, BUILD / name, f"tests/gpu/{name}.cu")
-        concurrent.futures.wait(compiled)
-        models = [pool.submit(builder.model_test, name, objects) for name in MODEL_TESTS]
-        for name in c_tests():
-            built[f"c_{name}"] = pool.submit(builder.c_program, name, objects)
-    for future in models:
-        future.result()  # which may be missing
-    missing = [name for name, future in built.items() if not future.result()]
-    seconds = time.monotonic() - check.start
-    why = f"{', '.join(missing)}; see build-gpu/build.log"
-    check.add("build", "failed" if missing else "passed", seconds, why if missing else "")
-    return True
+def named(program: str, environment: str) -> str:
+    return f"{program}_{environment}" if environment else program
 
 
 # ---------------------------------------------------------------------------------------------------------- tests
 
 
+def run_device_programs(check: Check, names: list[str]) -> None:
+    """Runs each program in all environments at the same time: if it hangs in one, the others still have an outcome."""
+    for name in names:
+        runs = [
+            Program(named(name, environment), [str(BUILD / name)], 60, values)
+            for environment, values in ENVIRONMENTS.items()
+        ]
+        check.run_side_by_side(runs, len(runs))
+
+
+def small_programs(check: Check) -> None:
+    run_device_programs(check, [name for name in DEVICE_PROGRAMS if "large" not in name])
+
+
+def large_programs(check: Check) -> None:
+    run_device_programs(check, [name for name in DEVICE_PROGRAMS if "large" in name])
+
+
 def run_c_tests(check: Check) -> None:
-    """Some at a time: most of what each takes is the beginning."""
+    """Runs several at a time: each spends most of its time on starting."""
     programs = {f"c_{name}": [str(BUILD / f"c_{name}")] for name in c_tests()}
     for name, arguments in MODEL_TESTS.items():
         if (BUILD / name).exists():
             programs[name] = [str(BUILD / name), *arguments]
         else:
-            check.add(name, "skipped", why="it needs GoogleTest, which is missing or does not build; see build.log")
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(check.run, name, words, 90, PER_TEST_DEVICE="cuda") for name, words in programs.items()]
-    for run in runs:
-        run.result()
+            check.add(name, "skipped", "not built: it needs GoogleTest, or does not compile; see build.log")
+    runs = [Program(name, words, 90, {"PER_TEST_DEVICE": "cuda"}) for name, words in programs.items()]
+    check.run_side_by_side(runs, 8)
 
 
 def missing_modules(*names: str) -> list[str]:
@@ -194,121 +117,274 @@ def missing_modules(*names: str) -> list[str]:
 
 
 def python_environment() -> dict[str, str]:
-    path = [str(REPOSITORY / "bindings/python"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(REPOSITORY / "bindings/python"), str(packages()), *filter(None, [os.environ.get("PYTHONPATH")])]
     # JAX would take most of the device's memory for itself.
-    return {"PYTHONPATH": os.pathsep.join(path), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return {
+        "PYTHONPATH": os.pathsep.join(path),
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "LIBPER_PATH": str(library()),
+    }
 
 
 def run_python(check: Check) -> None:
-    """The package, with the arrays of each library."""
-    environment = {**python_environment(), "LIBPER_PATH": str(BUILD / "libper.so")}
-    for library in ("torch", "cupy", "jax"):
-        if missing := missing_modules("_cffi_backend", "numpy", library):
-            check.add(f"python_{library}", "skipped", why=f"missing: {', '.join(missing)}")
-            continue
-        check.run(f"python_{library}", [sys.executable, "tests/gpu/python_on_device.py", library], 90, **environment)
+    """Runs the package with the arrays of each library."""
+    runs = []
+    for kind in ("torch", "cupy", "jax"):
+        if missing := missing_modules("_cffi_backend", "numpy", kind):
+            check.add(f"python_{kind}", "skipped", f"missing: {', '.join(missing)}")
+        else:
+            command = [PYTHON, "tests/gpu/python_on_device.py", kind]
+            runs.append(Program(f"python_{kind}", command, 60, python_environment()))
+    check.run_side_by_side(runs, 3)
 
 
 def run_python_suite(check: Check) -> None:
-    """The package's tests, with arrays of the host that are copied to the device."""
+    """Runs the package's tests with arrays of the host, which are copied to the device."""
     if missing := missing_modules("_cffi_backend", "numpy", "pytest", "torch", "jax"):
-        check.add("python_suite", "skipped", why=f"missing: {', '.join(missing)}")
+        check.add("python_suite", "skipped", f"missing: {', '.join(missing)}")
         return
     sys.path.insert(0, str(PYTHON_TESTS))
     from test_cuda import SUITE
 
     left_out = "not bridge and not test_every_pair_of_options"  # it is compiled; these are long
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", left_out]
-    pytest += [str(PYTHON_TESTS / name) for name in SUITE]
-    library = {"LIBPER_PATH": str(BUILD / "libper_host_arrays.so"), "PER_TEST_DEVICE": "cuda"}
-    check.run("python_suite", pytest, 400, **python_environment(), **library, JAX_PLATFORMS="cpu")
-
-
-def run_sanitizers(check: Check, found: str) -> None:
-    reason = "" if found else "compute-sanitizer is missing"
-    refusal = "Device not supported"
-    for tool in SANITIZERS:
-        for program, small in DEVICE_PROGRAMS.items():
-            name = f"{program}_{tool}"
-            if reason:
-                check.add(name, "skipped", why=reason)
-                continue
-            sanitizer = [found, "--tool", tool, "--error-exitcode", "1", str(BUILD / program), *small]
-            if refusal in check.run(name, sanitizer, 90, refusal=refusal):
-                reason = f"compute-sanitizer: {refusal}"
+    pytest = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", left_out]
+    environment = {
+        **python_environment(),
+        "LIBPER_PATH": str(BUILD / HOST_ARRAYS),
+        "PER_TEST_DEVICE": "cuda",
+        "JAX_PLATFORMS": "cpu",
+    }
+    runs = [
+        Program(
+            f"python_{pathlib.Path(file.split('::')[0]).stem}", [*pytest, str(PYTHON_TESTS / file)], 90, environment
+        )
+        for file in SUITE
+    ]
+    check.run_side_by_side(runs, 8)
 
 
 # ------------------------------------------------------------------------------------------------------ benchmark
 
 
-def run_benchmark(check: Check, seconds: float) -> list[Figure]:
-    keep_s = 0 if check.only else SANITIZERS_S
-    program = [str(BUILD / "per_gpu_bench"), "--seconds", str(seconds)]
-    measured = check_report.figures(check.run("benchmark", program, 240, keep_s))
-    if missing_modules("torch"):
-        check.add("torch_baselines", "skipped", why="torch is missing")
-        return measured
-    peers = [sys.executable, "bench/gpu/torch_baselines.py", "--float-tree", str(BUILD / "libfloat_tree.so")]
-    peers += ["--seconds", str(seconds)]
-    libper = {**python_environment(), "LIBPER_PATH": str(BUILD / "libper.so")}
-    return measured + check_report.figures(check.run("torch_baselines", peers, 120, keep_s, **libper))
+def run_bench(check: Check, name: str, limit_s: float, environment: str, *arguments: str) -> None:
+    command = [str(BUILD / "per_gpu_bench"), "--seconds", SECONDS, *arguments]
+    about = {"environment": environment} if environment else {}
+    check.run(Program(named(name, environment), command, limit_s, ENVIRONMENTS[environment], about_figures=about))
 
 
-def end_without_device(check: Check, report: Report) -> int:
-    """libper found none that it can use."""
-    found = check.results[-1]
-    if not report.has_device():
-        say(f"skipped: {found.why}; built, and nothing run")
-        return NO_DEVICE
-    found.outcome = "failed"
-    report.write(check, [])
-    say(f"failed: a device is there, which libper cannot use: {found.why}")
-    return 1
+def time_million(check: Check) -> None:
+    for environment in ENVIRONMENTS:
+        run_bench(check, "benchmark_1e6", 60, environment, "--capacity", "1e6", "--images", "0")
 
 
-def run_all(check: Check, report: Report, nvcc: str, seconds: float) -> int:
-    measured: list[Figure] = []
-    first = Check(REPOSITORY, BUILD, check.time_left(), [])  # whether there is a device at all
-    first.run("tree_on_device", [str(BUILD / "tree_on_device")], 120)
-    check.results += first.results
-    if first.count("skipped"):
-        return end_without_device(check, report)
-    for name in ("replay_on_device", "loader_on_device", "captures_on_device"):
-        check.run(name, [str(BUILD / name)], 120)
-    report.write(check, measured)
-    for part in (run_c_tests, run_python):
-        part(check)
-        report.write(check, measured)
-    measured = run_benchmark(check, seconds)
-    report.write(check, measured)
-    run_sanitizers(check, beside(nvcc, "compute-sanitizer"))
-    report.write(check, measured)
-    run_python_suite(check)
-    report.write(check, measured)
-    counts = ", ".join(f"{check.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
-    say(f"{counts}; {report.path}")
-    return 1 if check.count("failed") else 0
+def time_images(check: Check) -> None:
+    run_bench(check, "benchmark_images", 90, "", "--capacity")
+
+
+def time_hundred_million(check: Check) -> None:
+    run_bench(check, "benchmark_1e8", 120, "", "--capacity", "1e8", "--images", "0")
+
+
+def time_billion(check: Check) -> None:
+    run_bench(check, "benchmark_1e9", 120, "", "--capacity", "1e9", "--images", "0")
+
+
+def run_torch(check: Check, capacity: str) -> None:
+    name = f"torch_{capacity}"
+    if missing := missing_modules("_cffi_backend", "numpy", "torch"):
+        check.add(name, "skipped", f"missing: {', '.join(missing)}")
+        return
+    command = [PYTHON, "bench/gpu/torch_baselines.py", "--float-tree", str(BUILD / FLOAT_TREE)]
+    command += ["--capacity", capacity, "--seconds", SECONDS, "--build-torchrl"]
+    check.run(Program(name, command, 150, python_environment()))
+
+
+def time_torch_million(check: Check) -> None:
+    run_torch(check, "1e6")
+
+
+def time_torch_hundred_million(check: Check) -> None:
+    run_torch(check, "1e8")
+
+
+# ---------------------------------------------------------------------------------------------------------- tools
+
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# Regular expressions for the names of the kernels of each call.
+PROFILED = {"sample": "draw", "update": "update", "add": "add|single_steps"}
+
+
+def profile(check: Check) -> None:
+    """Summarises how the kernels of a step of training spend their time."""
+    ncu = beside(nvcc_of_this_machine(), "ncu")
+    sections = ["SpeedOfLight", "MemoryWorkloadAnalysis", "WarpStateStats", "Occupancy", "LaunchStats"]
+    work = ["--capacity", "1e6", "--batch", "256", "--update", "4096", "--images", "0", "--seconds", "0"]
+    for call, kernels in PROFILED.items():
+        if not ncu:
+            check.add(f"profile_{call}", "skipped", "ncu is missing")
+            continue
+        command = [ncu, "--clock-control", "none", "--print-summary", "per-kernel"]
+        command += [word for section in sections for word in ("--section", section)]
+        command += ["--kernel-name", f"regex:{kernels}", "--launch-count", "60", str(BUILD / "per_gpu_bench"), *work]
+        refusals = ("LibraryNotLoaded", "ERR_NVGPUCTRPERM")
+        check.run(Program(f"profile_{call}", command, 60, refusals=refusals, evidence="Duration"))
+
+
+def run_sanitizers(check: Check, tools: tuple[str, ...], programs: list[str]) -> None:
+    sanitizer = beside(nvcc_of_this_machine(), "compute-sanitizer")
+    runs = []
+    for tool in tools:
+        for name in programs:
+            if not sanitizer:
+                check.add(f"{name}_{tool}", "skipped", "compute-sanitizer is missing")
+                continue
+            command = [sanitizer, "--tool", tool, "--error-exitcode", "1", str(BUILD / name), *DEVICE_PROGRAMS[name]]
+            refusals = ("Device not supported",)
+            runs.append(Program(f"{name}_{tool}", command, 150, refusals=refusals, evidence="SUMMARY: 0 "))
+    check.run_side_by_side(runs, 4)
+
+
+def of_replay(is_replay: bool) -> list[str]:
+    return [name for name in DEVICE_PROGRAMS if ("replay" in name) == is_replay]
+
+
+def sanitize_replay(check: Check) -> None:
+    run_sanitizers(check, SANITIZERS[:2], of_replay(True))
+
+
+def sanitize_others(check: Check) -> None:
+    run_sanitizers(check, SANITIZERS[:2], of_replay(False))
+
+
+def check_memory_and_barriers(check: Check) -> None:
+    run_sanitizers(check, SANITIZERS[2:], [*of_replay(True), *of_replay(False)])
+
+
+# --------------------------------------------------------------------------------------------------------- stages
+
+Part = Callable[[Check], None]
+
+# The parts of each stage, with their seconds. The part that tells most comes first.
+STAGES: dict[str, list[tuple[Part, float]]] = {
+    "tests": [
+        (small_programs, 120),
+        (large_programs, 60),
+        (run_c_tests, 90),
+        (run_python, 50),
+        (run_python_suite, 70),
+    ],
+    "benchmark": [
+        (time_million, 130),
+        (time_images, 60),
+        (time_torch_million, 120),
+        (time_hundred_million, 80),
+        (time_torch_hundred_million, 50),
+        (time_billion, 70),
+    ],
+    "tools": [
+        (profile, 100),
+        (sanitize_replay, 120),
+        (check_memory_and_barriers, 110),
+        (sanitize_others, 60),
+    ],
+}
+
+
+def limit_of(stage: str) -> float:
+    return START_S + sum(limit_s for _, limit_s in STAGES[stage])
+
+
+@contextlib.contextmanager
+def context_held(check: Check) -> Iterator[None]:
+    """Keeps a context beside the programs of a stage: see hold_context.py."""
+    command = [PYTHON, "tests/gpu/hold_context.py"]
+    holder = subprocess.Popen(
+        command, cwd=check.repository, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert holder.stdin is not None and holder.stdout is not None
+    try:
+        is_heard = bool(select.select([holder.stdout], [], [], START_S)[0])
+        said = holder.stdout.readline().strip() if is_heard else f"not within {START_S} s"
+        is_held = said == "held"
+        check.add("context_held", "passed" if is_held else "skipped", "" if is_held else said or "it ended")
+        yield
+    finally:
+        holder.stdin.close()
+        try:
+            holder.wait(10)
+        except subprocess.TimeoutExpired:
+            holder.kill()
+
+
+def has_usable_device(check: Check, report: Report) -> bool:
+    """Asks a program of libper, and adds its answer to the results."""
+    first = Check(check.repository, check.logs, START_S, [])
+    first.run(Program("device", [str(BUILD / "tree_on_device"), "1", "1"], START_S))
+    found = first.results[0]
+    check.results.append(found)
+    if found.outcome != "skipped":
+        return True  # also if it failed: the programs that follow tell more
+    if report.has_device():
+        found.outcome = "failed"
+        report.write(check)
+        say(f"failed: a device is there, which libper cannot use: {found.why}")
+    return False
+
+
+def run_stage(check: Check, report: Report, stage: str) -> int:
+    check.when_added = report.write
+    if not has_usable_device(check, report):
+        return check.status(len(check.results))
+    with context_held(check):
+        n_before = len(check.results)
+        part_end = time.monotonic()
+        for part, limit_s in STAGES[stage]:
+            part_end += limit_s  # time that earlier parts did not use stays
+            with check.part(part_end):
+                part(check)
+            report.write_logs(check)
+    outcomes = ("passed", "failed", "cut", "skipped")
+    say(f"{', '.join(f'{check.count(outcome)} {outcome}' for outcome in outcomes)}; {report.path}")
+    return check.status(n_before)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", nargs="*", default=[*STAGES], help=f"carry, or any of {', '.join(STAGES)}")
+    parser.add_argument(
+        "--architecture", default="", help="of the device, such as 90; default: that of this machine's device"
+    )
+    parser.add_argument("--no-build", action="store_true", help="a program that is not up to date is a failure")
     parser.add_argument("--only", nargs="+", default=[], help="only what has one of these in its name")
-    parser.add_argument("--results", type=pathlib.Path, help="a folder that report and logs are copied to")
-    parser.add_argument("--seconds", type=float, default=0.2, help="of the benchmark, for each figure")
-    parser.add_argument("--limit", type=float, default=TIME_LIMIT_S, help="seconds that all of it takes at most")
+    parser.add_argument("--results", type=pathlib.Path, help="a folder that reports and logs are copied to")
     arguments = parser.parse_args()
-    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    if not pathlib.Path(nvcc).exists():
+    if unknown := set(arguments.stage) - {"carry", *STAGES}:
+        parser.error(f"no stage: {', '.join(sorted(unknown))}")
+    nvcc = nvcc_of_this_machine()
+    if not nvcc and not arguments.no_build:
         say("nvcc is missing")
         return 1
-    BUILD.mkdir(exist_ok=True)
-    check = Check(REPOSITORY, BUILD, arguments.limit, arguments.only)
-    report = Report(REPOSITORY, nvcc, arguments.results)
-    say("building in build-gpu")
-    if build(Builder(nvcc, check), check):
-        return run_all(check, report, nvcc, arguments.seconds)
-    report.write(check, [])
-    return 1
+    sys.path.insert(0, str(packages()))
+    for folder in (BUILD, LOGS):
+        folder.mkdir(exist_ok=True)
+    first = Check(REPOSITORY, LOGS, BUILD_LIMIT_S, [])
+    architecture = arguments.architecture or architecture_of_device(nvcc)
+    builder = Builder(nvcc, first, architecture, may_build=not arguments.no_build)
+    is_built = build(builder, DEVICE_PROGRAMS, MODEL_TESTS)
+    if "carry" in arguments.stage:
+        carry(first)
+        return first.status()
+    statuses = set()
+    for stage in arguments.stage:
+        check = Check(REPOSITORY, LOGS, limit_of(stage), arguments.only)
+        check.results += first.results
+        report = Report(REPOSITORY, nvcc, stage, arguments.results)
+        if is_built:
+            statuses.add(run_stage(check, report, stage))
+        else:
+            report.write(check)
+            statuses.add(1)
+    return max(statuses, key=[0, NO_DEVICE, 1].index)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The report of a check: one file of JSON, written again after each part, so that it is there whatever comes after."""
+"""The report of a stage: one file of JSON, written after each program, so that it is there whatever comes next."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from typing import Any
+from collections.abc import Iterable
 
-from check_steps import Check
-
-Figure = dict[str, Any]
+from check_steps import Check, Figure
 
 # What the results depend on.
 SOURCES = (
@@ -56,12 +54,12 @@ def output_of(*command: str, folder: pathlib.Path | None = None) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def digest_of_sources(repository: pathlib.Path) -> str:
-    """Of the files that git would have and what they hold, also where git is missing."""
+def digest_of(repository: pathlib.Path, places: Iterable[str]) -> str:
+    """Hashes names and contents of the files at these places: files, folders or patterns. Does without git."""
     digest = hashlib.sha256()
-    for place in SOURCES:
-        files = [repository / place] if (repository / place).is_file() else sorted((repository / place).rglob("*"))
-        for file in files:
+    for place in places:
+        found = sorted(repository.glob(place))
+        for file in sorted(file for path in found for file in (path.rglob("*") if path.is_dir() else [path])):
             path = file.relative_to(repository)
             is_made = any(part in ("__pycache__", "build") or part[0] == "." or ".egg-" in part for part in path.parts)
             if file.is_file() and not is_made and file.suffix not in (".so", ".o"):
@@ -72,12 +70,8 @@ def digest_of_sources(repository: pathlib.Path) -> str:
 def commit(repository: pathlib.Path) -> str:
     # The folder may be another user's, which git refuses unless told.
     git = ("git", "-c", f"safe.directory={repository}", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
-    return output_of(*git, folder=repository) or "unknown"
-
-
-def figures(text: str) -> list[Figure]:
-    """Lines of JSON among what a program printed."""
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+    carried = repository / "build-gpu" / "commit"  # for a copy without .git
+    return output_of(*git, folder=repository) or (carried.read_text() if carried.exists() else "unknown")
 
 
 def ratios(measured: list[Figure]) -> list[Figure]:
@@ -85,7 +79,7 @@ def ratios(measured: list[Figure]) -> list[Figure]:
     figures_of = {
         (figure["case"], figure["variant"], figure["capacity"], figure["batch"]): figure
         for figure in measured
-        if "call_us" in figure
+        if "call_us" in figure and "environment" not in figure
     }
     found = []
     for case, capacity, batches, own, other, which, target in TARGETS:
@@ -98,7 +92,9 @@ def ratios(measured: list[Figure]) -> list[Figure]:
 
 
 class Report:
-    def __init__(self, repository: pathlib.Path, nvcc: str, results: pathlib.Path | None = None) -> None:
+    """The results and figures of one stage, in a file of its own."""
+
+    def __init__(self, repository: pathlib.Path, nvcc: str, stage: str, results: pathlib.Path | None = None) -> None:
         device = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
         name, driver, memory = [*(part.strip() for part in device.split("\n")[0].split(",")), "", "", ""][:3]
         self.about = {
@@ -108,10 +104,10 @@ class Report:
             "nvcc": output_of(nvcc, "--version").split("\n")[-1],
             "python": sys.version.split()[0],
             "commit": commit(repository),
-            "sources": digest_of_sources(repository),
+            "sources": digest_of(repository, SOURCES),
         }
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown-device"
-        self.path = repository / "bench" / "results" / slug / "gpu_check.json"
+        self.path = repository / "bench" / "results" / slug / f"gpu_{stage}.json"
         self.results = results
 
     def has_device(self) -> bool:
@@ -127,20 +123,19 @@ class Report:
         is_same = all(report.get(key) == self.about[key] for key in ("device", "driver", "nvcc", "sources"))
         return report if is_same else {}
 
-    def write(self, check: Check, measured: list[Figure]) -> None:
+    def write(self, check: Check) -> None:
         before = self.before() if check.only else {}
         results = {result["name"]: result for result in before.get("results", [])}
         results.update({result.name: dataclasses.asdict(result) for result in check.results})
-        measured = measured or before.get("benchmark", [])
+        measured = [figure for result in results.values() for figure in result["figures"]]
         report = {
             **self.about,
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
             **{
                 outcome: sum(result["outcome"] == outcome for result in results.values())
-                for outcome in ("passed", "failed", "skipped")
+                for outcome in ("passed", "failed", "cut", "skipped")
             },
             "results": list(results.values()),
-            "benchmark": measured,
             "ratios": ratios(measured),
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,12 +143,14 @@ class Report:
         beside.write_text(json.dumps(report, indent=1) + "\n")
         beside.replace(self.path)
         if self.results is not None:
-            self.copy(check, self.results)
+            self.results.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.path, self.results / self.path.name)
 
-    def copy(self, check: Check, folder: pathlib.Path) -> None:
-        """Two files: where few may be taken along, logs of many programs would be left behind."""
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self.path, folder / self.path.name)
-        with tarfile.open(folder / "logs.tar.gz", "w:gz") as archive:
-            for log in sorted(check.logs.glob("*.log")):
-                archive.add(log, log.name)
+    def write_logs(self, check: Check) -> None:
+        """Writes one archive, as the number of files that can be taken along may be limited."""
+        if self.results is None:
+            return
+        with tarfile.open(self.results / f"{self.path.stem}_logs.tar.gz", "w:gz") as archive:
+            for name in ("build", *(result.name for result in check.results)):
+                if (check.logs / f"{name}.log").exists():
+                    archive.add(check.logs / f"{name}.log", f"{name}.log")

@@ -1,25 +1,49 @@
-"""Running the programs of a check one by one, each with a limit of time, and keeping what came of them."""
+"""Running the programs of a check, each with a limit of time, and keeping what came of them."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 NO_DEVICE = 77  # how a program says that it found none
 TAIL_LINES = 15  # of a log that are shown where something fails
+
+Figure = dict[str, Any]
 
 
 @dataclasses.dataclass
 class Result:
     name: str
-    outcome: str  # passed, failed, skipped
+    outcome: str  # passed, failed, skipped, or cut when the time of its part was over
     seconds: float
-    why: str  # of what was skipped, and the last line of what failed
+    why: str  # the reason, unless it passed; for a failure the last line that was printed
+    figures: list[Figure] = dataclasses.field(default_factory=list)  # lines of JSON that were printed
+
+
+@dataclasses.dataclass
+class Program:
+    """A program to run, and how to read its outcome."""
+
+    name: str
+    command: list[str]
+    limit_s: float
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    # A program that fails and prints one of these cannot work on this machine, and is skipped.
+    refusals: tuple[str, ...] = ()
+    # A program that does not print this has not passed, whatever its status.
+    evidence: str = ""
+    # Added to each figure that the program prints.
+    about_figures: Figure = dataclasses.field(default_factory=dict)
 
 
 def say(text: str) -> None:
@@ -28,6 +52,16 @@ def say(text: str) -> None:
 
 def tail(text: str) -> str:
     return "\n".join(f"    | {line}" for line in text.strip().splitlines()[-TAIL_LINES:])
+
+
+def figures(text: str) -> list[Figure]:
+    """Finds the lines of JSON in a program's output. Other lines may look like it."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("{") and line.endswith("}"):
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
 
 
 def run_to_the_end(
@@ -65,60 +99,92 @@ class Check:
     def __init__(self, repository: pathlib.Path, logs: pathlib.Path, limit_s: float, only: list[str]) -> None:
         self.repository = repository
         self.logs = logs
-        self.limit_s = limit_s
         self.only = only
         self.start = time.monotonic()
+        self.end = self.start + limit_s
+        self.part_end = self.end
         self.results: list[Result] = []
+        self.when_added: Callable[[Check], None] = lambda check: None
         self._lock = threading.Lock()
 
     def time_left(self) -> float:
-        return self.limit_s - (time.monotonic() - self.start)
+        """Seconds until the part that runs must end."""
+        return self.part_end - time.monotonic()
+
+    @contextlib.contextmanager
+    def part(self, end: float) -> Iterator[None]:
+        """Programs that run within it end by then, in time for the parts that follow."""
+        self.part_end = min(self.end, end)
+        try:
+            yield
+        finally:
+            self.part_end = self.end
 
     def is_wanted(self, name: str) -> bool:
         return not self.only or name == "build" or any(wanted in name for wanted in self.only)
 
-    def add(self, name: str, outcome: str, seconds: float = 0.0, why: str = "", log: str = "") -> None:
-        """Of what is wanted. `log`: what the program printed, whose end is shown if it failed."""
+    def add(self, name: str, outcome: str, why: str = "", seconds: float = 0.0, log: str = "", **more: Any) -> None:
+        """Adds a result that is wanted. The end of `log`, the program's output, is shown unless it passed."""
         if not self.is_wanted(name):
             return
         with self._lock:
-            self.results.append(Result(name, outcome, round(seconds, 1), why[:300]))
-            say(f"{outcome}: {name}" + (f": {why[:300]}" if why else ""))
-            if outcome == "failed" and log.strip():
+            self.results.append(Result(name, outcome, round(seconds, 1), why[:300], **more))
+            took = f" ({seconds:.1f} s)" if seconds else ""
+            say(f"{outcome}: {name}{took}" + (f": {why[:300]}" if why else ""))
+            if outcome in ("failed", "cut") and log.strip():
                 print(tail(log), flush=True)
+            self.when_added(self)
 
     def count(self, outcome: str) -> int:
         return sum(result.outcome == outcome for result in self.results)
 
-    def run(
-        self, name: str, command: list[str], limit_s: float, keep_s: float = 0, refusal: str = "", **environment: str
-    ) -> str:
-        """Runs it, unless there is a reason not to; what it printed, also in NAME.log.
+    def status(self, n_preparing: int = 0) -> int:
+        """The exit status. A program that was cut did not pass, and a check passes only if a program passed after
+        the first n_preparing results."""
+        if self.count("failed") or self.count("cut"):
+            return 1
+        return 0 if any(result.outcome == "passed" for result in self.results[n_preparing:]) else NO_DEVICE
 
-        keep_s: seconds at the end that are for others. refusal: what it prints where it cannot work on this machine.
-        """
+    def run(self, program: Program) -> str:
+        """Runs a program that is wanted. Returns its output, which is also in NAME.log."""
+        name = program.name
         if not self.is_wanted(name):
             return ""
-        limit_s = min(limit_s, self.time_left() - keep_s)
-        if limit_s < 1:
-            self.add(name, "skipped", why="no time left")
+        time_left = self.time_left()
+        if time_left < 1:
+            self.add(name, "cut", "the time of its part was over before it began")
             return ""
+        limit_s = min(program.limit_s, time_left)
         begin = time.monotonic()
         log = self.logs / f"{name}.log"
-        status = run_to_the_end(command, self.repository, log, limit_s, environment)
+        status = run_to_the_end(program.command, self.repository, log, limit_s, program.environment)
         text = log.read_text(errors="replace")
-        last = text.strip().splitlines()[-1] if text.strip() else f"exits with {status}"
-        seconds = time.monotonic() - begin
-        if status == 0:
-            self.add(name, "passed", seconds)
-        elif refusal and refusal in text:
-            self.add(name, "skipped", seconds, refusal)
-        elif status == NO_DEVICE:
-            self.add(name, "skipped", seconds, last.removeprefix("skipped: "))
-        elif status is None:
-            self.add(name, "failed", seconds, f"does not end within {limit_s:.0f} s", text)
-        elif status < 0:
-            self.add(name, "failed", seconds, f"{signal.Signals(-status).name}: {last}", text)
-        else:
-            self.add(name, "failed", seconds, last, text)
+        outcome, why = self._outcome(program, status, text, limit_s)
+        measured = [{**figure, **program.about_figures} for figure in figures(text)]
+        self.add(name, outcome, why, time.monotonic() - begin, text, figures=measured)
         return text
+
+    def _outcome(self, program: Program, status: int | None, text: str, limit_s: float) -> tuple[str, str]:
+        last = text.strip().splitlines()[-1] if text.strip() else f"exits with {status}"
+        if status is None and limit_s < program.limit_s:
+            return "cut", f"the time of its part was over after {limit_s:.0f} s"
+        if status is None:
+            return "failed", f"does not end within {limit_s:.0f} s"
+        if status != 0:
+            for refusal in program.refusals:
+                if refusal in text:
+                    return "skipped", refusal
+        if status == NO_DEVICE:
+            return "skipped", last.removeprefix("skipped: ")
+        if status < 0:
+            return "failed", f"{signal.Signals(-status).name}: {last}"
+        if status > 0:
+            return "failed", last
+        if program.evidence not in text:
+            return "failed", f'exits with 0, but prints no "{program.evidence}": {last}'
+        return "passed", ""
+
+    def run_side_by_side(self, programs: list[Program], n_at_a_time: int) -> None:
+        with concurrent.futures.ThreadPoolExecutor(n_at_a_time) as pool:
+            for run in [pool.submit(self.run, program) for program in programs]:
+                run.result()
