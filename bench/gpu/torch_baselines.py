@@ -15,8 +15,8 @@
 
 One line of JSON a figure: medians in microseconds, from the call until the device is done (call_us), of calls that
 follow each other, by events (in_burst_us), and the same of launches of a graph of the call, where it can be captured.
-What fails is left out, with the reason, and what comes after it is measured all the same. Exits with 77 where torch
-sees no device; with --device cpu everything runs on the CPU, to see that it does.
+What fails is left out, with the reason, and what comes after it is measured all the same. Exits with 1 if that is
+libper, and with 77 where torch sees no device; with --device cpu everything runs on the CPU, to see that it does.
 """
 
 from __future__ import annotations
@@ -113,12 +113,16 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
+left_out: set[str] = set()  # variants
+
+
 @contextlib.contextmanager
 def left_out_if_it_fails(variant: str, capacity: int) -> Iterator[None]:
     """Another's failure says nothing of libper, and must not end what else is measured."""
     try:
         yield
     except Exception as error:
+        left_out.add(variant)
         print(json.dumps({"variant": variant, "capacity": capacity, "left_out": reason(error)}), flush=True)
 
 
@@ -312,7 +316,7 @@ def main() -> int:
                 if arguments.build_torchrl:
                     build_torchrl_trees()
                 time_torchrl(clock, capacity, arguments.batch)
-    return 0
+    return 1 if LIBPER in left_out else 0
 
 
 if __name__ == "__main__":

@@ -454,3 +454,30 @@ def test_a_rival_that_fails_ends_nothing_else(tmp_path: pathlib.Path) -> None:
         }
         assert set(measured) == expected
         assert all(line["call_us"] > 0 and line["in_burst_us"] > 0 for line in measured.values())
+
+
+def test_libper_that_fails_fails_its_benchmark(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "per.py").write_text("raise RuntimeError('no libper')")
+    done = subprocess.run(
+        [
+            PYTHON,
+            "bench/gpu/torch_baselines.py",
+            "--device",
+            "cpu",
+            "--capacity",
+            "1000",
+            "--batch",
+            "8",
+            "--seconds",
+            "0",
+        ],
+        cwd=gpu_check.REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    told = check_steps.figures(done.stdout)
+    left_out = [line["left_out"] for line in told if line["variant"] == "libper from Python"]
+    assert (done.returncode, left_out) == (1, ["RuntimeError: no libper"] * 2)
+    assert any(line["variant"] == "multinomial" for line in told)
