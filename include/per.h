@@ -1186,7 +1186,8 @@ PER_API void per_save_free(per_save* save);
 
 /*
  * Creates a buffer from a file of per_replay_save() or a directory of per_replay_checkpoint(), on the device asked for,
- * and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
+ * and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises. What any earlier release
+ * wrote is read too.
  *
  * Cost: that of what the file holds, and of the environments, whatever capacity it names. (On PER_CUDA all memory is
  * allocated and cleared, as by per_replay_create().) For a directory it may wait, as per_replay_checkpoint() does: as long

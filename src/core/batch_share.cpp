@@ -9,7 +9,7 @@
 namespace per {
 namespace {
 
-constexpr MemoryKind share_kind = {"PER LOAD", 2, "shared loader", sizeof(ShareHeader)};
+constexpr MemoryKind share_kind = {"PER LOAD", 1, "shared loader", sizeof(ShareHeader)};
 // An update of a batch by so many critics finds room in any case.
 constexpr int64_t critics_with_room = 16;
 constexpr int64_t min_mail_bytes = int64_t{64} << 10;

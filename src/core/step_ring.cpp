@@ -9,7 +9,7 @@
 namespace per {
 namespace {
 
-constexpr MemoryKind ring_kind = {"PER RING", 2, "channel", sizeof(RingHeader)};
+constexpr MemoryKind ring_kind = {"PER RING", 1, "channel", sizeof(RingHeader)};
 constexpr int64_t default_bytes = int64_t{4} << 20;
 constexpr int64_t min_default_slots = 16;
 

@@ -164,7 +164,7 @@ void CheckpointWriter::commit() {
 // --------------------------------------------------------------------------------------------------------- reading
 
 CheckpointReader::CheckpointReader(Read read) : read_(std::move(read)), shown_("the stream") {
-    read_version();
+    check_version();
 }
 
 CheckpointReader::CheckpointReader(const char* path, int64_t timeout_ms) : shown_("path " + shown_path(path)) {
@@ -175,21 +175,20 @@ CheckpointReader::CheckpointReader(const char* path, int64_t timeout_ms) : shown
         file_.emplace(path);
         read_ = [this](void* data, std::size_t size) { return file_->read(data, size); };
     }
-    read_version();
+    check_version();
 }
 
-void CheckpointReader::read_version() {
+// There has been one format so far. What reads an older one goes by its number, which is found here.
+void CheckpointReader::check_version() {
     unsigned char found[sizeof magic] = {};
     if (read_(found, sizeof found) != sizeof found || std::memcmp(found, magic, sizeof magic) != 0)
         refuse("it is not a file of libper");
-    old_checksum_.add(found, sizeof found);
     const uint32_t version = load_number<uint32_t>();
     if (version > checkpoint_version)
         throw Error(PER_ERROR_UNSUPPORTED, "%s has format %u: this libper reads up to %u", shown_.c_str(), version,
                     checkpoint_version);
     if (version == 0) refuse("its format is 0");
     if (load_number<uint32_t>() != 0) refuse("a number in it is out of range");
-    version_ = version;
 }
 
 void CheckpointReader::expect_compression() {
@@ -208,7 +207,7 @@ void CheckpointReader::begin(std::string_view section) {
 
 void CheckpointReader::begin(std::string_view section, uint64_t size) {
     begin(section, true);
-    if (has_sections() && latest_.n_left != size) refuse("its size is wrong");
+    if (latest_.n_left != size) refuse("its size is wrong");
     if (is_in_rows_) latest_.n_left = 0;
 }
 
@@ -217,7 +216,6 @@ void CheckpointReader::begin(std::string_view section, bool is_array) {
     section_ = &latest_;
     latest_.name = section;
     is_in_rows_ = false;
-    if (!has_sections()) return;
     latest_.checksum.reset();
     const bool has_size = load_number<uint32_t>() == section.size();
     std::string name(section.size(), '\0');
@@ -243,11 +241,9 @@ RowReader& CheckpointReader::row_reader() {
 }
 
 void CheckpointReader::bytes(void* data, std::size_t size) {
-    if (has_sections()) {
-        if (size > section_->n_left) refuse("it is too short");
-        if (is_compressed_) return unpack(static_cast<char*>(data), size);
-        section_->n_left -= size;
-    }
+    if (size > section_->n_left) refuse("it is too short");
+    if (is_compressed_) return unpack(static_cast<char*>(data), size);
+    section_->n_left -= size;
     load(data, size);
 }
 
@@ -286,26 +282,21 @@ void CheckpointReader::load(void* data, std::size_t size) {
     const std::size_t n = section_->place ? file_->read_at(*section_->place, data, size) : read_(data, size);
     if (n != size) refuse("it ends early");
     if (section_->place) *section_->place += n;
-    if (has_sections())
-        section_->checksum.add(data, size);
-    else
-        old_checksum_.add(data, size);
+    section_->checksum.add(data, size);
 }
 
 void CheckpointReader::end() {
-    if (has_sections() && section_->n_left != 0) refuse("it is too long");
-    const uint64_t expected = has_sections() ? section_->checksum.value() : old_checksum_.value();
+    if (section_->n_left != 0) refuse("it is too long");
+    const uint64_t expected = section_->checksum.value();
     checksum_of_seals_.add(&expected, sizeof expected);
     if (load_number<uint64_t>() != expected) refuse("the checksum is wrong");
 }
 
 void CheckpointReader::finish() {
-    if (has_sections()) {
-        const uint64_t expected = checksum_of_seals_.value();
-        begin("end");
-        if (number<uint64_t>() != expected) refuse("sections of another file are among those before it");
-        end();
-    }
+    const uint64_t expected = checksum_of_seals_.value();
+    begin("end");
+    if (number<uint64_t>() != expected) refuse("sections of another file are among those before it");
+    end();
     section_->name.clear();
     char more;
     if ((file_ || folder_) && read_(&more, 1) != 0) refuse("it goes on after its end");

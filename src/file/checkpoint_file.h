@@ -24,10 +24,9 @@
 
 namespace per {
 
-// Format 2 adds gather_threads, on_nan, suspected_resets, and the padding and default values of fields. Format 3 has
-// sections, rows in order of time, and save_compression; formats 1 and 2 have no more than a checksum of all bytes
-// before it, in between. Format 6 has the compression of fields.
-inline constexpr uint32_t checkpoint_version = 6;
+// The format that this library writes, and the latest that it reads. It grows when a checkpoint holds what a reader of
+// the format before would not expect.
+inline constexpr uint32_t checkpoint_version = 1;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
@@ -138,12 +137,6 @@ class CheckpointReader {
     CheckpointReader(const CheckpointReader&) = delete;
     CheckpointReader& operator=(const CheckpointReader&) = delete;
 
-    // The format of the file, at most checkpoint_version.
-    uint32_t version() const { return version_; }
-    // Whether it has sections. Where it has none, begin() only says what messages are to name, and the caller ends
-    // with end() what has a checksum in the file.
-    bool has_sections() const { return version_ >= 3; }
-
     // Says that sections which may be compressed are. Throws UNSUPPORTED where libper was built without zstd.
     void expect_compression();
 
@@ -155,7 +148,7 @@ class CheckpointReader {
     // Where it takes_turns(), several sections may be read together: begin() of an array, and put_off() in place of
     // bytes() and end(), for one after the other. From take_up(t) on bytes() and end() are those of the t-th of them.
     // They must all have ended, in order, before the section after them begins.
-    bool takes_turns() const { return file_ && has_sections() && compression_ == nullptr; }
+    bool takes_turns() const { return file_ && compression_ == nullptr; }
     void put_off();
     void take_up(std::size_t t) { section_ = &put_off_[t]; }
     template <class Number>
@@ -188,7 +181,7 @@ class CheckpointReader {
     [[noreturn]] void refuse(const char* reason) const;
 
  private:
-    void read_version();
+    void check_version();
     void begin(std::string_view section, bool is_array);
     void load_piece(void* piece_out, std::size_t size);
     void unpack(char* data, std::size_t size);
@@ -212,8 +205,7 @@ class CheckpointReader {
     };
 
     std::string shown_;  // what messages call it
-    uint32_t version_ = 0;
-    Section latest_;  // of those that have begun
+    Section latest_;     // of those that have begun
     std::vector<Section> put_off_;
     Section* section_ = &latest_;
     bool is_compressed_ = false;  // the latest section, as is the next
@@ -225,7 +217,6 @@ class CheckpointReader {
     std::vector<char> piece_;          // the latest of the content
     std::size_t n_left_of_piece_ = 0;  // its last bytes, which were not read yet
     Checksum checksum_of_seals_;
-    OldChecksum old_checksum_;
 };
 
 }  // namespace per

@@ -22,7 +22,7 @@ constexpr std::size_t max_chunk_bytes = std::size_t{1} << 20;
 
 constexpr char manifest_name[] = "manifest.per";
 constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', 'd', '\n', 0x1a, '\n'};
-constexpr uint32_t manifest_version = 2;  // of one without a table of rows: 1
+constexpr uint32_t manifest_version = 1;  // the format that is written, and the latest that is read
 constexpr uint64_t max_piece_of_rows = uint64_t{1} << 35;
 constexpr uint64_t max_block_of_rows = uint64_t{1} << 29;
 
@@ -80,8 +80,9 @@ class ManifestReader {
         if (version > manifest_version)
             throw Error(PER_ERROR_UNSUPPORTED, "path %s has a manifest of format %u: this libper reads up to %u",
                         folder_.shown().c_str(), version, manifest_version);
-        if (version == 0 || number<uint32_t>() != 0) refuse("its format is unknown");
-        const bool has_rows = version >= 2;
+        if (version == 0) refuse("its format is 0");
+        const uint32_t has_rows = number<uint32_t>();
+        if (has_rows > 1) refuse("a number in it is out of range");
         const uint64_t n_packs = number<uint64_t>();
         const uint64_t n_chunks = number<uint64_t>();
         Manifest manifest;
@@ -102,7 +103,7 @@ class ManifestReader {
                 refuse("a number in it is out of range");
             manifest.chunks.push_back({{low, high}, numbers[pack], offset, size, stored});
         }
-        if (has_rows) manifest.rows = read_rows();
+        if (has_rows == 1) manifest.rows = read_rows();
         const uint64_t expected = checksum_.value();
         if (number<uint64_t>() != expected) refuse("the checksum is wrong");
         return manifest;
@@ -244,8 +245,8 @@ void FolderWriter::commit() {
 void FolderWriter::write_manifest() {
     SectionContent bytes;
     bytes.bytes(magic, sizeof magic);
-    bytes.number(manifest_.rows ? manifest_version : uint32_t{1});
-    bytes.number(uint32_t{0});
+    bytes.number(manifest_version);
+    bytes.number(static_cast<uint32_t>(manifest_.rows.has_value()));
     bytes.number(uint64_t{manifest_.packs.size()});
     bytes.number(uint64_t{manifest_.chunks.size()});
     std::map<uint64_t, uint64_t> places;

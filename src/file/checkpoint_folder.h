@@ -10,10 +10,10 @@
 // a manifest names it, and that manifest is before a pack of the old one is removed. The folder is locked (flock) by
 // whoever writes to it or reads from it.
 //
-//   manifest.per   magic (8 bytes), version and 0 (uint32), numbers of packs and chunks (uint64),
-//                  of each pack: number, size (uint64), of each chunk: low and high half of its hash, pack's place in
-//                  the list, offset (uint64), size, size in the pack (uint32); where rows stay in their file, its
-//                  table; XXH3-64 of all before
+//   manifest.per   magic (8 bytes), version, and whether rows stay in their file (uint32), numbers of packs and chunks
+//                  (uint64), of each pack: number, size (uint64), of each chunk: low and high half of its hash, pack's
+//                  place in the list, offset (uint64), size, size in the pack (uint32); the table of the rows' file if
+//                  they stay there; XXH3-64 of all before
 //   pack-N.per     chunks, one after the other; N is its number in 16 hexadecimal digits
 //   rows-N.per     the rows of a buffer whose storage is the folder
 #pragma once

@@ -11,10 +11,10 @@
 namespace per {
 namespace {
 
-// Calls visit(member) for the options that a file of that format keeps, in its order: what a format adds comes last.
-// Where the buffer lies is not among them, as each per_replay_load() chooses it anew.
+// Calls visit(member) for the options that a file keeps, in its order. Where the buffer lies is not among them, as each
+// per_replay_load() chooses it anew.
 template <class Options, class Visit>
-void for_each_option(Options& options, uint32_t version, Visit visit) {
+void for_each_option(Options& options, Visit visit) {
     visit(options.capacity);
     visit(options.n_envs);
     visit(options.seed);
@@ -24,6 +24,8 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.burn_in);
     visit(options.sequence_stride);
     visit(options.beta_steps);
+    visit(options.samples_tolerance);
+    visit(options.min_size_to_sample);
     visit(options.gamma);
     visit(options.alpha);
     visit(options.beta);
@@ -31,6 +33,7 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.epsilon);
     visit(options.sequence_eta);
     visit(options.uniform_fraction);
+    visit(options.samples_per_insert);
     visit(options.prioritization);
     visit(options.scheme);
     visit(options.normalize_weights);
@@ -41,16 +44,9 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.store_next_observation);
     visit(options.overwrite);
     visit(options.critics);
-    if (version < 2) return;
     visit(options.gather_threads);
     visit(options.on_nan);
-    if (version < 3) return;
     visit(options.save_compression);
-    if (version < 4) return;
-    visit(options.samples_per_insert);
-    visit(options.samples_tolerance);
-    visit(options.min_size_to_sample);
-    if (version < 5) return;
     visit(options.keep_times_sampled);
     visit(options.max_times_sampled);
 }
@@ -69,7 +65,7 @@ void write_default(SectionContent& content, const per_field& field) {
 
 void write_options(CheckpointWriter& writer, const per_replay_options& options) {
     SectionContent content;
-    for_each_option(options, checkpoint_version, [&](auto option) { content.number(option); });
+    for_each_option(options, [&](auto option) { content.number(option); });
     content.number(options.n_fields);
     for (int64_t i = 0; i < options.n_fields; ++i) {
         const per_field& field = options.fields[i];
@@ -82,15 +78,15 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
         content.number(field.role);
         content.number(field.stack);
         content.number(field.padding);
-        write_default(content, field);
         content.number(field.compression);
+        write_default(content, field);
     }
     writer.write("options", content);
 }
 
 CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(default_replay_options) {
     reader.begin("options");
-    for_each_option(options_, reader.version(),
+    for_each_option(options_,
                     [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
     // Bounds for what is read before its checksum is. They limit what is allocated; core checks the options.
     options_.n_fields = reader.number<int64_t>(1, max_n_fields);
@@ -111,13 +107,12 @@ void CheckpointOptions::read_field(CheckpointReader& reader) {
     field.dtype = reader.number<int32_t>();
     field.role = reader.number<int32_t>();
     field.stack = reader.number<int32_t>();
-    if (reader.version() >= 2) {
-        field.padding = reader.number<int32_t>();
-        if (reader.number<uint8_t>(0, 1) == 1) field.default_value = read_default(reader, field);
-    }
-    uncompressed_fields_.push_back(field);
-    if (reader.version() >= 6) field.compression = reader.number<int32_t>();
+    field.padding = reader.number<int32_t>();
+    field.compression = reader.number<int32_t>();
+    if (reader.number<uint8_t>(0, 1) == 1) field.default_value = read_default(reader, field);
     fields_.push_back(field);
+    field.compression = PER_COMPRESSION_NONE;
+    uncompressed_fields_.push_back(field);
 }
 
 // The default is read in pieces, so that no more memory is taken than the file has bytes: the shape, which tells its

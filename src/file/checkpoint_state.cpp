@@ -18,9 +18,9 @@ constexpr float not_given = -1.0f;  // the priority of a row that has none
 constexpr size_t max_seen = 1024;  // priorities at once
 static_assert(leaf_mass_limit <= uint64_t{1} << 53);
 
-// Calls visit(counter) for the counters that a file of that format keeps, in its order.
+// Calls visit(counter) for the counters that a file keeps, in its order.
 template <class Counters, class Visit>
-void for_each_counter(Counters& counters, uint32_t version, Visit visit) {
+void for_each_counter(Counters& counters, Visit visit) {
     visit(counters.added);
     visit(counters.dropped);
     visit(counters.episodes);
@@ -28,7 +28,6 @@ void for_each_counter(Counters& counters, uint32_t version, Visit visit) {
     visit(counters.updates);
     visit(counters.stale_updates);
     visit(counters.rejected_updates);
-    if (version < 2) return;
     visit(counters.suspected_resets);
 }
 
@@ -180,7 +179,7 @@ void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, c
     SectionContent counters;
     counters.number(numbers.beta_step);
     counters.number(numbers.batches);
-    for_each_counter(numbers.counters, checkpoint_version, [&](int64_t counter) { counters.number(counter); });
+    for_each_counter(numbers.counters, [&](int64_t counter) { counters.number(counter); });
     counters.number(numbers.largest_priority);
     counters.number(numbers.tree_scale);
     counters.number(numbers.tree_rescales_below);
@@ -232,13 +231,12 @@ CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& ru
     reader.begin("counters");
     numbers_.beta_step = reader.number<int64_t>(0, max_counter);
     numbers_.batches = reader.number<int64_t>(0, max_counter);
-    for_each_counter(numbers_.counters, reader.version(),
-                     [&](int64_t& counter) { counter = reader.number<int64_t>(0, max_counter); });
+    for_each_counter(numbers_.counters, [&](int64_t& counter) { counter = reader.number<int64_t>(0, max_counter); });
     numbers_.largest_priority = reader.number<float>(1.0f, std::numeric_limits<float>::max());
     numbers_.tree_scale = reader.number<int32_t>();
     numbers_.tree_rescales_below = reader.number<uint64_t>();
     numbers_.figures = read_figures(reader);
-    if (reader.has_sections()) reader.end();
+    reader.end();
     reader.begin("lanes");
     size_t n_elements = 0;
     first_.reserve(lanes_.size());
@@ -246,16 +244,14 @@ CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& ru
         lane = read_lane(reader, rules);
         first_.push_back(n_elements);
         const RowRange saved = saved_rows(lane, rules);
-        n_elements += static_cast<size_t>(reader.has_sections() ? saved.end - saved.first : used_slots(lane, rules));
+        n_elements += static_cast<size_t>(saved.end - saved.first);
     }
     reader.end();
 }
 
 size_t CheckpointState::index(int64_t env, int64_t row) const {
     const size_t lane = static_cast<size_t>(env);
-    const int64_t place =
-        reader_.has_sections() ? row - saved_rows(lanes_[lane], rules_).first : rules_.ring.by_rows.remainder(row);
-    return first_[lane] + static_cast<size_t>(place);
+    return first_[lane] + static_cast<size_t>(row - saved_rows(lanes_[lane], rules_).first);
 }
 
 void CheckpointState::begin(const SlotArray& array) {
@@ -351,10 +347,8 @@ bool CheckpointState::is_possible(uint8_t flags) const {
     return !(flags & row_starts_episode) || flags & row_starts_sequence;
 }
 
-// How many rows from the first on are steps whose flags say nothing else. It is 0 for older formats, whose rows are not
-// in order of time.
+// How many rows from the first on are steps whose flags say nothing else.
 int64_t CheckpointState::n_plain_steps(int64_t env, RowRange rows) const {
-    if (!reader_.has_sections()) return 0;
     return static_cast<int64_t>(
         n_plain(flags_.data() + index(env, rows.first), static_cast<size_t>(rows.end - rows.first)));
 }

@@ -79,18 +79,6 @@ void for_each_saved_part(const WindowRules& rules, const std::vector<Lane>& lane
                            [&](int64_t slot, int64_t, int64_t n) { visit(slot, n); });
 }
 
-// How many slots of a lane were ever used: the first ones.
-inline int64_t used_slots(const Lane& lane, const WindowRules& rules) {
-    return std::min(used_end(lane, rules), rules.ring.rows);
-}
-
-// As for_each_saved_part() for all slots that were ever used, in their order, as formats 1 and 2 have them.
-template <class Visit>
-void for_each_used_part(const WindowRules& rules, const std::vector<Lane>& lanes, const Visit& visit) {
-    for (int64_t env = 0; env < rules.ring.n_envs; ++env)
-        visit(rules.ring.slot(env, 0), used_slots(lanes[static_cast<size_t>(env)], rules));
-}
-
 // A state is written in this order: numbers and lanes, each of slot_arrays() as a section of its own, ranks. ranks may be
 // NULL.
 void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes);
@@ -157,10 +145,7 @@ class CheckpointState {
     // Calls visit(first slot, n) for the parts of each array, in the order of the file.
     template <class Visit>
     void for_each_part(const Visit& visit) const {
-        if (reader_.has_sections())
-            for_each_saved_part(rules_, lanes_, visit);
-        else
-            for_each_used_part(rules_, lanes_, visit);
+        for_each_saved_part(rules_, lanes_, visit);
     }
     // Reads ranks, which a buffer with PER_RANK always has.
     std::optional<CheckpointRanks> read_ranks(bool are_required);

@@ -32,24 +32,6 @@ void Checksum::reset() {
     XXH3_64bits_reset(state_.get());
 }
 
-struct OldChecksum::State {
-    XXH64_state_t xxh64;
-};
-
-OldChecksum::OldChecksum() : state_(std::make_unique<State>()) {
-    XXH64_reset(&state_->xxh64, 0);
-}
-
-OldChecksum::~OldChecksum() = default;
-
-void OldChecksum::add(const void* data, std::size_t size) {
-    XXH64_update(&state_->xxh64, data, size);
-}
-
-uint64_t OldChecksum::value() const {
-    return XXH64_digest(&state_->xxh64);
-}
-
 Hash128 hash_of(const void* data, std::size_t size) {
     const XXH128_hash_t hash = XXH3_128bits(data, size);
     return {hash.low64, hash.high64};

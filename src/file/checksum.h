@@ -25,20 +25,6 @@ class Checksum {
     std::unique_ptr<State, Free> state_;
 };
 
-// As Checksum, but XXH64, which formats 1 and 2 have.
-class OldChecksum {
- public:
-    OldChecksum();
-    ~OldChecksum();
-
-    void add(const void* data, std::size_t size);
-    uint64_t value() const;
-
- private:
-    struct State;
-    std::unique_ptr<State> state_;
-};
-
 // XXH3 of 128 bits with seed 0.
 struct Hash128 {
     uint64_t low;

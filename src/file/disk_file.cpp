@@ -375,7 +375,7 @@ std::string ReplacementFile::temporary_stem() const {
     const std::size_t max_name = limit > 0 ? static_cast<std::size_t>(limit) : NAME_MAX;
     const std::size_t added = temporary_mark.size() + max_digits + temporary_end.size();
     if (name_.size() + added <= max_name) return name_;
-    OldChecksum checksum;
+    Checksum checksum;
     checksum.add(name_.data(), name_.size());
     char text[18];
     std::snprintf(text, sizeof text, "~%016llx", static_cast<unsigned long long>(checksum.value()));

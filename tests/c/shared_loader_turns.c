@@ -281,14 +281,14 @@ static void memory_of_another_version_is_named(void) {
     memcpy(label + 8, &version, sizeof version);
     CHECK(pwrite(descriptor, label, sizeof label, 0) == sizeof label);
     CHECK_FAILS(per_reader_attach(path_of_batches(loader), -1, &reader), PER_ERROR_UNSUPPORTED,
-                "the shared loader has format 77: this version has 2");
+                "the shared loader has format 77: this version has 1");
     small = memfd_create("small", MFD_ALLOW_SEALING);
     CHECK(small >= 0 && write(small, label, sizeof label) == sizeof label);
     CHECK(fcntl(small, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
     CHECK_FAILS(per_reader_attach(NULL, small, &reader), PER_ERROR_UNSUPPORTED,
-                "the shared loader has format 77: this version has 2");
+                "the shared loader has format 77: this version has 1");
     memset(label + 8, 0, sizeof version);
-    label[8] = 2;
+    label[8] = 1;
     CHECK(pwrite(small, label, sizeof label, 0) == sizeof label);
     CHECK_FAILS(per_reader_attach(NULL, small, &reader), PER_ERROR_CORRUPT_FILE, "it is too short");
     label[0] ^= 1;

@@ -644,6 +644,32 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
     }
 }
 
+// Invented ones. Nor is a checkpoint written over it.
+TEST_F(Folder, manifest_of_a_newer_format_is_unsupported) {
+    save(path(), "first");
+    const std::string manifest = path() + "/manifest.per";
+    const std::string whole = contents(manifest);
+    const auto expect = [&](uint32_t format, uint32_t has_rows, per_status status, const std::string& reason) {
+        std::string bytes = whole;
+        std::memcpy(&bytes[8], &format, sizeof format);
+        std::memcpy(&bytes[12], &has_rows, sizeof has_rows);
+        write_file(manifest, bytes);
+        for (const Error& error : {error_of([&] { load(path()); }), error_of([&] { save(path(), "second"); })}) {
+            EXPECT_EQ(error.status(), status);
+            EXPECT_TRUE(std::string(error.what()).ends_with(reason)) << error.what();
+        }
+        EXPECT_EQ(contents(manifest), bytes);
+    };
+    for (const uint32_t format : {2u, 77u, UINT32_MAX})
+        for (const uint32_t more : {0u, 1u, 2u})
+            expect(format, more, PER_ERROR_UNSUPPORTED,
+                   " has a manifest of format " + std::to_string(format) + ": this libper reads up to 1");
+    expect(0, 0, PER_ERROR_CORRUPT_FILE, "is damaged in manifest.per: its format is 0");
+    expect(1, 2, PER_ERROR_CORRUPT_FILE, "is damaged in manifest.per: a number in it is out of range");
+    write_file(manifest, whole);
+    EXPECT_EQ(load(path()), "first");
+}
+
 // Each failing call leaves this checkpoint or the one before it, whatever is written to rows after it. The next one is
 // whole. Rows then stay in their file, unless that could not be written.
 TEST_F(Folder, after_any_failing_call_rows_of_the_checkpoint_of_before_are_there) {

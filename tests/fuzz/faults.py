@@ -67,10 +67,10 @@ FAULTS = [
     ),
     Fault(
         "files",
-        "rows of formats 1 and 2, which lie at their slots, are looked for behind them",
+        "rows that are overwritten, and so not in the file, are counted as if they were there",
         "src/file/checkpoint_state.cpp",
-        ": rules_.ring.by_rows.remainder(row);",
-        ": row;",
+        "return first_[lane] + static_cast<size_t>(row - saved_rows(lanes_[lane], rules_).first);",
+        "return first_[lane] + static_cast<size_t>(row - lanes_[lane].first);",
     ),
     Fault(
         "instruction_sets",

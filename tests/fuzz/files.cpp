@@ -1,6 +1,7 @@
 // Checkpoints of any content whose checksums are right: they are refused, or what is loaded works like any buffer.
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "../cpp/replay_user.h"
@@ -56,7 +57,7 @@ std::size_t bytes_of_pieces(const std::vector<uint8_t>& bytes, std::size_t at, u
     return n;
 }
 
-// The checkpoint with the checksum that belongs to each section (docs/format.md), as far as it has sections.
+// The checkpoint with the checksum that belongs to each section (docs/format.md).
 std::vector<uint8_t> resealed(const std::vector<uint8_t>& bytes) {
     constexpr std::size_t header = 16;  // magic, version, 0
     std::vector<uint8_t> sealed(bytes.begin(), bytes.begin() + header);
@@ -102,23 +103,12 @@ int64_t next_bytes(void* context, void* bytes_out, int64_t size) {
     return static_cast<int64_t>(n);
 }
 
-// The buffer that the bytes are the checkpoint of, or NULL. Formats 1 and 2 have here and there a checksum of all bytes
-// before it: the load that stops at a wrong one has read up to its end. It is set right, and the load made again.
-per_replay* load(std::vector<uint8_t>& bytes) {
-    for (;;) {
-        std::span<const uint8_t> rest = bytes;
-        per_replay* replay = nullptr;
-        const per_status status = per_replay_load_from(next_bytes, &rest, PER_CPU, 0, &replay);
-        if ((status == PER_OK) != (replay != nullptr)) std::abort();
-        const bool has_sections = number_at<uint32_t>(bytes, 8) >= 3;
-        const bool is_unsealed = std::strstr(per_last_error(), "the checksum is wrong") != nullptr;
-        if (status != PER_ERROR_CORRUPT_FILE || has_sections || !is_unsealed) return replay;
-        const std::size_t at = bytes.size() - rest.size() - sizeof(uint64_t);
-        OldChecksum checksum;
-        checksum.add(bytes.data(), at);
-        const uint64_t seal = checksum.value();
-        std::memcpy(bytes.data() + at, &seal, sizeof seal);
-    }
+// The buffer that the bytes are the checkpoint of, or NULL.
+per_replay* load(std::span<const uint8_t> bytes) {
+    per_replay* replay = nullptr;
+    const per_status status = per_replay_load_from(next_bytes, &bytes, PER_CPU, 0, &replay);
+    if ((status == PER_OK) != (replay != nullptr)) std::abort();
+    return replay;
 }
 
 // Whether a buffer has the fields that a User gives and reads, as create() makes them.
@@ -140,9 +130,7 @@ bool has_known_fields(const per_replay_options& options) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     using namespace per::test;
     if (size < 16) return 0;
-    std::vector<uint8_t> bytes(data, data + size);
-    if (number_at<uint32_t>(bytes, 8) >= 3) bytes = resealed(bytes);
-    per_replay* const replay = load(bytes);
+    per_replay* const replay = load(resealed({data, data + size}));
     if (replay == nullptr) return 0;
     const Replay loaded(replay);
     // Ranks and statistics of a large capacity take their time, however little the file holds.

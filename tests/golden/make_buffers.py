@@ -1,16 +1,23 @@
-"""Writes a file of the format that the library has now, to be kept, and says what is in those of formats 2 and later.
+"""Writes the files that are kept here, in the format that the library has now, and says what is in them.
 
-    .venv/bin/python tests/golden/make_buffers.py tests/golden/buffer_format_N.per [save_compression]
+    .venv/bin/python tests/golden/make_buffers.py
 
-Three environments made 20 steps each, in lanes of 9 rows. After step t the position of an environment is 1 larger, and
-its screen shows the position. Environment 0 never ended an episode. Environment 1 was terminated by every fourth step,
-and truncated, at an observation that was not known, by steps 9 and 17. Its episodes begin 50 farther.
-Environment 2 was moved by 100 before steps 6 and 15, which nobody told of. Then batches were drawn and a priority set.
+buffer.per, and buffer_compressed.per, which is the same compressed: three environments made 20 steps each, in lanes of
+9 rows. After step t the position of an environment is 1 larger, and its screen shows the position. Environment 0 never
+ended an episode. Environment 1 was terminated by every fourth step, and truncated, at an observation that was not
+known, by steps 9 and 17. Its episodes begin 50 farther. Environment 2 was moved by 100 before steps 6 and 15, which
+nobody told of. Then batches were drawn and a priority set.
+
+buffer_of_high_ids.per: two environments made 40 steps each, in lanes of 16 rows that begin at row 2^53, as if many
+steps had been made before. All values of a step, and its reward, are its id - 2^54.
 """
 
-import sys
+import pathlib
+import struct
 
 import numpy as np
+import xxhash
+from read_buffer import sections
 
 N_ENVS, ROWS, STEPS, N_STEP, STACK = 3, 9, 20, 2, 2
 BATCHES, BATCH_SIZE = 3, 8
@@ -30,14 +37,10 @@ OPTIONS = {
     "on_nan": "error",
     "critics": "max",
     "gather_threads": 2,
+    "keep_times_sampled": True,
     "seed": 2**63 + 5,
 }
-OPTIONS_SINCE = {5: {"keep_times_sampled": True}}
-FORMAT = 6  # since which a field is compressed
-
-
-def options_of_format(version):
-    return OPTIONS | {name: value for v, new in OPTIONS_SINCE.items() if version >= v for name, value in new.items()}
+HIGH_ROW = 2**53
 
 
 def ends(env, t):
@@ -110,7 +113,20 @@ def rows_there(lane):
     return range(max(0, len(lane) - ROWS), len(lane))
 
 
-def main(path, save_compression=0):
+def checkpoint_of(contents):
+    """The bytes of a file, not compressed, with these contents of its sections, as sections() reads them."""
+    file, seals = struct.pack("<8sII", b"\x89PER\r\n\x1a\n", 1, 0), b""
+    for name, content in contents.items():
+        if name == "end":
+            content = struct.pack("<Q", xxhash.xxh3_64_intdigest(seals))
+        named = name.encode()
+        section = struct.pack(f"<I{len(named)}sIQ", len(named), named, 0, len(content)) + content
+        seal = struct.pack("<Q", xxhash.xxh3_64_intdigest(section))
+        file, seals = file + section + seal, seals + seal
+    return file
+
+
+def filled():
     import per
 
     fields = {
@@ -121,7 +137,7 @@ def main(path, save_compression=0):
         "legal": per.Field(3, "bool"),
         "advantage": per.Field(2, "float64", default=0.25),
     }
-    buffer = per.ReplayBuffer(N_ENVS * ROWS, fields, n_envs=N_ENVS, **options_of_format(FORMAT))
+    buffer = per.ReplayBuffer(N_ENVS * ROWS, fields, n_envs=N_ENVS, **OPTIONS)
     for t in range(STEPS):
         steps = [step(env, t) for env in range(N_ENVS)]
         given = {name: np.stack([values[name] for values, _, _ in steps]) for name in fields if name != "advantage"}
@@ -139,9 +155,34 @@ def main(path, save_compression=0):
         buffer.sample(BATCH_SIZE)
     ids = buffer.live_ids()
     buffer.update_priorities(ids[:1], priorities=np.float32([40]))
-    buffer.save_compression = int(save_compression)
-    buffer.save(path)
+    return buffer
+
+
+def of_high_ids():
+    """The lanes are moved in the file: no program makes so many steps."""
+    import per
+
+    fields = {"observation": per.Field(2), "goal": per.Field(2), "value": per.Field(()), "advantage": per.Field(())}
+    buffer = per.ReplayBuffer(32, fields, n_envs=2)
+    for t in range(40):
+        one = np.arange(2 * t, 2 * t + 2)
+        two = np.stack([one, one], 1)
+        buffer.add(observation=two, goal=two, value=one, advantage=one, reward=one, terminated=[False] * 2,
+                   truncated=[False] * 2, next_observation=two + 2)  # fmt: skip
+    contents = sections(bytes(buffer))
+    lanes = [struct.unpack("<4qB", contents["lanes"][first : first + 33]) for first in (0, 33)]
+    moved = [(*(row + HIGH_ROW for row in rows), state) for *rows, state in lanes]
+    return checkpoint_of(contents | {"lanes": b"".join(struct.pack("<4qB", *lane) for lane in moved)})
+
+
+def main():
+    folder = pathlib.Path(__file__).parent
+    buffer = filled()
+    buffer.save(folder / "buffer.per")
+    buffer.save_compression = 3
+    buffer.save(folder / "buffer_compressed.per")
+    (folder / "buffer_of_high_ids.per").write_bytes(of_high_ids())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -20,21 +20,17 @@ DTYPES = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "bfloat1
 OPTIONS = (
     [("q", "capacity"), ("q", "n_envs"), ("Q", "seed")]
     + [("q", name) for name in ("n_step", "frame_stack", "sequence_length", "burn_in", "sequence_stride", "beta_steps")]
+    + [("q", name) for name in ("samples_tolerance", "min_size_to_sample")]
     + [("d", name) for name in ("gamma", "alpha", "beta", "beta_final", "epsilon", "sequence_eta", "uniform_fraction")]
+    + [("d", "samples_per_insert")]
     + [
         ("i", name)
         for name in ("prioritization", "scheme", "normalize_weights", "max_priority", "on_invalid", "on_gap")
     ]
-    + [("i", name) for name in ("autoreset", "store_next_observation", "overwrite", "critics")]
+    + [("i", name) for name in ("autoreset", "store_next_observation", "overwrite", "critics", "gather_threads")]
+    + [("i", name) for name in ("on_nan", "save_compression", "keep_times_sampled", "max_times_sampled")]
 )
-OPTIONS_SINCE = {
-    2: [("i", "gather_threads"), ("i", "on_nan")],
-    3: [("i", "save_compression")],
-    4: [("d", "samples_per_insert"), ("q", "samples_tolerance"), ("q", "min_size_to_sample")],
-    5: [("i", "keep_times_sampled"), ("i", "max_times_sampled")],
-}
-COUNTERS = ["added", "dropped", "episodes", "cuts", "updates", "stale_updates", "rejected_updates"]
-COUNTERS_SINCE = {2: ["suspected_resets"]}
+COUNTERS = ["added", "dropped", "episodes", "cuts", "updates", "stale_updates", "rejected_updates", "suspected_resets"]
 FIGURES = [("q", "size"), ("q", "max_age"), ("d", "mean_age"), ("d", "effective_size"), ("d", "duplicates")]
 RANK_CLASSES = 8160
 IS_STEP, STARTS, TERMINATED, TRUNCATED, UNKNOWN, USED_UP = 1, 2, 4, 8, 16, 64
@@ -46,21 +42,16 @@ class Damaged(Exception):
 
 
 class Source:
-    """Bytes from front to back, with a checksum of those since reset()."""
+    """Bytes from front to back."""
 
-    def __init__(self, data, hash_of):
-        self.data, self.at, self.hash_of = data, 0, hash_of
-        self.reset()
-
-    def reset(self):
-        self.hash = self.hash_of()
+    def __init__(self, data):
+        self.data, self.at = data, 0
 
     def take(self, size):
         if size > len(self.data) - self.at:
             raise Damaged("it ends early")
         taken = self.data[self.at : self.at + size]
         self.at += size
-        self.hash.update(taken)
         return taken
 
     def number(self, kind):
@@ -70,17 +61,11 @@ class Source:
     def numbers(self, pairs):
         return {name: self.number(kind) for kind, name in pairs}
 
-    def check_seal(self):
-        expected = self.hash.intdigest()
-        if self.number("Q") != expected:
-            raise Damaged("the checksum is wrong")
-        return expected
-
 
 def decompressed(content, size):
     import zstandard
 
-    pieces, source = [], Source(content, xxhash.xxh64)
+    pieces, source = [], Source(content)
     while size > 0:
         n = min(size, PIECE)
         pieces.append(zstandard.ZstdDecompressor().decompress(source.take(source.number("I")), max_output_size=n))
@@ -89,11 +74,11 @@ def decompressed(content, size):
 
 
 def sections(data):
-    """The contents of a file of format 3 or later by the names of their sections."""
-    source, contents, seals = Source(data, xxhash.xxh3_64), {}, b""
+    """The contents of a file by the names of their sections."""
+    source, contents, seals = Source(data), {}, b""
     source.take(16)
     while "end" not in contents:
-        source.reset()
+        begin = source.at
         name = source.take(source.number("I")).decode()
         is_compressed, size = source.number("I"), source.number("Q")
         if is_compressed:
@@ -106,7 +91,10 @@ def sections(data):
             contents[name] = source.take(size)
         if name == "end" and contents[name] != struct.pack("<Q", xxhash.xxh3_64_intdigest(seals)):
             raise Damaged("sections of another file are among those before the end")
-        seals += struct.pack("<Q", source.check_seal())
+        seal = struct.pack("<Q", xxhash.xxh3_64_intdigest(data[begin : source.at]))
+        if source.take(8) != seal:
+            raise Damaged("the checksum is wrong")
+        seals += seal
     if source.at != len(data):
         raise Damaged("it goes on after its end")
     return contents
@@ -119,9 +107,9 @@ class Field:
     dtype: int
     role: int
     stack: int
-    padding: int = 0
+    padding: int
+    compression: int
     default: np.ndarray | None = None
-    compression: int = 0
 
     def frames(self, content):
         """bfloat16 becomes float32."""
@@ -164,69 +152,34 @@ class Buffer:
     def __init__(self, data):
         if data[:8] != MAGIC:
             raise Damaged("it is no file of libper")
-        self.format, zero = struct.unpack("<II", data[8:16])
-        if not 1 <= self.format <= 6 or zero != 0:
-            raise Damaged(f"its format is {self.format}")
-        if self.format >= 3:
-            self._read_sections(sections(data))
-        else:
-            self._read_old(Source(data, xxhash.xxh64))
-
-    def _read_sections(self, contents):
-        self._read_options(Source(contents["options"], xxhash.xxh64))
-        self._read_counters(Source(contents["counters"], xxhash.xxh64))
-        self._read_lanes(Source(contents["lanes"], xxhash.xxh64))
-        self._arrays = {name: frames(contents[name]) for name, _, frames in self._array_names()}
-        self._read_ranks(Source(contents["ranks"], xxhash.xxh64))
+        if data[8:16] != struct.pack("<II", 1, 0):
+            raise Damaged("it has another format")
+        contents = sections(data)
+        self._read_options(Source(contents["options"]))
+        self._read_counters(Source(contents["counters"]))
+        self._read_lanes(Source(contents["lanes"]))
+        self._arrays = {name: frames(contents[name]) for name, frames in self._array_names()}
+        self._read_ranks(Source(contents["ranks"]))
         self.rate_limiter = None
         if "rate limiter" in contents:
-            source = Source(contents["rate limiter"], xxhash.xxh64)
-            self.rate_limiter = source.numbers([("q", "added"), ("q", "drawn")])
-
-    def _read_old(self, source):
-        source.take(16)
-        self._read_options(source)
-        source.check_seal()
-        self._read_counters(source)
-        self._read_lanes(source)
-        source.check_seal()
-        counts = [min(self._end_row(lane), self.lane_rows) for lane in self.lanes]
-        self._arrays = {}
-        for name, size, frames in self._array_names():
-            by_slot = frames(source.take(sum(counts) * size))
-            by_lane = np.split(by_slot, np.cumsum(counts)[:-1])
-            kept = [slots[np.arange(*self.row_range(e)) % self.lane_rows] for e, slots in enumerate(by_lane)]
-            self._arrays[name] = np.concatenate(kept)
-            source.check_seal()
-        self._read_ranks(source)
-        source.check_seal()
-        if source.at != len(source.data):
-            raise Damaged("it goes on after its end")
+            self.rate_limiter = Source(contents["rate limiter"]).numbers([("q", "added"), ("q", "drawn")])
 
     def _read_options(self, source):
         self.options = source.numbers(OPTIONS)
-        for version, names in OPTIONS_SINCE.items():
-            if self.format >= version:
-                self.options |= source.numbers(names)
         self.fields = [self._read_field(source) for _ in range(source.number("q"))]
         self.lane_rows = self.options["capacity"] // self.options["n_envs"]
 
     def _read_field(self, source):
         name = source.take(source.number("I")).decode()
         shape = tuple(source.number("q") for _ in range(source.number("i")))
-        field = Field(name, shape, source.number("i"), source.number("i"), source.number("i"))
-        if self.format >= 2:
-            field.padding = source.number("i")
-            if source.number("B"):
-                field.default = field.frames(source.take(field.bytes))[0]
-        if self.format >= 6:
-            field.compression = source.number("i")
+        field = Field(name, shape, *(source.number("i") for _ in range(5)))
+        if source.number("B"):
+            field.default = field.frames(source.take(field.bytes))[0]
         return field
 
     def _read_counters(self, source):
-        counters = COUNTERS + [name for v, names in COUNTERS_SINCE.items() if self.format >= v for name in names]
         self.beta_step, self.batches = source.number("q"), source.number("q")
-        self.counters = source.numbers([("q", name) for name in counters])
+        self.counters = source.numbers([("q", name) for name in COUNTERS])
         self.largest_priority = np.float32(source.number("f"))
         self.scale, self.rescales_below = source.number("i"), source.number("Q")
         self.last_batch = source.numbers(FIGURES)
@@ -241,25 +194,21 @@ class Buffer:
             self.ranks = numbers | {"weights": np.frombuffer(source.take(4 * RANK_CLASSES), "<f4")}
 
     def _array_names(self):
-        """Sections, bytes of an element, and what makes an array of a content."""
-        yield "flags", 1, lambda content: np.frombuffer(content, "u1")
+        """Sections, and what makes an array of a content."""
+        yield "flags", lambda content: np.frombuffer(content, "u1")
         for name in ("rewards", "priorities"):
-            yield name, 4, lambda content: np.frombuffer(content, "<f4")
-        if self.options.get("keep_times_sampled"):
-            yield "times sampled", 4, lambda content: np.frombuffer(content, "<i4")
+            yield name, lambda content: np.frombuffer(content, "<f4")
+        if self.options["keep_times_sampled"]:
+            yield "times sampled", lambda content: np.frombuffer(content, "<i4")
         for field in self.fields:
-            yield f"field {field.name}", field.bytes, field.frames
+            yield f"field {field.name}", field.frames
             if self.options["store_next_observation"] and field.is_observation:
-                yield f"field next_{field.name}", field.bytes, field.frames
-
-    def _end_row(self, lane):
-        takes_row = lane.state == ANNOUNCED and not self.options["store_next_observation"]
-        return lane.head + takes_row
+                yield f"field next_{field.name}", field.frames
 
     def row_range(self, env):
         """The rows of an environment that the file holds: first, end."""
         lane = self.lanes[env]
-        end = self._end_row(lane)
+        end = lane.head + (lane.state == ANNOUNCED and not self.options["store_next_observation"])
         first = max(lane.first, end - self.lane_rows)
         return (min(first, lane.head - 1) if lane.state == ENDED else first), end
 

@@ -522,7 +522,7 @@ def test_state_dict_that_does_not_fit_is_refused_and_changes_nothing():
         buffer.load_state_dict({"checkpoint": good})
 
 
-# tests/golden/buffer_of_high_ids.per, of format 2: 40 steps of two environments, the lanes of which begin at row 2^53;
+# tests/golden/buffer_of_high_ids.per: 40 steps of two environments, the lanes of which begin at row 2^53;
 # the reward of a row is its id - 2^54. float64 has no odd numbers there.
 @pytest.mark.parametrize("arrays", ["numpy", "torch", "jax"])
 def test_ids_beyond_2_to_the_53_are_exact(arrays):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import collections
 import copy
+import pathlib
 import pickle
 import struct
+import sys
 
 import numpy as np
 import per
 import pytest
-import xxhash
 from cuda_switch import IS_CUDA
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests" / "golden"))
+from make_buffers import checkpoint_of
+from read_buffer import sections
 
 FIELDS = {"observation": per.Field(2), "goal": per.Field(2)}
 ONCE = {"max_times_sampled": 1, "scheme": "without_replacement"}
@@ -141,20 +146,9 @@ def test_updates_of_what_is_used_up_are_stale_also_while_it_waits_for_its_window
 
 
 def with_count(content, count):
-    """A checkpoint in which each row was drawn so often; docs/format.md has its sections."""
-    edited, seals, at = content[:16], b"", 16
-    while at < len(content):
-        (length,) = struct.unpack_from("<I", content, at)
-        (size,) = struct.unpack_from("<Q", content, at + 8 + length)
-        first = at + 16 + length
-        head, values = content[at:first], content[first : first + size]
-        if head[4:-12] == b"times sampled":
-            values = struct.pack("<i", count) * (size // 4)
-        elif head[4:-12] == b"end":
-            values = struct.pack("<Q", xxhash.xxh3_64_intdigest(seals))
-        seal = struct.pack("<Q", xxhash.xxh3_64_intdigest(head + values))
-        edited, seals, at = edited + head + values + seal, seals + seal, first + size + 8
-    return edited
+    """A checkpoint in which each row was drawn so often."""
+    contents = sections(content)
+    return checkpoint_of(contents | {"times sampled": struct.pack("<i", count) * (len(contents["times sampled"]) // 4)})
 
 
 def test_the_largest_count_stays():

@@ -53,8 +53,10 @@ void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, c
         words.clear();
     };
     auto live = live_slots.begin();
-    for_each_used_part(rules, lanes, [&](int64_t slot, int64_t n) {
-        if (n == 0) return;
+    for (std::size_t env = 0; env < lanes.size(); ++env) {
+        const int64_t slot = rules.ring.slot(static_cast<int64_t>(env), 0);
+        const int64_t n = std::min(used_end(lanes[env], rules), rules.ring.rows);
+        if (n == 0) continue;
         const int64_t begin = slot / slots_per_word;
         if (words.empty() || begin > first_word + static_cast<int64_t>(words.size()) + max_gap) {
             copy();
@@ -64,7 +66,7 @@ void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, c
         for (; live != live_slots.end() && live->first < slot + n; ++live)
             for (int64_t i = live->first; i < live->end; ++i)
                 words[static_cast<std::size_t>(i / slots_per_word - first_word)] |= 1u << i % slots_per_word;
-    });
+    }
     copy();
 }
 
