@@ -484,7 +484,8 @@ typedef struct per_replay_options {
     int32_t save_compression;       /* of what is saved: 0: none; 1 .. 19: that level of zstd, of which higher ones take
                                        longer and save little more. Above 0 PER_ERROR_UNSUPPORTED where this library was
                                        built without zstd; _init: 0 */
-    int32_t reserved;               /* 0 */
+    int32_t storage_preallocated;   /* 1: per_replay_create() takes the room on the disk for all rows in `storage`; 0:
+                                       calls that add steps take it, a MiB at a time at most in each lane; _init: 0 */
     /* Memory from the caller; see per_replay_create(). Both functions or none: the system's memory. _init: NULL */
     void* (*allocate)(void* context, int64_t bytes, int64_t alignment, int32_t use);
     void (*deallocate)(void* context, void* memory, int64_t bytes, int32_t use);
@@ -502,10 +503,7 @@ typedef struct per_replay_options {
                                        PER_WITHOUT_REPLACEMENT, and samples_per_insert to be at most k, and sets
                                        keep_times_sampled. 0: however often it is drawn; _init: 0 */
     /* More rows than memory; see per_replay_create() */
-    const char* storage;          /* a directory: rows lie in a file there; NULL: in memory; _init: NULL */
-    int32_t storage_preallocated; /* 1: per_replay_create() takes the room on the disk for all rows; 0: calls that add
-                                     steps take it, a MiB at a time at most in each lane; _init: 0 */
-    int32_t reserved2;            /* 0 */
+    const char* storage; /* a directory: rows lie in a file there; NULL: in memory; _init: NULL */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -1205,8 +1203,8 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
  * Creates a buffer as per_replay_load() does, which lies where some options say.
  *
  *   place  filled by per_replay_options_init(). Of it device, device_index, allocate, deallocate, memory_context, storage
- *          and storage_preallocated are looked at, and what is reserved must be 0; all others are those of the file.
- *          With PER_CUDA, `allocate` or `storage` no field is compressed
+ *          and storage_preallocated are looked at; all others are those of the file. With PER_CUDA, `allocate` or
+ *          `storage` no field is compressed
  *
  * What per_replay_load_from() reads cannot lie in `storage`, nor in memory of the caller's.
  *

@@ -49,7 +49,7 @@ const per_replay_options default_replay_options = {
     .gather_threads = 1,
     .on_nan = PER_NAN_ALLOW,
     .save_compression = 0,
-    .reserved = 0,
+    .storage_preallocated = 0,
     .allocate = nullptr,
     .deallocate = nullptr,
     .memory_context = nullptr,
@@ -59,8 +59,6 @@ const per_replay_options default_replay_options = {
     .keep_times_sampled = 0,
     .max_times_sampled = 0,
     .storage = nullptr,
-    .storage_preallocated = 0,
-    .reserved2 = 0,
 };
 
 const per_steps default_steps = [] {

@@ -60,7 +60,6 @@ void check_memory(const per_replay_options& options) {
 
 void check_storage(const per_replay_options& options) {
     check_range("storage_preallocated", options.storage_preallocated, 0, 1);
-    check_range("reserved2", options.reserved2, 0, 0);
     if (options.storage == nullptr && options.storage_preallocated != 0)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "storage_preallocated is 1: must be 0 where storage is not given");
     if (options.storage != nullptr && options.device == PER_CUDA)
@@ -228,7 +227,6 @@ void check_replay_options(const per_replay_options& options) {
     check_save_compression(options.save_compression);
     check_memory(options);
     check_storage(options);
-    check_range("reserved", options.reserved, 0, 0);
     check_rate_limiter(options);
     check_times_sampled(options);
 }

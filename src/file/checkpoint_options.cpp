@@ -143,8 +143,6 @@ per_replay_options CheckpointOptions::options(const per_replay_options& place) c
     options.memory_context = place.memory_context;
     options.storage = place.storage;
     options.storage_preallocated = place.storage_preallocated;
-    options.reserved = place.reserved;
-    options.reserved2 = place.reserved2;
     return options;
 }
 

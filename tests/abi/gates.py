@@ -2,7 +2,6 @@
 """The gates of the binary interface. Each prints what is wrong and exits with 1 if anything is.
 
 gates.py layout                         per.h is what per_abi_N.txt says
-gates.py first_header                   all of first_per.h is in per.h, where it was
 gates.py padding                        no struct has padding, each is a multiple of 8 bytes
 gates.py header                         per.h compiles alone, in every language that it promises
 gates.py cpp_header                     per.hpp compiles alone, and uses every function of per.h
@@ -32,13 +31,9 @@ import tempfile
 from collections.abc import Callable
 
 from describe import (
-    ABI,
     HEADER,
     REPOSITORY,
     XML_OPTIONS,
-    Interface,
-    Member,
-    Struct,
     abi_version,
     golden_path,
     read_interface,
@@ -48,7 +43,6 @@ from describe import (
 
 MAP = REPOSITORY / "src" / "libper.map"
 CPP_HEADER = HEADER.with_suffix(".hpp")
-FIRST_HEADER = ABI / "first_per.h"
 # ld-linux is the loader itself, which the unwinder of static libgcc asks for frames.
 NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 GLIBC_CEILING = (2, 34)
@@ -80,41 +74,6 @@ def layout(header: pathlib.Path = HEADER) -> Problems:
     text = golden.read_text()
     texts = text.splitlines(), text_of(interface, text).splitlines()
     return list(difflib.unified_diff(*texts, golden.name, "per.h", lineterm="", n=3))
-
-
-def first_header(header: pathlib.Path = HEADER, first: pathlib.Path = FIRST_HEADER) -> Problems:
-    """Programs built with it run with every library of this interface. Their structs without a struct_size, of which
-    they make arrays, cannot grow."""
-    old, new = read_interface(first), read_interface(header)
-    problems = [f"{name} = {value} is not in per.h" for name, value in values_of(old) - values_of(new)]
-    structs = {struct.name: struct for struct in new.structs}
-    for struct in old.structs:
-        now = structs.get(struct.name)
-        may_grow = struct.members[0].text == "uint64_t struct_size"
-        if now is None or not begins_as(now, struct):
-            problems.append(f"{struct.name} does not begin as it did")
-        elif now.size != struct.size and not may_grow:
-            problems.append(f"{struct.name} is of {now.size} bytes, and was of {struct.size}")
-    problems += [
-        f"{name} is not what it was" for name, text in old.functions.items() if new.functions.get(name) != text
-    ]
-    return problems + [f"{name} is not opaque" for name in old.opaque if name not in new.opaque]
-
-
-def begins_as(now: Struct, then: Struct) -> bool:
-    """What was reserved, and had to be 0, may have got a name, but no other type."""
-    return len(now.members) >= len(then.members) and all(
-        new == old or (re.fullmatch(r"\w+ reserved\d*", old.text) and is_like(new, old))
-        for new, old in zip(now.members, then.members, strict=False)
-    )
-
-
-def is_like(member: Member, other: Member) -> bool:
-    return member[:2] == other[:2] and member.text.split()[:-1] == other.text.split()[:-1]
-
-
-def values_of(interface: Interface) -> set[tuple[str, int]]:
-    return {value for values in interface.enums.values() for value in values.items()}
 
 
 def padding(header: pathlib.Path = HEADER) -> Problems:
@@ -316,7 +275,6 @@ GATES: dict[str, Callable[..., Problems]] = {
     gate.__name__: gate
     for gate in (
         layout,
-        first_header,
         padding,
         header,
         cpp_header,

@@ -146,32 +146,6 @@ class Layout(Broken):
         self.assert_red(gates.header(header), "stdbool.h")
 
 
-class FirstHeader(Broken):
-    def test_whole_header_is_green(self) -> None:
-        self.assert_green(gates.first_header())
-
-    def test_struct_that_begins_otherwise(self) -> None:
-        capacity, seed = FIELDS
-        header = self.header_with((capacity, "@"), (seed, capacity), ("@", seed))
-        self.assert_red(gates.first_header(header), "per_tree_options does not begin as it did")
-
-    def test_reserved_member_that_gets_another_type(self) -> None:
-        header = self.header_with(("int32_t compression;", "float compression;"))
-        self.assert_red(gates.first_header(header), "per_field does not begin as it did")
-
-    def test_struct_of_arrays_that_grows(self) -> None:
-        header = self.header_with(("} per_array;", "    int64_t stride;\n} per_array;"))
-        self.assert_red(gates.first_header(header), "per_array is of 32 bytes, and was of 24")
-
-    def test_function_that_is_gone(self) -> None:
-        header = self.header_with(("per_replay_set_alpha(per_replay*", "per_replay_put_alpha(per_replay*"))
-        self.assert_red(gates.first_header(header), "per_replay_set_alpha is not what it was")
-
-    def test_value_that_is_another(self) -> None:
-        header = self.header_with(("PER_ERROR_FULL = 4,", "PER_ERROR_FULL = 14,"))
-        self.assert_red(gates.first_header(header), "PER_ERROR_FULL = 4 is not in per.h")
-
-
 class CppHeader(Broken):
     def with_replaced(self, old: str, new: str) -> pathlib.Path:
         text = gates.CPP_HEADER.read_text()

@@ -39,11 +39,11 @@ static void what_init_sets(void) {
     CHECK(options.store_next_observation == 0 && options.overwrite == 1 && options.device == PER_CPU);
     CHECK(options.device_index == 0 && options.critics == PER_CRITICS_MEAN);
     CHECK(options.gather_threads == 1 && options.on_nan == PER_NAN_ALLOW);
-    CHECK(options.save_compression == 0 && options.reserved == 0);
+    CHECK(options.save_compression == 0);
     CHECK(options.allocate == NULL && options.deallocate == NULL && options.memory_context == NULL);
     CHECK(options.samples_per_insert == 0 && options.samples_tolerance == 0 && options.min_size_to_sample == 0);
     CHECK(options.keep_times_sampled == 0 && options.max_times_sampled == 0);
-    CHECK(options.storage == NULL && options.storage_preallocated == 0 && options.reserved2 == 0);
+    CHECK(options.storage == NULL && options.storage_preallocated == 0);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -68,14 +68,12 @@ static void what_init_sets(void) {
     CHECK(statistics.struct_size == sizeof statistics && statistics.live == 0 && statistics.max_priority == 0);
 }
 
-/* What all _init functions share; `init` fills `size` bytes at `bytes`. Structs that have grown had a `first` size, and
-   grew by 8 bytes at a time. */
-static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t first, uint64_t size) {
+/* What all _init functions share; `init` fills `size` bytes at `bytes`. */
+static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
     unsigned char bytes[1024];
     uint64_t bad, i, announced;
     memset(bytes, 0xAA, sizeof bytes);
-    for (bad = 0; bad < size; ++bad)
-        if (bad < first || bad % 8 != 0) CHECK_FAILS(init(bytes, bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    for (bad = 0; bad < size; ++bad) CHECK_FAILS(init(bytes, bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     for (bad = 1; bad < 8; ++bad) CHECK_FAILS(init(bytes, size + bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(init(bytes, UINT64_MAX - 7), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(init(NULL, size), PER_ERROR_INVALID_ARGUMENT, "NULL");
@@ -289,7 +287,6 @@ static void values_that_are_not_allowed(void) {
     INVALID(on_nan, 2);
     INVALID(save_compression, -1);
     INVALID(save_compression, 20);
-    INVALID(reserved, 1);
     INVALID(samples_per_insert, -1);
     INVALID(samples_per_insert, NAN);
     INVALID(samples_per_insert, INFINITY);
@@ -472,11 +469,11 @@ static void describe_resolves_what_was_left_open(void) {
 
 int main(void) {
     what_init_sets();
-    check_sizes(init_options, 208, sizeof(per_replay_options));
-    check_sizes(init_steps, sizeof(per_steps), sizeof(per_steps));
-    check_sizes(init_sample, 48, sizeof(per_sample_options));
-    check_sizes(init_batch, 104, sizeof(per_batch));
-    check_sizes(init_statistics, 184, sizeof(per_replay_statistics));
+    check_sizes(init_options, sizeof(per_replay_options));
+    check_sizes(init_steps, sizeof(per_steps));
+    check_sizes(init_sample, sizeof(per_sample_options));
+    check_sizes(init_batch, sizeof(per_batch));
+    check_sizes(init_statistics, sizeof(per_replay_statistics));
     structs_of_a_newer_header();
     structs_that_no_init_has_filled();
     values_that_are_not_allowed();

@@ -343,8 +343,6 @@ static void what_is_loaded_lies_there(void) {
         place.storage = NULL;
         place.storage_preallocated = 1;
         CHECK_FAILS(per_replay_load_with(path, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "storage_preallocated");
-        place.reserved2 = 1;
-        CHECK_FAILS(per_replay_load_with(path, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "reserved2 is 1");
         if (i == 0) CHECK(unlink(path) == 0);
     }
     CHECK_FAILS(per_replay_load_with(NULL, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "path is NULL");
@@ -378,9 +376,6 @@ static void what_is_refused(void) {
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
                 "storage_preallocated is 2: allowed are 0 .. 1");
     options.storage_preallocated = 0;
-    options.reserved2 = 1;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "reserved2 is 1");
-    options.reserved2 = 0;
     options.device = PER_CUDA;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA ");
     options.device = PER_CPU;

@@ -144,13 +144,7 @@ def test_help_says_what_each_statistic_means():
 
 
 def test_every_option_of_the_header_is_an_argument():
-    known = set(inspect.signature(per.ReplayBuffer).parameters) | {
-        "struct_size",
-        "n_fields",
-        "device_index",
-        "reserved",
-        "reserved2",
-    }
+    known = set(inspect.signature(per.ReplayBuffer).parameters) | {"struct_size", "n_fields", "device_index"}
     known |= {"allocate", "deallocate", "memory_context"}  # functions that C and C++ give
     assert {name for name, _ in ffi.typeof("per_replay_options").fields} <= known
     in_n_step = "n_step_min"  # which takes both, as (least, most)

@@ -302,7 +302,7 @@ struct per_replay_options
     gather_threads::Int32
     on_nan::Int32
     save_compression::Int32
-    reserved::Int32
+    storage_preallocated::Int32
     allocate::Ptr{Cvoid}
     deallocate::Ptr{Cvoid}
     memory_context::Ptr{Cvoid}
@@ -312,10 +312,8 @@ struct per_replay_options
     keep_times_sampled::Int32
     max_times_sampled::Int32
     storage::Ptr{UInt8}
-    storage_preallocated::Int32
-    reserved2::Int32
 end
-const per_replay_options_layout = (size = 288, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256, 264, 268, 272, 280, 284,))
+const per_replay_options_layout = (size = 280, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256, 264, 268, 272,))
 
 struct per_steps
     struct_size::UInt64

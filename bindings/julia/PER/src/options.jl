@@ -126,6 +126,6 @@ end
 option_names(::Type{T}) where {T} =
     filter(
         name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :device_index, :reserved, :n_step_min, :key,
-                           :allocate, :deallocate, :memory_context, :storage, :reserved2)),
+                           :allocate, :deallocate, :memory_context, :storage)),
         fieldnames(T),
     )

@@ -103,7 +103,7 @@ const HINDSIGHT = Hindsight(:observation, :goal, (achieved, goals) -> zeros(Floa
 const NOT_THERE = Dict(
     "is that of an array" => (:count, :length, :ndim, :n_fields, :n_steps, :n_critics, :n_envs),
     "is the type of an array" => (:dtype,),
-    "is written by the package" => (:struct_size, :reserved, :reserved2),
+    "is written by the package" => (:struct_size, :reserved),
     "is a name in Julia" => (:device, :device_index, :achieved_field, :goal_field, :value_field, :advantage_field,
                              :return_field),
     "is a range in Julia" => (:n_step_min,),
