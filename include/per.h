@@ -419,8 +419,7 @@ typedef struct per_array {
 typedef struct per_field {
     const char* name;     /* 1 to 255 bytes of UTF-8 without control characters (U+0000 .. U+001F, U+007F .. U+009F).
                              Unique, and none of: reward, terminated, truncated, weights, ids, discount, mask, n_steps,
-                             priorities, probabilities, gamma_m, with keep_times_sampled times_sampled, and what begins
-                             with "next_" */
+                             priorities, probabilities, gamma_m, times_sampled, and what begins with "next_" */
     const int64_t* shape; /* [ndim], each >= 1; may be NULL if ndim is 0 */
     int32_t ndim;         /* 0 .. 8 */
     int32_t dtype;        /* a per_dtype */

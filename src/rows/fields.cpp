@@ -20,9 +20,7 @@ namespace {
 constexpr std::string_view next_prefix = "next_";
 constexpr std::string_view reserved_names[] = {"reward",     "terminated",    "truncated", "weights",
                                                "ids",        "discount",      "mask",      "n_steps",
-                                               "priorities", "probabilities", "gamma_m"};
-// Reserved only where batches have such an array: a file of an older format may have a field of that name.
-constexpr std::string_view name_of_counts = "times_sampled";
+                                               "priorities", "probabilities", "gamma_m",   "times_sampled"};
 
 void check_range(const std::string& argument, int64_t value, int64_t least, int64_t most) {
     per::check_range(argument.c_str(), value, least, most);
@@ -166,14 +164,11 @@ Fields::Fields(const per_replay_options& options) {
     if (options.fields == nullptr) {
         refuse("fields is NULL: with n_fields " + std::to_string(options.n_fields) + " it is required");
     }
-    const bool has_counts = options.keep_times_sampled != 0 || options.max_times_sampled != 0;
     bool observed = false;
     fields_.reserve(static_cast<size_t>(options.n_fields));
     for (int64_t i = 0; i < options.n_fields; ++i) {
         const std::string argument = "fields[" + std::to_string(i) + "]";
         Field field = checked_field(argument, options.fields[i], options.frame_stack);
-        if (has_counts && field.name == name_of_counts)
-            refuse("name of a field is " + quoted(field.name) + ": it is reserved with keep_times_sampled");
         for (int64_t other = 0; other < i; ++other) {
             if ((*this)[other].name == field.name) {
                 refuse(argument + ".name is " + quoted(field.name) + ": fields[" + std::to_string(other) +

@@ -205,7 +205,7 @@ TEST(Fields, message_that_is_too_long_ends_with_a_whole_character) {
 
 TEST(Fields, reserved_names_are_refused) {
     for (std::string name : {"reward", "terminated", "truncated", "weights", "ids", "discount", "mask", "n_steps",
-                             "priorities", "probabilities", "gamma_m"}) {
+                             "priorities", "probabilities", "gamma_m", "times_sampled"}) {
         EXPECT_EQ(refusal_of_name(name.c_str()),
                   "name of a field is \"" + name + "\": it is reserved, for what every buffer or batch has");
     }

@@ -81,21 +81,6 @@ def test_a_buffer_that_does_not_count_has_no_such_array():
         _ = buffer.sample(3).times_sampled
 
 
-def test_a_field_may_have_that_name_where_nothing_is_counted():
-    """As in files of older formats."""
-    fields = FIELDS | {"times_sampled": per.Field((), "int64")}
-    buffer = per.ReplayBuffer(200, fields)
-    for t in range(5):
-        buffer.add(observation=[t, t], goal=[0, 0], times_sampled=t, reward=0, terminated=False, truncated=False,
-                   next_observation=[t + 1, t + 1])  # fmt: skip
-    buffer = per.ReplayBuffer.from_bytes(bytes(buffer))
-    for batch in (buffer.sample(8), buffer.get(range(5)), buffer.get_windows(range(5))):
-        assert (batch.times_sampled == batch.observation[:, 0]).all() and batch.times_sampled.dtype == np.int64
-    for options in ({"keep_times_sampled": True}, ONCE):
-        with pytest.raises(per.InvalidArgument, match='"times_sampled": it is reserved with keep_times_sampled'):
-            per.ReplayBuffer(200, fields, **options)
-
-
 def test_sequences_are_counted_by_their_starts():
     buffer, counts = counting(sequence_length=3, burn_in=1), Counts()
     add(buffer, 40)
