@@ -262,9 +262,11 @@ static void numbers_of_steps_taken_are_those_of_a_channel(void) {
     }
 }
 
-/* The options of a channel that its header has: the number of slots, when_full and moved_by, behind the label. */
+/* The format of its label, whose other numbers are invented, and the options of a channel that its header has: the number
+   of slots, when_full and moved_by, behind the label. */
 static void choices_of_the_header_are_those_of_a_channel(void) {
-    enum { WHEN_FULL = 40, MOVED_BY = 44 };
+    enum { FORMAT = 8, WHEN_FULL = 40, MOVED_BY = 44 };
+    static const int formats[] = {0, 2, 77};
     static const int32_t forged[] = {-1, 2, INT32_MAX, INT32_MIN};
     const per_replay_options options = replay_options(200, 1);
     per_replay* replay = create_replay(&options);
@@ -287,6 +289,14 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
         CHECK(writer == NULL);
         __atomic_store_n(choice, 0, __ATOMIC_SEQ_CST);
     }
+    for (i = 0; i < 3; ++i) {
+        char message[64];
+        snprintf(message, sizeof message, "the channel has format %d: this version has 1", formats[i]);
+        __atomic_store_n((int32_t*)(void*)(memory + FORMAT), formats[i], __ATOMIC_SEQ_CST);
+        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &writer), PER_ERROR_UNSUPPORTED, message);
+        CHECK(writer == NULL);
+    }
+    __atomic_store_n((int32_t*)(void*)(memory + FORMAT), 1, __ATOMIC_SEQ_CST);
     per_writer_free(attach(path_of(channel)));
     munmap(memory, (size_t)status.st_size);
     per_channel_free(channel);
