@@ -178,7 +178,7 @@ CheckpointReader::CheckpointReader(const char* path, int64_t timeout_ms) : shown
     check_version();
 }
 
-// There has been one format so far. What reads an older one goes by its number, which is found here.
+// So far there is one format. Here a file of an older one would be told from others, by its number.
 void CheckpointReader::check_version() {
     unsigned char found[sizeof magic] = {};
     if (read_(found, sizeof found) != sizeof found || std::memcmp(found, magic, sizeof magic) != 0)

@@ -24,8 +24,8 @@
 
 namespace per {
 
-// The format that this library writes, and the latest that it reads. It grows when a checkpoint holds what a reader of
-// the format before would not expect.
+// The number of the format that this library writes, which is also the latest that it can read. A change that readers of
+// this format would not expect takes the next number.
 inline constexpr uint32_t checkpoint_version = 1;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");

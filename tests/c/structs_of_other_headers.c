@@ -11,7 +11,7 @@
 
 #include "loader_check.h"
 
-/* The sizes of the older header, of which each struct lacks its last fields. */
+/* The sizes of the older header, of which each struct lacks its last fields, if these may be 0. */
 enum {
     TREE_OPTIONS = offsetof(per_tree_options, device),
     REPLAY_OPTIONS = offsetof(per_replay_options, save_compression),
@@ -24,7 +24,9 @@ enum {
     CHANNEL_OPTIONS = offsetof(per_channel_options, when_full),
     CHANNEL_STATISTICS = offsetof(per_channel_statistics, attached),
     SHARED_LOADER_OPTIONS = offsetof(per_shared_loader_options, sample),
-    SHARED_LOADER_STATISTICS = offsetof(per_shared_loader_statistics, refused)
+    SHARED_LOADER_STATISTICS = offsetof(per_shared_loader_statistics, refused),
+    LAW = sizeof(per_law),
+    COORDINATOR_STATUS = sizeof(per_coordinator_status)
 };
 
 #ifdef PER_OLDER_HEADER
@@ -280,6 +282,33 @@ static void statistics_of(per_replay* replay) {
     CHECK_FAILS(per_replay_describe(replay, too_short()), PER_ERROR_INVALID_ARGUMENT, "options_out.struct_size is 8");
 }
 
+static void of_a_coordinator(per_replay* replay) {
+    per_replay_options* options = end_of_page(size_of(REPLAY_OPTIONS, sizeof *options));
+    per_law* law = end_of_page(size_of(LAW, sizeof *law));
+    per_coordinator_status* status = end_of_page(size_of(COORDINATOR_STATUS, sizeof *status));
+    per_coordinator* coordinator;
+    CHECK_OK(per_replay_options_init(options, size_of(REPLAY_OPTIONS, sizeof *options)));
+    CHECK_OK(per_replay_describe(replay, options));
+    CHECK_UNKNOWN(per_coordinator_create(options, 1, &coordinator), options);
+    CHECK_OK(per_coordinator_create(options, 1, &coordinator));
+    CHECK_OK(per_coordinator_status_init(status, size_of(COORDINATOR_STATUS, sizeof *status)));
+    CHECK_OK(per_coordinator_state(coordinator, status));
+    CHECK(status->struct_size == size_of(COORDINATOR_STATUS, sizeof *status) && status->max_priority == 1);
+    CHECK_UNKNOWN(per_coordinator_restore(coordinator, status), status);
+    CHECK_OK(per_coordinator_restore(coordinator, status));
+    CHECK_OK(per_law_init(law, size_of(LAW, sizeof *law)));
+    CHECK_OK(per_replay_law(replay, PER_SCALE_AUTOMATIC, law));
+    CHECK(law->struct_size == size_of(LAW, sizeof *law) && law->live == 3);
+    CHECK_UNKNOWN(per_coordinator_tell(coordinator, 0, law), law);
+    CHECK_OK(per_coordinator_tell(coordinator, 0, law));
+    CHECK_FAILS(per_replay_law(replay, PER_SCALE_AUTOMATIC, too_short()), PER_ERROR_INVALID_ARGUMENT, "law_out.struct");
+    CHECK_FAILS(per_coordinator_tell(coordinator, 0, too_short()), PER_ERROR_INVALID_ARGUMENT, "law.struct_size is 8");
+    CHECK_FAILS(per_coordinator_state(coordinator, too_short()), PER_ERROR_INVALID_ARGUMENT, "status_out.struct_size");
+    CHECK_FAILS(per_coordinator_restore(coordinator, too_short()), PER_ERROR_INVALID_ARGUMENT, "status.struct_size");
+    CHECK_FAILS(per_coordinator_create(too_short(), 1, &coordinator), PER_ERROR_INVALID_ARGUMENT, "options.struct");
+    per_coordinator_free(coordinator);
+}
+
 int main(void) {
     for (is_later = FIRST_IS_LATER; is_later <= 1; ++is_later) {
         per_replay* replay;
@@ -290,6 +319,7 @@ int main(void) {
         statistics_of(replay);
         of_a_loader(replay);
         of_a_channel(replay);
+        of_a_coordinator(replay);
         if (!on_cuda()) of_a_shared_loader(replay);
         per_replay_free(replay);
     }
