@@ -210,7 +210,10 @@ inline void block_barrier() {
     grid->block_barrier(simulator::Count::sum, 0);
 }
 inline void cluster_arrive() {
-    grid->arrive_in_cluster();
+    grid->arrive_in_cluster(simulator::Order::release);
+}
+inline void cluster_arrive_relaxed() {
+    grid->arrive_in_cluster(simulator::Order::relaxed);
 }
 inline void cluster_wait() {
     grid->await_cluster();

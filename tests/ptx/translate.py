@@ -304,8 +304,8 @@ class Translator:
             return "block_barrier();"
         if whole == "bar.warp.sync":
             return f"warp_barrier({self.read(operands[0], 'u32')});"
-        if whole in ("barrier.cluster.arrive", "barrier.cluster.wait"):
-            return f"cluster_{modifiers[1]}();"
+        if whole in ("barrier.cluster.arrive", "barrier.cluster.arrive.relaxed", "barrier.cluster.wait"):
+            return f"{'_'.join(modifiers)}();"
         if opcode == "griddepcontrol":
             return "wait_for_work_before();" if modifiers == ["wait"] else ";"
         if whole == "mapa.u64":
