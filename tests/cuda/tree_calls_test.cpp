@@ -275,7 +275,7 @@ TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
         cuda::launch_together(
             stream_, 2,
             +[](int) {
-                if (blockIdx.x == 0) cuda::meet(meeting);
+                if (blockIdx.x == 0) cuda::meet(meeting, [] {});
             },
             0);
         cudaStreamSynchronize(stream_);
