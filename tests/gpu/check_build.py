@@ -1,4 +1,4 @@
-"""Building what a check runs: everything lies in build-gpu, and can be carried from there to another machine."""
+"""Builds what a check runs into build-gpu, which can be carried to another machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLOAT_TREE = "libfloat_tree.so"
 
 
 def nvcc_of_this_machine() -> str:
-    """Empty where there is none."""
+    """Returns an empty string if there is no nvcc."""
     found = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     return found if pathlib.Path(found).exists() else ""
 
@@ -56,7 +56,7 @@ def architecture_of_device(nvcc: str) -> str:
 
 
 def c_tests() -> list[str]:
-    """Those that run on a device that is there."""
+    """Names of the C tests that can run on a real device."""
     lines = (REPOSITORY / "tests" / "c" / "on_cuda.txt").read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#") and not line.endswith(" simulated")]
 
