@@ -73,6 +73,11 @@ class _InGraph:
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return self._turn.new_empty(shape, dtype=dtype, device=self._turn.device)
 
+    def _check_size(self, batch_size: int) -> None:
+        """Refuses sizes that no tensor has, in the words of the library."""
+        if batch_size < 0:
+            self._of.sample(batch_size)
+
 
 class Buffer(_InGraph):
     """A per.ReplayBuffer inside of compiled programs. Its own calls may go on outside, between those of the program.
@@ -113,6 +118,7 @@ class Buffer(_InGraph):
             As of per.ReplayBuffer.sample().
         """
         choices = beta, scheme, prioritization, uniform_fraction, normalize_weights
+        self._check_size(batch_size)
         arrays = {name: self._new((batch_size, *shape), dtype) for name, shape, dtype in self._outputs}
         _ops.sample(self._turn, self._number, list(arrays.values()), *choices)
         return self._kind(*[batches.nest(node, arrays) for node in self._nodes])
@@ -165,6 +171,7 @@ class Tree(_InGraph):
 
     def sample(self, batch_size: int, *, beta: float = 0.0, scheme: str = "stratified") -> Draw:
         """Draws indices, as per.SumTree.sample()."""
+        self._check_size(batch_size)
         arrays = [self._new((batch_size,), dtype) for dtype in (torch.int64, torch.float32, torch.float32)]
         _ops.tree_sample(self._turn, self._number, arrays, beta, scheme)
         return Draw(*arrays)

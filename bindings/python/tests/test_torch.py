@@ -393,8 +393,9 @@ def test_a_function_that_a_backward_pass_computes_again_draws_nothing_else(wrap,
 def test_a_batch_of_no_transitions_is_refused_as_outside():
     buffer = filled()
     for call in (buffer.sample, per.torch.Buffer(buffer).sample, per.torch.Tree(per.SumTree(10)).sample):
-        with pytest.raises(per.InvalidArgument, match=r"^batch_size is 0: allowed are 1"):
-            call(0)
+        for size in (0, -1):
+            with pytest.raises(per.InvalidArgument, match=rf"^batch_size is {size}: allowed are 1"):
+                call(size)
     empty = {name: array[:0] for name, array in buffer.sample(4).items()}
     with pytest.raises(per.InvalidArgument, match=r"^batch_size is 0: allowed are 1"):
         buffer.sample(0, out=per.Batch(empty))
