@@ -54,7 +54,7 @@ class ParameterBlock {
  public:
     explicit ParameterBlock(const Parameters&... parameters) {
         std::size_t end = 0;
-        const auto append = [&](const auto& parameter) {
+        [[maybe_unused]] const auto append = [&](const auto& parameter) {
             end = place_after(end, alignof(decltype(parameter)));
             std::memcpy(bytes_.data() + end, &parameter, sizeof parameter);
             end += sizeof parameter;
