@@ -16,18 +16,18 @@ namespace simulator {
 namespace {
 
 constexpr GridFunctions functions_of_grid = {[]() -> const Place& {
-                                         if (place == nullptr) fail("a kernel was called outside of a grid");
-                                         return *place;
-                                     },
-                                     block_barrier,
-                                     arrive_in_cluster,
-                                     await_cluster,
-                                     memory_of_block,
-                                     exchange,
-                                     shared_memory,
-                                     wait_for_work_before,
-                                     wait_for_others,
-                                     [](const char* what) { fail(what); }};
+                                                 if (place == nullptr) fail("a kernel was called outside of a grid");
+                                                 return *place;
+                                             },
+                                             block_barrier,
+                                             arrive_in_cluster,
+                                             await_cluster,
+                                             memory_of_block,
+                                             exchange,
+                                             shared_memory,
+                                             wait_for_work_before,
+                                             wait_for_others,
+                                             [](const char* what) { fail(what); }};
 
 // NULL where the environment names none.
 const Translation* load_translation() {
