@@ -27,7 +27,8 @@ PER_HOST_DEVICE int32_t rank_bucket(float priority) {
 inline constexpr int64_t ranks_never_taken = INT64_MAX / 2;
 
 // Whether counts have changed so often since ranks were last taken that they are due again, a change being a transition
-// that came, went or moved to another bucket. In between the ranks are off by as many at most: a 32nd of all.
+// that came, was used up, or moved to another bucket; where one is overwritten, another comes. In between the ranks are
+// off by as many at most: a 32nd of all.
 //
 // What is due stays due until ranks are taken, as none comes without a change. So a draw that took ranks and then fails
 // is undone by forgetting them: the next draw would have taken them in any case.

@@ -248,45 +248,45 @@ class WholeCalls : public testing::Test {
     std::optional<ReplayState> state_;
 };
 
-// At the scale of the largest, 45 - 20, the masses are 2500 * 2^25 and 2500 * 2^45: more than 2^56, less than twice
-// that.
-TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_a_rebuild) {
+// The steps of a call are looked at one by one. The first chooses the scale 45, at which 2^20 is too large; the first of
+// those chooses 45 - 20, at which the total stays below 2^62.
+TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_single_steps) {
     std::vector<float> priorities(n_steps, 1.0f);
     std::fill(priorities.begin() + 2500, priorities.end(), 0x1p20f);
     add(priorities);
-    EXPECT_EQ(tree().scale(), 24);
-    EXPECT_EQ(tree().total_mass(), 2500 * (uint64_t{1} << 24) + 2500 * (uint64_t{1} << 44));
+    EXPECT_EQ(tree().scale(), 25);
+    EXPECT_EQ(tree().total_mass(), 2500 * (uint64_t{1} << 25) + 2500 * (uint64_t{1} << 45));
     EXPECT_EQ(tree().rescales_below(), precise_total);
 }
 
-TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_do_not_count) {
+TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_count_until_then) {
     std::vector<float> priorities(2 * capacity, 1.0f);
     std::fill_n(priorities.begin(), 100, 0x1p60f);
-    add(priorities);  // 8192 * 2^45 is 2^58
+    add(priorities);  // once the last of 2^60 is gone the others ask for another scale: 8192 * 2^45 is 2^58
     EXPECT_EQ(tree().scale(), 45 - 3);
     EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 42);
-    // 8192 * 2^50 would be beyond 2^62.
+    // The 4080th of 2^8 takes the total beyond 2^62: 4080 * 2^50 + 4112 * 2^42. At the scale of the largest, 45 - 8, it is
+    // 4080 * 2^45 + 4112 * 2^37, and at half of that still more than 2^56.
     std::fill_n(priorities.begin(), capacity, 0x1p8f);
     std::fill(priorities.begin() + capacity, priorities.end(), 0.5f);
     add(priorities);
-    EXPECT_EQ(tree().scale(), 42);
-    EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 41);
+    EXPECT_EQ(tree().scale(), 45 - 8 - 2);
+    EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 34);
 }
 
 TEST_F(WholeCalls, a_long_update_is_one_decision) {
     add(std::vector<float>(n_steps, 1.0f));
-    const int scale = 45 - 2;  // 5000 * 2^45 lies between 2^57 and 2^58
-    ASSERT_EQ(tree().scale(), scale);
+    ASSERT_EQ(tree().scale(), 45);
 
-    // 5000 * 2^48 and what was there: below 2^62.
-    update(first_slots(), std::vector<float>(n_steps, 0x1p5f));
-    EXPECT_EQ(tree().scale(), scale);
-    EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 48));
+    // 5000 * 2^49 and what was there: below 2^62.
+    update(first_slots(), std::vector<float>(n_steps, 0x1p4f));
+    EXPECT_EQ(tree().scale(), 45);
+    EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 49));
     EXPECT_EQ(tree().rescales_below(), precise_total);
 
-    // 5000 * 2^50 are not, though 2048 are: 5000 * 2^45 at the scale of the largest, which is lowered by 2.
-    update(first_slots(), std::vector<float>(n_steps, 0x1p7f));
-    EXPECT_EQ(tree().scale(), 45 - 7 - 2);
+    // 5000 * 2^51 are not, though 2000 are: 5000 * 2^45 at the scale of the largest, which is lowered by 2.
+    update(first_slots(), std::vector<float>(n_steps, 0x1p6f));
+    EXPECT_EQ(tree().scale(), 45 - 6 - 2);
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 43));
 }
 
@@ -296,25 +296,25 @@ TEST_F(WholeCalls, a_long_update_is_not_looked_at_half_way) {
     std::vector<float> priorities(n_steps, 0x1p-40f);
     std::fill_n(priorities.begin(), 100, 0x1p5f);
     update(first_slots(), priorities);
-    ASSERT_EQ(tree().scale(), 43);
+    ASSERT_EQ(tree().scale(), 45);
     std::reverse(priorities.begin(), priorities.end());
     update(first_slots(), priorities);
-    EXPECT_EQ(tree().scale(), 43);
-    EXPECT_EQ(tree().total_mass(), 100 * (uint64_t{1} << 48) + 4900 * (uint64_t{1} << 3));
+    EXPECT_EQ(tree().scale(), 45);
+    EXPECT_EQ(tree().total_mass(), 100 * (uint64_t{1} << 50) + 4900 * (uint64_t{1} << 5));
 }
 
 // The first entry of 2^100 is beyond every limit; the last gives the same row 1 again.
 TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_does_not_count) {
     add(std::vector<float>(n_steps, 1.0f));
-    ASSERT_EQ(tree().scale(), 43);
+    ASSERT_EQ(tree().scale(), 45);
     std::vector<int64_t> slots = first_slots();
     std::vector<float> priorities(n_steps, 1.0f);
     slots.push_back(0);
     priorities[0] = 0x1p100f;
     priorities.push_back(1.0f);
     update(slots, priorities);
-    EXPECT_EQ(tree().scale(), 43);
-    EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 43));
+    EXPECT_EQ(tree().scale(), 45);
+    EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 45));
     // The largest priority is raised by what is left.
     EXPECT_EQ(state_->priorities.largest(), 1.0f);
 }
@@ -335,15 +335,15 @@ TEST_F(WholeCalls, a_rank_changes_once_a_call_or_not_at_all) {
     EXPECT_EQ(ranks.state().n_changes, 1);
 }
 
-// Overwriting a row by one of the same priority neither.
-TEST_F(WholeCalls, a_rank_that_a_new_row_takes_over_has_not_changed) {
+// Whatever its priority and that of the row which it overwrites.
+TEST_F(WholeCalls, each_row_that_comes_is_a_change_of_ranks) {
     add(std::vector<float>(capacity, 1.0f));
     RankTree& ranks = *state_->priorities.known_ranks();
     ranks.take_ranks_if_due(1.0);
     add(std::vector<float>(3 * capacity, 1.0f));
-    EXPECT_EQ(ranks.state().n_changes, 0);
+    EXPECT_EQ(ranks.state().n_changes, 3 * capacity);
     add({1.0f, 1.0f, 3.0f});
-    EXPECT_EQ(ranks.state().n_changes, 1);
+    EXPECT_EQ(ranks.state().n_changes, 3 * capacity + 3);
 }
 
 }  // namespace

@@ -46,6 +46,11 @@ inline Replay create(per_replay_options options) {
     return Replay(replay);
 }
 
+// Whether the rate limiter holds a call, as buffers in files may have one.
+inline bool is_held(const per_replay_options& options, per_status status) {
+    return status == PER_ERROR_BUSY && (options.samples_per_insert > 0 || options.min_size_to_sample > 0);
+}
+
 inline per_replay_options described(per_replay* replay) {
     per_replay_options options;
     per_replay_options_init(&options, sizeof options);
@@ -159,7 +164,7 @@ class User {
         ids_.assign(n, -1);
         const per_status status = per_replay_add(replay, &steps, ids_.data(), nullptr);
         const bool is_refused = status == PER_ERROR_INVALID_ARGUMENT || status == PER_ERROR_FULL;  // on_gap, overwrite
-        EXPECT_TRUE(status == PER_OK || is_refused) << per_last_error();
+        EXPECT_TRUE(status == PER_OK || is_refused || is_held(options, status)) << per_last_error();
         for (const int64_t id : ids_) EXPECT_GE(id, -1);
     }
 
@@ -177,6 +182,7 @@ class User {
             if (chance(3)) sample.uniform_fraction = 0.5;
             Arrays arrays(options, n, false);
             const per_status status = per_replay_sample(replay, &sample, n, &arrays.batch, nullptr);
+            if (is_held(options, status)) continue;
             EXPECT_TRUE(live > 0 || status == PER_ERROR_EMPTY) << per_last_error();
             EXPECT_TRUE(live == 0 || scheme == PER_WITHOUT_REPLACEMENT || status == PER_OK) << per_last_error();
             if (status != PER_OK) continue;
@@ -201,10 +207,11 @@ class User {
         hindsight.goal_field = 1;
         hindsight.strategy = static_cast<int32_t>(below(3));
         hindsight.reward = [](void*, int64_t, const void*, const void*, float*, uint8_t*) { return int32_t{0}; };
-        Arrays arrays(described(replay), n, false);
+        const per_replay_options options = described(replay);
+        Arrays arrays(options, n, false);
         const per_status status = per_replay_sample_hindsight(replay, nullptr, &hindsight, n, &arrays.batch, nullptr);
-        EXPECT_TRUE(status == PER_OK || status == PER_ERROR_EMPTY || status == PER_ERROR_INVALID_ARGUMENT)
-            << per_last_error();
+        const bool is_refused = status == PER_ERROR_EMPTY || status == PER_ERROR_INVALID_ARGUMENT;
+        EXPECT_TRUE(status == PER_OK || is_refused || is_held(options, status)) << per_last_error();
     }
 
     void update(per_replay* replay) {

@@ -1277,8 +1277,8 @@ FAULTS = [
     Fault(
         "rows that die keep their bit",
         "cuda/add/change_lanes.h",
-        "const int32_t n_died = erase(task.replay.priorities.live, task.slot(row), task.of_block.live_top);",
-        "const int32_t n_died = 0;",
+        "task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row), task.of_block.live_top);",
+        "task.sums.n_live -= 0;",
         "add_test",
     ),
     Fault(

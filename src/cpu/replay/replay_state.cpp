@@ -83,7 +83,7 @@ void ReplayState::count_draws(const std::vector<int64_t>& slots) {
     for (const int64_t slot : slots) {
         if (times_sampled[slot] != max_times_sampled) continue;
         rows.set_flags(slot, rows.flags(slot) | row_is_used_up);
-        priorities.make_dead(slot, 1);
+        priorities.use_up(slot);
     }
     priorities.commit([&](const auto& commit_slots) {
         for (const int64_t slot : slots)

@@ -297,12 +297,13 @@ void StepWriter::write_all(int64_t* ids_out) {
         size_t n_fetched = n_written;
         int64_t n_rows_ahead = 0;
         for (size_t i = n_written; i < segments_.size() && segments_[i].place.k < end; ++i) {
+            if (segments_[i].count == 0) continue;
             for (; n_fetched < segments_.size() && n_rows_ahead < rows_fetched_ahead; ++n_fetched) {
+                if (segments_[n_fetched].count == 0) continue;
                 fetch_rows(segments_[n_fetched], segments_[i].place.k);
                 n_rows_ahead += segments_[n_fetched].count;
             }
             n_rows_ahead -= segments_[i].count;
-            if (segments_[i].count == 0) continue;
             const Segment segment = take_part(segments_[i], end);
             if (segment.place.k > k) {
                 k = segment.place.k;

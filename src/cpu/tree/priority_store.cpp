@@ -133,9 +133,12 @@ void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
 }
 
 void PriorityStore::make_dead(int64_t first, int64_t n) {
-    const int64_t n_erased = live_.erase(first, n);
-    n_made_dead_ += n_erased;
-    if (n_erased > 0 && live_maximum_) update_live_maximum(first, n);
+    if (live_.erase(first, n) > 0 && live_maximum_) update_live_maximum(first, n);
+}
+
+void PriorityStore::use_up(int64_t slot) {
+    make_dead(slot, 1);
+    ++n_used_up_;
 }
 
 void PriorityStore::raise_largest(float priority) {

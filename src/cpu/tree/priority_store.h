@@ -84,8 +84,10 @@ class PriorityStore {
     void update(int64_t n, const int64_t* slots, const float* priorities);
     // Their rows become live, with `otherwise` where they were given no priority.
     void make_live(int64_t first, int64_t n, float otherwise);
-    // Their rows stop being live; their priorities stay with them.
+    // Their rows stop being live, as others take their place; their priorities stay with them.
     void make_dead(int64_t first, int64_t n);
+    // A live row stops being so, and no other comes for it.
+    void use_up(int64_t slot);
     // A priority was seen: what follows takes it if it is the largest.
     void raise_largest(float priority);
 
@@ -98,8 +100,8 @@ class PriorityStore {
     void commit(const Visit& visit) {
         begin_change(n_made_live_);
         visit([this](int64_t first, int64_t n) { commit_slots(first, n); });
-        end_change(n_made_live_ + n_made_dead_);
-        n_made_live_ = n_made_dead_ = 0;
+        end_change(n_made_live_ + n_used_up_);
+        n_made_live_ = n_used_up_ = 0;
     }
     // Whether the trees surely keep their scales, so that it does not matter whether what make_live() and make_dead() do
     // is committed once or several times in between: n_born rows become live, with `largest` at most, and n_dying rows
@@ -191,7 +193,7 @@ class PriorityStore {
 
     // Since the last commit().
     int64_t n_made_live_ = 0;
-    int64_t n_made_dead_ = 0;
+    int64_t n_used_up_ = 0;
 
     // Rows added one by one mostly have the same priority.
     struct Power {

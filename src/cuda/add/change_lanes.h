@@ -16,7 +16,7 @@ namespace per::cuda {
 // lane fewer rows for each thread; they save registers.
 struct RowSums {
     int32_t n_live = 0;
-    int32_t n_changes = 0;     // rows that came or went
+    int32_t n_born = 0;
     bool has_waiting = false;  // as in PendingSums
 };
 
@@ -40,7 +40,7 @@ __device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
 // What the lanes of a block add up, in its shared memory: atomics on the numbers of the buffer wait for each other.
 struct LaneSums {
     TopChanges live_top;  // of the sums of the live set
-    uint32_t n_changes;   // of ranks: rows that came or went
+    uint32_t n_born;      // rows that became live: changes of ranks
     uint32_t n_live;      // modulo 2^32; this and the next two as in PendingSums
     uint32_t largest_bits;
     uint32_t has_waiting;
@@ -61,7 +61,7 @@ __device__ __forceinline__ void add_up(uint32_t& sum, uint32_t n = 1) {
 __device__ __forceinline__ void clear(LaneSums& sums) {
     clear(sums.live_top);
     if (threadIdx.x != 0) return;
-    sums.n_changes = sums.n_live = sums.largest_bits = sums.has_waiting = 0;
+    sums.n_born = sums.n_live = sums.largest_bits = sums.has_waiting = 0;
     sums.added = sums.dropped = sums.episodes = sums.cuts = sums.suspected_resets = sums.rejected_updates = 0;
 }
 
@@ -102,7 +102,7 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
         if (priority == not_given) priorities.given[slot] = priority = otherwise_of(row);
         const int32_t n_born = insert(priorities.live, slot, task.of_block.live_top);
         task.sums.n_live += n_born;
-        task.sums.n_changes += n_born;
+        task.sums.n_born += n_born;
         task.sums.has_waiting |= is_waiting(priority);
     }
     extend(task.change.born, rows);
@@ -110,11 +110,8 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
 }
 
 __device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) {
-    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size) {
-        const int32_t n_died = erase(task.replay.priorities.live, task.slot(row), task.of_block.live_top);
-        task.sums.n_live -= n_died;
-        task.sums.n_changes += n_died;
-    }
+    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size)
+        task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row), task.of_block.live_top);
     extend(task.change.died, rows);
     __syncwarp();
 }
@@ -146,14 +143,14 @@ __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) 
 // Writes what the warp did to the lane, to be read by later kernels and, after finish_lanes(), by this one.
 __device__ __forceinline__ void finish(const LaneTask& task) {
     const unsigned n_live = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_live));
-    const unsigned n_changes = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_changes));
+    const unsigned n_born = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_born));
     const bool has_waiting = __ballot_sync(all_lanes, task.sums.has_waiting) != 0;
     if (lane_of_thread() != 0) return;
     const int64_t most = task.rules.ring.rows;
     task.replay.lanes[task.env] = task.lane;
     task.replay.changes[task.env] = {clipped(task.change.died, most), clipped(task.change.born, most)};
     if (n_live != 0) atomicAdd(&task.of_block.n_live, n_live);
-    if (n_changes != 0) atomicAdd(&task.of_block.n_changes, n_changes);
+    if (n_born != 0) atomicAdd(&task.of_block.n_born, n_born);
     if (has_waiting) atomicExch(&task.of_block.has_waiting, 1u);
 }
 
@@ -167,7 +164,7 @@ __device__ __forceinline__ void finish_lanes(const DeviceReplay& replay, const L
     write_top(replay.priorities.live, sums.live_top);
     if (threadIdx.x != 0) return;
     ReplayState& state = *replay.state;
-    if (has_ranks(replay.priorities)) add_if_any(&replay.priorities.ranks.state->n_changes, sums.n_changes);
+    if (has_ranks(replay.priorities)) add_if_any(&replay.priorities.ranks.state->n_changes, sums.n_born);
     add_if_any(&state.pending.n_live, static_cast<int32_t>(sums.n_live));
     if (sums.largest_bits > state.largest_bits) atomicMax(&state.pending.largest_bits, sums.largest_bits);
     if (sums.has_waiting != 0) atomicExch(&state.pending.has_waiting, 1u);

@@ -2,8 +2,8 @@
 // priorities.given once their slot is visited; it brings the leaves of the slots that `Slots` names up to date.
 //
 //   struct Slots {
-//       // Whether the rows of the slots stay, so that the change of a bucket is a move. Of others those who make rows live
-//       // and dead have counted that they came and went, as a row may be replaced by one of the same bucket.
+//       // Whether the rows of the slots stay, so that another bucket is a change of ranks. Of others the rows that came
+//       // have been counted, as one may have the bucket of the row whose slot it takes.
 //       static constexpr bool rows_stay;
 //       // Calls visit(slot), or visit(slot, false) for a slot that has no live row yet. The threads of the grid share the slots, of which some may come more than once. All
 //       // threads of a warp call it.
