@@ -75,6 +75,7 @@ TEST(ReplayBuffer, fields_are_declared_by_type_and_shape) {
     per::field<float>("", {2}).check();
     EXPECT_ERROR(per::field<float>("x", {0}).check(), InvalidArgument, "shape is (0,)");
     EXPECT_ERROR(per::field<float>("next_x").check(), InvalidArgument, "reserved");
+    EXPECT_ERROR(per::field<float>(std::string("x\0y", 3)).check(), InvalidArgument, "has a NUL in it");
 }
 
 TEST(ReplayBuffer, windows_by_id_are_those_of_a_draw) {
