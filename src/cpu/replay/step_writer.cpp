@@ -330,8 +330,9 @@ StepWriter::Segment StepWriter::take_part(Segment& segment, int64_t end) const {
     return part;
 }
 
-// One past the last step that is written in one change with step `first`, at most so many together. The scale depends on
-// the sums after each step, and so each is a change of its own, unless none of them can make a tree change its scale.
+// Returns the end of the steps that are written as one change, beginning with step `first` and `most` of them at most.
+// The scale depends on the sums after each step, so steps share a change only if none of them can make a tree change its
+// scale.
 int64_t StepWriter::end_of_change(int64_t first, int64_t most) const {
     int64_t n = std::min(most, steps_->length - first);
     while (n > 1 && !keeps_scales(first, n)) n /= 2;
@@ -351,11 +352,11 @@ bool StepWriter::keeps_scales(int64_t first, int64_t n) const {
     float largest = state_.priorities.largest_ever();
     for (int64_t k = first; k < first + n && given_.has_priorities(); ++k)
         largest = std::max(largest, largest_given_[static_cast<size_t>(k)]);
-    // Rows with priorities of their own may all have less than the largest that ever was.
+    // If each row is given a priority, all of them may be far below the largest that ever was.
     return keep(largest) || (given_.has_priorities() && n_rejected_ == 0 && keep(largest_to_come(first, n)));
 }
 
-// No row that n steps make live gets a larger priority, if all of them have one of their own.
+// Returns a bound on the priorities of the rows that n steps make live, if each step is given one.
 float StepWriter::largest_to_come(int64_t first, int64_t n) const {
     float largest = 0.0f;
     for (int64_t k = first; k < first + n; ++k) largest = std::max(largest, largest_given_[static_cast<size_t>(k)]);

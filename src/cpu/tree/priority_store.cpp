@@ -152,7 +152,7 @@ void PriorityStore::begin_change(int64_t n) {
     if (ranks_) ranks_->begin_change(n);
 }
 
-// n_changes: how many transitions came, went or moved in the ranks.
+// n_changes: changes of ranks, as rank.h counts them.
 void PriorityStore::end_change(int64_t n_changes) {
     commit_staged_slots();
     tree_.end_change();

@@ -84,9 +84,10 @@ class PriorityStore {
     void update(int64_t n, const int64_t* slots, const float* priorities);
     // Their rows become live, with `otherwise` where they were given no priority.
     void make_live(int64_t first, int64_t n, float otherwise);
-    // Their rows stop being live, as others take their place; their priorities stay with them.
+    // Their rows stop being live; their priorities stay with them. This is no change of ranks: the rows that take their
+    // place are counted.
     void make_dead(int64_t first, int64_t n);
-    // A live row stops being so, and no other comes for it.
+    // The same for a live row that no other replaces: a change of ranks.
     void use_up(int64_t slot);
     // A priority was seen: what follows takes it if it is the largest.
     void raise_largest(float priority);

@@ -21,8 +21,8 @@ class RankTree {
     MemoryUse memory_use() const { return memory_.use() + tree_.memory_use(); }
 
     // A change as SumTree has them. In between, set() gives rows' priorities as they are after it; negative for a row
-    // that is not live. It returns how many moved to another bucket. end_change() is told how many changes of
-    // ranks there were (rank.h): of slots whose row was replaced set() cannot see that.
+    // that is not live. It returns how many slots changed their bucket. The caller counts the changes of ranks (rank.h)
+    // and tells end_change(), as set() cannot see that a slot's row was replaced.
     void begin_change(int64_t n) { tree_.begin_change(n); }
     int64_t set(int64_t n, const int64_t* slots, const float* priorities);
     void end_change(int64_t n_changes) {

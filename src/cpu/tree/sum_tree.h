@@ -80,7 +80,7 @@ class SumTree {
     void add_run(int64_t first, int64_t count);
     uint64_t rescales_below() const { return low_water_; }
 
-    // The first unit of mass of a leaf, or of what comes after the last: the sum of those before it.
+    // The first unit of mass of a leaf, which is the sum of the masses before it. For one past the last leaf, the total.
     uint64_t first_unit(int64_t index) const;
 
     // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see DistinctDraw. masses_out

@@ -23,7 +23,7 @@ inline constexpr int64_t observation_is_there = 1;  // the step before announced
 inline constexpr int64_t has_next_frame = 2;
 inline constexpr int entry_flag_bits = 2;
 
-// How many rows of each range of its LaneChange a lane has come through by the end of a step.
+// How many rows of each range of a lane's LaneChange had died or been born by the end of a step.
 struct LaneProgress {
     int32_t n_died;
     int32_t n_born;

@@ -80,7 +80,7 @@ __device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepR
     return tail > task.lane.tail ? tail : task.lane.tail;
 }
 
-// What the lane has come through by step `own` of a run, whose change is in the task.
+// The lane's progress after step `own` of a run. The task already has the change of the whole run.
 __device__ __forceinline__ LaneProgress progress_in_run(const StepTask& task, const StepRun& run,
                                                         const StepOutcome& outcome, int own, int64_t tail) {
     LaneProgress progress = progress_of(task);
@@ -128,14 +128,14 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
     if (outcome.flags & row_ends_episode) add_up(task.of_block.episodes);
 }
 
-// What a thread writes down of its own step.
+// What a thread records about its own step.
 struct WrittenDown {
     int64_t taken = -1;  // see StepScratch::entries
     LaneProgress progress;
 };
 
-// Adds step `first` of the group and those that run on from it; returns how many. What a thread is to write down follows
-// from the last run that does not come after its step.
+// Adds step `first` of the group and those that run on from it; returns how many. A thread's record is
+// set by the last run that begins at or before its step.
 __device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, int first, const StepScratch& scratch,
                                        WrittenDown& written) {
     const StepInput step = {has_bit(group.next_known, first), has_bit(group.terminated, first),

@@ -1,6 +1,6 @@
 // The change of the leaves after an add of several steps. The scale depends on the sums after each step, so that a call
-// must leave what calls of single steps leave: steps are one change while no step of them can make a tree change its
-// scale, and else fewer at a time, down to one.
+// must leave what calls of single steps leave: steps share a change as long as none of them can make a tree change its
+// scale; otherwise fewer do, down to one.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,7 @@ PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const Gi
         const int64_t most = 4 * (slots.range.end - slots.range.first);
         const int64_t n_left = steps.length - slots.range.end;
         slots.range = {slots.range.end, slots.range.end + (n_left < most ? n_left : most)};
-        if (n_left != 0) meet(meeting);  // what a rebuild wrote is read
+        if (n_left != 0) meet(meeting);  // the next round reads what a rebuild wrote
     }
     const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
     for (int level = 0; level < levels_of_maxima(priorities); ++level) {
