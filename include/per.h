@@ -511,8 +511,9 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
 /*
  * Creates an empty buffer and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
  *
- * A lane needs n_step + frame_stack + 1 rows at least, with sequences n_step + frame_stack + T: fewer is
- * PER_ERROR_INVALID_ARGUMENT, naming both numbers.
+ * A lane needs n_step + frame_stack + 1 rows at least, with sequences n_step + frame_stack + T, and two rows fewer with
+ * store_next_observation: a lane of one row is enough for single steps then. Fewer is PER_ERROR_INVALID_ARGUMENT, naming
+ * what each row is for.
  * Memory: the bytes of all fields, of reward and flags (6 bytes), and 9 bytes of priorities, a row; all of it but the
  * frames of compressed fields is allocated here. What is small lies side by side, padded by at most 6 bytes or a
  * sixteenth, so that a drawn transition touches few cache lines; frames of 1024 bytes and more lie on lines of 64 bytes

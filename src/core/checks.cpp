@@ -187,17 +187,20 @@ void check_n_step(int64_t n_step, const per_replay_options& options, const Field
     check_range("n_step", n_step, 1, max_n_step);
     const int64_t stack = fields.max_stack();
     const int64_t rows = rows_of(options);
-    const int64_t steps = options.burn_in + options.sequence_length;
-    const int64_t least = least_rows(n_step, stack, std::max<int64_t>(steps, 1));
+    const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
+    const bool next_takes_row = options.store_next_observation == 0;
+    const int64_t least = least_rows(n_step, stack, steps, next_takes_row);
     if (rows >= least) return;
-    char sequences[80] = "";
-    if (steps > 0)
-        std::snprintf(sequences, sizeof sequences, ", sequences of %" PRId64 " + %" PRId64 " steps", options.burn_in,
-                      options.sequence_length);
+    std::string parts = "1 for a step";
+    if (options.sequence_length > 0)
+        parts = std::to_string(steps) + " for sequences of " + std::to_string(options.burn_in) + " + " +
+                std::to_string(options.sequence_length) + " steps";
+    if (n_step > 1) parts += ", " + std::to_string(n_step - 1) + " for n_step " + std::to_string(n_step);
+    if (stack > 1) parts += ", " + std::to_string(stack - 1) + " for stacks of " + std::to_string(stack) + " frames";
+    if (next_takes_row) parts += ", 2 for next observations (none with store_next_observation)";
     throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "a lane has %" PRId64 " rows (capacity / n_envs): n_step %" PRId64 "%s and stacks of %" PRId64
-                " frames need %" PRId64,
-                rows, n_step, sequences, stack, least);
+                "a lane has %" PRId64 " rows (capacity / n_envs), and needs %" PRId64 ": %s", rows, least,
+                parts.c_str());
 }
 
 void check_save_compression(int32_t level) {
@@ -275,7 +278,8 @@ int64_t capacity_for(const per_replay_options& options, int64_t transitions, int
     using Wide = __int128;
     const Wide rows = Wide{others + 1} * stride + Wide{n_full + 1} * (options.burn_in + observation) + observation +
                       (stack - 1) + (steps + options.n_step - 2);
-    const Wide capacity = std::max<Wide>(rows, least_rows(options.n_step, stack, steps)) * options.n_envs;
+    const Wide capacity =
+        std::max<Wide>(rows, least_rows(options.n_step, stack, steps, observation > 0)) * options.n_envs;
     if (capacity > max_capacity)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "transitions is %" PRId64 ": must be less, as the capacity would be above %" PRId64, transitions,

@@ -120,15 +120,16 @@ struct WindowRules {
     SequenceRules sequence = {};
 };
 
-// A row for each step of a sequence, for those that the last return reaches beyond it, and for the observation after
-// them, stack - 1 for older frames, and one for the final observation that a cut may leave: with fewer, a row could be
-// overwritten by the very step that completes its window.
-PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack, int64_t steps) {
-    return steps + n_step + stack;
-}
-
 PER_HOST_DEVICE bool next_takes_row(const WindowRules& rules) {
     return !rules.store_next_observation;
+}
+
+// Rows that a lane needs at least: with fewer, a row could be overwritten by the very step that completes its window.
+// There is one for each step of a sequence, for each that the last return reaches beyond it, and for each older frame
+// of a stack. Where next observations take rows, there is one for the observation after the last step, and one for the
+// final observation that a cut may leave.
+PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack, int64_t steps, bool next_takes_row) {
+    return steps + (n_step - 1) + (stack - 1) + (next_takes_row ? 2 : 0);
 }
 
 // One past the last row in use: the head, or one more where an observation waits there.
@@ -304,7 +305,8 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
 // The next step is taken by itself where this is 1 or less.
 PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
     if (lane.state == LaneState::ended) return 1;
-    const int64_t most = rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps) + 1;
+    const int64_t most =
+        rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps, next_takes_row(rules)) + 1;
     const int64_t room = rules.ring.rows - (lane.head - lane.first) - 1;
     return overwrite || most < room ? most : room;
 }

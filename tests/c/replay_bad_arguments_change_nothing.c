@@ -486,7 +486,7 @@ static void settings_and_readers(void) {
     CHECK_FAILS(per_replay_set_n_step(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_NO_STREAM(per_replay_set_n_step(replay, 1, &live));
     CHECK_FAILS(per_replay_set_n_step(replay, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
-    CHECK_FAILS(per_replay_set_n_step(replay, 9, NULL), PER_ERROR_INVALID_ARGUMENT, "need 11");
+    CHECK_FAILS(per_replay_set_n_step(replay, 9, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 11");
     CHECK_FAILS(per_replay_live(NULL, &live), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_live(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "live_out");
     CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));

@@ -403,11 +403,13 @@ static void capacity_and_lanes(void) {
     per_replay_free(replay);
     o.capacity = 8; /* lanes of 2 rows, where 3 are needed */
     check_invalid(o, "2 rows");
-    CHECK(strstr(per_last_error(), "need 3") != NULL);
+    CHECK(strstr(per_last_error(), "needs 3: 1 for a step, 2 for next observations (none with") != NULL);
+    o.store_next_observation = 1;
+    per_replay_free(create_replay(&o));
     o = replay_options(9, 1);
     o.n_step = 3;
     o.frame_stack = 6;
-    check_invalid(o, "need 10");
+    check_invalid(o, "needs 10: 1 for a step, 2 for n_step 3, 5 for stacks of 6 frames, 2 for next observations");
     o.capacity = 10;
     per_replay_free(create_replay(&o));
     /* A field's own stack counts too. */
@@ -418,7 +420,7 @@ static void capacity_and_lanes(void) {
         fields[1].stack = 7;
         o.fields = fields;
         o.n_fields = 2;
-        check_invalid(o, "need 11");
+        check_invalid(o, "needs 11");
     }
 }
 

@@ -333,11 +333,11 @@ static void what_sequences_do_not_have(void) {
 static void a_lane_needs_rows_for_a_sequence(void) {
     per_replay_options options = sequence_options(6, 2); /* 4 + 2 + 1 */
     per_replay* replay = (per_replay*)&options;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "need 7");
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "needs 7");
     CHECK(strstr(per_last_error(), "6 rows") != NULL && strstr(per_last_error(), "1 + 3 steps") != NULL);
     options.capacity = 7;
     replay = create_replay(&options);
-    CHECK_FAILS(per_replay_set_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "need 8");
+    CHECK_FAILS(per_replay_set_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 8");
     CHECK_OK(per_replay_describe(replay, &options));
     CHECK(options.sequence_stride == 3 && options.burn_in == 1 && options.n_step == 2);
     per_replay_free(replay);

@@ -30,6 +30,26 @@ static void data_without_order(void) {
     per_replay_free(replay);
 }
 
+/* A lane needs the rows of one window, and none for next observations. */
+static void lanes_of_one_window(void) {
+    per_replay* replay = create(1, 1);
+    int t;
+    for (t = 0; t < 3; ++t) {
+        CHECK(add_full(replay, 0, (float)t, (float)t + 1, t == 1 ? TRUNCATED : GOES_ON, (float)t + 0.5f) == t);
+        CHECK_LIVE(replay, t);
+        CHECK_WINDOW(replay, t, (float)t, (float)t + 1, 0.5f, (float)t + 0.5f, 1, 0, t == 1);
+    }
+    per_replay_free(replay);
+
+    replay = create(2, 2);
+    for (t = 0; t < 4; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
+    CHECK_LIVE(replay, 2);
+    CHECK_WINDOW(replay, 2, 2, 3 + 2, 0.25f, 3.5f, 2, 0, 0);
+    CHECK_FAILS(per_replay_set_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 3: 1 for a step, 2 for");
+    CHECK(strstr(per_last_error(), "next observations") == NULL);
+    per_replay_free(replay);
+}
+
 static void windows_follow_the_rows_and_end_at_flags_and_cuts(void) {
     per_replay* replay = create(20, 3);
     int t;
@@ -101,6 +121,7 @@ static void truncated_at_an_unknown_observation(void) {
 
 int main(void) {
     data_without_order();
+    lanes_of_one_window();
     windows_follow_the_rows_and_end_at_flags_and_cuts();
     next_observations_are_required();
     a_step_whose_next_observation_is_marked_unknown();

@@ -195,7 +195,8 @@ inline per_replay_options options_of(const ChosenValues& row, uint64_t seed, con
         return static_cast<int64_t>(varied_options()[choice].values[row[choice]]);
     };
     const int64_t steps = std::max<int64_t>(1, options.burn_in + options.sequence_length);
-    const int64_t rows = options.n_step + options.frame_stack + steps + number(spare_rows);
+    const int64_t rows =
+        options.n_step + options.frame_stack + steps + number(spare_rows) - (options.store_next_observation ? 2 : 0);
     options.capacity = rows * options.n_envs - std::min(number(rows_left_out), options.n_envs - 1);
     return options;
 }
@@ -458,7 +459,8 @@ class RandomUse {
     void set_n_step() {
         const int64_t rows = (options_.capacity + options_.n_envs - 1) / options_.n_envs;
         const int64_t steps = std::max<int64_t>(1, options_.burn_in + options_.sequence_length);
-        n_step_ = environments_.number(1, std::min<int64_t>(6, rows - options_.frame_stack - steps));
+        const int64_t most = rows - options_.frame_stack - steps + (options_.store_next_observation ? 2 : 0);
+        n_step_ = environments_.number(1, std::min<int64_t>(6, most));
         model_.set_n_step(n_step_);
         for (Buffer* buffer : {&buffer_, &single_})
             ASSERT_EQ(per_replay_set_n_step(buffer->get(), n_step_, nullptr), PER_OK) << per_last_error();

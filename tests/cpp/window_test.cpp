@@ -371,6 +371,9 @@ TEST(LongestRun, leaves_the_rows_of_a_window_and_does_not_overfill_a_lane) {
     EXPECT_EQ(longest_run(lane, rules, false), 21);
     lane.state = LaneState::ended;
     EXPECT_EQ(longest_run(lane, rules, true), 1);
+    WindowRules stores_next = rules;
+    stores_next.store_next_observation = true;
+    EXPECT_EQ(longest_run({}, stores_next, true), 30);
 }
 
 TEST(FirstWithStack, stops_where_an_episode_starts) {

@@ -97,7 +97,9 @@ class NaiveReplay:
         self.counters = dict.fromkeys(COUNTERS, 0)
 
     def check_rows(self, n_step):
-        if self.rows < n_step + max(self.stacks.values()) + max(1, naive_sequences.steps_of(self)):
+        for_next = 0 if self.store_next_observation else 2
+        windows = (n_step - 1) + (max(self.stacks.values()) - 1) + max(1, naive_sequences.steps_of(self))
+        if self.rows < windows + for_next:
             raise invalid("rows of a lane")
 
     # ---- which rows are there, and which of them can be drawn

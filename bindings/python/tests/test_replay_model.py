@@ -111,6 +111,7 @@ def created(kind, options):
     elif options["uses"] is not None:
         rest |= {"max_times_sampled": options["uses"], "scheme": "without_replacement"}
     rows = options["n_step"] + max(stack, options["frame_stack"]) + steps + options["spare_rows"]
+    rows -= 2 * options["store_next_observation"]
     return kind(rows * options["n_envs"], fields, seed=5, **rest)
 
 
