@@ -443,9 +443,7 @@ class Walk:
                 self.library.sample(4)
             return
         asked = self.sample_options(len(live))
-        naive = copy.copy(self.naive)  # as it would be with the options of this call
-        for name in asked.keys() & set(SAMPLE_OPTIONS):
-            setattr(naive, name, asked[name])
+        naive = self.naive_with(asked)
         beta = asked.get("beta", naive.beta)
         batch = self.library.sample(**asked)
         self.naive.count_sample(by_schedule="beta" not in asked)
@@ -500,9 +498,16 @@ class Walk:
             asked["beta"] = float(self.random.choice([0, 0.5, 1]))
         asked["batch_size"] = int(self.random.choice([1, 7, 8 * live]))
         if asked.get("scheme", self.naive.scheme) == "without_replacement":
-            drawable = sum(p > 0 for p in self.naive.probabilities().values())
+            drawable = sum(p > 0 for p in self.naive_with(asked).probabilities().values())
             asked["batch_size"] = int(self.random.integers(1, drawable + 1))
         return asked
+
+    def naive_with(self, asked):
+        """The naive buffer as it would be with the options of a call."""
+        naive = copy.copy(self.naive)
+        for name in asked.keys() & set(SAMPLE_OPTIONS):
+            setattr(naive, name, asked[name])
+        return naive
 
 
 def compare_weights(naive, batch, ids, beta):
