@@ -132,6 +132,10 @@ PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack, int64_t steps,
     return steps + (n_step - 1) + (stack - 1) + (next_takes_row ? 2 : 0);
 }
 
+PER_HOST_DEVICE int64_t least_rows(const WindowRules& rules) {
+    return least_rows(rules.n_step, rules.stack, rules.sequence.steps, next_takes_row(rules));
+}
+
 // One past the last row in use: the head, or one more where an observation waits there.
 PER_HOST_DEVICE int64_t used_end(const Lane& lane, const WindowRules& rules) {
     return lane.head + (lane.state == LaneState::announced && next_takes_row(rules) ? 1 : 0);
@@ -305,8 +309,7 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
 // The next step is taken by itself where this is 1 or less.
 PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
     if (lane.state == LaneState::ended) return 1;
-    const int64_t most =
-        rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps, next_takes_row(rules)) + 1;
+    const int64_t most = rules.ring.rows - least_rows(rules) + 1;
     const int64_t room = rules.ring.rows - (lane.head - lane.first) - 1;
     return overwrite || most < room ? most : room;
 }

@@ -59,13 +59,14 @@ Declared some_buffer(std::mt19937_64& random) {
         options.burn_in = one_of({0, 0, 2});
         options.sequence_stride = one_of({0, 1, 2, 5});
     }
+    options.store_next_observation = random() % 3 == 0;
     const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
-    options.capacity = options.n_envs * (least_rows(options.n_step, stack, steps) + one_of({0, 1, 4, 9, 30}));
+    const int64_t least = least_rows(options.n_step, stack, steps, options.store_next_observation == 0);
+    options.capacity = options.n_envs * (least + one_of({0, 1, 4, 9, 30}));
     options.max_priority = static_cast<int32_t>(one_of({PER_MAX_EVER, PER_MAX_NOW}));
     options.on_invalid = PER_INVALID_SKIP;
     options.autoreset =
         static_cast<int32_t>(one_of({PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP}));
-    options.store_next_observation = random() % 3 == 0;
     options.overwrite = random() % 8 != 0;
     options.on_gap = random() % 8 == 0 ? PER_GAP_ERROR : PER_GAP_CUT;
     options.normalize_weights = random() % 4 == 0 ? PER_BUFFER_MAX : PER_BATCH_MAX;

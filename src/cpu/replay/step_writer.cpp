@@ -342,7 +342,7 @@ int64_t StepWriter::end_of_change(int64_t first, int64_t most) const {
 bool StepWriter::keeps_scales(int64_t first, int64_t n) const {
     const WindowRules& rules = state_.rules;
     // A step takes up to two rows of its lane, and completes those that wait for their windows.
-    const int64_t n_waiting = least_rows(rules.n_step, rules.stack, rules.sequence.steps);
+    const int64_t n_waiting = least_rows(rules);
     const int64_t n_born = steps_->n_envs * (n + n_waiting);
     const int64_t n_dying = steps_->n_envs * (2 * n + rules.stack);
     const auto keep = [&](float largest) {

@@ -39,7 +39,7 @@ StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layou
 // How many steps a piece may have for no row to die in the piece in which it was born, so that a slot takes part in one
 // birth at most: a step takes up to two rows.
 int64_t max_steps_of_ring(const WindowRules& rules) {
-    const int64_t kept = 2 * least_rows(rules.n_step, rules.stack, rules.sequence.steps);
+    const int64_t kept = 2 * least_rows(rules);
     return std::clamp<int64_t>((rules.ring.rows - kept) / 2, 1, max_steps);
 }
 

@@ -20,8 +20,6 @@ from per import spaces
 from per.integrations._first_step import declared
 from per.integrations._single_transitions import refuse_other_batches
 
-_SPARE_ROWS = 2  # a lane has 3 rows at least, and a sampler may have one index
-
 
 class PrioritizedSampler(torchrl.PrioritizedSampler):
     """The sampler of TorchRL, over libper: for any of its storages, of one or of several dimensions.
@@ -59,7 +57,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         self.reduction, self.dtype = reduction, dtype
         self._max_priority_within_buffer = max_priority_within_buffer
         self._device = None if device is None else torch.device(device)
-        options.update(capacity=max_capacity + _SPARE_ROWS, alpha=alpha, beta=beta, epsilon=eps)
+        options.update(capacity=max_capacity, alpha=alpha, beta=beta, epsilon=eps)
         options["max_priority"] = "now" if max_priority_within_buffer else "ever"
         options["seed"] = _new_seed() if seed is None else seed
         # Index i is transition i of a buffer whose rows hold nothing. It has as many as indices were written.
@@ -99,9 +97,8 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         if other.fields != self._buffer.fields or not other.options["store_next_observation"]:
             raise per.InvalidArgument(f"{what} is a buffer with fields {other.fields}; allowed: a PrioritizedSampler's")
         if other.capacity != self._buffer.capacity:
-            capacity = other.capacity - _SPARE_ROWS
             raise per.InvalidArgument(
-                f"{what} has max_capacity {capacity}; allowed: the sampler's, {self._max_capacity}"
+                f"{what} has max_capacity {other.capacity}; allowed: the sampler's, {self._max_capacity}"
             )
         self._keep(other)
 
