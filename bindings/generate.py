@@ -52,12 +52,17 @@ JULIA_TYPES = {
 }
 
 
+def parts_of(header: pathlib.Path) -> list[pathlib.Path]:
+    """The headers that per.h is made of, in its order."""
+    return [header.parent / name for name in re.findall(r'^#include "(.*)"$', header.read_text(), re.MULTILINE)]
+
+
 class Declarations:
-    """The enums, structs and functions of a header, in its order."""
+    """The enums, structs and functions of a header and its parts, in their order."""
 
     def __init__(self, header: pathlib.Path) -> None:
         syntax = c_parser.CParser().parse(preprocess(header), str(header))
-        own = [node for node in syntax.ext if node.coord.file.endswith(header.name)]
+        own = [node for node in syntax.ext if pathlib.Path(node.coord.file).is_relative_to(header.parent)]
         self.enums: list[tuple[str | None, list[tuple[str, int]]]] = []
         self.structs: list[tuple[str, list[c_ast.Decl] | None]] = []
         self.functions: list[c_ast.Decl] = []
@@ -84,7 +89,8 @@ class Declarations:
 
 def comments_of(header: pathlib.Path, struct: str) -> dict[str, str]:
     """What is said of each field of a struct in the comment beside it; struct_size apart."""
-    (body,) = re.findall(rf"typedef struct {struct} \{{\n(.*?)\n\}} {struct};", header.read_text(), re.DOTALL)
+    text = "".join(part.read_text() for part in parts_of(header))
+    (body,) = re.findall(rf"typedef struct {struct} \{{\n(.*?)\n\}} {struct};", text, re.DOTALL)
     lines = re.findall(r"^ *\w+ (\w+);(?: */\*(.*?)\*/)?$", body, re.DOTALL | re.MULTILINE)
     comments = {name: " ".join(comment.split()) for name, comment in lines if name != "struct_size"}
     missing = [name for name, comment in comments.items() if not comment]

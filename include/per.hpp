@@ -17,6 +17,41 @@
  *           layer allocates lies in host memory, and is for buffers on PER_CPU; every method that fills one exists once
  *           more for the caller's own per_batch, in whose arrays the caller must have made room.
  * Streams.  `stream` is the last parameter of methods that per.h gives one, and NULL if it is left out.
+ *
+ *     #include <per.hpp>
+ *
+ *     #include <array>
+ *     #include <iostream>
+ *
+ *     int main() {
+ *         per::ReplayOptions options;
+ *         options.capacity = 10000;
+ *         per::ReplayBuffer buffer(options, {per::field<float>("observation"), per::field<int32_t>("action")});
+ *
+ *         std::array<float, 1> observation{}, next_observation{}, reward{};
+ *         std::array<int32_t, 1> action{};
+ *         std::array<bool, 1> terminated{}, truncated{};
+ *         per::Steps step = buffer.steps(); // where add() finds each step
+ *         step.fields["observation"] = observation;
+ *         step.fields["action"] = action;
+ *         step.next_fields["observation"] = next_observation;
+ *         step.reward = reward;
+ *         step.terminated = terminated;
+ *         step.truncated = truncated;
+ *         for (int t = 0; t < 100; t++) { // episodes of ten steps, at the end of which there is a reward
+ *             observation[0] = static_cast<float>(t % 10);
+ *             next_observation[0] = observation[0] + 1;
+ *             terminated[0] = t % 10 == 9;
+ *             reward[0] = terminated[0] ? 1.0f : 0.0f;
+ *             buffer.add(step);
+ *         }
+ *
+ *         per::Batch batch = buffer.sample(4);
+ *         for (int i = 0; i < 4; i++)
+ *             std::cout << batch.field<float>("observation")[i] << " -> " << batch.next_field<float>("observation")[i]
+ *                       << ", reward " << batch.reward()[i] << ", weight " << batch.weights()[i] << "\n";
+ *         buffer.update_priorities(batch.ids(), batch.reward()); // a learner's TD errors take the place of rewards here
+ *     }
  */
 #ifndef PER_HPP
 #define PER_HPP

@@ -48,8 +48,9 @@ def library_source() -> pathlib.Path:
 LIBPER = library_source()
 CMAKE = (LIBPER / "CMakeLists.txt").read_text()
 VERSION = re.search(r"VERSION (\d+\.\d+\.\d+)", CMAKE).group(1)
-ABI_VERSION = re.search(r"PER_ABI_VERSION = (\d+)", (LIBPER / "include" / "per.h").read_text()).group(1)
+ABI_VERSION = re.search(r"PER_ABI_VERSION = (\d+)", (LIBPER / "include" / "per" / "base.h").read_text()).group(1)
 LIBRARY = f"libper.so.{ABI_VERSION}"
+HEADERS = sorted(map(str, (LIBPER / "include").rglob("*.h")))
 XLA_LIBRARY = "libper_xla"
 BUILD_MACHINE = os.uname().machine
 MACHINE = sysconfig.get_platform().removeprefix("linux-")  # what _PYTHON_HOST_PLATFORM says, else this one
@@ -209,7 +210,7 @@ class Wheel(bdist_wheel):
 bridge = Pybind11Extension(
     "per._bridge",
     sorted(str(path.relative_to(HERE)) for path in HERE.glob("bridge/*.cpp")),
-    depends=[*map(str, HERE.glob("bridge/*.h")), str(LIBPER / "include" / "per.h")],
+    depends=[*map(str, HERE.glob("bridge/*.h")), *HEADERS],
     include_dirs=[os.path.relpath(LIBPER / "include", HERE), numpy.get_include()],
     extra_compile_args=["-ffp-contract=off"],
     extra_link_args=["-Wl,--wrap=__gxx_personality_v0"],  # see bridge/parked_threads.cpp
@@ -222,7 +223,7 @@ if XLA is not None:
     xla_library = Extension(
         f"per.{XLA_LIBRARY}",
         ["xla/handlers.cpp"],
-        depends=[str(LIBPER / "include" / "per.h")],
+        depends=[*HEADERS],
         include_dirs=[os.path.relpath(LIBPER / "include", HERE)],
         extra_compile_args=["-std=c++20", "-fvisibility=hidden", "-g0", "-isystem", str(XLA[0])],
         language="c++",

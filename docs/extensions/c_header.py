@@ -1,6 +1,6 @@
-"""The reference of the C interface: what include/per.h declares, in its order, each with its comment.
+"""The reference of the C interface: what the parts of include/per.h declare, in its order, each with its comment.
 
-Paragraphs of a comment flow. What is indented is a list of words and what they mean, or keeps its lines.
+Paragraphs of a comment flow. What is indented is a list of words and what they mean, a program, or keeps its lines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import textwrap
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-HEADER = pathlib.Path(__file__).resolve().parents[2] / "include" / "per.h"
+INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "include"
+HEADERS = [INCLUDE / name for name in re.findall(r'#include "(.*)"', (INCLUDE / "per.h").read_text())]
 SECTION = re.compile(r"/\* -{10,} (.+?) \*/")
 COMMENT = r"/\*(?P<comment>.*?)\*/\s*"
 DECLARATION = re.compile(
@@ -31,7 +32,7 @@ ENUMERATOR = re.compile(r"\s*(?P<text>\w+) = (?P<value>\d+),?(?:\s*/\*(?P<after>
 
 @dataclasses.dataclass
 class Item:
-    kind: str  # title, text, function, struct, enum, macro
+    kind: str  # part, title, text, function, struct, enum, macro
     text: str  # the title, or the declaration
     comment: str = ""
     members: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -49,22 +50,27 @@ def one_line(text: str) -> str:
 
 def items_of(header: str) -> list[Item]:
     """What the header declares, section by section."""
-    introduction = re.match(r"/\*(.*?)\*/", header, re.DOTALL)
+    introduction = re.match(r"/\*\n \* (per/\w+\.h) - (.*?)\n \*\n(.*?)\*/", header, re.DOTALL)
     assert introduction
-    items = [Item("text", "", prose_of(introduction[1]))]
+    name, summary, rest = introduction.groups()
+    items = [
+        Item("part", name),
+        Item("text", "", f"{summary[0].upper()}{summary[1:]}"),
+        Item("text", "", prose_of(rest)),
+    ]
     body = header[header.index('extern "C" {') : header.rindex("#ifdef __cplusplus")]
-    for part in re.split(r"(?=/\* -{10,})", body)[1:]:
-        title = SECTION.match(part)
-        assert title
-        items.append(Item("title", title[1].capitalize()))
-        items += declarations_of(part[title.end() :])
+    for section in re.split(r"(?=/\* -{10,})", body.removeprefix('extern "C" {\n#endif\n')):
+        title = SECTION.match(section)
+        if title:
+            items.append(Item("title", title[1].capitalize()))
+        items += declarations_of(section[title.end() :] if title else section)
     return items
 
 
 def declarations_of(section: str) -> list[Item]:
     items = []
     # Each begins where a blank line ends the one before; a comment that declares nothing is a text of its own.
-    for block in map(str.strip, re.split(r"\n\n(?=/\*|typedef|PER_API|enum)", section.strip())):
+    for block in filter(None, map(str.strip, re.split(r"\n\n(?=/\*|typedef|PER_API|enum)", section.strip()))):
         found = DECLARATION.fullmatch(block)
         if found is None:
             assert re.fullmatch(r"/\*.*\*/", block, re.DOTALL), f"per.h: not understood: {block}"
@@ -107,8 +113,10 @@ class Writer:
             self.write(item)
 
     def write(self, item: Item) -> None:
-        if item.kind == "title":
+        if item.kind == "part":
             self.lines += [item.text, "-" * len(item.text), ""]
+        elif item.kind == "title":
+            self.lines += [item.text, "~" * len(item.text), ""]
         elif item.kind == "text":
             self.prose(item.comment, "")
         elif item.kind == "function":
@@ -181,16 +189,17 @@ def is_entry(line: str) -> bool:
     return bool(re.match(r"\w+\.  +\S", line))
 
 
-def rst_of(header: str) -> list[str]:
-    return Writer(items_of(header)).lines
+def items_of_all() -> list[Item]:
+    return [item for header in HEADERS for item in items_of(header.read_text())]
 
 
 class HeaderDirective(SphinxDirective):
     """Puts the reference where it stands."""
 
     def run(self) -> list:
-        self.env.note_dependency(str(HEADER))
-        return self.parse_text_to_nodes("\n".join(rst_of(HEADER.read_text())), allow_section_headings=True)
+        for header in HEADERS:
+            self.env.note_dependency(str(header))
+        return self.parse_text_to_nodes("\n".join(Writer(items_of_all()).lines), allow_section_headings=True)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

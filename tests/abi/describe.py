@@ -27,7 +27,7 @@ HEADER = REPOSITORY / "include" / "per.h"
 XML_OPTIONS = ["--drop-private-types", "--exported-interfaces-only"]
 
 sys.path.insert(0, str(REPOSITORY / "bindings"))
-from generate import Declarations  # noqa: E402
+from generate import Declarations, parts_of  # noqa: E402, F401 -- the gates take parts_of from here
 
 
 class Member(NamedTuple):
@@ -126,7 +126,7 @@ def golden_path(interface: Interface, suffix: str = "txt") -> pathlib.Path:
 def write_xml(library: pathlib.Path, header: pathlib.Path, path: pathlib.Path) -> None:
     """What abidiff compares with: the functions of per.h and their types, as debug information has them."""
     options = ["--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--no-elf-needed", *XML_OPTIONS]
-    command = ["abidw", *options, "--header-file", header, "--out-file", path, library]
+    command = ["abidw", *options, "--headers-dir", header.parent, "--out-file", path, library]
     subprocess.run(list(map(str, command)), check=True)
     path.write_text(path.read_text().replace(f"{REPOSITORY}/", ""))
 

@@ -3,7 +3,7 @@
 
 gates.py layout                         per.h is what per_abi_N.txt says
 gates.py padding                        no struct has padding, each is a multiple of 8 bytes
-gates.py header                         per.h compiles alone, in every language that it promises
+gates.py header                         per.h and its parts compile alone, in every language that it promises
 gates.py cpp_header                     per.hpp compiles alone, and uses every function of per.h
 gates.py exports    LIBRARY             exported symbols = functions of per.h = libper.map
 gates.py needed     LIBRARY             LIBRARY needs the C library only
@@ -36,6 +36,7 @@ from describe import (
     XML_OPTIONS,
     abi_version,
     golden_path,
+    parts_of,
     read_interface,
     sizes_in,
     text_of,
@@ -94,18 +95,21 @@ def padding(header: pathlib.Path = HEADER) -> Problems:
 
 def header(header: pathlib.Path = HEADER) -> Problems:
     problems = []
+    parts = [header, *parts_of(header)]
     with tempfile.TemporaryDirectory() as folder:
         for language, standards in {"c": ["c99", "c17"], "c++": ["c++98", "c++11", "c++20"]}.items():
-            source = pathlib.Path(folder, "alone.c" if language == "c" else "alone.cpp")
-            source.write_text(f'#include "{header}"\n#include "{header}"\n')
-            for standard in standards:
-                for compiler in ("gcc", "clang"):
-                    problems += compile_alone(compiler, language, standard, source)
+            for part in parts:
+                source = pathlib.Path(folder, "alone.c" if language == "c" else "alone.cpp")
+                source.write_text(f'#include "{part}"\n#include "{part}"\n')
+                for standard in standards:
+                    for compiler in ("gcc", "clang"):
+                        problems += compile_alone(compiler, language, standard, source)
     macros = re.findall(r"^#define (\w*per\w*)", preprocessed(header), re.MULTILINE | re.IGNORECASE)
-    problems += [f"per.h defines the macro {macro}" for macro in macros if macro not in ("PER_H", "PER_API")]
-    includes = re.findall(r"^#include (.*)$", header.read_text(), re.MULTILINE)
-    if includes != ["<stddef.h>", "<stdint.h>"]:
-        problems.append(f"per.h includes {includes}")
+    own = re.compile(r"PER_(API|H|[A-Z_]+_H)")
+    problems += [f"per.h defines the macro {macro}" for macro in macros if not own.fullmatch(macro)]
+    includes = {name for part in parts for name in re.findall(r"^#include (<.*>)$", part.read_text(), re.MULTILINE)}
+    if includes != {"<stddef.h>", "<stdint.h>"}:
+        problems.append(f"per.h includes {', '.join(sorted(includes))}")
     return problems
 
 
@@ -227,7 +231,7 @@ def abidiff(library: pathlib.Path, header: pathlib.Path = HEADER, reference: pat
     # Written from debug information that names its files in another way, the reference knows of no members.
     if "<data-member" not in reference.read_text():
         return [f"{reference.name} describes no struct"]
-    command = ["abidiff", "--no-added-syms", "--header-file2", header, *XML_OPTIONS]
+    command = ["abidiff", "--no-added-syms", "--headers-dir2", header.parent, *XML_OPTIONS]
     result = subprocess.run([*map(str, command), str(reference), str(library)], capture_output=True, text=True)
     return [] if result.returncode == 0 else [f"abidiff: {result.returncode}", result.stdout + result.stderr]
 

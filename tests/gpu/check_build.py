@@ -68,7 +68,7 @@ def packages(version: str = ".".join(map(str, sys.version_info[:2]))) -> pathlib
 
 def library() -> pathlib.Path:
     """libper, under the name that programs load it by."""
-    header = (REPOSITORY / "include" / "per.h").read_text()
+    header = (REPOSITORY / "include" / "per" / "base.h").read_text()
     return BUILD / f"libper.so.{re.findall(r'PER_ABI_VERSION = ([0-9]+)', header)[0]}"
 
 

@@ -1,4 +1,4 @@
-"""The first programs of README.md and of the pages for each language run as printed."""
+"""The first programs of README.md, of the pages for each language and of the C headers run as printed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,95 @@ def test_c_example_compiles_as_c99_and_draws(tmp_path: Path) -> None:
     drawn = [int(match[1]) for match in matches if match]
     # Eight strata of a total of 10 over priorities 1, 2, 3, 4: index 3 fills the last three of them.
     assert len(drawn) == 8 and drawn == sorted(drawn) and drawn[5:] == [3, 3, 3]
+
+
+def program_of(header: str) -> str:
+    """The program in the comment that a header begins with."""
+    text = (ROOT / "include" / header).read_text()
+    program = re.search(r"^ \*     #include .*^ \*     \}$", text[: text.index("*/")], re.MULTILINE | re.DOTALL)
+    assert program, f"{header} has no program"
+    return "".join(f"{line[7:]}\n" for line in program[0].splitlines())
+
+
+def lines_of_drawn(lines: list[str]) -> None:
+    numbers = [re.fullmatch(r"index (\d), weight (\d\.\d\d)", line) for line in lines]
+    assert len(lines) == 4 and all(numbers), lines
+    # Four strata of a total of 8 over priorities 1, 2, 5: the last two lie within index 2, the first before it.
+    assert [int(match[1]) for match in numbers if match][2:] == [2, 2] and lines[0][6] != "2"
+    assert "weight 1.00" in lines[0]  # the first draw is the least likely
+
+
+def lines_of_rewards(lines: list[str]) -> None:
+    rows = [re.fullmatch(r"(\d) -> (\d+), reward (\d), weight 1.00", line) for line in lines]
+    assert len(lines) == 4 and all(rows), lines  # all priorities are equal
+    assert all(int(row[2]) == int(row[1]) + 1 and (row[3] == "1") == (row[1] == "9") for row in rows if row)
+
+
+def lines_of_goals(lines: list[str]) -> None:
+    rows = [re.fullmatch(r"at (\d), goal (\d+), reward (-?\d)", line) for line in lines]
+    assert len(lines) == 4 and all(rows), lines
+    for row in filter(None, rows):
+        at, goal, reward = map(int, row.groups())
+        assert goal == 100 or at < goal <= 10
+        assert reward == (0 if goal == at + 1 else -1)
+
+
+def lines_of_advantages(lines: list[str]) -> None:
+    # With V = 0 and rewards 1: A_3 = 1, A_t = 1 + 0.99 * 0.95 A_(t+1).
+    expected = [f"step {t}, advantage {a}" for t, a in enumerate(("3.657", "2.825", "1.941", "1.000"))]
+    assert [sorted(lines[i : i + 4]) for i in (0, 4, 8)] == [expected] * 3 and len(lines) == 12
+
+
+def lines_of_batches(lines: list[str]) -> None:
+    assert len(lines) == 3 and all(re.fullmatch(r"rewards( \d){4}", line) for line in lines), lines
+
+
+def lines_of_shards(lines: list[str]) -> None:
+    # An environment a shard, each with a mass of a half: two of the four strata each.
+    rows = [re.fullmatch(r"id (\d+), reward ([01]), weight 1.00", line) for line in lines]
+    assert all(rows) and [row[2] for row in rows if row] == ["0", "0", "1", "1"], lines
+    assert all(int(row[1]) % 2 == int(row[2]) for row in rows if row)  # id: k * n_envs + environment
+
+
+HEADER_PROGRAMS: dict[str, Callable[[list[str]], None] | str] = {
+    "base": "PER_ERROR_INVALID_ARGUMENT: capacity is -1: allowed are 1 .. 1099511627776",
+    "tree": lines_of_drawn,
+    "replay": lines_of_rewards,
+    "files": "9 transitions",
+    "hindsight": lines_of_goals,
+    "on_policy": lines_of_advantages,
+    "loader": lines_of_batches,
+    "process": "100 transitions",
+    "shards": lines_of_shards,
+}
+
+
+def test_every_header_has_a_program() -> None:
+    assert {path.stem for path in (ROOT / "include" / "per").glob("*.h")} == set(HEADER_PROGRAMS)
+
+
+@pytest.mark.parametrize("name", HEADER_PROGRAMS)
+def test_program_of_a_header_compiles_as_c99_and_runs(name: str, tmp_path: Path) -> None:
+    source = tmp_path / f"{name}.c"
+    source.write_text(program_of(f"per/{name}.h"))
+    flags = ["-std=c99", "-Wall", "-Werror", f"-I{ROOT / 'include'}"]
+    run(["cc", *flags, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", str(tmp_path / name)])
+    done = subprocess.run([tmp_path / name], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = HEADER_PROGRAMS[name]
+    if isinstance(said, str):
+        assert done.stdout == f"{said}\n"
+    else:
+        said(done.stdout.splitlines())
+
+
+def test_program_of_the_cpp_header_compiles_as_cpp17_and_runs(tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    source.write_text(program_of("per.hpp"))
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'include'}"]
+    program = str(tmp_path / "program")
+    run(["c++", *flags, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", program])
+    lines_of_rewards([line.replace("weight 1", "weight 1.00") for line in run([program]).splitlines()])
 
 
 def test_cpp_example_compiles_as_cpp17_and_draws(tmp_path: Path) -> None:

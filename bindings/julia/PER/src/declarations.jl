@@ -29,6 +29,21 @@ const PER_INDEPENDENT = Int32(1)
 const PER_SYSTEMATIC = Int32(2)
 const PER_WITHOUT_REPLACEMENT = Int32(3)
 
+const per_dtype = Int32
+const PER_BOOL = Int32(0)
+const PER_UINT8 = Int32(1)
+const PER_INT8 = Int32(2)
+const PER_UINT16 = Int32(3)
+const PER_INT16 = Int32(4)
+const PER_UINT32 = Int32(5)
+const PER_INT32 = Int32(6)
+const PER_UINT64 = Int32(7)
+const PER_INT64 = Int32(8)
+const PER_FLOAT16 = Int32(9)
+const PER_BFLOAT16 = Int32(10)
+const PER_FLOAT32 = Int32(11)
+const PER_FLOAT64 = Int32(12)
+
 const per_prioritization = Int32
 const PER_PROPORTIONAL = Int32(0)
 const PER_RANK = Int32(1)
@@ -64,21 +79,6 @@ const PER_AUTORESET_DISABLED = Int32(0)
 const PER_AUTORESET_NEXT_STEP = Int32(1)
 const PER_AUTORESET_SAME_STEP = Int32(2)
 
-const per_dtype = Int32
-const PER_BOOL = Int32(0)
-const PER_UINT8 = Int32(1)
-const PER_INT8 = Int32(2)
-const PER_UINT16 = Int32(3)
-const PER_INT16 = Int32(4)
-const PER_UINT32 = Int32(5)
-const PER_INT32 = Int32(6)
-const PER_UINT64 = Int32(7)
-const PER_INT64 = Int32(8)
-const PER_FLOAT16 = Int32(9)
-const PER_BFLOAT16 = Int32(10)
-const PER_FLOAT32 = Int32(11)
-const PER_FLOAT64 = Int32(12)
-
 const per_role = Int32
 const PER_ROLE_DEFAULT = Int32(0)
 const PER_ROLE_PLAIN = Int32(1)
@@ -104,13 +104,6 @@ const PER_GOAL_FUTURE = Int32(0)
 const PER_GOAL_FINAL = Int32(1)
 const PER_GOAL_EPISODE = Int32(2)
 
-const PER_SCALE_AUTOMATIC = Int32(2147483647)
-
-const per_settling = Int32
-const PER_SETTLED = Int32(0)
-const PER_SETTLE_MEASURE = Int32(1)
-const PER_SETTLE_SET = Int32(2)
-
 const per_when_full = Int32
 const PER_FULL_WAITS = Int32(0)
 const PER_FULL_DROPS = Int32(1)
@@ -118,6 +111,13 @@ const PER_FULL_DROPS = Int32(1)
 const per_moved_by = Int32
 const PER_MOVED_BY_THREAD = Int32(0)
 const PER_MOVED_BY_CALLS = Int32(1)
+
+const PER_SCALE_AUTOMATIC = Int32(2147483647)
+
+const per_settling = Int32
+const PER_SETTLED = Int32(0)
+const PER_SETTLE_MEASURE = Int32(1)
+const PER_SETTLE_SET = Int32(2)
 
 const enums = (
     per_status = (
@@ -144,6 +144,21 @@ const enums = (
         PER_INDEPENDENT = PER_INDEPENDENT,
         PER_SYSTEMATIC = PER_SYSTEMATIC,
         PER_WITHOUT_REPLACEMENT = PER_WITHOUT_REPLACEMENT,
+    ),
+    per_dtype = (
+        PER_BOOL = PER_BOOL,
+        PER_UINT8 = PER_UINT8,
+        PER_INT8 = PER_INT8,
+        PER_UINT16 = PER_UINT16,
+        PER_INT16 = PER_INT16,
+        PER_UINT32 = PER_UINT32,
+        PER_INT32 = PER_INT32,
+        PER_UINT64 = PER_UINT64,
+        PER_INT64 = PER_INT64,
+        PER_FLOAT16 = PER_FLOAT16,
+        PER_BFLOAT16 = PER_BFLOAT16,
+        PER_FLOAT32 = PER_FLOAT32,
+        PER_FLOAT64 = PER_FLOAT64,
     ),
     per_prioritization = (
         PER_PROPORTIONAL = PER_PROPORTIONAL,
@@ -180,21 +195,6 @@ const enums = (
         PER_AUTORESET_NEXT_STEP = PER_AUTORESET_NEXT_STEP,
         PER_AUTORESET_SAME_STEP = PER_AUTORESET_SAME_STEP,
     ),
-    per_dtype = (
-        PER_BOOL = PER_BOOL,
-        PER_UINT8 = PER_UINT8,
-        PER_INT8 = PER_INT8,
-        PER_UINT16 = PER_UINT16,
-        PER_INT16 = PER_INT16,
-        PER_UINT32 = PER_UINT32,
-        PER_INT32 = PER_INT32,
-        PER_UINT64 = PER_UINT64,
-        PER_INT64 = PER_INT64,
-        PER_FLOAT16 = PER_FLOAT16,
-        PER_BFLOAT16 = PER_BFLOAT16,
-        PER_FLOAT32 = PER_FLOAT32,
-        PER_FLOAT64 = PER_FLOAT64,
-    ),
     per_role = (
         PER_ROLE_DEFAULT = PER_ROLE_DEFAULT,
         PER_ROLE_PLAIN = PER_ROLE_PLAIN,
@@ -218,11 +218,6 @@ const enums = (
         PER_GOAL_FINAL = PER_GOAL_FINAL,
         PER_GOAL_EPISODE = PER_GOAL_EPISODE,
     ),
-    per_settling = (
-        PER_SETTLED = PER_SETTLED,
-        PER_SETTLE_MEASURE = PER_SETTLE_MEASURE,
-        PER_SETTLE_SET = PER_SETTLE_SET,
-    ),
     per_when_full = (
         PER_FULL_WAITS = PER_FULL_WAITS,
         PER_FULL_DROPS = PER_FULL_DROPS,
@@ -231,7 +226,20 @@ const enums = (
         PER_MOVED_BY_THREAD = PER_MOVED_BY_THREAD,
         PER_MOVED_BY_CALLS = PER_MOVED_BY_CALLS,
     ),
+    per_settling = (
+        PER_SETTLED = PER_SETTLED,
+        PER_SETTLE_MEASURE = PER_SETTLE_MEASURE,
+        PER_SETTLE_SET = PER_SETTLE_SET,
+    ),
 )
+
+struct per_array
+    data::Ptr{Cvoid}
+    shape::Ptr{Int64}
+    ndim::Int32
+    dtype::Int32
+end
+const per_array_layout = (size = 24, offsets = (0, 8, 16, 20,))
 
 struct per_tree end
 
@@ -245,14 +253,6 @@ end
 const per_tree_options_layout = (size = 32, offsets = (0, 8, 16, 24, 28,))
 
 struct per_replay end
-
-struct per_array
-    data::Ptr{Cvoid}
-    shape::Ptr{Int64}
-    ndim::Int32
-    dtype::Int32
-end
-const per_array_layout = (size = 24, offsets = (0, 8, 16, 20,))
 
 struct per_field
     name::Ptr{UInt8}
@@ -424,39 +424,6 @@ struct per_loader_options
 end
 const per_loader_options_layout = (size = 48, offsets = (0, 8, 16, 24, 32, 36, 40, 44,))
 
-struct per_law
-    struct_size::UInt64
-    total_mass::UInt64
-    smallest_mass::UInt64
-    live::Int64
-    changes::Int64
-    measured_low::UInt64
-    measured_high::UInt64
-    max_priority::Float32
-    largest_leaf::Float32
-    scale::Int32
-    is_scale_fixed::Int32
-    measured_scale::Int32
-    scale_needed::Int32
-end
-const per_law_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76,))
-
-struct per_coordinator end
-
-struct per_coordinator_status
-    struct_size::UInt64
-    samples::Int64
-    beta_step::Int64
-    total_mass::UInt64
-    rescales_below::UInt64
-    live::Int64
-    shards::Int64
-    beta::Float64
-    max_priority::Float32
-    scale::Int32
-end
-const per_coordinator_status_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 68,))
-
 struct per_channel end
 
 struct per_channel_options
@@ -510,6 +477,39 @@ end
 const per_shared_loader_statistics_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64,))
 
 struct per_reader end
+
+struct per_law
+    struct_size::UInt64
+    total_mass::UInt64
+    smallest_mass::UInt64
+    live::Int64
+    changes::Int64
+    measured_low::UInt64
+    measured_high::UInt64
+    max_priority::Float32
+    largest_leaf::Float32
+    scale::Int32
+    is_scale_fixed::Int32
+    measured_scale::Int32
+    scale_needed::Int32
+end
+const per_law_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76,))
+
+struct per_coordinator end
+
+struct per_coordinator_status
+    struct_size::UInt64
+    samples::Int64
+    beta_step::Int64
+    total_mass::UInt64
+    rescales_below::UInt64
+    live::Int64
+    shards::Int64
+    beta::Float64
+    max_priority::Float32
+    scale::Int32
+end
+const per_coordinator_status_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 68,))
 
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
@@ -707,6 +707,10 @@ const per_replay_stats_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_stats(replay, statistics_out) =
     ccall(per_replay_stats_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_statistics}), replay, statistics_out)
 
+const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_synchronize(replay, stream) =
+    ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
+
 const per_replay_save_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_save(replay, path) =
     ccall(per_replay_save_pointer[], per_status, (Ptr{per_replay}, Cstring), replay, path)
@@ -754,10 +758,6 @@ per_replay_save_to(replay, write, context) =
 const per_replay_load_from_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_load_from(read, context, device, device_index, replay_out) =
     ccall(per_replay_load_from_pointer[], per_status, (Ptr{Cvoid}, Ptr{Cvoid}, Int32, Int32, Ptr{Ptr{per_replay}}), read, context, device, device_index, replay_out)
-
-const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_synchronize(replay, stream) =
-    ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
 
 const per_hindsight_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_hindsight_options_init(options, struct_size) =
@@ -814,82 +814,6 @@ per_loader_stop(loader) =
 const per_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_free(loader) =
     ccall(per_loader_free_pointer[], Cvoid, (Ptr{per_loader},), loader)
-
-const per_law_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_law_init(law, struct_size) =
-    ccall(per_law_init_pointer[], per_status, (Ptr{per_law}, UInt64), law, struct_size)
-
-const per_replay_law_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_law(replay, measured_scale, law_out) =
-    ccall(per_replay_law_pointer[], per_status, (Ptr{per_replay}, Int32, Ptr{per_law}), replay, measured_scale, law_out)
-
-const per_replay_set_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_scale(replay, scale) =
-    ccall(per_replay_set_scale_pointer[], per_status, (Ptr{per_replay}, Int32), replay, scale)
-
-const per_replay_raise_max_priority_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_raise_max_priority(replay, priority, stream) =
-    ccall(per_replay_raise_max_priority_pointer[], per_status, (Ptr{per_replay}, Float32, Ptr{Cvoid}), replay, priority, stream)
-
-const per_replay_get_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_get_units(replay, options, count, units, batch, masses_out, first_units_out, stream) =
-    ccall(per_replay_get_units_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Cvoid}), replay, options, count, units, batch, masses_out, first_units_out, stream)
-
-const per_coordinator_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_create(options, n_shards, coordinator_out) =
-    ccall(per_coordinator_create_pointer[], per_status, (Ptr{per_replay_options}, Int64, Ptr{Ptr{per_coordinator}}), options, n_shards, coordinator_out)
-
-const per_coordinator_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_free(coordinator) =
-    ccall(per_coordinator_free_pointer[], Cvoid, (Ptr{per_coordinator},), coordinator)
-
-const per_coordinator_shard_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_shard(coordinator, shard, capacity_out, n_envs_out, first_env_out) =
-    ccall(per_coordinator_shard_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, shard, capacity_out, n_envs_out, first_env_out)
-
-const per_coordinator_tell_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_tell(coordinator, shard, law) =
-    ccall(per_coordinator_tell_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_law}), coordinator, shard, law)
-
-const per_coordinator_settle_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_settle(coordinator, chooses_anew, todo_out, scale_out) =
-    ccall(per_coordinator_settle_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}), coordinator, chooses_anew, todo_out, scale_out)
-
-const per_coordinator_draw_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_draw(coordinator, options, batch_size, count_out) =
-    ccall(per_coordinator_draw_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_sample_options}, Int64, Ptr{Int64}), coordinator, options, batch_size, count_out)
-
-const per_coordinator_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_units(coordinator, count, shards_out, units_out) =
-    ccall(per_coordinator_units_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, count, shards_out, units_out)
-
-const per_coordinator_found_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_found(coordinator, count, ids, masses, first_units, count_out) =
-    ccall(per_coordinator_found_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, count, ids, masses, first_units, count_out)
-
-const per_coordinator_finish_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_finish(coordinator, batch_size, ids_out, weights_out, probabilities_out) =
-    ccall(per_coordinator_finish_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}), coordinator, batch_size, ids_out, weights_out, probabilities_out)
-
-const per_coordinator_locate_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_locate(coordinator, count, ids, shards_out, shard_ids_out) =
-    ccall(per_coordinator_locate_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, count, ids, shards_out, shard_ids_out)
-
-const per_coordinator_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_ids(coordinator, shard, count, shard_ids, ids_out) =
-    ccall(per_coordinator_ids_pointer[], per_status, (Ptr{per_coordinator}, Int64, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, shard, count, shard_ids, ids_out)
-
-const per_coordinator_status_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_status_init(status, struct_size) =
-    ccall(per_coordinator_status_init_pointer[], per_status, (Ptr{per_coordinator_status}, UInt64), status, struct_size)
-
-const per_coordinator_state_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_state(coordinator, status_out) =
-    ccall(per_coordinator_state_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status_out)
-
-const per_coordinator_restore_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_restore(coordinator, status) =
-    ccall(per_coordinator_restore_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status)
 
 const per_channel_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_options_init(options, struct_size) =
@@ -1019,6 +943,82 @@ const per_reader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_free(reader) =
     ccall(per_reader_free_pointer[], Cvoid, (Ptr{per_reader},), reader)
 
+const per_law_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_law_init(law, struct_size) =
+    ccall(per_law_init_pointer[], per_status, (Ptr{per_law}, UInt64), law, struct_size)
+
+const per_replay_law_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_law(replay, measured_scale, law_out) =
+    ccall(per_replay_law_pointer[], per_status, (Ptr{per_replay}, Int32, Ptr{per_law}), replay, measured_scale, law_out)
+
+const per_replay_set_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_scale(replay, scale) =
+    ccall(per_replay_set_scale_pointer[], per_status, (Ptr{per_replay}, Int32), replay, scale)
+
+const per_replay_raise_max_priority_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_raise_max_priority(replay, priority, stream) =
+    ccall(per_replay_raise_max_priority_pointer[], per_status, (Ptr{per_replay}, Float32, Ptr{Cvoid}), replay, priority, stream)
+
+const per_replay_get_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_units(replay, options, count, units, batch, masses_out, first_units_out, stream) =
+    ccall(per_replay_get_units_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Cvoid}), replay, options, count, units, batch, masses_out, first_units_out, stream)
+
+const per_coordinator_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_create(options, n_shards, coordinator_out) =
+    ccall(per_coordinator_create_pointer[], per_status, (Ptr{per_replay_options}, Int64, Ptr{Ptr{per_coordinator}}), options, n_shards, coordinator_out)
+
+const per_coordinator_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_free(coordinator) =
+    ccall(per_coordinator_free_pointer[], Cvoid, (Ptr{per_coordinator},), coordinator)
+
+const per_coordinator_shard_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_shard(coordinator, shard, capacity_out, n_envs_out, first_env_out) =
+    ccall(per_coordinator_shard_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, shard, capacity_out, n_envs_out, first_env_out)
+
+const per_coordinator_tell_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_tell(coordinator, shard, law) =
+    ccall(per_coordinator_tell_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_law}), coordinator, shard, law)
+
+const per_coordinator_settle_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_settle(coordinator, chooses_anew, todo_out, scale_out) =
+    ccall(per_coordinator_settle_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}), coordinator, chooses_anew, todo_out, scale_out)
+
+const per_coordinator_draw_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_draw(coordinator, options, batch_size, count_out) =
+    ccall(per_coordinator_draw_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_sample_options}, Int64, Ptr{Int64}), coordinator, options, batch_size, count_out)
+
+const per_coordinator_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_units(coordinator, count, shards_out, units_out) =
+    ccall(per_coordinator_units_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, count, shards_out, units_out)
+
+const per_coordinator_found_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_found(coordinator, count, ids, masses, first_units, count_out) =
+    ccall(per_coordinator_found_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, count, ids, masses, first_units, count_out)
+
+const per_coordinator_finish_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_finish(coordinator, batch_size, ids_out, weights_out, probabilities_out) =
+    ccall(per_coordinator_finish_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}), coordinator, batch_size, ids_out, weights_out, probabilities_out)
+
+const per_coordinator_locate_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_locate(coordinator, count, ids, shards_out, shard_ids_out) =
+    ccall(per_coordinator_locate_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, count, ids, shards_out, shard_ids_out)
+
+const per_coordinator_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_ids(coordinator, shard, count, shard_ids, ids_out) =
+    ccall(per_coordinator_ids_pointer[], per_status, (Ptr{per_coordinator}, Int64, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, shard, count, shard_ids, ids_out)
+
+const per_coordinator_status_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_status_init(status, struct_size) =
+    ccall(per_coordinator_status_init_pointer[], per_status, (Ptr{per_coordinator_status}, UInt64), status, struct_size)
+
+const per_coordinator_state_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_state(coordinator, status_out) =
+    ccall(per_coordinator_state_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status_out)
+
+const per_coordinator_restore_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_restore(coordinator, status) =
+    ccall(per_coordinator_restore_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status)
+
 # What per.h says of the fields of per_replay_statistics.
 const per_replay_statistics_docs = raw"""
 - `capacity`: rows in all: n_envs * rows of a lane
@@ -1138,6 +1138,7 @@ const function_names = [
     :per_replay_live_ids,
     :per_replay_statistics_init,
     :per_replay_stats,
+    :per_replay_synchronize,
     :per_replay_save,
     :per_replay_checkpoint,
     :per_replay_checkpoint_within,
@@ -1150,7 +1151,6 @@ const function_names = [
     :per_replay_load_within,
     :per_replay_save_to,
     :per_replay_load_from,
-    :per_replay_synchronize,
     :per_hindsight_options_init,
     :per_replay_sample_hindsight,
     :per_replay_get_windows_hindsight,
@@ -1165,25 +1165,6 @@ const function_names = [
     :per_loader_release,
     :per_loader_stop,
     :per_loader_free,
-    :per_law_init,
-    :per_replay_law,
-    :per_replay_set_scale,
-    :per_replay_raise_max_priority,
-    :per_replay_get_units,
-    :per_coordinator_create,
-    :per_coordinator_free,
-    :per_coordinator_shard,
-    :per_coordinator_tell,
-    :per_coordinator_settle,
-    :per_coordinator_draw,
-    :per_coordinator_units,
-    :per_coordinator_found,
-    :per_coordinator_finish,
-    :per_coordinator_locate,
-    :per_coordinator_ids,
-    :per_coordinator_status_init,
-    :per_coordinator_state,
-    :per_coordinator_restore,
     :per_channel_options_init,
     :per_channel_create,
     :per_channel_path,
@@ -1216,6 +1197,25 @@ const function_names = [
     :per_reader_flush,
     :per_reader_stop,
     :per_reader_free,
+    :per_law_init,
+    :per_replay_law,
+    :per_replay_set_scale,
+    :per_replay_raise_max_priority,
+    :per_replay_get_units,
+    :per_coordinator_create,
+    :per_coordinator_free,
+    :per_coordinator_shard,
+    :per_coordinator_tell,
+    :per_coordinator_settle,
+    :per_coordinator_draw,
+    :per_coordinator_units,
+    :per_coordinator_found,
+    :per_coordinator_finish,
+    :per_coordinator_locate,
+    :per_coordinator_ids,
+    :per_coordinator_status_init,
+    :per_coordinator_state,
+    :per_coordinator_restore,
 ]
 const function_pointers = [
     per_abi_version_pointer,
@@ -1267,6 +1267,7 @@ const function_pointers = [
     per_replay_live_ids_pointer,
     per_replay_statistics_init_pointer,
     per_replay_stats_pointer,
+    per_replay_synchronize_pointer,
     per_replay_save_pointer,
     per_replay_checkpoint_pointer,
     per_replay_checkpoint_within_pointer,
@@ -1279,7 +1280,6 @@ const function_pointers = [
     per_replay_load_within_pointer,
     per_replay_save_to_pointer,
     per_replay_load_from_pointer,
-    per_replay_synchronize_pointer,
     per_hindsight_options_init_pointer,
     per_replay_sample_hindsight_pointer,
     per_replay_get_windows_hindsight_pointer,
@@ -1294,25 +1294,6 @@ const function_pointers = [
     per_loader_release_pointer,
     per_loader_stop_pointer,
     per_loader_free_pointer,
-    per_law_init_pointer,
-    per_replay_law_pointer,
-    per_replay_set_scale_pointer,
-    per_replay_raise_max_priority_pointer,
-    per_replay_get_units_pointer,
-    per_coordinator_create_pointer,
-    per_coordinator_free_pointer,
-    per_coordinator_shard_pointer,
-    per_coordinator_tell_pointer,
-    per_coordinator_settle_pointer,
-    per_coordinator_draw_pointer,
-    per_coordinator_units_pointer,
-    per_coordinator_found_pointer,
-    per_coordinator_finish_pointer,
-    per_coordinator_locate_pointer,
-    per_coordinator_ids_pointer,
-    per_coordinator_status_init_pointer,
-    per_coordinator_state_pointer,
-    per_coordinator_restore_pointer,
     per_channel_options_init_pointer,
     per_channel_create_pointer,
     per_channel_path_pointer,
@@ -1345,4 +1326,23 @@ const function_pointers = [
     per_reader_flush_pointer,
     per_reader_stop_pointer,
     per_reader_free_pointer,
+    per_law_init_pointer,
+    per_replay_law_pointer,
+    per_replay_set_scale_pointer,
+    per_replay_raise_max_priority_pointer,
+    per_replay_get_units_pointer,
+    per_coordinator_create_pointer,
+    per_coordinator_free_pointer,
+    per_coordinator_shard_pointer,
+    per_coordinator_tell_pointer,
+    per_coordinator_settle_pointer,
+    per_coordinator_draw_pointer,
+    per_coordinator_units_pointer,
+    per_coordinator_found_pointer,
+    per_coordinator_finish_pointer,
+    per_coordinator_locate_pointer,
+    per_coordinator_ids_pointer,
+    per_coordinator_status_init_pointer,
+    per_coordinator_state_pointer,
+    per_coordinator_restore_pointer,
 ]

@@ -1,0 +1,258 @@
+/*
+ * per/files.h - saves and loads buffers.
+ *
+ * A loaded buffer goes on bit for bit: its next batch is the one that the saved buffer would have drawn. There are three
+ * ways to save: a file, a file that is written while the buffer goes on, and a checkpoint in a directory, which writes
+ * only what has changed since the last one.
+ *
+ *     #include <per.h>
+ *     #include <stdio.h>
+ *     #include <stdlib.h>
+ *
+ *     static void check(per_status status) {
+ *         if (status == PER_OK) return;
+ *         fprintf(stderr, "%s\n", per_last_error());
+ *         exit(1);
+ *     }
+ *
+ *     int main(void) {
+ *         per_field field = {"observation", NULL, 0, PER_FLOAT32};
+ *         float observations[10] = {0}, rewards[10] = {0};
+ *         uint8_t terminated[10] = {0}, truncated[10] = {0};
+ *         per_array array = {observations, NULL, 0, PER_FLOAT32};
+ *         per_replay_options options;
+ *         per_replay *replay, *loaded;
+ *         per_steps steps;
+ *         int64_t live;
+ *         check(per_replay_options_init(&options, sizeof options));
+ *         options.capacity = 1000;
+ *         options.fields = &field;
+ *         options.n_fields = 1;
+ *         check(per_replay_create(&options, &replay));
+ *         check(per_steps_init(&steps, sizeof steps));
+ *         steps.length = 10; // ten steps in one call; the observation after the last one comes with a later call
+ *         steps.fields = &array;
+ *         steps.reward = (per_array){rewards, NULL, 0, PER_FLOAT32};
+ *         steps.terminated = (per_array){terminated, NULL, 0, PER_BOOL};
+ *         steps.truncated = (per_array){truncated, NULL, 0, PER_BOOL};
+ *         check(per_replay_add(replay, &steps, NULL, NULL));
+ *
+ *         check(per_replay_save(replay, "buffer.per"));
+ *         check(per_replay_load("buffer.per", PER_CPU, 0, &loaded));
+ *         check(per_replay_live(loaded, &live));
+ *         printf("%d transitions\n", (int)live);
+ *         per_replay_free(replay);
+ *         per_replay_free(loaded);
+ *         return 0;
+ *     }
+ */
+#ifndef PER_FILES_H
+#define PER_FILES_H
+
+#include "replay.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Writes the whole buffer to a file, so that a loaded one continues bit for bit: fields, priorities, lanes, counters,
+ * maximum, schedules, random state. The file takes its place at `path` once it is complete and on the disk; until then,
+ * and after an error, what was there before stays. It is compressed as save_compression says. Synchronises.
+ *
+ * It is written beside `path`, under a name that begins with the path's and ends in ".libper-N.tmp". A process that is
+ * killed leaves it there; the next save to the same path removes it. Several savers of one path do not disturb each
+ * other: the last one's file stays. Where `path` is a symbolic link, the file that it leads to is replaced. The mode of
+ * a file that is replaced is kept.
+ *
+ * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device, and where the folder that the file was put in
+ * cannot be synced: the file is there then, and the message says so. PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_replay_save(per_replay* replay, const char* path);
+
+/* Default timeout, in milliseconds, of the wait for a directory of checkpoints; see per_replay_checkpoint_within(). */
+enum { PER_DIRECTORY_TIMEOUT_MS = 60000 };
+
+/*
+ * Writes a checkpoint of the buffer into a directory, and of its bytes only those that the last checkpoint there does
+ * not hold: rows that came since then or were set, priorities, and what else has changed, compressed as save_compression
+ * says. per_replay_load() loads it. Synchronises, and holds the buffer for as long as it takes to read all of it.
+ *
+ *   directory          made if it is not there; the one above it must be there. It gets the files manifest.per and
+ *                      pack-*.per, a pack a call, and takes at most some two times what a file of per_replay_save()
+ *                      does; packs that are no longer needed are removed. No other files in it are touched
+ *   bytes_written_out  [1] what this call wrote to the disk, or NULL
+ *
+ * At any time, also after an error, a kill or a power failure, the directory holds this checkpoint or the one before it,
+ * whole; once the call has succeeded, this one. It may have been written by another process or another buffer: what
+ * differs is found by hashes (XXH3 of 128 bits).
+ *
+ * Calls for one directory take turns, in all processes of the machine: one that writes needs it alone, and those that
+ * load it share it. This call waits PER_DIRECTORY_TIMEOUT_MS at most for its turn, before it locks the buffer, which
+ * other calls use meanwhile. The directory's lock is flock(), which anybody can hold who may read the directory; on a
+ * file system that has none the caller sees to the turns.
+ *
+ * Rows on the disk.  Where the directory is the buffer's `storage`, rows stay in their file, which gets the name
+ * rows-*.per: what is not on the disk yet is brought there, and not counted in *bytes_written_out. The file has up to
+ * 4096 pieces, of 1 MiB or more (256 MiB in a file of 1 TiB), each of which may be a mapping of its own. Pieces that this
+ * checkpoint names are not written before the next one in this directory is there: a call that would write to one, such
+ * as the first that adds to each environment, copies it first. Room for the copy is taken then, also with
+ * storage_preallocated; a disk that is full is PER_ERROR_IO, and nothing has changed. The file may so become twice as
+ * large as the rows, and larger while checkpoints fail. The call hashes pieces that were written since the last one.
+ * Where the file cannot have a name (no O_TMPFILE, no /proc, or somebody removed its name), and once the disk has failed
+ * to write it, all rows are written as in any other directory. per_replay_save_start() writes all rows, too.
+ *
+ * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE if the manifest that is there is damaged; PER_ERROR_UNSUPPORTED if it is of a
+ * newer library; PER_ERROR_BUSY, naming the directory, if its lock is not free in time; PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_replay_checkpoint(per_replay* replay, const char* directory, int64_t* bytes_written_out);
+
+/*
+ * As per_replay_checkpoint(), with a timeout.
+ *
+ *   timeout_ms  milliseconds to wait for the directory, >= 0; or -1: for as long as it takes. The time of writing does
+ *               not count
+ *
+ * A PER_ERROR_BUSY that comes sooner has another reason than the directory.
+ */
+PER_API per_status per_replay_checkpoint_within(per_replay* replay, const char* directory, int64_t timeout_ms,
+                                                int64_t* bytes_written_out);
+
+/*
+ * A save that a thread of the library writes while the buffer goes on.
+ *
+ * It needs no help: it ends by itself, with a file or with an error that per_save_wait() tells. per_replay_free() waits
+ * for it. Where the process ends before it does, what was at its path stays, as with per_replay_save().
+ *
+ * Fork.  fork() does not wait for a save, which stays with the parent: in the child every call on it but
+ * per_save_free() is PER_ERROR_INVALID_ARGUMENT, and nothing is written. The child's copy of a buffer on PER_CPU may be
+ * changed, saved and freed.
+ */
+typedef struct per_save per_save;
+
+/*
+ * Begins to write what per_replay_save() would write, and stores the save in *save_out (NULL on failure), to be freed
+ * with per_save_free(). What the file holds is the buffer of this moment, bit for bit, whatever is called on the buffer
+ * from then on: adds, draws, updates, clears, settings and loaders go on while it is written. It takes its place at
+ * `path` as per_replay_save() says.
+ *
+ * PER_CPU.  The call copies what there is of each environment, and no rows. The thread reads these in pieces of up to
+ * 256 KiB, or of one frame if that is larger, and no call on the buffer waits for more than one piece. A row that is
+ * about to be changed before it was read is copied first: memory grows by such rows, and by a quarter of a byte for
+ * each row, until the last was read. Where there is none, the save ends with PER_ERROR_OUT_OF_MEMORY, and the call that
+ * changes the row goes on.
+ *
+ * PER_CUDA.  The call copies all that the file will hold to memory of the host, after all work of the handle that was
+ * queued before; the caller orders launches of graphs with it, as with other calls. Synchronises.
+ *
+ * PER_ERROR_BUSY if an earlier save of this buffer is still running; PER_ERROR_IO where no file can be begun at `path`;
+ * PER_ERROR_OUT_OF_MEMORY. Other errors of per_replay_save() come from per_save_wait().
+ */
+PER_API per_status per_replay_save_start(per_replay* replay, const char* path, per_save** save_out);
+
+/*
+ * How far a save has come, in bytes of rows, which is most of what is written. Once all are, the file has still to be
+ * brought to the disk: per_save_wait() says when it is there. After an error the numbers stay as they are.
+ *
+ *   written_out, total_out  0 <= *written_out <= *total_out; NULL: not asked for
+ *
+ * PER_ERROR_INVALID_ARGUMENT.
+ */
+PER_API per_status per_save_progress(per_save* save, int64_t* written_out, int64_t* total_out);
+
+/*
+ * Waits until a save has ended. Several threads may, and each call says the same.
+ *
+ *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
+ *
+ * PER_ERROR_BUSY if the save is still running then; PER_ERROR_INVALID_ARGUMENT; and the errors of per_replay_save(),
+ * with their messages, if it has failed.
+ */
+PER_API per_status per_save_wait(per_save* save, int64_t timeout_ms);
+
+/* NULL is allowed. Waits for nothing: a save that is still running goes on, and ends as it would have. */
+PER_API void per_save_free(per_save* save);
+
+/*
+ * Creates a buffer from a file of per_replay_save() or a directory of per_replay_checkpoint(), on the device asked for,
+ * and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises. What any earlier release
+ * wrote is read too.
+ *
+ * Cost: that of what the file holds, and of the environments, whatever capacity it names. (On PER_CUDA all memory is
+ * allocated and cleared, as by per_replay_create().) For a directory it may wait, as per_replay_checkpoint() does: as long
+ * as somebody writes to it.
+ *
+ * PER_ERROR_IO, also where `path` is a FIFO, a device, or a directory without a checkpoint; PER_ERROR_CORRUPT_FILE, also
+ * where a single bit has changed, and where all checksums are right but no buffer can have been in the state that the
+ * file holds; PER_ERROR_UNSUPPORTED for the format of a newer library, and for what was compressed where this one was
+ * built without zstd; PER_ERROR_BUSY, naming the directory, if its lock is not free in time; and the errors of
+ * per_replay_create().
+ */
+PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
+
+/*
+ * Creates a buffer as per_replay_load() does, which lies where some options say.
+ *
+ *   place  filled by per_replay_options_init(). Of it device, device_index, allocate, deallocate, memory_context, storage
+ *          and storage_preallocated are looked at; all others are those of the file. With PER_CUDA, `allocate` or
+ *          `storage` no field is compressed
+ *
+ * What per_replay_load_from() reads cannot lie in `storage`, nor in memory of the caller's.
+ *
+ * Where `path` is a directory with a checkpoint that left rows in their file, and `storage` is that directory, the buffer
+ * goes on from the file: rows are mapped, and none is read. Their hashes are not looked at, the size of the file is. A
+ * file that a buffer has, in this process or another, or in a child that was forked from either, is PER_ERROR_BUSY. With
+ * any other `storage`, or none, rows are copied, and their hashes looked at.
+ *
+ * The errors of per_replay_load() and per_replay_create(); PER_ERROR_BUSY.
+ */
+PER_API per_status per_replay_load_with(const char* path, const per_replay_options* place, per_replay** replay_out);
+
+/* As per_replay_load_with(), with a timeout as per_replay_checkpoint_within() has it. */
+PER_API per_status per_replay_load_within(const char* path, const per_replay_options* place, int64_t timeout_ms,
+                                          per_replay** replay_out);
+
+/*
+ * Writes what per_replay_save() writes by a function of the caller: to memory, to a socket, into a larger file. The
+ * bytes are those of a file, which per_replay_load() reads, too. Synchronises.
+ *
+ *   write    called with the bytes in order, `size` of them at a time, 1 .. 2^20. Returns how many of these it took,
+ *            from the first on: 1 .. size. It is called again with the others. What it returns else ends the call
+ *   context  given to write; may be NULL
+ *
+ * `write` runs on the thread of the call, and all that it is given is the buffer of one moment: calls of other threads
+ * on the buffer wait for the end of the save. (fork() does not.) Its own calls on the buffer, and on walks and loaders
+ * of it, and per_channel_flush() of its channels are PER_ERROR_BUSY. It may use any other handle, but two threads whose
+ * functions call each other's buffers wait for ever, and so does one that waits for a reader of its own buffer. A
+ * checkpoint of another thread that waits for the end of the save keeps its directory locked meanwhile. It must
+ * free neither the buffer nor its loader nor its channels. It must not leave by an exception or longjmp; it may end its
+ * thread by pthread_exit(), which is as if it failed. On PER_CUDA the buffer's device is current while it runs, and must
+ * be when it returns.
+ *
+ * PER_ERROR_CALLBACK if `write` fails: what it took until then is no checkpoint. PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_replay_save_to(per_replay* replay,
+                                      int64_t (*write)(void* context, const void* bytes, int64_t size), void* context);
+
+/*
+ * Creates a buffer as per_replay_load() does, from the bytes that a function of the caller gives.
+ *
+ *   read     writes the next bytes to bytes_out, as many as there are and at most `size`, which is 1 .. 2^20. Returns
+ *            how many: 1 .. size, and it is called again for the others; or 0, and there are no more. What it returns
+ *            else ends the call
+ *   context  given to read; may be NULL
+ *
+ * A checkpoint says where it ends, and no byte after that is asked for: others may follow in the same stream, and be
+ * read by the next call. For `read` holds what does for `write` above, but that it may use any handle.
+ *
+ * PER_ERROR_CALLBACK if `read` fails, and the errors of per_replay_load() but PER_ERROR_IO; PER_ERROR_CORRUPT_FILE also
+ * where the bytes end early. How much was read by then is not said.
+ */
+PER_API per_status per_replay_load_from(int64_t (*read)(void* context, void* bytes_out, int64_t size), void* context,
+                                        int32_t device, int32_t device_index, per_replay** replay_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PER_FILES_H */

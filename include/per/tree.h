@@ -1,0 +1,178 @@
+/*
+ * per/tree.h - a sum tree: priorities, and indices drawn in proportion to them.
+ *
+ * For programs that keep their transitions themselves and need only to know which of them to learn from. Indices
+ * 0 .. capacity - 1 are the program's own numbers of them. A new tree has priorities of 0 throughout, and nothing of
+ * priority 0 is ever drawn.
+ *
+ *     #include <per.h>
+ *     #include <stdio.h>
+ *
+ *     int main(void) {
+ *         int64_t indices[3] = {0, 1, 2}, drawn[4];
+ *         float priorities[3] = {1.0f, 2.0f, 5.0f}, weights[4];
+ *         per_tree_options options;
+ *         per_tree* tree;
+ *         per_tree_options_init(&options, sizeof options);
+ *         options.capacity = 1000000;
+ *         if (per_tree_create(&options, &tree) != PER_OK ||
+ *             per_update(tree, 3, indices, priorities, NULL) != PER_OK ||
+ *             per_sample(tree, 4, PER_STRATIFIED, 0.4f, drawn, NULL, weights, NULL) != PER_OK) {
+ *             fprintf(stderr, "%s\n", per_last_error());
+ *             return 1;
+ *         }
+ *         for (int i = 0; i < 4; i++) printf("index %d, weight %.2f\n", (int)drawn[i], weights[i]);
+ *         per_tree_free(tree);
+ *         return 0;
+ *     }
+ */
+#ifndef PER_TREE_H
+#define PER_TREE_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A tree holds `capacity` priorities and draws indices in proportion to them (section 3.3). Setting a priority and
+ * drawing an index cost O(log capacity).
+ *
+ * Priorities are float32, finite and not negative. A leaf of priority p weighs mass(p) = ceil(p * 2^scale), a whole
+ * number, and the probability of a draw is mass / sum of masses to within 2^-64, as random numbers have 64 bits; with
+ * strata to within (batch_size + 2) 2^-64 on the average of the batch. Sums of whole numbers are exact: no history of
+ * updates, however long or uneven, wears leaves away, draws a leaf of priority 0, or shifts the total. The tree
+ * chooses the scale by itself, and again when priorities grow or shrink by orders of magnitude. With 1e8 leaves and
+ * priorities as training produces them, probabilities differ from those of unrounded priorities by less than 1e-13 in
+ * total variation.
+ */
+typedef struct per_tree per_tree;
+
+/* Fill with per_tree_options_init(), then change what differs. */
+typedef struct per_tree_options {
+    uint64_t struct_size; /* set by _init; do not change */
+    int64_t capacity;     /* number of leaves, 1 to 2^40; _init: 0, to be set */
+    uint64_t seed;        /* of the draws; _init: 0 */
+    int32_t device;       /* a per_device; _init: PER_CPU */
+    int32_t device_index; /* which CUDA device; 0 for PER_CPU; _init: 0 */
+} per_tree_options;
+
+/*
+ * Fills *options with the values named above. struct_size is sizeof(per_tree_options) of the caller.
+ *
+ * PER_ERROR_INVALID_ARGUMENT for a struct_size that no version of the struct has had, unless it is larger: then a
+ * multiple of 8 up to 4096 is taken for that of a newer header.
+ */
+PER_API per_status per_tree_options_init(per_tree_options* options, uint64_t struct_size);
+
+/*
+ * Creates a tree with all priorities 0 and stores it in *tree_out (NULL on failure). Free it with per_tree_free().
+ * Memory: 4.6 bytes a leaf, 8.3 on PER_CUDA; there the first update of a size beyond 4096 allocates up to 32 bytes
+ * for each entry, and cannot be captured. Synchronises.
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_CUDA.
+ */
+PER_API per_status per_tree_create(const per_tree_options* options, per_tree** tree_out);
+
+/* NULL is allowed. Synchronises. */
+PER_API void per_tree_free(per_tree* tree);
+
+/*
+ * Sets priorities[i] at indices[i] for i = 0 .. count - 1; of equal indices the last one wins.
+ *
+ *   count       >= 0, on PER_CUDA at most 2^32 - 2; 0 changes nothing, and the arrays may then be NULL
+ *   indices     [count]  0 .. capacity - 1
+ *   priorities  [count]  finite, >= 0
+ *
+ * PER_ERROR_INVALID_ARGUMENT for any bad entry: nothing is changed. On PER_CUDA bad entries are skipped, counted, and
+ * reported by per_tree_synchronize(). PER_ERROR_OUT_OF_MEMORY where it allocates (per_tree_create()): nothing is
+ * changed.
+ */
+PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities,
+                              void* stream);
+
+/*
+ * Draws batch_size indices with probability P(i) = p_i / sum_k p_k, and their importance-sampling weights
+ *
+ *   w_i = (min_j P(j) / P(i))^beta, j over the batch     (section 3.4, normalised by the batch's maximum)
+ *
+ * without replacement with the inclusion probability in place of P.
+ *
+ *   batch_size      1 .. 2^24
+ *   scheme          a per_scheme. PER_WITHOUT_REPLACEMENT needs batch_size leaves of positive priority
+ *   beta            finite, >= 0; 0 gives weights 1
+ *   indices_out     [batch_size]
+ *   priorities_out  [batch_size] or NULL
+ *   weights_out     [batch_size] or NULL
+ *
+ * PER_ERROR_EMPTY if all priorities are 0; PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw: the next one draws
+ * what it would have drawn. On PER_CUDA, where it is known on the device only that a tree is empty, or has too few
+ * leaves to draw from without replacement, all indices are then -1, priorities and weights 0.
+ */
+PER_API per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float beta, int64_t* indices_out,
+                              float* priorities_out, float* weights_out, void* stream);
+
+/*
+ * Finds, for each prefix sum s, the index i with  p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i.
+ *
+ *   prefix_sums  [count]  0 <= s < per_tree_total(), in units of priority
+ *   indices_out  [count]
+ *
+ * A prefix sum names the unit of mass floor(s * 2^scale); per_tree_find_mass() names units themselves.
+ *
+ * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
+ */
+PER_API per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
+                                 void* stream);
+
+/*
+ * Finds, for each unit of mass u, the index i with  m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
+ *
+ *   units        [count]  0 .. total mass - 1; see per_tree_mass()
+ *   indices_out  [count]
+ *
+ * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
+ */
+PER_API per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* units, int64_t* indices_out,
+                                      void* stream);
+
+/*
+ * Reads priorities.
+ *
+ *   count           number of indices; with indices == NULL it must be the capacity
+ *   indices         [count], or NULL: 0 .. capacity - 1 in order
+ *   priorities_out  [count]
+ *
+ * PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad indices give 0 and are counted.
+ */
+PER_API per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
+                                       void* stream);
+
+/* Number of leaves. */
+PER_API per_status per_tree_capacity(const per_tree* tree, int64_t* capacity_out);
+
+/* Sum of all masses in units of priority: total mass / 2^scale. Synchronises. */
+PER_API per_status per_tree_total(per_tree* tree, double* total_out);
+
+/*
+ * The whole numbers that draws are made of: the sum of all masses (below 2^62), and the scale s of
+ * mass(p) = ceil(p * 2^s). Either output may be NULL. Both may change with the next per_update(). Synchronises.
+ */
+PER_API per_status per_tree_mass(per_tree* tree, uint64_t* total_mass_out, int32_t* scale_out);
+
+/* Sets all priorities to 0. The random state stays. */
+PER_API per_status per_tree_reset(per_tree* tree, void* stream);
+
+/*
+ * Waits until all work on `stream` that this tree queued is done, and reports once what went wrong on the device since
+ * the last report: PER_ERROR_INVALID_ARGUMENT with the number of entries skipped, in all and of each array,
+ * PER_ERROR_EMPTY, PER_ERROR_CUDA. Does nothing on PER_CPU.
+ */
+PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PER_TREE_H */
