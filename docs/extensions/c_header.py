@@ -32,8 +32,8 @@ ENUMERATOR = re.compile(r"\s*(?P<text>\w+) = (?P<value>\d+),?(?:\s*/\*(?P<after>
 
 @dataclasses.dataclass
 class Item:
-    kind: str  # part, title, text, function, struct, enum, macro
-    text: str  # the title, or the declaration
+    kind: str  # part, title, text, program, function, struct, enum, macro
+    text: str  # the title, the declaration or the program
     comment: str = ""
     members: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
@@ -53,10 +53,12 @@ def items_of(header: str) -> list[Item]:
     introduction = re.match(r"/\*\n \* (per/\w+\.h) - (.*?)\n \*\n(.*?)\*/", header, re.DOTALL)
     assert introduction
     name, summary, rest = introduction.groups()
-    items = [
-        Item("part", name),
-        Item("text", "", f"{summary[0].upper()}{summary[1:]}"),
-        Item("text", "", prose_of(rest)),
+    before, program, after = re.split(r"^( \*     #include .*^ \*     \}\n)", rest, flags=re.DOTALL | re.MULTILINE)
+    items = [Item("part", name)]
+    items += [Item("text", "", prose_of(f"\n{text}")) for text in (f" * {summary[0].upper()}{summary[1:]}", before)]
+    items += [
+        Item("program", "\n".join(line[7:] for line in program.splitlines())),
+        Item("text", "", prose_of(f"\n{after}")),
     ]
     body = header[header.index('extern "C" {') : header.rindex("#ifdef __cplusplus")]
     for section in re.split(r"(?=/\* -{10,})", body.removeprefix('extern "C" {\n#endif\n')):
@@ -119,6 +121,8 @@ class Writer:
             self.lines += [item.text, "~" * len(item.text), ""]
         elif item.kind == "text":
             self.prose(item.comment, "")
+        elif item.kind == "program":
+            self.lines += [".. code-block:: c", "", *(f"   {line}" for line in item.text.splitlines()), ""]
         elif item.kind == "function":
             self.directive("function", item.text, item.comment, "")
         elif item.kind == "macro":

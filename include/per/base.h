@@ -19,55 +19,64 @@
  *
  * What holds for every function:
  *
- * Status.   A function that can fail returns a per_status. After any status but PER_OK the handle is as it was before
- *           the call and nothing was written to the outputs, unless the function says otherwise.
- * Threads.  A handle may be used by several threads; each call is atomic with respect to the others. Different handles
- *           share nothing, and wait for each other only while a thread forks. _free is a handle's last call: no other
- *           may be inside of it or wait in it, and none may follow. That is not detected. A thread that waits in
- *           per_loader_next() is sent away by per_loader_stop() and must have returned before per_loader_free().
- * Timeouts. timeout_ms is in milliseconds, >= 0, or -1: for as long as it takes. It bounds all waits of a call: also
- *           those for another thread's call on the same handle, or for one that holds the buffer, such as a save. For
- *           such a call up to 100 ms more are waited, so that a call that only looks does not fail by chance.
- * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
- *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
- *           PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error. Of
- *           file descriptors a child keeps those of the memory of channels and shared loaders only: a lock on a file ends
- *           with the process that took it.
- * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
- *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
- *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
- *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
- *           aligned to the size of their elements, else PER_ERROR_INVALID_ARGUMENT. NULL is an error unless it is said
- *           to be allowed. An array that a call writes must not overlap another one of the call, read or written: what
- *           is then in it, or stored, is not said, and nothing worse happens. Arrays that are only read may overlap.
- *           Instead of in its own, arrays for a device may lie in managed or pinned memory, which it can reach too. Of
- *           other host memory, and of another GPU's, a kernel would make a fault, after which the process cannot use
- *           the device any more: so one array of each call is looked at - its ids, indices or key, or else the first
- *           that is given; by per_replay_add() each that is read - and is PER_ERROR_INVALID_ARGUMENT if it lies on
- *           another GPU, or in host memory unless the device reads all of that.
- * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
- *           On PER_CUDA a call that takes a stream queues its work there and returns; the others, and those that say
- *           so, synchronise. Calls of one handle on different streams run one after the other all the same. But for
- *           those that synchronise and those that set an option they can be captured in a CUDA graph, on one stream,
- *           and each launch of it is as if the calls were made again; the caller orders launches with each other and
- *           with other calls. If a launch runs beside another one or beside a call of the same handle, what the handle
- *           holds is undefined. Blocks of the two may then wait for each other: they give up after about half a minute.
- *           From then on the calls that synchronise and say something of the handle, per_tree_synchronize() and
- *           per_replay_synchronize() among them, are PER_ERROR_INVALID_ARGUMENT, and the handle can only be freed.
- *           A thread's current device stays what it is, and no device but a handle's own gets a context for it. A
- *           kernel that the caller launches behind a call with programmatic stream serialization must call
- *           cudaGridDependencySynchronize() before it touches what the call reads or writes.
- * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
- *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
- *           for bit, from every language and on every device.
- * Counts.   Arrays that a call reads have at most 2^40 entries, all axes but the shape of a field counted. Where
- *           another thread writes to such an array meanwhile, any of its values may count, and nothing worse happens.
- * Sizes.    Options, batches and statistics begin with struct_size, which their _init function sets and which tells the
- *           library what the program knows. A program built against an older header works with a newer library: fields
- *           are only ever appended, one that a program does not have behaves as before it existed, and nothing beyond
- *           the program's struct is read or written. A program built against a newer header works with an older
- *           library while the fields that this does not have are 0, as _init leaves them; one that is set is
- *           PER_ERROR_UNSUPPORTED, and those of results stay 0.
+ * Status.     A function that can fail returns a per_status. After any status but PER_OK the handle is as it was before
+ *             the call and nothing was written to the outputs, unless the function says otherwise.
+ * Threads.    A handle may be used by several threads; each call is atomic with respect to the others. Different
+ *             handles share nothing, and wait for each other only while a thread forks. _free is a handle's last call:
+ *             no other may be inside of it or wait in it, and none may follow. That is not detected. A thread that
+ *             waits in per_loader_next() is sent away by per_loader_stop() and must have returned before
+ *             per_loader_free().
+ * Timeouts.   timeout_ms is in milliseconds, >= 0, or -1: for as long as it takes. It bounds all waits of a call: also
+ *             those for another thread's call on the same handle, or for one that holds the buffer, such as a save. For
+ *             such a call up to 100 ms more are waited, so that a call that only looks does not fail by chance.
+ * Fork.       fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
+ *             PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
+ *             PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error.
+ *             Of file descriptors a child keeps those of the memory of channels and shared loaders only: a lock on a
+ *             file ends with the process that took it.
+ * Signals.    A signal handler may call per_abi_version(), per_version() and per_status_name(), and nothing else: all
+ *             other functions take locks or memory. A call that a handler interrupts goes on afterwards, and so does
+ *             its wait. A thread must not be cancelled (pthread_cancel()) while it is in a call: it disables that
+ *             before.
+ * Callbacks.  Functions of the caller - allocate, deallocate, write, read, reward - run on the thread of the call that
+ *             was given them. None may leave by longjmp or an exception: a program in C++ catches what they throw, as
+ *             per.hpp does, and fails the call by what the function returns.
+ * Memory.     The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on
+ *             PER_CUDA arrays are read and written when the stream gets there, and must stay until then. Array
+ *             arguments lie in host memory for handles on PER_CPU and in the memory of the device for handles on
+ *             PER_CUDA. Options structs, names and shapes always lie in host memory. Arrays are contiguous, the last
+ *             axis fastest, and aligned to the size of their elements, else PER_ERROR_INVALID_ARGUMENT. NULL is an
+ *             error unless it is said to be allowed. An array that a call writes must not overlap another one of the
+ *             call, read or written: what is then in it, or stored, is not said, and nothing worse happens. Arrays that
+ *             are only read may overlap. Instead of in its own, arrays for a device may lie in managed or pinned
+ *             memory, which it can reach too. Of other host memory, and of another GPU's, a kernel would make a fault,
+ *             after which the process cannot use the device any more: so one array of each call is looked at - its ids,
+ *             indices or key, or else the first that is given; by per_replay_add() each that is read - and is
+ *             PER_ERROR_INVALID_ARGUMENT if it lies on another GPU, or in host memory unless the device reads all of
+ *             that.
+ * Streams.    `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
+ *             On PER_CUDA a call that takes a stream queues its work there and returns; the others, and those that say
+ *             so, synchronise. Calls of one handle on different streams run one after the other all the same. But for
+ *             those that synchronise and those that set an option they can be captured in a CUDA graph, on one stream,
+ *             and each launch of it is as if the calls were made again; the caller orders launches with each other and
+ *             with other calls. If a launch runs beside another one or beside a call of the same handle, what the
+ *             handle holds is undefined. Blocks of the two may then wait for each other: they give up after about half
+ *             a minute. From then on the calls that synchronise and say something of the handle, per_tree_synchronize()
+ *             and per_replay_synchronize() among them, are PER_ERROR_INVALID_ARGUMENT, and the handle can only be
+ *             freed. A thread's current device stays what it is, and no device but a handle's own gets a context for
+ *             it. A kernel that the caller launches behind a call with programmatic stream serialization must call
+ *             cudaGridDependencySynchronize() before it touches what the call reads or writes.
+ * Random.     Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of
+ *             draws made so far are the whole random state. The same seed and the same calls give the same indices and
+ *             ids, bit for bit, from every language and on every device.
+ * Counts.     Arrays that a call reads have at most 2^40 entries, all axes but the shape of a field counted. Where
+ *             another thread writes to such an array meanwhile, any of its values may count, and nothing worse happens.
+ * Sizes.      Options, batches and statistics begin with struct_size, which their _init function sets and which tells
+ *             the library what the program knows. A program built against an older header works with a newer library:
+ *             fields are only ever appended, one that a program does not have behaves as before it existed, and nothing
+ *             beyond the program's struct is read or written. A program built against a newer header works with an
+ *             older library while the fields that this does not have are 0, as _init leaves them; one that is set is
+ *             PER_ERROR_UNSUPPORTED, and those of results stay 0.
  */
 #ifndef PER_BASE_H
 #define PER_BASE_H
