@@ -2230,6 +2230,8 @@ PTX_FAULTS = [
         needs_tsan=True,
     ),
     PtxFault("PTX: no barrier after the largest weights of warps", *TREE_DRAW, BARRIER, "", place=4, needs_tsan=True),
+    PtxFault("PTX: no barrier before a block has claimed its leaves", *TREE_UPDATE, BARRIER, "", place=0),
+    PtxFault("PTX: no barrier after all blocks have claimed theirs", *TREE_UPDATE, BARRIER, "", place=1),
     PtxFault("PTX: no barrier before the tree is made anew", *TREE_UPDATE, BARRIER, "", place=4, needs_tsan=True),
     PtxFault("PTX: no barrier before the top row is written", *TREE_UPDATE, BARRIER, "", place=2, needs_tsan=True),
     PtxFault("PTX: no barrier after the sums of warps", *TREE_DRAW, BARRIER, "", place=1, needs_tsan=True),

@@ -120,6 +120,7 @@ struct Collective {
 };
 
 struct Warp {
+    bool is_slow = false;
     unsigned members = 0;
     unsigned exited = 0;
     int n_collectives = 0;
@@ -189,6 +190,9 @@ struct Scheduler {
     const GridOptions* options = nullptr;
     const uint64_t number = ++n_grids;
     uint64_t random = 0;
+    // In every second grid some warps are slow: they go on once where others could 64 times. Where all are as fast as each
+    // other, none is far behind, and a barrier that is missing between them may never be missed.
+    bool has_slow_warps = false;
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
     std::function<void()> before;  // not done yet; empty: it is
@@ -252,6 +256,10 @@ void make_ready(Fiber* fiber) {
     scheduler->ready.push_back(fiber);
 }
 
+bool is_slow(const Fiber& fiber) {
+    return fiber.block->warps[fiber.place.warp].is_slow;
+}
+
 void switch_to_any() {
     Scheduler& s = *scheduler;
     if (s.n_alive == 0) {
@@ -263,7 +271,9 @@ void switch_to_any() {
         return;
     }
     if (s.ready.empty()) fail("deadlock: every thread left waits at a barrier or in a warp intrinsic");
-    const std::size_t i = s.random_below(static_cast<uint32_t>(s.ready.size()));
+    const auto random_thread = [&] { return s.random_below(static_cast<uint32_t>(s.ready.size())); };
+    std::size_t i = random_thread();
+    for (int n = 0; n < 16 && is_slow(*s.ready[i]) && s.random_below(64) != 0; ++n) i = random_thread();
     Fiber* const next = s.ready[i];
     s.ready[i] = s.ready.back();
     s.ready.pop_back();
@@ -351,7 +361,9 @@ std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 bl
         // Stacks that begin at the same offset from a page would share a few lines of the cache.
         const std::size_t used = stack_bytes - i % 64 * 320;
         fiber->context = make_fcontext(fiber->stack.memory + used, used, &run_fiber);
-        block->warps[i / warp_size].members |= 1u << i % warp_size;
+        Warp& warp = block->warps[i / warp_size];
+        if (i % warp_size == 0) warp.is_slow = scheduler->has_slow_warps && scheduler->random_below(4) == 0;
+        warp.members |= 1u << i % warp_size;
         scheduler->ready.push_back(fiber.get());
         ++scheduler->n_alive;
         block->fibers.push_back(std::move(fiber));
@@ -587,6 +599,7 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
     s.kernel = &kernel;
     s.options = &options;
     s.random = (options.seed + 1) * 0x9E3779B97F4A7C15u | 1;
+    s.has_slow_warps = s.random_below(2) == 0;
 #if defined(SIMULATOR_TSAN)
     s.main.stack.tsan_fiber = __tsan_get_current_fiber();
 #endif
