@@ -14,11 +14,6 @@ namespace {
 // A plain array, so that recording an error neither allocates nor registers a destructor for the thread.
 thread_local char last_error_message[max_message_bytes];
 
-// How many bytes operator new was asked for when it last threw; 0: it has not thrown yet.
-thread_local std::size_t refused_bytes = 0;
-
-#define PER_OUT_OF_MEMORY "out of memory: %" PRIu64 " bytes were asked for"
-
 }  // namespace
 
 Error::Error(per_status status, const char* format, ...) noexcept : status_(status) {
@@ -32,7 +27,7 @@ Error::Error(per_status status, const char* format, ...) noexcept : status_(stat
 }
 
 void throw_out_of_memory(uint64_t bytes) {
-    throw Error(PER_ERROR_OUT_OF_MEMORY, PER_OUT_OF_MEMORY, bytes);
+    throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: %" PRIu64 " bytes were asked for", bytes);
 }
 
 const char* last_error() noexcept {
@@ -42,16 +37,6 @@ const char* last_error() noexcept {
 per_status record_error(per_status status, const char* message) noexcept {
     std::snprintf(last_error_message, sizeof last_error_message, "%s", message);
     return status;
-}
-
-void note_refused_allocation(std::size_t bytes) noexcept {
-    refused_bytes = bytes;
-}
-
-per_status record_bad_alloc() noexcept {
-    if (refused_bytes == 0) return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory");
-    const Error error(PER_ERROR_OUT_OF_MEMORY, PER_OUT_OF_MEMORY, static_cast<uint64_t>(refused_bytes));
-    return record_error(error.status(), error.what());
 }
 
 const char* status_name(int status) noexcept {

@@ -37,12 +37,6 @@ const char* last_error() noexcept;
 // Remembers the message for last_error() and returns the status.
 per_status record_error(per_status status, const char* message) noexcept;
 
-// Remembers how many bytes operator new was asked for when it threw; operator_new.cpp calls it.
-void note_refused_allocation(std::size_t bytes) noexcept;
-
-// record_error() for a std::bad_alloc of this thread. The message has these bytes where they are known.
-per_status record_bad_alloc() noexcept;
-
 // "PER_OK", ...; "unknown status" for a number that is none.
 const char* status_name(int status) noexcept;
 

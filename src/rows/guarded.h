@@ -59,7 +59,7 @@ per_status guarded(const Call& call) {
     } catch (const Error& error) {
         return record_error(error.status(), error.what());
     } catch (const std::bad_alloc&) {
-        return record_bad_alloc();
+        return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory");
     } catch (const std::length_error&) {
         return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory: more was asked for than any array may have");
     } catch (const std::exception& error) {

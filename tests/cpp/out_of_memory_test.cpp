@@ -19,7 +19,6 @@
 
 #include "../c/check.h"
 #include "per.h"
-#include "rows/error.h"
 
 namespace {
 
@@ -396,16 +395,6 @@ void open_channel(per_replay* replay, int32_t moved_by, per_channel*& channel, p
 }
 
 // Nothing is lost: the steps stay in the ring, which gets full, and whoever flushes hears why.
-TEST(OutOfMemory, how_much_was_asked_for_is_said_where_it_is_known) {
-    note_refused_allocation(0);
-    EXPECT_EQ(record_bad_alloc(), PER_ERROR_OUT_OF_MEMORY);
-    EXPECT_STREQ(last_error(), "out of memory");
-    note_refused_allocation(12345);
-    EXPECT_EQ(record_bad_alloc(), PER_ERROR_OUT_OF_MEMORY);
-    EXPECT_STREQ(last_error(), "out of memory: 12345 bytes were asked for");
-    note_refused_allocation(0);
-}
-
 TEST(OutOfMemory, steps_of_a_channel_are_tried_again) {
 #ifdef SANITIZED
     GTEST_SKIP() << "a sanitizer has these functions";

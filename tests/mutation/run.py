@@ -51,7 +51,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 ROOMS = ("core", "cpu", "rules", "file", "rows", "threads")
 SUITES = re.compile(r"^(c|cpp)\.")
-LEFT_OUT = re.compile(r"dlclose|operator_new")
+LEFT_OUT = re.compile(r"dlclose")
 # Of Python what looks at its own side, at devices or at programs, and what takes long and has models in C++, too.
 PYTHON_LEFT_OUT = re.compile(r"cuda|device|arrays|examples|package|torch|sources|plot|command|messages|threads|_model")
 N_CLOSEST = 5
