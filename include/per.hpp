@@ -664,10 +664,10 @@ class Batch {
     std::vector<void*> fields_, next_fields_;
 };
 
-/* A walk over a buffer in epochs: ReplayBuffer::epochs(). */
+/* Epochs over a buffer: ReplayBuffer::epochs(). */
 class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
  public:
-    /* Takes the next minibatch into batch(); false: the walk is over. */
+    /* Takes the next minibatch into batch(); false: the last epoch is over. */
     bool next() {
         if (batch_.layout_ && batch_.memory_.empty()) batch_.allocate();
         batch_.size_ = next(batch_.arrays_);

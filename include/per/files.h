@@ -221,7 +221,7 @@ PER_API per_status per_replay_load_within(const char* path, const per_replay_opt
  *   context  given to write; may be NULL
  *
  * `write` runs on the thread of the call, and all that it is given is the buffer of one moment: calls of other threads
- * on the buffer wait for the end of the save. (fork() does not.) Its own calls on the buffer, and on walks and loaders
+ * on the buffer wait for the end of the save. (fork() does not.) Its own calls on the buffer, and on epochs and loaders
  * of it, and per_channel_flush() of its channels are PER_ERROR_BUSY. It may use any other handle, but two threads whose
  * functions call each other's buffers wait for ever, and so does one that waits for a reader of its own buffer. A
  * checkpoint of another thread that waits for the end of the save keeps its directory locked meanwhile. It must

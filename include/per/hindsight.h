@@ -148,8 +148,8 @@ PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sam
 
 /*
  * As per_replay_get_windows(), with other goals in some of the transitions, as per_replay_sample_hindsight() puts them
- * there. Which they are, and which goals they get, is random: the call takes a number from the draws, as an epoch of a
- * walk does, which serves n_step_min too, and counts in `samples`; one that fails gives it back as described above.
+ * there. Which they are, and which goals they get, is random: the call takes a number from the draws, as an epoch
+ * does, which serves n_step_min too, and counts in `samples`; one that fails gives it back as described above.
  *
  * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_get_windows(). Synchronises.
  */

@@ -72,17 +72,17 @@ extern "C" {
 #endif
 
 /*
- * A walk over all live transitions or sequences, several times (epochs), each time in another random order, in
- * minibatches. Several threads may take from one walk: each minibatch is given out once. The transitions are those that
- * were live when the walk was created; what is added later has no part in it.
+ * Epochs over all live transitions or sequences: each gives every one of them once, in another random order, in
+ * minibatches. Several threads may take from them: each minibatch is given out once. The transitions are those that were
+ * live at per_epochs_create(); what is added later has no part in them.
  *
- * A walk keeps a pointer to its buffer, which must not be freed before the last call of per_epochs_next().
+ * Epochs keep a pointer to their buffer, which must not be freed before the last call of per_epochs_next().
  */
 typedef struct per_epochs per_epochs;
 
 /*
- * Begins a walk and stores it in *epochs_out (NULL on failure). Free it with per_epochs_free(). Synchronises: a walk is
- * kept in host memory.
+ * Begins epochs and stores them in *epochs_out (NULL on failure). Free them with per_epochs_free(). Synchronises: epochs
+ * are kept in host memory.
  *
  *   n_epochs    1 .. 2^24
  *   batch_size  1 .. 2^24: transitions of a minibatch
@@ -90,7 +90,7 @@ typedef struct per_epochs per_epochs;
  *               batch_size, which must then not be larger than the number of live transitions
  *
  * Orders are uniform random permutations. Each epoch counts as one draw, all of them made by this call: the seed and
- * the number of draws before it decide every order, whatever is drawn while the walk goes on. Cost: one pass over the
+ * the number of draws before it decide every order, whatever is drawn in the meantime. Cost: one pass over the
  * buffer, and 8 bytes a transition until per_epochs_free().
  *
  * PER_ERROR_EMPTY if nothing is live; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY. Then nothing was drawn.
@@ -100,15 +100,15 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
 
 /*
  * Writes the next minibatch, as per_replay_sample() writes a batch: n_step, gamma and stacks as the buffer has them
- * now. All transitions being given equally often, weights are 1, and probabilities 1 over the transitions of the walk.
+ * now. All transitions being given equally often, weights are 1, and probabilities 1 over the number of transitions.
  *
  *   batch      its arrays have room for batch_size transitions
- *   count_out  transitions written; 0: the walk is over, and nothing was written
+ *   count_out  transitions written; 0: the last epoch is over, and nothing was written
  *
  * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, drawn
  * max_times_sampled times, or short of a window after per_replay_set_n_step(); of sequences also if n_step, and so the
- * size of observations, is not what it was when the walk was created. The walk then stays where it is. (PER_CUDA: for a
- * transition that is not live id -1 and zeros, counted, and the walk goes on.) A captured call writes the same
+ * size of observations, is not what it was when they were created. The epochs then stay where they are. (PER_CUDA: for a
+ * transition that is not live id -1 and zeros, counted, and the epochs go on.) A captured call writes the same
  * minibatch with every launch. On PER_CUDA the ids of more than 256 transitions go through a ring of pinned memory;
  * where that is full, the call waits for the device, and calls of other threads on the buffer for this one.
  */

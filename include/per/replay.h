@@ -565,7 +565,7 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  * not of the others that its window reaches. times_sampled of a batch says how often each has been used since it was
  * added, this batch included, up to 2^31 - 1: a transition that was drawn twice into one batch has the same number at
  * both places. Draws ahead by a loader are uses when they are made, also of batches that nobody takes before it ends.
- * Walks, and calls that get transitions by ids or units, are none, and say how often each has been used so far.
+ * Epochs, and calls that get transitions by ids or units, are none, and say how often each has been used so far.
  *
  * With max_times_sampled k > 0 no transition is drawn more than k times. The draw that uses it for the k-th time still
  * returns it whole; then it is not live any more, whatever is called. As one batch with replacement could use it more
@@ -656,7 +656,7 @@ PER_API per_status per_replay_get(per_replay* replay, int64_t count, const int64
  * Writes the live transitions, or sequences, of these ids as per_replay_sample() writes those that it draws: n-step
  * returns, stacks, priorities, and the probabilities and weights that a draw would give them now. It is no draw: the
  * random state, the schedule of beta and all statistics stay as they are. With n_step_min it is random how long windows
- * are: such a call takes a number from the draws, as an epoch of a walk does, and counts in `samples`.
+ * are: such a call takes a number from the draws, as an epoch does, and counts in `samples`.
  *
  * P and weights are those of one draw with replacement from all N live transitions, whatever the scheme; PER_BATCH_MAX
  * looks for the largest weight among these ids. A transition that a draw would never give, as its priority is 0, has
@@ -753,7 +753,7 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *   k    K n steps of per_replay_add(). Those that its mask leaves out are counted neither, but on PER_CUDA, where the
  *        mask may be known on the device only. A step that autoreset drops is counted
  *   b    batch_size of per_replay_sample(), per_replay_sample_hindsight() and each draw of a loader, when it is made. A
- *        sequence counts as one, whatever its length, and so does a window of n steps. Walks, and calls that get
+ *        sequence counts as one, whatever its length, and so does a window of n steps. Epochs, and calls that get
  *        transitions by ids or units, are no draws, and not limited
  *
  * Loaders.  A draw ahead that is not allowed fails, and is made again when its turn comes; per_loader_next() is then
@@ -816,7 +816,7 @@ typedef struct per_replay_statistics {
     int64_t dropped;            /* steps not added because the environment was resetting (autoreset) */
     int64_t episodes;           /* episodes that ended, cuts included */
     int64_t cuts;               /* of them, those that were cut */
-    int64_t samples;            /* batches drawn, also ahead by a loader; each epoch of a walk counts as one, and
+    int64_t samples;            /* batches drawn, also ahead by a loader; each epoch counts as one, and
                                    each call of per_replay_get_windows_hindsight(), and of per_replay_get_windows()
                                    with n_step_min */
     int64_t beta_step;          /* batches that advanced beta; those of a loader once they are handed out */

@@ -1,4 +1,4 @@
-// The functions of per.h that are about walks over a buffer.
+// The functions of per.h that are about epochs over a buffer.
 #include "core/epochs.h"
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 struct per_epochs {
     per_replay* replay;
-    per::EpochWalk walk;
+    per::Epochs order;
 };
 
 using namespace per;
@@ -21,7 +21,7 @@ per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch
         *epochs_out = nullptr;
         Replay& target = replay_of(replay, stream);
         auto epochs = std::make_unique<per_epochs>(per_epochs{replay, {}});
-        target.start_epochs(n_epochs, batch_size, drop_last != 0, epochs->walk, stream);
+        target.start_epochs(n_epochs, batch_size, drop_last != 0, epochs->order, stream);
         *epochs_out = epochs.release();
     });
 }
@@ -32,7 +32,7 @@ per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* 
         Replay& target = replay_of(epochs->replay, stream);
         const per_batch known = read_struct("batch", batch);
         require_pointer("count_out", count_out);
-        *count_out = target.next_of_epochs(epochs->walk, known, stream);
+        *count_out = target.next_of_epochs(epochs->order, known, stream);
     });
 }
 

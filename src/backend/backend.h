@@ -96,13 +96,13 @@ struct ReplaySample {
     // not reported by synchronize().
     DrawOutcome* outcome_out;
     // The live transitions that are written as if they had been drawn; NULL: the batch is drawn.
-    const int64_t* ids = nullptr;  // [batch_size]; those of a walk lie in host memory
+    const int64_t* ids = nullptr;  // [batch_size]; those of epochs lie in host memory
     // Likewise those that own units, as per_replay_get_units() has them.
     const int64_t* units = nullptr;       // [batch_size]
     uint64_t* masses_out = nullptr;       // [batch_size] or NULL
     uint64_t* first_units_out = nullptr;  // [batch_size] or NULL
     bool skips_dead = false;              // ids that are not live are no error
-    int64_t n_of_walk = 0;                // how many transitions the walk has that the batch is a part of; 0: no walk
+    int64_t n_of_epoch = 0;               // how many transitions the epoch has that the batch is a part of; 0: no epoch
     int64_t n_step_min = 0;               // not 0: each transition's own n is drawn from n_step_min .. n_step
     const uint64_t* key = nullptr;        // [2] seed and batch number that a draw has in place of the buffer's own
     // Not NULL: places of frames are written for it, where it wants them, and the caller queues it. On the CPU only.

@@ -7,8 +7,8 @@
 
 namespace per {
 
-void EpochWalk::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
-                      uint64_t seed, uint64_t first_batch) {
+void Epochs::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
+                   uint64_t seed, uint64_t first_batch) {
     ids_ = std::move(ids);
     place_ = 0;
     batch_size_ = batch_size;
@@ -20,13 +20,13 @@ void EpochWalk::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_
     shuffle();
 }
 
-int64_t EpochWalk::count() const {
+int64_t Epochs::count() const {
     return epochs_left_ > 0 ? std::min(batch_size_, transitions() - place_) : 0;
 }
 
 // The next epoch's order is made as soon as the last minibatch of this one is out: a call that fails has then changed
 // nothing, whichever minibatch it was to write.
-void EpochWalk::advance() {
+void Epochs::advance() {
     place_ += count();
     const int64_t left = transitions() - place_;
     if (left >= (drop_last_ ? batch_size_ : 1)) return;
@@ -36,7 +36,7 @@ void EpochWalk::advance() {
     if (epochs_left_ > 0) shuffle();
 }
 
-void EpochWalk::shuffle() {
+void Epochs::shuffle() {
     for (uint64_t i = ids_.size(); i-- > 1;) std::swap(ids_[i], ids_[mulhi(random64(seed_, batch_number_, i), i + 1)]);
 }
 

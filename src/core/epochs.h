@@ -1,4 +1,4 @@
-// A walk over the live transitions of a replay buffer, several times, each time in another random order.
+// Epochs over the live transitions of a replay buffer, each in another random order.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,14 @@
 
 namespace per {
 
-// The transitions of a walk by id, and how far it has come. It knows no buffer: whoever deals out its minibatches holds
+// The transitions of epochs by id, and how far they have come. This knows no buffer: whoever deals out its minibatches holds
 // the buffer's lock meanwhile.
 //
 // Each epoch shuffles the order of the epoch before, and the first one the order given (Fisher-Yates): from the
 // last place to the second, the transition at place i changes places with that at
 // mulhi(random64(seed, batch_number, i), i + 1). Each epoch has a batch number of its own, so its order does not depend
 // on what is drawn meanwhile.
-class EpochWalk {
+class Epochs {
  public:
     // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; at least one must be
     // left. n_step is the buffer's at that time, and only remembered.
@@ -23,7 +23,7 @@ class EpochWalk {
     int64_t n_step() const { return n_step_; }
     int64_t transitions() const { return static_cast<int64_t>(ids_.size()); }
 
-    // The next minibatch; 0 transitions once the walk is over.
+    // The next minibatch; 0 transitions once the last epoch is over.
     int64_t count() const;
     const int64_t* ids() const { return ids_.data() + place_; }
     void advance();

@@ -346,7 +346,7 @@ void Replay::end_draws(uint64_t process) {
 
 // ------------------------------------------------------------------------------------------------------- on-policy
 
-void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, EpochWalk& walk, void* stream) {
+void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, Epochs& epochs, void* stream) {
     const std::unique_lock guard(lock_);
     check_range("n_epochs", n_epochs, 1, max_n_epochs);
     check_range("batch_size", batch_size, 1, max_batch_size);
@@ -363,19 +363,19 @@ void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, 
                     "batch_size is %" PRId64 ": with drop_last at most the %" PRId64 " live %ss are allowed",
                     batch_size, n, drawn_noun(of_sequences));
     const uint64_t first_batch = backend_->reserve_batches(n_epochs, stream);
-    walk.start(std::move(ids), n_epochs, batch_size, drop_last, options_.n_step, options_.seed, first_batch);
+    epochs.start(std::move(ids), n_epochs, batch_size, drop_last, options_.n_step, options_.seed, first_batch);
 }
 
-int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* stream) {
+int64_t Replay::next_of_epochs(Epochs& epochs, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
-    const int64_t count = walk.count();
+    const int64_t count = epochs.count();
     if (count == 0) return 0;
     // Arrays of sequences have been made for the n_step of the time.
-    if (options_.sequence_length > 0 && options_.n_step != walk.n_step())
+    if (options_.sequence_length > 0 && options_.n_step != epochs.n_step())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "n_step is %" PRId64 ": it was %" PRId64 " when the walk over sequences began", options_.n_step,
-                    walk.n_step());
+                    "n_step is %" PRId64 ": it was %" PRId64 " when the epochs over sequences began", options_.n_step,
+                    epochs.n_step());
     // All being given equally often, it is as if they were drawn uniformly.
     ReplaySample sample = {};
     sample.batch_size = count;
@@ -384,10 +384,10 @@ int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* st
     sample.prioritization = PER_UNIFORM;
     sample.normalize_weights = PER_NONE;
     sample.batch = batch;
-    sample.ids = walk.ids();
-    sample.n_of_walk = walk.transitions();
+    sample.ids = epochs.ids();
+    sample.n_of_epoch = epochs.transitions();
     backend_->sample(sample, stream);
-    walk.advance();
+    epochs.advance();
     return count;
 }
 

@@ -63,9 +63,9 @@ class Replay {
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream);
     void clear(void* stream);
 
-    void start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, EpochWalk& walk, void* stream);
-    // The next minibatch of a walk that start_epochs() began; 0 rows once it is over.
-    int64_t next_of_epochs(EpochWalk& walk, const per_batch& batch, void* stream);
+    void start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, Epochs& epochs, void* stream);
+    // The next minibatch of epochs that start_epochs() began; 0 rows once the last is over.
+    int64_t next_of_epochs(Epochs& epochs, const per_batch& batch, void* stream);
     int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream);
     void advantages(const ReplayAdvantages& advantages, void* stream);
 

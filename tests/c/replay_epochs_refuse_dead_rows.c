@@ -1,6 +1,6 @@
 /*
- * A transition that died during a walk is an error, as is every bad argument, and the walk stays where it is. On CUDA
- * one that died comes as id -1 and zeros, is counted, and the walk goes on.
+ * A transition that died during epochs is an error, as is every bad argument, and the epochs stay where they are. On CUDA
+ * one that died comes as id -1 and zeros, is counted, and the epochs go on.
  */
 #include "replay_check.h"
 
@@ -65,7 +65,7 @@ static void dead_rows_are_left_out(void) {
     }
     CHECK(n_dead == 2);
     CHECK_OK(next(replay, walk, &out, &count));
-    CHECK(count == 0); /* the walk is over */
+    CHECK(count == 0); /* the last epoch is over */
     per_epochs_free(walk);
     per_replay_free(replay);
 }

@@ -28,7 +28,7 @@ static void* consume(void* argument) {
     return NULL;
 }
 
-/* What others add and draw meanwhile has no part in the walk. */
+/* What others add and draw meanwhile has no part in the epochs. */
 static void* use(void* argument) {
     static rows drawn;
     int t;

@@ -846,7 +846,7 @@ FAULTS = [
     Fault(
         "windows: those of a walk are drawn from what is live",
         "cuda/draw/live_draw.cu",
-        "    if (plan.n_of_walk != 0) law.n_live = static_cast<double>(plan.n_of_walk);\n",
+        "    if (plan.n_of_epoch != 0) law.n_live = static_cast<double>(plan.n_of_epoch);\n",
         "",
         "rows_by_id_test",
     ),

@@ -49,7 +49,7 @@ ReplaySample of_walk(BothBuffers& buffers, int64_t n, const int64_t* ids, const 
     sample.prioritization = PER_UNIFORM;
     sample.normalize_weights = PER_NONE;
     sample.ids = ids;
-    sample.n_of_walk = 8;
+    sample.n_of_epoch = 8;
     sample.batch = batch;
     return sample;
 }

@@ -213,13 +213,13 @@ class Exchange:
         del pointers
         return arrays
 
-    def epoch(self, walk: Any, size: int, stream: object) -> dict[str, Any] | None:
-        """per_epochs_next(): the arrays of a minibatch of up to `size`; None once the walk is over."""
+    def epoch(self, epochs: Any, size: int, stream: object) -> dict[str, Any] | None:
+        """per_epochs_next(): the arrays of a minibatch of up to `size`; None once the last epoch is over."""
         self.handle()
         queue = self._memory.queue(stream)
         batch, count = _library.new("per_batch"), ffi.new("int64_t *")
         arrays, pointers = self._new_arrays(size, batch, self._layout.batch, queue)
-        check(lib.per_epochs_next(walk, batch, count, queue.handle))
+        check(lib.per_epochs_next(epochs, batch, count, queue.handle))
         self._memory.finish(queue, arrays)
         del pointers
         if count[0] < size:

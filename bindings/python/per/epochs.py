@@ -1,4 +1,4 @@
-"""Epochs: a walk over all live transitions of a buffer."""
+"""Epochs over all live transitions of a buffer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Epochs:
     def __init__(
         self, handle: Any, take: Callable[[], dict[str, Any] | None], new_batch: Callable[[dict[str, Any]], Batch]
     ) -> None:
-        self._handle = handle  # the buffer's memory lives as long as the walk
+        self._handle = handle  # the buffer's memory lives as long as the epochs
         self._take = take
         self._new_batch = new_batch
 
@@ -29,7 +29,7 @@ class Epochs:
 
         Raises:
             InvalidArgument if one of its transitions is not live any more, or the buffer was closed. On CUDA the ids of
-            such transitions are -1, the walk goes on, and the buffer's synchronize() reports it.
+            such transitions are -1, the epochs go on, and the buffer's synchronize() reports it.
         """
         arrays = self._take()
         if arrays is None:

@@ -1135,7 +1135,7 @@ class ReplayBuffer(Store):
         return np.frombuffer(file.getbuffer(), np.uint8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled or copied buffer goes on bit for bit, on its own device. Loaders and walks stay with this one."""
+        """A pickled or copied buffer goes on bit for bit, on its own device. Loaders and epochs stay with this one."""
         others = {name: value for name, value in vars(self).items() if name not in self._attached}
         return _from_checkpoint, (type(self), self._checkpoint(), self._device, self._kind), others or None
 
@@ -1161,7 +1161,7 @@ class ReplayBuffer(Store):
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Becomes the buffer of a state_dict(), with its options, on its own device and with its own kind of arrays.
 
-        No other thread may use the buffer meanwhile. Loaders and walks that were begun before go on with what it was.
+        No other thread may use the buffer meanwhile. Loaders and epochs that were begun before go on with what it was.
 
         Arguments:
             state_dict: of a buffer with the same fields and n_envs.
@@ -1200,7 +1200,7 @@ class ReplayBuffer(Store):
         Returns:
             Epochs, of which several threads may take batches, each batch being given out once. The batches are those of
             sample(), with weights 1. A batch with a transition that is not live any more is an InvalidArgument; on CUDA
-            the id of such a one is -1, the walk goes on, and synchronize() reports it.
+            the id of such a one is -1, the epochs go on, and synchronize() reports it.
 
         Raises:
             Empty if no transition is live; InvalidArgument.
@@ -1219,10 +1219,10 @@ class ReplayBuffer(Store):
         size = _options.whole("batch_size", batch_size)
         count = _options.whole("n_epochs", n_epochs)
         queue = self._memory.queue(stream)
-        with self._n_step_lock:  # the library refuses to go on with a walk over sequences once n_step is another
-            walk = created(lib.per_epochs_create, self._open(), count, size, bool(drop_last), queue.handle)
+        with self._n_step_lock:  # the library refuses to go on with epochs of sequences once n_step is another
+            epochs = created(lib.per_epochs_create, self._open(), count, size, bool(drop_last), queue.handle)
             plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
-        return Epochs(self._handle, lambda: plain.epoch(walk, size, stream), self._new_batch)
+        return Epochs(self._handle, lambda: plain.epoch(epochs, size, stream), self._new_batch)
 
     def advantages(
         self,

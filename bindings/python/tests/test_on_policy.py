@@ -100,7 +100,7 @@ def test_what_died_meanwhile_is_an_error():
     walk = buffer.epochs(1, batch_size=4)
     assert len(next(walk).ids) == 4
     buffer.clear()
-    if cuda_switch.IS_CUDA:  # what died comes as id -1, and the walk goes on
+    if cuda_switch.IS_CUDA:  # what died comes as id -1, and the epochs go on
         assert [next(walk).ids.tolist(), len(next(walk).ids), list(walk)] == [[-1] * 4, 2, []]
         with pytest.raises(per.InvalidArgument, match="6 ids named no row"):
             buffer.synchronize()

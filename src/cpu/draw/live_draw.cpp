@@ -75,7 +75,7 @@ const std::vector<int64_t>& LiveDraw::find_units(PriorityStore& priorities, cons
 }
 
 void LiveDraw::set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree) {
-    const int64_t n = sample.n_of_walk > 0 ? sample.n_of_walk : priorities.live().count();
+    const int64_t n = sample.n_of_epoch > 0 ? sample.n_of_epoch : priorities.live().count();
     law_ = {sample.batch_size,
             sample.scheme == PER_WITHOUT_REPLACEMENT,
             uniform_part(sample.prioritization, sample.uniform_fraction, tree.total_mass()),

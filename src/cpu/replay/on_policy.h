@@ -1,4 +1,4 @@
-// Walks over all live transitions of a replay buffer in host memory, and advantages.
+// Epochs over all live transitions of a replay buffer in host memory, and advantages.
 #pragma once
 
 #include <cstdint>

@@ -65,8 +65,8 @@ const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
         const int64_t id = read_once(sample.ids[i]);
         const Row row = sample.skips_dead ? find_row(id) : row_of(i, id);
         const bool is_live = row.is_there && state_.priorities.live().contains(row.slot);
-        if (!is_live && sample.n_of_walk > 0)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the walk is not live any more", id);
+        if (!is_live && sample.n_of_epoch > 0)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the epochs is not live any more", id);
         if (!is_live && !sample.skips_dead)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": no live %s", i, id,
                         drawn_noun(sample.of_sequences));

@@ -192,14 +192,14 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
 
 void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, const StreamOrder::Call& call) {
     const cudaStream_t stream = call.stream();
-    const bool is_walk = sample.n_of_walk > 0;
+    const bool is_epoch = sample.n_of_epoch > 0;
     const bool has_units = sample.units != nullptr;
-    if (is_walk) send_ids(sample.batch_size, sample.ids, memory_.found, staging_, call);
+    if (is_epoch) send_ids(sample.batch_size, sample.ids, memory_.found, staging_, call);
     if (has_units)
         queue_find_units(replay_.device(), memory_,
                          {sample.batch_size, sample.units, sample.masses_out, sample.first_units_out}, stream);
-    const int64_t* const ids = is_walk || has_units ? memory_.found : sample.ids;
-    const WindowsPlan windows = {plan, ids, sample.skips_dead, sample.n_of_walk};
+    const int64_t* const ids = is_epoch || has_units ? memory_.found : sample.ids;
+    const WindowsPlan windows = {plan, ids, sample.skips_dead, sample.n_of_epoch};
     if (has_sequences_)
         queue_windows<SequenceRow>(replay_.device(), memory_, windows, stream);
     else

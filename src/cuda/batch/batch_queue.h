@@ -1,4 +1,4 @@
-// Batches of a replay buffer on a device: drawn, walked through, read and written by id.
+// Batches of a replay buffer on a device: drawn, of epochs, read and written by id.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace per::cuda {
 
-// Queues the work of these calls and waits for nothing, but for the staging ring with the minibatches of walks. It allocates only for the first batch that has more than 4096
+// Queues the work of these calls and waits for nothing, but for the staging ring with the minibatches of epochs. It allocates only for the first batch that has more than 4096
 // rows and more than all before it, and for the first that asks for ranks or for PER_BUFFER_MAX where the options did
 // not. Its owner loads the kernels of priorities.h and add_kernels.h. What arrays hold is checked on the device, and
 // counted in ReplayErrors.

@@ -400,7 +400,7 @@ __device__ __forceinline__ void weigh_in_cluster(const DrawPlan& plan, const Clu
 __device__ __forceinline__ DrawLaw law_of_windows(const DeviceReplay& replay, const DrawMemory& memory,
                                                   const WindowsPlan& plan) {
     DrawLaw law = law_of_draw(replay, memory, plan.draw);
-    if (plan.n_of_walk != 0) law.n_live = static_cast<double>(plan.n_of_walk);
+    if (plan.n_of_epoch != 0) law.n_live = static_cast<double>(plan.n_of_epoch);
     return law;
 }
 

@@ -26,7 +26,7 @@ struct DrawMemory {
     int64_t* slots;           // [size]
     int64_t* ages;            // [size]
     double* shares;           // [size]
-    int64_t* found;           // [size] slots found without replacement, or by id; ids of a walk
+    int64_t* found;           // [size] slots found without replacement, or by id; ids of an epoch
     std::byte* rows;          // [size] GatherRow or SequenceRow
     int64_t size;
 
@@ -83,7 +83,7 @@ struct WindowsPlan {
     DrawPlan draw;       // the draw, with replacement, that would give them
     const int64_t* ids;  // [n]; may be memory.found
     bool skips_dead;     // else ids that are not live count as bad
-    int64_t n_of_walk;   // transitions that the draw would be from; 0: those that are live
+    int64_t n_of_epoch;  // transitions that the draw would be from; 0: those that are live
 };
 
 // Queues the writing of rows, all but the frames. memory.found then has their slots, -1 where the row is not live.

@@ -47,9 +47,9 @@ void require_batch_reachable(const per_batch& batch, const Fields& fields) {
     });
 }
 
-// The ids of a walk lie in host memory.
+// The ids of an epoch lie in host memory.
 void require_sample_reachable(const ReplaySample& sample, const Fields& fields) {
-    if (sample.ids != nullptr && sample.n_of_walk == 0) return require_reachable("ids", sample.ids);
+    if (sample.ids != nullptr && sample.n_of_epoch == 0) return require_reachable("ids", sample.ids);
     if (sample.units != nullptr) return require_reachable("units", sample.units);
     if (sample.key != nullptr) return require_reachable("key", sample.key);
     require_batch_reachable(sample.batch, fields);

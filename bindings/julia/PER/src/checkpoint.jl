@@ -238,7 +238,7 @@ function load(action::Function; device = :cpu, arrays = nothing, current_stream 
     return ReplayBuffer(Handle(replay[]), arrays, current_stream)
 end
 
-# A copied or serialized buffer goes on by itself, bit for bit and on its own device. Loaders and walks stay with the
+# A copied or serialized buffer goes on by itself, bit for bit and on its own device. Loaders and epochs stay with the
 # other.
 function bytes_of(buffer)
     io = IOBuffer()

@@ -1027,7 +1027,7 @@ const per_replay_statistics_docs = raw"""
 - `dropped`: steps not added because the environment was resetting (autoreset)
 - `episodes`: episodes that ended, cuts included
 - `cuts`: of them, those that were cut
-- `samples`: batches drawn, also ahead by a loader; each epoch of a walk counts as one, and each call of
+- `samples`: batches drawn, also ahead by a loader; each epoch counts as one, and each call of
   per_replay_get_windows_hindsight(), and of per_replay_get_windows() with n_step_min
 - `beta_step`: batches that advanced beta; those of a loader once they are handed out
 - `stale_updates`: entries of updates, also of fields, that came too late

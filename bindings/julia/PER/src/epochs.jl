@@ -23,7 +23,7 @@ On CUDA all of this is queued on the current stream of each call.
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live, and while iterating, with
 `PER.PER_ERROR_INVALID_ARGUMENT`, for a batch with a transition that is not live any more. (On CUDA the id of such a one
-is -1, the walk goes on, and [`PER.synchronize`](@ref) throws.)
+is -1, the epochs go on, and [`PER.synchronize`](@ref) throws.)
 
 ```jldoctest
 julia> buffer = ReplayBuffer(20, (observation = Field(Int32),); overwrite = false);
@@ -42,10 +42,10 @@ function epochs(buffer::ReplayBuffer, count; batch_size, drop_last = false)
     size = converted(Int64, "batch_size", batch_size)
     n_epochs = converted(Int64, "count", count)
     drops = converted(Bool, "drop_last", drop_last)
-    walk, queue = Ref(Ptr{per_epochs}(C_NULL)), stream_of(buffer.memory, nothing)
-    lock(buffer.n_step_lock) do  # the library refuses to go on with a walk over sequences once n_step is another
-        call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, queue, walk), buffer.handle)
-        return Epochs(buffer, Handle(walk[]), size, buffer.n_step)
+    created, queue = Ref(Ptr{per_epochs}(C_NULL)), stream_of(buffer.memory, nothing)
+    lock(buffer.n_step_lock) do  # the library refuses to go on with epochs of sequences once n_step is another
+        call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, queue, created), buffer.handle)
+        return Epochs(buffer, Handle(created[]), size, buffer.n_step)
     end
 end
 
@@ -57,7 +57,7 @@ function Base.iterate(epochs::Epochs, ::Nothing = nothing)
     batch = allocate(memory, drawn_layout(epochs.buffer, epochs.batch_size, epochs.n_step))
     count, queue = Ref{Int64}(0), stream_of(memory, nothing)
     with_pointers(epochs.buffer, batch) do filled
-        # The walk is no user of the buffer, which may be closed meanwhile.
+        # The epochs are no user of the buffer, which may be closed meanwhile.
         call(epochs.buffer.handle) do _
             call(pointer -> per_epochs_next(pointer, filled, count, queue), epochs.handle)
             return PER_OK

@@ -1,4 +1,4 @@
-# A tree, buffer, walk, loader, reader, save, channel or writer of the library. It is freed once, by whichever comes last
+# A tree, buffer, epochs, a loader, reader, save, channel or writer of the library. It is freed once, by whichever comes last
 # of close() and the calls that run on other threads at that time, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
@@ -15,7 +15,7 @@ end
 
 noun(::Handle{per_tree}) = "tree"
 noun(::Handle{per_replay}) = "buffer"
-noun(::Handle{per_epochs}) = "walk"
+noun(::Handle{per_epochs}) = "handle of epochs"
 noun(::Handle{per_loader}) = "loader"
 noun(::Handle{per_save}) = "save"
 noun(::Handle{per_coordinator}) = "coordinator"

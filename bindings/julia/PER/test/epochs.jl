@@ -64,7 +64,7 @@ end
     @test thrown(() -> epochs(buffer, 1; batch_size = 1)).message == "the buffer was closed"
 end
 
-@testset "a walk holds its buffer" begin
+@testset "epochs hold their buffer" begin
     walk = epochs(walked(1000), 1; batch_size = 100)
     GC.gc()
     walked(1000)

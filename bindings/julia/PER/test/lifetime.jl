@@ -43,7 +43,7 @@ end
     @test batch.observation == [1, 1]
 end
 
-@testset "trees, walks and loaders are neither copied nor serialized" begin
+@testset "trees, epochs and loaders are neither copied nor serialized" begin
     tree = SumTree(4)
     buffer = ReplayBuffer(20, (observation = Field(Int32),))
     add!(buffer; observation = 1, reward = 0, terminated = true, truncated = false, next_observation = 2)
@@ -51,7 +51,7 @@ end
     for action in (deepcopy, handle -> Serialization.serialize(IOBuffer(), handle)), handle in handles
         error = thrown(() -> action(handle))
         @test error.status == PER.PER_ERROR_UNSUPPORTED
-        @test occursin(r"^a (tree|walk|loader) can be neither copied nor serialized$", error.message)
+        @test occursin(r"^a (tree|handle of epochs|loader) can be neither copied nor serialized$", error.message)
     end
     close(handles[3])
 end
