@@ -68,6 +68,7 @@ static per_replay* create_buffer(int64_t n_envs) {
     options.n_envs = n_envs;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     ok(per_replay_create(&options, &replay));
     return replay;
 }
@@ -78,7 +79,7 @@ static void write_for_ever(const char* path, int64_t length) {
     per_array fields[2], next_fields[2];
     per_steps steps;
     per_writer* writer;
-    ok(per_writer_attach(path, -1, NULL, 0, &writer));
+    ok(per_writer_attach(path, -1, NULL, 0, 0, &writer));
     ok(per_steps_init(&steps, sizeof steps));
     memset(next_fields, 0, sizeof next_fields);
     fields[0] = array_of(observation, PER_FLOAT32);
@@ -127,6 +128,7 @@ int main(int argc, char** argv) {
     per_channel* channels[MOST_WRITERS];
     pid_t writers[MOST_WRITERS];
     per_replay_statistics statistics;
+    per_priorities priorities;
     per_batch batch;
     void *fields[2], *next_fields[2];
     per_replay* replay;
@@ -141,11 +143,10 @@ int main(int argc, char** argv) {
         options.env_ids = &i;
         options.n_envs = 1;
         ok(per_channel_create(replay, &options, &channels[i]));
-        ok(per_channel_path(channels[i], &path));
+        ok(per_channel_get_address(channels[i], &path, NULL));
         writers[i] = fork();
         if (writers[i] == 0) write_for_ever(path, length);
     }
-    ok(per_replay_statistics_init(&statistics, sizeof statistics));
     ok(per_batch_init(&batch, sizeof batch));
     fields[0] = rows;
     fields[1] = actions;
@@ -156,23 +157,27 @@ int main(int argc, char** argv) {
     batch.reward = reward;
     batch.weights = weights;
     batch.ids = ids;
-    do ok(per_replay_stats(replay, &statistics));
+    ok(per_priorities_init(&priorities, sizeof priorities));
+    priorities.count = BATCH;
+    priorities.ids = ids;
+    priorities.td_errors = weights;
+    do ok(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     while (statistics.added < ROWS); /* warm: every row was touched */
     added = statistics.added;
     begin = now();
     do {
         ok(per_replay_sample(replay, NULL, BATCH, &batch, NULL));
-        ok(per_replay_update_priorities(replay, BATCH, ids, 1, weights, NULL));
+        ok(per_replay_update_priorities(replay, &priorities, NULL));
         ++n_batches;
         wall = now() - begin;
     } while (wall < seconds);
-    ok(per_replay_stats(replay, &statistics));
+    ok(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     for (i = 0; i < n_writers; ++i) kill(writers[i], SIGKILL);
     for (i = 0; i < n_writers; ++i) waitpid(writers[i], NULL, 0);
     for (i = 0; i < n_writers; ++i) per_channel_free(channels[i]);
     printf("%lld writers, %lld steps a call, %ld cores: %.3g steps/s, %.3g batches/s\n", (long long)n_writers,
            (long long)length, n_cores, (double)(statistics.added - added) / wall, (double)n_batches / wall);
-    ok(per_replay_stats(replay, &statistics));
+    ok(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     printf("a step takes %.0f ns in its writer and %.0f ns in the channel's thread, its copies alone %.0f ns\n",
            1e9 * worked(RUSAGE_CHILDREN) / (double)statistics.added,
            1e9 * (worked(RUSAGE_SELF) - worked(RUSAGE_THREAD)) / (double)statistics.added, 1e9 * copies_alone());

@@ -7,7 +7,7 @@ namespace bench {
 namespace {
 
 per_array array(const void* data, per_dtype dtype) {
-    return per_array{data, nullptr, 0, dtype};
+    return per_array{data, nullptr, 0, dtype, nullptr};
 }
 
 }  // namespace
@@ -32,6 +32,7 @@ LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather
     options.capacity = capacity;
     options.fields = fields.data();
     options.n_fields = static_cast<int64_t>(fields.size());
+    options.field_size = sizeof(per_field);
     options.seed = 7;
     options.n_step = kind_.n_step;
     options.frame_stack = kind_.stack;
@@ -131,14 +132,13 @@ void LibperReplay::get(Rows& rows) const {
 std::vector<float> LibperReplay::priorities(const std::vector<int64_t>& ids) const {
     std::vector<float> result(ids.size());
     expect_ok(
-        per_replay_priorities(replay_.get(), static_cast<int64_t>(ids.size()), ids.data(), result.data(), nullptr));
+        per_replay_get_priorities(replay_.get(), static_cast<int64_t>(ids.size()), ids.data(), result.data(), nullptr));
     return result;
 }
 
 double LibperReplay::alpha() const {
     per_replay_statistics statistics;
-    expect_ok(per_replay_statistics_init(&statistics, sizeof statistics));
-    expect_ok(per_replay_stats(replay_.get(), &statistics));
+    expect_ok(per_replay_get_statistics(replay_.get(), &statistics, sizeof statistics));
     return statistics.alpha;
 }
 

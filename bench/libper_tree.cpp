@@ -42,11 +42,14 @@ void LibperTree::sample_weighted(Draws& draws) {
 }
 
 void LibperTree::read(float* priorities_out) const {
-    expect_ok(per_tree_priorities(tree_.get(), capacity_, nullptr, priorities_out, nullptr));
+    expect_ok(per_tree_get_priorities(tree_.get(), capacity_, nullptr, priorities_out, nullptr));
 }
 
 void LibperTree::mass(uint64_t& total, int32_t& scale) const {
-    expect_ok(per_tree_mass(tree_.get(), &total, &scale));
+    per_tree_description description;
+    expect_ok(per_tree_describe(tree_.get(), &description, sizeof description));
+    total = description.total_mass;
+    scale = description.scale;
 }
 
 }  // namespace bench

@@ -71,6 +71,7 @@ static per_replay* filled_buffer(void) {
     options.capacity = ROWS;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     ok(per_replay_create(&options, &replay));
     ok(per_steps_init(&steps, sizeof steps));
     memset(following, 0, sizeof following);
@@ -86,9 +87,15 @@ static per_replay* filled_buffer(void) {
     return replay;
 }
 
-static void errors_of(const per_batch* batch, float* errors_out) {
+static per_priorities errors_of(const per_batch* batch, float* errors_out) {
+    per_priorities priorities;
     int i;
     for (i = 0; i < BATCH; ++i) errors_out[i] = batch->reward[i] + (float)(batch->ids[i] % 7);
+    ok(per_priorities_init(&priorities, sizeof priorities));
+    priorities.count = BATCH;
+    priorities.ids = batch->ids;
+    priorities.td_errors = errors_out;
+    return priorities;
 }
 
 static void read_for_ever(const char* path, volatile int64_t* n) {
@@ -98,10 +105,11 @@ static void read_for_ever(const char* path, volatile int64_t* n) {
     ok(per_reader_attach(path, -1, &reader));
     ok(per_batch_init(&batch, sizeof batch));
     for (;;) {
+        per_priorities priorities;
         int64_t slot;
         if (per_reader_next(reader, -1, &batch, &slot) != PER_OK) _exit(0); /* the loader has ended */
-        errors_of(&batch, errors);
-        per_reader_update_priorities(reader, BATCH, batch.ids, 1, errors, -1);
+        priorities = errors_of(&batch, errors);
+        per_reader_update_priorities(reader, &priorities, -1);
         per_reader_release(reader, slot);
         *n = *n + 1;
     }
@@ -119,7 +127,7 @@ static void measure_readers(per_replay* replay, int64_t n_readers, double second
     options.batch_size = BATCH;
     options.readers = n_readers;
     ok(per_shared_loader_create(replay, &options, &loader));
-    ok(per_shared_loader_path(loader, &path));
+    ok(per_shared_loader_get_address(loader, &path, NULL));
     others = worked(RUSAGE_CHILDREN);
     for (i = 0; i < n_readers; ++i) {
         counts[i] = 0;
@@ -160,14 +168,15 @@ static void measure_loader(per_replay* replay, double seconds) {
     ok(per_batch_init(&batch, sizeof batch));
     begin = own = 0;
     do {
+        per_priorities priorities;
         int64_t slot;
         if (++n == 0) {
             begin = now();
             own = worked(RUSAGE_SELF);
         }
-        ok(per_loader_next(loader, 1, &batch, &slot, NULL));
-        errors_of(&batch, errors);
-        ok(per_replay_update_priorities(replay, BATCH, batch.ids, 1, errors, NULL));
+        ok(per_loader_next(loader, -1, &batch, &slot, NULL));
+        priorities = errors_of(&batch, errors);
+        ok(per_replay_update_priorities(replay, &priorities, NULL));
         ok(per_loader_release(loader, slot, NULL));
     } while (n < 0 || now() - begin < seconds);
     printf(" a loader:  %7.0f batches/s; a batch takes %5.1f us in the buffer's process\n", (double)n / (now() - begin),

@@ -151,16 +151,23 @@ struct Initialized : Struct {
 
 using TreeOptions = Initialized<per_tree_options, per_tree_options_init>;
 using ReplayOptions = Initialized<per_replay_options, per_replay_options_init>;
+using SaveOptions = Initialized<per_save_options, per_save_options_init>;
+using LoadOptions = Initialized<per_load_options, per_load_options_init>;
 using SampleOptions = Initialized<per_sample_options, per_sample_options_init>;
 using HindsightOptions = Initialized<per_hindsight_options, per_hindsight_options_init>;
+using Priorities = Initialized<per_priorities, per_priorities_init>;
 using LoaderOptions = Initialized<per_loader_options, per_loader_options_init>;
 using ChannelOptions = Initialized<per_channel_options, per_channel_options_init>;
 using SharedLoaderOptions = Initialized<per_shared_loader_options, per_shared_loader_options_init>;
-using Statistics = Initialized<per_replay_statistics, per_replay_statistics_init>;
-using Law = Initialized<per_law, per_law_init>;
-using CoordinatorStatus = Initialized<per_coordinator_status, per_coordinator_status_init>;
-using ChannelStatistics = Initialized<per_channel_statistics, per_channel_statistics_init>;
-using SharedLoaderStatistics = Initialized<per_shared_loader_statistics, per_shared_loader_statistics_init>;
+using Settings = Initialized<per_replay_settings, per_replay_settings_init>;
+
+/* What calls fill. */
+using TreeDescription = per_tree_description;
+using Statistics = per_replay_statistics;
+using ShardSummary = per_shard_summary;
+using CoordinatorState = per_coordinator_state;
+using ChannelStatistics = per_channel_statistics;
+using SharedLoaderStatistics = per_shared_loader_statistics;
 
 /* ------------------------------------------------------------------ arrays */
 
@@ -261,6 +268,28 @@ int64_t common_count(Span<T> array, const char* other_name, Span<Other> other) {
     return count(array.size());
 }
 
+/* sequence_steps is that of the layout; n_steps as per_priorities has it. */
+inline Priorities given_td_errors(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics,
+                                  int64_t n_steps, int64_t sequence_steps) {
+    Priorities given;
+    given.count = count(ids.size());
+    require_size("td_errors", td_errors.size(), n_critics, given.count,
+                 n_steps != 0 ? n_steps : std::max<int64_t>(sequence_steps, 1));
+    given.ids = ids.data();
+    given.td_errors = td_errors.data();
+    given.n_critics = n_critics;
+    given.n_steps = n_steps;
+    return given;
+}
+
+inline Priorities given_priorities(Span<const int64_t> ids, Span<const float> priorities) {
+    Priorities given;
+    given.count = common_count(ids, "priorities", priorities);
+    given.ids = ids.data();
+    given.priorities = priorities.data();
+    return given;
+}
+
 /* NULL for an empty span, where an array may be left out. */
 template <class T>
 T* optional_array(const char* name, Span<T> array, int64_t a, int64_t b = 1) {
@@ -282,6 +311,14 @@ T value_of(per_status (*function)(Parameters...), Arguments... arguments) {
     T value{};
     check(function(arguments..., &value));
     return value;
+}
+
+/* The struct that a function of per.h fills, which takes it and its size last. */
+template <class Struct, class... Parameters, class... Arguments>
+Struct filled_by(per_status (*function)(Parameters...), Arguments... arguments) {
+    Struct filled{};
+    check(function(arguments..., &filled, sizeof filled));
+    return filled;
 }
 
 /* Has the library call a function of the caller, as run(this, ...), and keeps what that throws away from it. */
@@ -384,7 +421,7 @@ class FieldList {
             fields_[i].shape = field.shape.data();
             fields_[i].ndim = static_cast<int32_t>(field.shape.size());
             if (field.default_dtype) {
-                defaults_[i] = {&field.default_number, &no_axis, 0, *field.default_dtype};
+                defaults_[i] = {&field.default_number, &no_axis, 0, *field.default_dtype, nullptr};
                 fields_[i].default_value = &defaults_[i];
             }
         }
@@ -394,6 +431,7 @@ class FieldList {
     per_replay_options in(per_replay_options options) const {
         options.fields = fields_.data();
         options.n_fields = count(fields_.size());
+        options.field_size = sizeof(per_field);
         return options;
     }
 
@@ -410,10 +448,23 @@ inline const char* dtype_name(int32_t dtype) {
     return dtype >= 0 && dtype < n_names ? names[dtype] : "one of a later libper";
 }
 
+/* The fields of described options, which are the library's own: they are field_size bytes apart. */
+inline std::vector<Field> fields_of(const per_replay_options& options) {
+    std::vector<Field> fields;
+    const unsigned char* const bytes = reinterpret_cast<const unsigned char*>(options.fields);
+    const std::size_t size = static_cast<std::size_t>(options.field_size);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(options.n_fields); ++i) {
+        per_field field{};
+        std::memcpy(&field, bytes + i * size, std::min(size, sizeof field));
+        fields.emplace_back(field);
+    }
+    return fields;
+}
+
 /* What never changes of a buffer. What is made for the buffer shares it, and is known by it. */
 struct Layout {
     explicit Layout(const per_replay_options& options)
-        : fields(options.fields, options.fields + options.n_fields),
+        : fields(fields_of(options)),
           n_envs(options.n_envs),
           sequence_steps(options.sequence_length == 0 ? 0 : options.burn_in + options.sequence_length),
           has_times_sampled(options.keep_times_sampled != 0) {}
@@ -455,7 +506,7 @@ class Array {
     Array(const per_array& array) : array_(array) {}
     template <class T>
     Array(Span<T> elements)
-        : array_{detail::given_array(Span<const T>(elements)), nullptr, 0, Dtype<std::remove_cv_t<T>>::value},
+        : array_{detail::given_array(Span<const T>(elements)), nullptr, 0, Dtype<std::remove_cv_t<T>>::value, nullptr},
           size_(detail::count(elements.size())) {}
     template <class Range, class T = detail::Element<Range&>>
     Array(Range& elements) : Array(Span<T>(elements)) {}
@@ -714,15 +765,26 @@ class Slot : public Batch {
 /* Batches drawn ahead: ReplayBuffer::loader(). It must end before its buffer does. */
 class Loader : public detail::Handle<per_loader, per_loader_free> {
  public:
+    using Timeout = std::chrono::milliseconds;
+
     /* Waits for the next batch, and for the rate limiter to allow it. */
-    Slot take(void* stream = nullptr) {
+    Slot take(void* stream = nullptr) { return std::move(*take(Timeout(-1), stream)); }
+    /* Waits no longer than that: there may be no batch then. */
+    std::optional<Slot> take(Timeout timeout, void* stream = nullptr) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto left = [&] {
+            if (timeout.count() <= 0) return timeout;
+            const auto gone = std::chrono::steady_clock::now() - begin;
+            return std::max(timeout - std::chrono::duration_cast<Timeout>(gone), Timeout(0));
+        };
         for (;;) {
-            if (std::optional<Slot> slot = next(true, stream)) return std::move(*slot);
-            check(per_replay_wait_to_sample(replay_, empty_.size_, -1));
+            std::optional<Slot> slot = next(left(), stream);
+            if (slot || left().count() == 0) return slot;
+            const per_status status = per_replay_wait_to_sample(replay_, empty_.size_, left().count());
+            if (status == PER_ERROR_BUSY) return std::nullopt;
+            check(status);
         }
     }
-    /* Does not wait: there is no batch where the library says PER_ERROR_BUSY. */
-    std::optional<Slot> try_take(void* stream = nullptr) { return next(false, stream); }
     void stop() { check(per_loader_stop(get())); }
 
  private:
@@ -730,10 +792,10 @@ class Loader : public detail::Handle<per_loader, per_loader_free> {
     Loader(per_loader* handle, per_replay* replay, Batch empty)
         : Handle(handle), replay_(replay), empty_(std::move(empty)) {}
 
-    std::optional<Slot> next(bool waits, void* stream) {
+    std::optional<Slot> next(Timeout timeout, void* stream) {
         Batch batch(empty_.layout_, empty_.kind_, empty_.size_, empty_.n_step_);
         int64_t slot = -1;
-        const per_status status = per_loader_next(get(), waits, &batch.arrays_, &slot, stream);
+        const per_status status = per_loader_next(get(), timeout.count(), &batch.arrays_, &slot, stream);
         if (status == PER_ERROR_BUSY) return std::nullopt;
         check(status);
         return Slot(std::move(batch), get(), {slot, stream});
@@ -766,22 +828,23 @@ class Hindsight {
 class Save : public detail::Handle<per_save, per_save_free> {
  public:
     /* Waits until the file is in its place, and throws if that cannot be. */
-    void wait() const { check(per_save_wait(get(), -1)); }
+    void wait() const { check(per_save_wait(get(), -1, nullptr, nullptr)); }
     /* Waits no longer than that; whether the file is there. */
     bool wait_for(std::chrono::milliseconds timeout) const {
-        const per_status status = per_save_wait(get(), timeout.count());
+        const per_status status = per_save_wait(get(), timeout.count(), nullptr, nullptr);
         if (status == PER_ERROR_BUSY) return false;
         check(status);
         return true;
     }
-    /* Bytes of rows. */
+    /* Bytes of rows; also of a save that has failed. */
     struct Progress {
-        int64_t written;
-        int64_t total;
+        int64_t written = -1;
+        int64_t total = -1;
     };
     Progress progress() const {
-        Progress progress = {};
-        check(per_save_progress(get(), &progress.written, &progress.total));
+        Progress progress;
+        const per_status status = per_save_wait(get(), 0, &progress.written, &progress.total);
+        if (progress.total < 0) check(status);
         return progress;
     }
 
@@ -794,8 +857,12 @@ class Save : public detail::Handle<per_save, per_save_free> {
 class Channel : public detail::Handle<per_channel, per_channel_free> {
  public:
     /* For Writer, also in another process. */
-    std::string path() const { return detail::value_of<const char*>(per_channel_path, get()); }
-    int32_t descriptor() const { return detail::value_of<int32_t>(per_channel_descriptor, get()); }
+    std::string path() const {
+        const char* path = nullptr;
+        check(per_channel_get_address(get(), &path, nullptr));
+        return path;
+    }
+    int32_t descriptor() const { return detail::value_of<int32_t>(per_channel_get_address, get(), nullptr); }
     /* Waits until all that was written is in the buffer. */
     void flush() { check(per_channel_flush(get(), -1)); }
     void flush(std::chrono::milliseconds timeout) { check(per_channel_flush(get(), timeout.count())); }
@@ -804,9 +871,7 @@ class Channel : public detail::Handle<per_channel, per_channel_free> {
         return detail::value_of<int64_t>(per_channel_move, get(), max_steps);
     }
     ChannelStatistics stats() const {
-        ChannelStatistics statistics;
-        check(per_channel_stats(get(), &statistics));
-        return statistics;
+        return detail::filled_by<per_channel_statistics>(per_channel_get_statistics, get());
     }
 
  private:
@@ -847,12 +912,13 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
  private:
     explicit Writer(per_writer* writer) : Handle(writer), layout_(std::make_shared<const detail::Layout>(describe())) {}
     static per_writer* attach(const char* path, int32_t descriptor) {
-        return detail::value_of<per_writer*>(per_writer_attach, path, descriptor, nullptr, 0);
+        return detail::value_of<per_writer*>(per_writer_attach, path, descriptor, nullptr, 0, 0);
     }
     static per_writer* attach(const char* path, int32_t descriptor, Span<const Field> fields) {
         const detail::FieldList list(fields);
         const per_replay_options given = list.in(ReplayOptions());
-        return detail::value_of<per_writer*>(per_writer_attach, path, descriptor, given.fields, given.n_fields);
+        return detail::value_of<per_writer*>(per_writer_attach, path, descriptor, given.fields, given.n_fields,
+                                             given.field_size);
     }
 
     detail::SharedLayout layout_;
@@ -862,12 +928,14 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
 class SharedLoader : public detail::Handle<per_shared_loader, per_shared_loader_free> {
  public:
     /* For Reader, also in another process. */
-    std::string path() const { return detail::value_of<const char*>(per_shared_loader_path, get()); }
-    int32_t descriptor() const { return detail::value_of<int32_t>(per_shared_loader_descriptor, get()); }
+    std::string path() const {
+        const char* path = nullptr;
+        check(per_shared_loader_get_address(get(), &path, nullptr));
+        return path;
+    }
+    int32_t descriptor() const { return detail::value_of<int32_t>(per_shared_loader_get_address, get(), nullptr); }
     SharedLoaderStatistics stats() const {
-        SharedLoaderStatistics statistics;
-        check(per_shared_loader_stats(get(), &statistics));
-        return statistics;
+        return detail::filled_by<per_shared_loader_statistics>(per_shared_loader_get_statistics, get());
     }
 
  private:
@@ -925,20 +993,16 @@ class Reader : public detail::Handle<per_reader, per_reader_free> {
     /* As of the buffer, with which they are a little later. */
     void update_priorities(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics = 1,
                            Timeout timeout = Timeout(-1)) {
-        const int64_t n = detail::count(ids.size());
-        const int64_t n_steps = std::max<int64_t>(layout_->sequence_steps, 1);
-        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
-        check(per_reader_update_priorities(get(), n, ids.data(), n_critics, td_errors.data(), timeout.count()));
+        update_sequences(ids, 0, td_errors, n_critics, timeout);
     }
     void update_sequences(Span<const int64_t> ids, int64_t n_steps, Span<const float> td_errors, int64_t n_critics = 1,
                           Timeout timeout = Timeout(-1)) {
-        const int64_t n = detail::count(ids.size());
-        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
-        check(per_reader_update_sequences(get(), n, ids.data(), n_critics, n_steps, td_errors.data(), timeout.count()));
+        const Priorities given = detail::given_td_errors(ids, td_errors, n_critics, n_steps, layout_->sequence_steps);
+        check(per_reader_update_priorities(get(), &given, timeout.count()));
     }
     void set_priorities(Span<const int64_t> ids, Span<const float> priorities, Timeout timeout = Timeout(-1)) {
-        const int64_t n = detail::common_count(ids, "priorities", priorities);
-        check(per_reader_set_priorities(get(), n, ids.data(), priorities.data(), timeout.count()));
+        const Priorities given = detail::given_priorities(ids, priorities);
+        check(per_reader_update_priorities(get(), &given, timeout.count()));
     }
     /* Waits until all that was sent is in the buffer. */
     void flush(Timeout timeout = Timeout(-1)) { check(per_reader_flush(get(), timeout.count())); }
@@ -998,24 +1062,15 @@ class SumTree : public detail::Handle<per_tree, per_tree_free> {
     }
     void priorities(Span<const int64_t> indices, Span<float> priorities_out, void* stream = nullptr) {
         const int64_t n = detail::common_count(indices, "priorities_out", priorities_out);
-        check(per_tree_priorities(get(), n, detail::given_array(indices), priorities_out.data(), stream));
+        check(per_tree_get_priorities(get(), n, detail::given_array(indices), priorities_out.data(), stream));
     }
     /* Those of all leaves. */
     void priorities(Span<float> priorities_out, void* stream = nullptr) {
         const int64_t n = detail::count(priorities_out.size());
-        check(per_tree_priorities(get(), n, nullptr, priorities_out.data(), stream));
+        check(per_tree_get_priorities(get(), n, nullptr, priorities_out.data(), stream));
     }
-    int64_t capacity() const { return detail::value_of<int64_t>(per_tree_capacity, get()); }
-    double total() { return detail::value_of<double>(per_tree_total, get()); }
-    struct Mass {
-        uint64_t total;
-        int32_t scale;
-    };
-    Mass mass() {
-        Mass mass = {};
-        check(per_tree_mass(get(), &mass.total, &mass.scale));
-        return mass;
-    }
+    /* Capacity, total and masses. */
+    TreeDescription describe() const { return detail::filled_by<per_tree_description>(per_tree_describe, get()); }
     void reset(void* stream = nullptr) { check(per_tree_reset(get(), stream)); }
     void synchronize(void* stream = nullptr) { check(per_tree_synchronize(get(), stream)); }
 };
@@ -1034,64 +1089,55 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     explicit ReplayBuffer(per_replay* replay)
         : Handle(replay), layout_(std::make_shared<const detail::Layout>(describe())) {}
 
-    static ReplayBuffer load(const std::string& path, per_device device = PER_CPU, int32_t device_index = 0) {
-        return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load, path.c_str(), device, device_index));
+    static ReplayBuffer load(const std::string& path, const per_load_options& options = LoadOptions()) {
+        return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load, path.c_str(), &options));
     }
-    /* The same, to where device, memory and storage of these options say. */
-    static ReplayBuffer load(const std::string& path, const per_replay_options& place) {
-        return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load_with, path.c_str(), &place));
+    void save(const std::string& path, const per_save_options& options = SaveOptions()) {
+        check(per_replay_save(get(), path.c_str(), &options));
     }
-    static ReplayBuffer load(const std::string& path, const per_replay_options& place,
-                             std::chrono::milliseconds timeout) {
-        return ReplayBuffer(
-            detail::value_of<per_replay*>(per_replay_load_within, path.c_str(), &place, timeout.count()));
-    }
-    void save(const std::string& path) { check(per_replay_save(get(), path.c_str())); }
     /* Writes what the last checkpoint in the directory does not hold; load() reads it. Returns the bytes written. */
-    int64_t checkpoint(const std::string& directory) {
-        return detail::value_of<int64_t>(per_replay_checkpoint, get(), directory.c_str());
+    int64_t checkpoint(const std::string& directory, const per_save_options& options = SaveOptions()) {
+        return detail::value_of<int64_t>(per_replay_checkpoint, get(), directory.c_str(), &options);
     }
-    int64_t checkpoint(const std::string& directory, std::chrono::milliseconds timeout) {
-        return detail::value_of<int64_t>(per_replay_checkpoint_within, get(), directory.c_str(), timeout.count());
+    Save start_save(const std::string& path, const per_save_options& options = SaveOptions()) {
+        return Save(detail::value_of<per_save*>(per_replay_save_start, get(), path.c_str(), &options));
     }
-    Save start_save(const std::string& path) {
-        return Save(detail::value_of<per_save*>(per_replay_save_start, get(), path.c_str()));
-    }
-    /* Streams of bytes. One that fails is a CallbackError, or what it throws. */
-    static ReplayBuffer load(std::istream& from, per_device device = PER_CPU, int32_t device_index = 0) {
+    /* Streams of bytes: read and write of the options are set here. One that fails is a CallbackError, or what it
+       throws. */
+    static ReplayBuffer load(std::istream& from, per_load_options options = LoadOptions()) {
         const std::function<int64_t(void*, int64_t)> read = [&](void* bytes_out, int64_t size) -> int64_t {
             from.read(static_cast<char*>(bytes_out), size);
             return from.bad() ? -1 : from.gcount();
         };
         detail::Callback callback(read);
+        options.read = callback.run;
+        options.context = &callback;
         per_replay* replay = nullptr;
-        callback.check(per_replay_load_from(callback.run, &callback, device, device_index, &replay));
+        callback.check(per_replay_load(nullptr, &options, &replay));
         return ReplayBuffer(replay);
     }
-    void save(std::ostream& to) {
+    void save(std::ostream& to, per_save_options options = SaveOptions()) {
         const std::function<int64_t(const void*, int64_t)> write = [&](const void* bytes, int64_t size) {
             return to.write(static_cast<const char*>(bytes), size) ? size : -1;
         };
         detail::Callback callback(write);
-        callback.check(per_replay_save_to(get(), callback.run, &callback));
+        options.write = callback.run;
+        options.context = &callback;
+        callback.check(per_replay_save(get(), nullptr, &options));
     }
 
     static int64_t capacity_for(const per_replay_options& options, Span<const Field> fields, int64_t transitions,
                                 int64_t episode_length) {
         const detail::FieldList list(fields);
         const per_replay_options given = list.in(options);
-        return detail::value_of<int64_t>(per_replay_capacity_for, &given, transitions, episode_length);
+        return detail::value_of<int64_t>(per_replay_compute_capacity, &given, transitions, episode_length);
     }
     ReplayOptions describe() const {
         ReplayOptions options;
         check(per_replay_describe(get(), &options));
         return options;
     }
-    Statistics stats() const {
-        Statistics statistics;
-        check(per_replay_stats(get(), &statistics));
-        return statistics;
-    }
+    Statistics stats() const { return detail::filled_by<per_replay_statistics>(per_replay_get_statistics, get()); }
     /* The number of a field, for structs of per.h that want one. */
     int32_t field_number(std::string_view name) const { return static_cast<int32_t>(layout()->number(name)); }
 
@@ -1133,9 +1179,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
     void sample(int64_t batch_size, const per_batch& batch, const per_sample_options* options = nullptr,
                 const Hindsight* hindsight = nullptr, void* stream = nullptr) {
-        if (hindsight == nullptr) return check(per_replay_sample(get(), options, batch_size, &batch, stream));
-        with_hindsight(*hindsight, [&](const per_hindsight_options& given) {
-            return per_replay_sample_hindsight(get(), options, &given, batch_size, &batch, stream);
+        with_hindsight(hindsight, options, [&](const per_sample_options* given) {
+            return per_replay_sample(get(), given, batch_size, &batch, stream);
         });
     }
     /* For sample(): which fields have the goals, by name, with elements of type T. */
@@ -1160,24 +1205,21 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
 
     void update_priorities(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics = 1,
                            void* stream = nullptr) {
-        const int64_t n = detail::count(ids.size());
-        const int64_t n_steps = std::max<int64_t>(layout()->sequence_steps, 1);
-        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
-        check(per_replay_update_priorities(get(), n, ids.data(), n_critics, td_errors.data(), stream));
+        update_sequences(ids, 0, td_errors, n_critics, stream);
     }
+    /* n_steps as per_priorities has it. */
     void update_sequences(Span<const int64_t> ids, int64_t n_steps, Span<const float> td_errors, int64_t n_critics = 1,
                           void* stream = nullptr) {
-        const int64_t n = detail::count(ids.size());
-        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
-        check(per_replay_update_sequences(get(), n, ids.data(), n_critics, n_steps, td_errors.data(), stream));
+        const Priorities given = detail::given_td_errors(ids, td_errors, n_critics, n_steps, layout()->sequence_steps);
+        check(per_replay_update_priorities(get(), &given, stream));
     }
     void set_priorities(Span<const int64_t> ids, Span<const float> priorities, void* stream = nullptr) {
-        const int64_t n = detail::common_count(ids, "priorities", priorities);
-        check(per_replay_set_priorities(get(), n, ids.data(), priorities.data(), stream));
+        const Priorities given = detail::given_priorities(ids, priorities);
+        check(per_replay_update_priorities(get(), &given, stream));
     }
     void priorities(Span<const int64_t> ids, Span<float> priorities_out, void* stream = nullptr) {
         const int64_t n = detail::common_count(ids, "priorities_out", priorities_out);
-        check(per_replay_priorities(get(), n, ids.data(), priorities_out.data(), stream));
+        check(per_replay_get_priorities(get(), n, ids.data(), priorities_out.data(), stream));
     }
 
     Batch get_windows(Span<const int64_t> ids, int32_t on_invalid = PER_INVALID_ERROR,
@@ -1191,10 +1233,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
                      const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr,
                      void* stream = nullptr) {
         const int64_t n = detail::count(ids.size());
-        if (hindsight == nullptr)
-            return check(per_replay_get_windows(get(), options, on_invalid, n, ids.data(), &batch, stream));
-        with_hindsight(*hindsight, [&](const per_hindsight_options& given) {
-            return per_replay_get_windows_hindsight(get(), options, &given, on_invalid, n, ids.data(), &batch, stream);
+        with_hindsight(hindsight, options, [&](const per_sample_options* given) {
+            return per_replay_get_windows(get(), given, on_invalid, n, ids.data(), &batch, stream);
         });
     }
 
@@ -1215,10 +1255,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_get_units(get(), options, n, units.data(), &batch, masses, first_units, stream));
     }
     /* What draws are made of; with a scale, masses are measured at it. */
-    Law law(int32_t measured_scale = PER_SCALE_AUTOMATIC) const {
-        Law law;
-        check(per_replay_law(get(), measured_scale, &law));
-        return law;
+    ShardSummary summarize(int32_t measured_scale = PER_SCALE_AUTOMATIC) const {
+        return detail::filled_by<per_shard_summary>(per_replay_summarize, get(), measured_scale);
     }
     void set_scale(int32_t scale) { check(per_replay_set_scale(get(), scale)); }
     void raise_max_priority(float priority, void* stream = nullptr) {
@@ -1243,11 +1281,23 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_set(get(), n, ids.data(), fields.get(n).data(), stream));
     }
     void clear(void* stream = nullptr) { check(per_replay_clear(get(), stream)); }
-    void set_alpha(double alpha, void* stream = nullptr) { check(per_replay_set_alpha(get(), alpha, stream)); }
-    void set_beta(double beta, void* stream = nullptr) { check(per_replay_set_beta(get(), beta, stream)); }
-    void set_gamma(double gamma, void* stream = nullptr) { check(per_replay_set_gamma(get(), gamma, stream)); }
-    void set_n_step(int64_t n_step, void* stream = nullptr) { check(per_replay_set_n_step(get(), n_step, stream)); }
-    void set_save_compression(int32_t value) { check(per_replay_set_save_compression(get(), value)); }
+    /* Several settings at once, all or none. */
+    void change_settings(const per_replay_settings& settings, void* stream = nullptr) {
+        check(per_replay_change_settings(get(), &settings, stream));
+    }
+    void set_alpha(double alpha, void* stream = nullptr) {
+        change("alpha", &per_replay_settings::alpha, alpha, stream);
+    }
+    void set_beta(double beta, void* stream = nullptr) { change("beta", &per_replay_settings::beta, beta, stream); }
+    void set_gamma(double gamma, void* stream = nullptr) {
+        change("gamma", &per_replay_settings::gamma, gamma, stream);
+    }
+    void set_n_step(int64_t n_step, void* stream = nullptr) {
+        change("n_step", &per_replay_settings::n_step, n_step, stream);
+    }
+    void set_save_compression(int32_t value) {
+        change("save_compression", &per_replay_settings::save_compression, value, nullptr);
+    }
     /* Wait until the rate limiter allows so much; without a timeout for as long as it takes. */
     void wait_to_add(int64_t count, std::chrono::milliseconds timeout = std::chrono::milliseconds(-1)) {
         check(per_replay_wait_to_add(get(), count, timeout.count()));
@@ -1258,13 +1308,13 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void stop_limiting() { check(per_replay_stop_limiting(get())); }
     void synchronize(void* stream = nullptr) { check(per_replay_synchronize(get(), stream)); }
 
-    int64_t live() const { return detail::value_of<int64_t>(per_replay_live, get()); }
+    int64_t live() const { return detail::value_of<int64_t>(per_replay_get_live_ids, get(), 0, nullptr); }
     std::vector<int64_t> live_ids() const {
         std::vector<int64_t> ids;
         int64_t n = live();
         do {
             ids.resize(static_cast<std::size_t>(n));
-            check(per_replay_live_ids(get(), detail::count(ids.size()), ids.data(), &n));
+            check(per_replay_get_live_ids(get(), detail::count(ids.size()), ids.data(), &n));
         } while (n > detail::count(ids.size()));
         ids.resize(static_cast<std::size_t>(n));
         return ids;
@@ -1299,7 +1349,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
     int64_t bootstraps(int64_t capacity, const per_batch* batch, void* stream = nullptr) {
         int64_t n = 0;
-        check(per_replay_bootstraps(get(), capacity, batch, &n, stream));
+        check(per_replay_get_bootstraps(get(), capacity, batch, &n, stream));
         return n;
     }
     /* Fields by name. Without a return_field, "", no returns are written. */
@@ -1309,8 +1359,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         const int32_t value = field_number(value_field), advantage = field_number(advantage_field);
         const int32_t returns = return_field.empty() ? -1 : field_number(return_field);
         const int64_t n = detail::common_count(ids, "bootstrap_values", bootstrap_values);
-        check(per_replay_advantages(get(), value, advantage, returns, lambda, n, ids.data(), bootstrap_values.data(),
-                                    stream));
+        check(per_replay_compute_advantages(get(), value, advantage, returns, lambda, n, ids.data(),
+                                            bootstrap_values.data(), stream));
     }
 
  private:
@@ -1324,14 +1374,19 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
                                   std::to_string(batch.n_step_));
         return given;
     }
+    /* Makes a call whose options are `options`, with that hindsight unless it is NULL. */
     template <class Call>
-    void with_hindsight(const Hindsight& hindsight, const Call& call) const {
-        require_own(hindsight.layout_);
-        detail::Callback callback(hindsight.reward_);
-        per_hindsight_options given = hindsight.options;
-        given.reward = callback.run;
-        given.context = &callback;
-        callback.check(call(given));
+    void with_hindsight(const Hindsight* hindsight, const per_sample_options* options, const Call& call) const {
+        if (hindsight == nullptr) return check(call(options));
+        require_own(hindsight->layout_);
+        detail::Callback callback(hindsight->reward_);
+        per_hindsight_options of_call = hindsight->options;
+        of_call.reward = callback.run;
+        of_call.context = &callback;
+        SampleOptions given;
+        if (options != nullptr) static_cast<per_sample_options&>(given) = *options;
+        given.hindsight = &of_call;
+        callback.check(call(&given));
     }
     /* A buffer that was moved from has none, and the library says what is wrong with its handle. */
     detail::SharedLayout layout() const {
@@ -1339,6 +1394,15 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
     void require_own(const detail::SharedLayout& layout) const {
         if (layout != this->layout()) throw InvalidArgument("an argument was made for another buffer");
+    }
+    /* Sets one setting. What says that it stays as it is, is no value of it. */
+    template <class T>
+    void change(const char* name, T per_replay_settings::*member, T value, void* stream) {
+        Settings settings;
+        if (value != value || value == settings.*member)
+            throw InvalidArgument(std::string(name) + " is " + std::to_string(value) + ", which is not allowed");
+        settings.*member = value;
+        change_settings(settings, stream);
     }
     /* Without memory. An n_step that is not allowed is left to the library to refuse. */
     Batch drawn_batch(int64_t batch_size, const per_sample_options* options) const {
@@ -1358,8 +1422,9 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
 /* Draws from several buffers as one buffer with all their lanes does: per_coordinator. */
 class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free> {
  public:
-    Coordinator(const per_replay_options& options, int64_t n_shards)
-        : Handle(detail::value_of<per_coordinator*>(per_coordinator_create, &options, n_shards)) {}
+    /* With a state it goes on from there. */
+    Coordinator(const per_replay_options& options, int64_t n_shards, const per_coordinator_state* state = nullptr)
+        : Handle(detail::value_of<per_coordinator*>(per_coordinator_create, &options, n_shards, state)) {}
 
     struct Shard {
         int64_t capacity;
@@ -1368,19 +1433,19 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
     };
     Shard shard(int64_t shard) const {
         Shard made = {};
-        check(per_coordinator_shard(get(), shard, &made.capacity, &made.n_envs, &made.first_env));
+        check(per_coordinator_describe_shard(get(), shard, &made.capacity, &made.n_envs, &made.first_env));
         return made;
     }
-    void tell(int64_t shard, const per_law& law) { check(per_coordinator_tell(get(), shard, &law)); }
-    void tell_gone(int64_t shard) { check(per_coordinator_tell(get(), shard, nullptr)); }
-    struct Settling {
-        int32_t todo; /* a per_settling */
+    void report(int64_t shard, const ShardSummary& summary) { check(per_coordinator_report(get(), shard, &summary)); }
+    void report_gone(int64_t shard) { check(per_coordinator_report(get(), shard, nullptr)); }
+    struct ScaleRequest {
+        int32_t todo; /* a per_scale_request */
         int32_t scale;
     };
-    Settling settle(bool chooses_anew = false) {
-        Settling settling = {};
-        check(per_coordinator_settle(get(), chooses_anew, &settling.todo, &settling.scale));
-        return settling;
+    ScaleRequest agree_on_scale(bool chooses_anew = false) {
+        ScaleRequest request = {};
+        check(per_coordinator_agree_on_scale(get(), chooses_anew, &request.todo, &request.scale));
+        return request;
     }
 
     /* How many units the first round has. */
@@ -1389,13 +1454,13 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
     }
     void units(Span<int64_t> shards_out, Span<int64_t> units_out) {
         const int64_t n = detail::common_count(shards_out, "units_out", units_out);
-        check(per_coordinator_units(get(), n, shards_out.data(), units_out.data()));
+        check(per_coordinator_get_units(get(), n, shards_out.data(), units_out.data()));
     }
     /* How many units the next round has; 0: finish() comes next. first_units may be empty with replacement. */
-    int64_t found(Span<const int64_t> ids, Span<const uint64_t> masses, Span<const uint64_t> first_units = {}) {
+    int64_t submit(Span<const int64_t> ids, Span<const uint64_t> masses, Span<const uint64_t> first_units = {}) {
         const int64_t n = detail::common_count(ids, "masses", masses);
         const uint64_t* const firsts = detail::optional_array("first_units", first_units, n);
-        return detail::value_of<int64_t>(per_coordinator_found, get(), n, ids.data(), masses.data(), firsts);
+        return detail::value_of<int64_t>(per_coordinator_submit, get(), n, ids.data(), masses.data(), firsts);
     }
     /* All of the batch. weights_out and probabilities_out may be empty. */
     void finish(Span<int64_t> ids_out, Span<float> weights_out = {}, Span<float> probabilities_out = {}) {
@@ -1412,21 +1477,18 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
     }
     void ids(int64_t shard, Span<const int64_t> shard_ids, Span<int64_t> ids_out) const {
         const int64_t n = detail::common_count(shard_ids, "ids_out", ids_out);
-        check(per_coordinator_ids(get(), shard, n, shard_ids.data(), ids_out.data()));
+        check(per_coordinator_get_ids(get(), shard, n, shard_ids.data(), ids_out.data()));
     }
 
-    CoordinatorStatus state() const {
-        CoordinatorStatus status;
-        check(per_coordinator_state(get(), &status));
-        return status;
+    CoordinatorState state() const {
+        return detail::filled_by<per_coordinator_state>(per_coordinator_get_state, get());
     }
-    void restore(const per_coordinator_status& status) { check(per_coordinator_restore(get(), &status)); }
 };
 
 inline void Field::check() const {
     detail::FieldList list({this, 1});
     if (name.empty()) list[0].name = nullptr;
-    per::check(per_field_check(&list[0]));
+    per::check(per_field_check(&list[0], sizeof(per_field)));
 }
 
 }  // namespace per

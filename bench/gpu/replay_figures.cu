@@ -94,6 +94,7 @@ per_replay_options rows_options(int64_t capacity, int32_t device) {
     options.n_envs = n_envs;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.device = device;
     return options;
 }
@@ -177,10 +178,20 @@ void time_draws(Stopwatch& watch, per_replay* replay, int64_t capacity, int64_t 
 }
 
 // Draws and updates, and such with a step of every environment added before.
+per_priorities td_errors_of(int64_t n, const BatchArrays& arrays) {
+    per_priorities priorities;
+    REQUIRE(per_priorities_init(&priorities, sizeof priorities) == PER_OK);
+    priorities.count = n;
+    priorities.ids = arrays.indices.data();
+    priorities.td_errors = arrays.given.data();
+    return priorities;
+}
+
 void time_steps(Stopwatch& watch, per_replay* replay, const per_replay_options& options, int64_t batch,
                 cudaStream_t stream) {
     const BatchArrays arrays(batch, options.capacity, stream);
     const Rows rows(arrays, batch);
+    const per_priorities priorities = td_errors_of(batch, arrays);
     const DeviceArray<uint8_t> observation(observations(n_envs, observation_bytes), stream);
     const DeviceArray<uint8_t> flags(no_flags(n_envs), stream);
     const DeviceArray<float> others(random_priorities(6 * n_envs, 5), stream);
@@ -188,8 +199,7 @@ void time_steps(Stopwatch& watch, per_replay* replay, const per_replay_options& 
     for (const Way& way : ways()) {
         const auto learn = [&] {
             REQUIRE(per_replay_sample(replay, &way.options, batch, &rows.rows, stream) == PER_OK);
-            REQUIRE(per_replay_update_priorities(replay, batch, arrays.indices.data(), 1, arrays.given.data(),
-                                                 stream) == PER_OK);
+            REQUIRE(per_replay_update_priorities(replay, &priorities, stream) == PER_OK);
         };
         print("step", way.variant, options.capacity, batch, watch.time(learn));
         print("step with add", way.variant, options.capacity, batch, watch.time([&] {
@@ -207,10 +217,9 @@ void time_updates(const Arguments& given, Stopwatch& watch, per_replay* replay, 
         REQUIRE(per_batch_init(&ids, sizeof ids) == PER_OK);
         ids.ids = arrays.indices.data();
         REQUIRE(per_replay_sample(replay, nullptr, n, &ids, stream) == PER_OK);
-        print("update of TD errors", "libper", capacity, n, watch.time([&] {
-            REQUIRE(per_replay_update_priorities(replay, n, arrays.indices.data(), 1, arrays.given.data(), stream) ==
-                    PER_OK);
-        }));
+        const per_priorities priorities = td_errors_of(n, arrays);
+        print("update of TD errors", "libper", capacity, n,
+              watch.time([&] { REQUIRE(per_replay_update_priorities(replay, &priorities, stream) == PER_OK); }));
     }
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
 }
@@ -242,7 +251,7 @@ void time_loader(const Arguments& given, Stopwatch& watch, per_replay* replay, c
             per_batch rows;
             int64_t slot = -1;
             REQUIRE(per_batch_init(&rows, sizeof rows) == PER_OK);
-            REQUIRE(per_loader_next(loader, 1, &rows, &slot, stream) == PER_OK);
+            REQUIRE(per_loader_next(loader, -1, &rows, &slot, stream) == PER_OK);
             REQUIRE(per_loader_release(loader, slot, stream) == PER_OK);
         }));
         per_loader_free(loader);
@@ -302,6 +311,7 @@ per_replay_options image_options(int64_t capacity, int32_t device) {
     options.frame_stack = 4;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.device = device;
     return options;
 }

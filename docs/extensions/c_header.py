@@ -96,7 +96,8 @@ def declarations_of(section: str) -> list[Item]:
 def members_of(body: str) -> list[tuple[str, str]]:
     members = []
     for m in MEMBER.finditer(body):
-        before = prose_of(m["before"].strip().removeprefix("/*").removesuffix("*/"))
+        heads_group = m["before"].startswith("\n\n")  # and is not of this member alone
+        before = "" if heads_group else prose_of(m["before"].strip().removeprefix("/*").removesuffix("*/"))
         comment = " ".join(filter(None, (before, prose_of(m["after"] or ""))))
         members.append((one_line(m["text"]), one_line(comment)))
     return members

@@ -43,7 +43,7 @@ static void* device_copy(const void* host_array, size_t bytes, cudaStream_t stre
 }
 
 static per_array array(const void* data, int32_t dtype) {
-    per_array array = {data, NULL, 0, dtype};
+    per_array array = {data, NULL, 0, dtype, NULL};
     return array;
 }
 
@@ -55,6 +55,7 @@ static per_replay* create_replay(void) {
     options.capacity = 1024;
     options.fields = &field;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.n_envs = N_ENVS;
     options.seed = 7;
     /* Probabilities in proportion to |TD error|, and weights in inverse proportion: easily checked. */
@@ -162,7 +163,12 @@ static void train(per_replay* replay, const arrays* a, cudaStream_t stream) {
     check(per_replay_sample(replay, NULL, BATCH, &batch, stream));
     /* Here a learner launches its kernels. One whose values are all 0 finds the reward to be the TD error. */
     check_cuda(cudaMemcpyAsync(a->td_errors, a->reward, BATCH * sizeof(float), cudaMemcpyDeviceToDevice, stream));
-    check(per_replay_update_priorities(replay, BATCH, a->ids, 1, a->td_errors, stream));
+    per_priorities priorities;
+    check(per_priorities_init(&priorities, sizeof priorities));
+    priorities.count = BATCH;
+    priorities.ids = a->ids;
+    priorities.td_errors = a->td_errors;
+    check(per_replay_update_priorities(replay, &priorities, stream));
 }
 
 /* Captured calls are not made: each launch of the graph makes them. */
@@ -220,7 +226,12 @@ static void launch_training(per_replay* replay, cudaGraphExec_t step, const arra
 static void update_an_id_never_issued(per_replay* replay, const arrays* a, cudaStream_t stream) {
     const int64_t id = 1000000;
     check_cuda(cudaMemcpyAsync(a->ids, &id, sizeof id, cudaMemcpyHostToDevice, stream));
-    per_status status = per_replay_update_priorities(replay, 1, a->ids, 1, a->td_errors, stream);
+    per_priorities priorities;
+    check(per_priorities_init(&priorities, sizeof priorities));
+    priorities.count = 1;
+    priorities.ids = a->ids;
+    priorities.td_errors = a->td_errors;
+    per_status status = per_replay_update_priorities(replay, &priorities, stream);
     printf("update of an id never issued: %s\n", per_status_name(status));
     status = per_replay_synchronize(replay, stream);
     printf("synchronize: %s: %s\n", per_status_name(status), per_last_error());
@@ -230,8 +241,7 @@ static void update_an_id_never_issued(per_replay* replay, const arrays* a, cudaS
 
 static void print_statistics(per_replay* replay) {
     per_replay_statistics statistics;
-    check(per_replay_statistics_init(&statistics, sizeof statistics));
-    check(per_replay_stats(replay, &statistics));
+    check(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     printf("%d transitions of %d episodes, priorities of sum %g\n", (int)statistics.live, (int)statistics.episodes,
            statistics.total);
     printf("%d batches drawn, %d priorities set\n", (int)statistics.samples, (int)statistics.updates);

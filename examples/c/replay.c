@@ -19,7 +19,7 @@ static void check(per_status status) {
 }
 
 static per_array array(const void* data, per_dtype dtype) {
-    per_array array = {data, NULL, 0, dtype};
+    per_array array = {data, NULL, 0, dtype, NULL};
     return array;
 }
 
@@ -35,6 +35,7 @@ static per_replay* create_replay(void) {
     options.capacity = 20000;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.n_envs = N_ENVS;
     options.gamma = 0.9;
     options.beta_steps = N_BATCHES;
@@ -96,7 +97,12 @@ static void learn(per_replay* replay, double q[N_STATES + 1][2]) {
         td_errors[i] = (float)(reward[i] + discount[i] * fmax(next_q[0], next_q[1]) - *value);
         *value += 0.1 * weights[i] * td_errors[i];
     }
-    check(per_replay_update_priorities(replay, BATCH, ids, 1, td_errors, NULL));
+    per_priorities priorities;
+    check(per_priorities_init(&priorities, sizeof priorities));
+    priorities.count = BATCH;
+    priorities.ids = ids;
+    priorities.td_errors = td_errors;
+    check(per_replay_update_priorities(replay, &priorities, NULL));
 }
 
 int main(void) {

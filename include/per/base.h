@@ -28,7 +28,10 @@
  *             per_loader_free().
  * Timeouts.   timeout_ms is in milliseconds, >= 0, or -1: for as long as it takes. It bounds all waits of a call: also
  *             those for another thread's call on the same handle, or for one that holds the buffer, such as a save. For
- *             such a call up to 100 ms more are waited, so that a call that only looks does not fail by chance.
+ *             such a call up to 100 ms more are waited, so that a call that only looks does not fail by chance. A call
+ *             without a timeout waits only for calls of other threads on its handle, for a fork, for a directory of
+ *             checkpoints, and for the device where it synchronises. _free and _stop also wait for work that the library
+ *             has begun itself.
  * Fork.       fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *             PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
  *             PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error.
@@ -71,12 +74,16 @@
  *             ids, bit for bit, from every language and on every device.
  * Counts.     Arrays that a call reads have at most 2^40 entries, all axes but the shape of a field counted. Where
  *             another thread writes to such an array meanwhile, any of its values may count, and nothing worse happens.
- * Sizes.      Options, batches and statistics begin with struct_size, which their _init function sets and which tells
- *             the library what the program knows. A program built against an older header works with a newer library:
- *             fields are only ever appended, one that a program does not have behaves as before it existed, and nothing
- *             beyond the program's struct is read or written. A program built against a newer header works with an
- *             older library while the fields that this does not have are 0, as _init leaves them; one that is set is
- *             PER_ERROR_UNSUPPORTED, and those of results stay 0.
+ * Sizes.      Most structs begin with struct_size, which tells the library what the program knows. What a program fills
+ *             is set up by the struct's _init function. What a call fills needs none: the call takes sizeof of the
+ *             struct, and sets struct_size itself. A per_field has no struct_size; field_size, which goes with an array
+ *             of them, says the same. A program built against an older header works with a newer library: members are
+ *             only ever appended, one that a program does not have behaves as before it existed, and nothing beyond the
+ *             program's struct is read or written. A program built against a newer header works with an older library
+ *             while the members that this does not have are 0, as _init leaves them; one that is set is
+ *             PER_ERROR_UNSUPPORTED, and those of results are 0. A size that no version of a struct has had is
+ *             PER_ERROR_INVALID_ARGUMENT, unless it is larger than that of this library's header, a multiple of 8 and
+ *             at most 4096: that is taken for a newer header's.
  */
 #ifndef PER_BASE_H
 #define PER_BASE_H
@@ -154,6 +161,7 @@ typedef struct per_array {
     const int64_t* shape; /* [ndim], checked; or NULL: the caller vouches for the full shape */
     int32_t ndim;         /* 0 .. 16; not looked at if shape is NULL */
     int32_t dtype;        /* a per_dtype: the type of *data */
+    const void* reserved; /* NULL */
 } per_array;
 
 /* Where a handle keeps its memory and does its work. */

@@ -30,6 +30,7 @@
  *         options.capacity = 1000;
  *         options.fields = fields;
  *         options.n_fields = 2;
+ *         options.field_size = sizeof *fields;
  *         check(per_replay_create(&options, &replay));
  *
  *         for (int t = 0; t < 10; t++) { // an episode that never gets to 100
@@ -50,15 +51,18 @@
  *         float observation[4], goal[4], reward[4];
  *         void* arrays[2] = {observation, goal};
  *         per_hindsight_options hindsight;
+ *         per_sample_options sample;
  *         per_batch batch;
  *         check(per_hindsight_options_init(&hindsight, sizeof hindsight));
  *         hindsight.achieved_field = 0;
  *         hindsight.goal_field = 1;
  *         hindsight.reward = reward_of;
+ *         check(per_sample_options_init(&sample, sizeof sample));
+ *         sample.hindsight = &hindsight;
  *         check(per_batch_init(&batch, sizeof batch));
  *         batch.fields = arrays;
  *         batch.reward = reward;
- *         check(per_replay_sample_hindsight(replay, NULL, &hindsight, 4, &batch, NULL));
+ *         check(per_replay_sample(replay, &sample, 4, &batch, NULL));
  *         for (int i = 0; i < 4; i++) printf("at %g, goal %g, reward %g\n", observation[i], goal[i], reward[i]);
  *         per_replay_free(replay);
  *         return 0;
@@ -67,11 +71,53 @@
 #ifndef PER_HINDSIGHT_H
 #define PER_HINDSIGHT_H
 
-#include "replay.h"
+#include "base.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/*
+ * With `hindsight` in their options, per_replay_sample() and per_replay_get_windows() of per/replay.h put other goals
+ * into some of the transitions that they write: hindsight experience replay (Andrychowicz et al. 2017, section 3.3).
+ * The buffer stays as it is.
+ *
+ * Each transition is relabelled with probability `fraction`. Its goal field, and of an observation the next one, both
+ * in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows; frames that
+ * are zeros because they are from before the episode (PER_PADDING_ZERO) stay zeros. Of an episode count the steps whose
+ * rows have not been overwritten and whose next observation is known; of a running one those that were added so far. A
+ * window that ends in a terminal state which nobody knows (next_mask 0) is not relabelled. Which transitions are drawn,
+ * their weights and priorities do not depend on relabelling. The random choices are the handle's: the same seed and the
+ * same calls give the same goals. For them per_replay_get_windows() takes a number from the draws, as an epoch
+ * does, which serves n_step_min too, and counts in `samples`.
+ *
+ * The rewards of all steps in the windows of relabelled transitions are then asked for in one call of `reward`, if there
+ * are any, with arrays in host memory, on PER_CUDA too: the same function serves both.
+ *
+ *   count           steps, window after window in the order of the batch, each in order of time
+ *   achieved        [count, shape of the field] what was achieved after the step
+ *   goals           [count, shape of the field] the goal of its transition
+ *   rewards_out     [count] to be written
+ *   terminated_out  [count] whether it ends in a terminal state: as it was stored, and may be changed (nonzero is true)
+ *   returns         0; with anything else the call fails
+ *
+ * From the answers reward, discount, gamma_m, n_steps, terminated and next_fields are formed as from stored steps: a
+ * window ends at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for
+ * a step that was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets
+ * one goal, for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that
+ * its last returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves;
+ * what is padding stays as it is.
+ *
+ * `reward` runs on the thread of the call, and the buffer is not locked: it may use any handle, this one too, but not
+ * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp; it may end its
+ * thread by pthread_exit(), which is as if it failed.
+ *
+ * The call is PER_ERROR_CALLBACK if `reward` fails. After that, and possibly after PER_ERROR_OUT_OF_MEMORY, the arrays
+ * of the batch have been written to. A call that fails is no draw, but for one whose `reward` fails after others drew
+ * meanwhile: its number is used up. Where `reward` or memory fails once the transitions are drawn, they have been used
+ * all the same (keep_times_sampled). Cost: that of the draw, and of reading a byte a step of the episodes up to their
+ * ends. Synchronises.
+ */
 
 /* Which steps of its episode may give a transition its other goal (Andrychowicz et al. 2017, arXiv:1707.01495, section
    4.5): what was achieved after them. */
@@ -91,7 +137,7 @@ typedef struct per_hindsight_options {
     int32_t reserved;       /* 0 */
     double fraction;        /* probability that a transition gets another goal, 0 .. 1: k / (k + 1) for k such goals to
                                each one pursued; _init: 0.8 */
-    /* The reward function; see per_replay_sample_hindsight(). _init: NULL, to be set */
+    /* The reward function, as described above. _init: NULL, to be set */
     int32_t (*reward)(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out);
     void* context; /* given to reward; _init: NULL */
@@ -99,64 +145,6 @@ typedef struct per_hindsight_options {
 
 /* As per_tree_options_init(). */
 PER_API per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size);
-
-/*
- * Draws a batch as per_replay_sample() does, and puts other goals into some of its transitions: hindsight experience
- * replay (Andrychowicz et al. 2017, section 3.3). The buffer stays as it is.
- *
- * Each transition is relabelled with probability `fraction`. Its goal field, and of an observation the next one, both
- * in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows; frames that
- * are zeros because they are from before the episode (PER_PADDING_ZERO) stay zeros. Of an episode
- * count the steps whose rows have not been overwritten and whose next observation is known; of a running one those that
- * were added so far. A window that ends in a terminal state which nobody knows (next_mask 0) is not relabelled. Which
- * are drawn, their weights and priorities do not depend on relabelling. The random choices are the handle's: the same
- * seed and the same calls give the same goals.
- *
- * The rewards of all steps in the windows of relabelled transitions are then asked for in one call, if there are any,
- * with arrays in host memory, on PER_CUDA too: the same function serves both.
- *
- *   count           steps, window after window in the order of the batch, each in order of time
- *   achieved        [count, shape of the field] what was achieved after the step
- *   goals           [count, shape of the field] the goal of its transition
- *   rewards_out     [count] to be written
- *   terminated_out  [count] whether it ends in a terminal state: as it was stored, and may be changed (nonzero is true)
- *   returns         0; with anything else the call fails
- *
- * From the answers reward, discount, gamma_m, n_steps, terminated and next_fields are formed as from stored steps: a
- * window ends at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for
- * a step that was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets
- * one goal, for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that
- * its last returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves;
- * what is padding stays as it is.
- *
- *   options    NULL: those of the buffer
- *   hindsight  as above
- *
- * `reward` runs on the thread of the call, and the buffer is not locked: it may use any handle, this one too, but not
- * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp; it may end its
- * thread by pthread_exit(), which is as if it failed.
- *
- * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_sample(). After PER_ERROR_CALLBACK, and possibly
- * after PER_ERROR_OUT_OF_MEMORY, the arrays of the batch have been written to. A call that fails is no draw, but for
- * one whose `reward` fails after others drew meanwhile: its number is used up. Where `reward` or memory fails once the
- * transitions are drawn, they have been used all the same (keep_times_sampled). Cost: that of the draw, and of reading
- * a byte a step of the episodes up to their ends. Synchronises.
- */
-PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
-                                               const per_hindsight_options* hindsight, int64_t batch_size,
-                                               const per_batch* batch, void* stream);
-
-/*
- * As per_replay_get_windows(), with other goals in some of the transitions, as per_replay_sample_hindsight() puts them
- * there. Which they are, and which goals they get, is random: the call takes a number from the draws, as an epoch
- * does, which serves n_step_min too, and counts in `samples`; one that fails gives it back as described above.
- *
- * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_get_windows(). Synchronises.
- */
-PER_API per_status per_replay_get_windows_hindsight(per_replay* replay, const per_sample_options* options,
-                                                    const per_hindsight_options* hindsight, int32_t on_invalid,
-                                                    int64_t count, const int64_t* ids, const per_batch* batch,
-                                                    void* stream);
 
 #ifdef __cplusplus
 }

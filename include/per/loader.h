@@ -22,6 +22,7 @@
  *         options.capacity = 1000;
  *         options.fields = &field;
  *         options.n_fields = 1;
+ *         options.field_size = sizeof field;
  *         check(per_replay_create(&options, &replay));
  *
  *         float observations[10], next_observations[10], rewards[10];
@@ -46,7 +47,7 @@
  *             per_batch batch; // gets pointers to the loader's memory
  *             int64_t slot;
  *             check(per_batch_init(&batch, sizeof batch));
- *             check(per_loader_next(loader, 1, &batch, &slot, NULL));
+ *             check(per_loader_next(loader, -1, &batch, &slot, NULL));
  *             printf("rewards %g %g %g %g\n", batch.reward[0], batch.reward[1], batch.reward[2], batch.reward[3]);
  *             check(per_loader_release(loader, slot, NULL));
  *         }
@@ -142,25 +143,24 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  * n_step that the loader was created with.
  *
  * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails
- * once more, this call has its status and message - or the next one, if this call does not wait - and the call after
- * that tries anew. So it is PER_ERROR_BUSY, even if it may wait, where the rate limiter allows no draw yet: wait by
+ * once more, this call has its status and message - or the next one, if this call ends before - and the call after that
+ * tries again. So it is PER_ERROR_BUSY, even if it may wait, where the rate limiter allows no draw yet: wait by
  * per_replay_wait_to_sample(), and call it again.
  *
- *   wait       0: PER_ERROR_BUSY where the call would have to wait for a batch that is still being drawn, also for one
- *              that it asks for as those drawn ahead failed; because `slots` batches are out; or, on PER_CUDA, for
- *              another call on the buffer. Else it waits: for ever if no other thread releases one
- *   batch_out  filled by per_batch_init(); gets pointers into the slot
- *   slot_out   what per_loader_release() takes
+ *   timeout_ms  bounds the waits for a batch that is still being drawn, also for one that it asks for as those drawn
+ *               ahead failed; for a slot, if `slots` batches are out; and, on PER_CUDA, for another call on the buffer.
+ *               0: it waits for none of these. -1: for as long as it takes, for ever if no other thread releases a slot
+ *   batch_out   filled by per_batch_init(); gets pointers into the slot
+ *   slot_out    what per_loader_release() takes
+ *   stream      NULL for PER_CPU. On PER_CUDA work that is queued on it after the call sees the whole batch. It must not
+ *               be captured: as slots take turns, a graph has arrays of its own, which each batch is copied to
  *
- *   stream     NULL for PER_CPU. On PER_CUDA work that is queued on it after the call sees the whole batch. It must not
- *              be captured: as slots take turns, a graph has arrays of its own, which each batch is copied to
- *
- * PER_ERROR_BUSY, PER_ERROR_INVALID_ARGUMENT (the loader was stopped, also while the call waited), PER_ERROR_CUDA, and
- * the errors of per_replay_sample(), also on PER_CUDA: per_replay_synchronize() does not report these. Then no batch
- * was handed out. After an error of CUDA the next call tries the same batch again, or the one after it where the buffer
- * is on PER_CUDA and the error was one of the draw.
+ * PER_ERROR_BUSY if there is no batch by then; PER_ERROR_INVALID_ARGUMENT, also if the loader was stopped while the call
+ * waited; PER_ERROR_CUDA; and the errors of per_replay_sample(), also on PER_CUDA: per_replay_synchronize() does not
+ * report these. Then no batch was handed out. After an error of CUDA the next call tries the same batch again, or the
+ * one after it where the buffer is on PER_CUDA and the error was one of the draw.
  */
-PER_API per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out,
+PER_API per_status per_loader_next(per_loader* loader, int64_t timeout_ms, per_batch* batch_out, int64_t* slot_out,
                                    void* stream);
 
 /*
@@ -173,9 +173,10 @@ PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* st
 
 /*
  * Ends a loader: waits for the draws that were asked for, so that the buffer's random state depends on the order of
- * calls alone, and for its thread. Batches that are out stay as they are until per_loader_free(), and every later call
- * but that and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created. With gather_on_device it
- * waits until the device has read the rows, which then are pinned no more.
+ * calls alone, and for its thread. It has no timeout, as those draws wait only for calls that hold the buffer. Batches
+ * that are out stay as they are until per_loader_free(), and every later call but that and this one is
+ * PER_ERROR_INVALID_ARGUMENT. Another loader may then be created. With gather_on_device it waits until the device has
+ * read the rows, which then are pinned no more.
  *
  * PER_ERROR_CUDA: it has ended all the same; with gather_on_device rows may still be pinned until per_loader_free(), and
  * batches that are out hold what is written to the rows meanwhile.

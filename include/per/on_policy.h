@@ -24,7 +24,8 @@
  *         check(per_replay_options_init(&options, sizeof options));
  *         options.fields = fields;
  *         options.n_fields = 3;
- *         check(per_replay_capacity_for(&options, 4, 1, &options.capacity)); // a rollout of four steps
+ *         options.field_size = sizeof *fields;
+ *         check(per_replay_compute_capacity(&options, 4, 1, &options.capacity)); // a rollout of four steps
  *         check(per_replay_create(&options, &replay));
  *
  *         for (int t = 0; t < 4; t++) {
@@ -42,7 +43,7 @@
  *             check(per_replay_add(replay, &steps, NULL, NULL));
  *         }
  *         // The episode has ended, so that no value has to be bootstrapped: count is 0.
- *         check(per_replay_advantages(replay, 1, 2, -1, 0.95, 0, NULL, NULL, NULL));
+ *         check(per_replay_compute_advantages(replay, 1, 2, -1, 0.95, 0, NULL, NULL, NULL));
  *
  *         float observation[2], advantage[2];
  *         void* arrays[3] = {observation, NULL, advantage};
@@ -106,7 +107,7 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
  *   count_out  transitions written; 0: the last epoch is over, and nothing was written
  *
  * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, drawn
- * max_times_sampled times, or short of a window after per_replay_set_n_step(); of sequences also if n_step, and so the
+ * max_times_sampled times, or short of a window after n_step was changed; of sequences also if n_step, and so the
  * size of observations, is not what it was when they were created. The epochs then stay where they are. (PER_CUDA: for a
  * transition that is not live id -1 and zeros, counted, and the epochs go on.) A captured call writes the same
  * minibatch with every launch. On PER_CUDA the ids of more than 256 transitions go through a ring of pinned memory;
@@ -118,7 +119,7 @@ PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, i
 PER_API void per_epochs_free(per_epochs* epochs);
 
 /*
- * Gathers the transitions whose next observation needs a value for per_replay_advantages() that no row has: the last
+ * Gathers the transitions whose next observation needs a value for per_replay_compute_advantages() that no row has: the last
  * step of each truncated episode whose final observation is known, and the latest step of each running episode if the
  * observation after it is known. Environment by environment, in order of time.
  *
@@ -130,8 +131,8 @@ PER_API void per_epochs_free(per_epochs* epochs);
  *
  * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.
  */
-PER_API per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch,
-                                         int64_t* count_out, void* stream);
+PER_API per_status per_replay_get_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch,
+                                             int64_t* count_out, void* stream);
 
 /*
  * Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field:
@@ -140,7 +141,7 @@ PER_API per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, c
  *   delta_t = r_t + gamma V(next_t) - V_t             (V(next_t) taken as 0 after a terminal state)
  *
  * over the rows of each lane that would be live with n_step 1. V_t is the value field of row t and V(next_t) that of
- * the row after it, or the bootstrap value where per_replay_bootstraps() names the transition. A row that is not
+ * the row after it, or the bootstrap value where per_replay_get_bootstraps() names the transition. A row that is not
  * reached by that - the latest step of a running episode if the observation after it is not known, the last of one
  * that was truncated at an unknown observation - keeps its advantage, and the row before it takes A_(t+1) as 0.
  *
@@ -148,16 +149,16 @@ PER_API per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, c
  *   advantage_field   number of another one: where A goes
  *   return_field      number of a third one: where A + V goes, what V is fitted to; -1: nowhere
  *   lambda            0 .. 1
- *   count             as per_replay_bootstraps() counts now; if 0, the arrays may be NULL
- *   ids               [count] those of per_replay_bootstraps(), in its order
+ *   count             as per_replay_get_bootstraps() counts now; if 0, the arrays may be NULL
+ *   ids               [count] those of per_replay_get_bootstraps(), in its order
  *   bootstrap_values  [count] V of their next observations, finite
  *
  * PER_ERROR_INVALID_ARGUMENT: nothing is changed. (PER_CUDA: for ids and values known on the device only, nothing is
  * changed either, and that is counted.) Cost: one pass over the buffer.
  */
-PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
-                                         int32_t return_field, double lambda, int64_t count, const int64_t* ids,
-                                         const float* bootstrap_values, void* stream);
+PER_API per_status per_replay_compute_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
+                                                 int32_t return_field, double lambda, int64_t count, const int64_t* ids,
+                                                 const float* bootstrap_values, void* stream);
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,7 @@
  *
  *     static void act(const char* path) { // the process that writes, which needs nothing but the path
  *         per_writer* writer;
- *         check(per_writer_attach(path, -1, NULL, 0, &writer));
+ *         check(per_writer_attach(path, -1, NULL, 0, 0, &writer));
  *         for (int t = 0; t < 100; t++) {
  *             float observation = t, next_observation = t + 1, reward = 1;
  *             uint8_t terminated = 0, truncated = 0;
@@ -47,9 +47,10 @@
  *         options.capacity = 1000;
  *         options.fields = &field;
  *         options.n_fields = 1;
+ *         options.field_size = sizeof field;
  *         check(per_replay_create(&options, &replay));
  *         check(per_channel_create(replay, NULL, &channel));
- *         check(per_channel_path(channel, &path));
+ *         check(per_channel_get_address(channel, &path, NULL));
  *         pid_t actor = fork();
  *         if (actor == 0) {
  *             act(path);
@@ -57,7 +58,7 @@
  *         }
  *         waitpid(actor, NULL, 0);
  *         check(per_channel_flush(channel, -1)); // what was written is now in the buffer
- *         check(per_replay_live(replay, &live));
+ *         check(per_replay_get_live_ids(replay, 0, NULL, &live));
  *         printf("%d transitions\n", (int)live);
  *         per_channel_free(channel);
  *         per_replay_free(replay);
@@ -151,17 +152,17 @@ PER_API per_status per_channel_create(per_replay* replay, const per_channel_opti
                                       per_channel** channel_out);
 
 /*
- * What per_writer_attach() takes in another process of the same user that sees the same processes: such as
- * "/proc/4711/fd/9#0123456789abcdef", where what follows the '#' is a number that only this channel has. It is valid
- * as long as the channel.
+ * What per_writer_attach() takes in another process: one of the two is enough.
+ *
+ *   path_out        for a process of the same user that sees the same processes: such as
+ *                   "/proc/4711/fd/9#0123456789abcdef", where what follows the '#' is a number that only this channel
+ *                   has. It is valid as long as the channel. May be NULL
+ *   descriptor_out  of the channel's memory, to be passed on, such as by SCM_RIGHTS. It stays the channel's, and is
+ *                   closed by exec. May be NULL
+ *
+ * PER_ERROR_INVALID_ARGUMENT.
  */
-PER_API per_status per_channel_path(per_channel* channel, const char** path_out);
-
-/*
- * The descriptor of the channel's memory, to be passed on, such as by SCM_RIGHTS. It stays the channel's, and is closed
- * by exec.
- */
-PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descriptor_out);
+PER_API per_status per_channel_get_address(per_channel* channel, const char** path_out, int32_t* descriptor_out);
 
 /*
  * Waits until all that was written before the call is in the buffer, or was refused: also for draws that the rate
@@ -170,7 +171,7 @@ PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descrip
  *
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
- * PER_ERROR_BUSY if it is not by then, and from the function of per_replay_save_to(); PER_ERROR_CORRUPT_FILE if the
+ * PER_ERROR_BUSY if it is not by then, and from `write` of per_replay_save(); PER_ERROR_CORRUPT_FILE if the
  * writer was cut off; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY, PER_ERROR_CUDA, PER_ERROR_IO where steps could
  * not be added for that reason, which are tried again.
  */
@@ -185,16 +186,16 @@ PER_API per_status per_channel_flush(per_channel* channel, int64_t timeout_ms);
  *              behind it, wait for another call
  *   steps_out  how many came in
  *
- * PER_ERROR_INVALID_ARGUMENT, also for a channel that has a thread; PER_ERROR_BUSY from the function of
- * per_replay_save_to(); PER_ERROR_CORRUPT_FILE if the writer was cut off. PER_ERROR_OUT_OF_MEMORY, PER_ERROR_CUDA,
+ * PER_ERROR_INVALID_ARGUMENT, also for a channel that has a thread; PER_ERROR_BUSY from `write` of
+ * per_replay_save(); PER_ERROR_CORRUPT_FILE if the writer was cut off. PER_ERROR_OUT_OF_MEMORY, PER_ERROR_CUDA,
  * PER_ERROR_IO where no step could be added for that reason: it stays in the ring. If some came in before, the next call
  * says so.
  */
 PER_API per_status per_channel_move(per_channel* channel, int64_t max_steps, int64_t* steps_out);
 
-/* What a channel has done: per_channel_stats(). A step is one of all n_envs here. */
+/* What a channel has done: per_channel_get_statistics(). A step is one of all n_envs here. */
 typedef struct per_channel_statistics {
-    uint64_t struct_size; /* set by _init; do not change */
+    uint64_t struct_size; /* set by the call */
     int64_t slots;        /* of the ring */
     int64_t waiting;      /* steps in it */
     int64_t added;        /* steps that were moved into the buffer */
@@ -206,15 +207,18 @@ typedef struct per_channel_statistics {
     int64_t attached;     /* the process, in its own numbers, of the one that is; 0: none is */
 } per_channel_statistics;
 
-PER_API per_status per_channel_statistics_init(per_channel_statistics* statistics, uint64_t struct_size);
-
-/* Fills *statistics_out, which must have been filled by _init; also where the writer was cut off. */
-PER_API per_status per_channel_stats(per_channel* channel, per_channel_statistics* statistics_out);
+/*
+ * Fills *statistics_out, also where the writer was cut off.
+ *
+ *   struct_size  sizeof(per_channel_statistics) of the caller
+ */
+PER_API per_status per_channel_get_statistics(per_channel* channel, per_channel_statistics* statistics_out,
+                                              uint64_t struct_size);
 
 /*
  * Moves what was written until now into the buffer, and ends the channel: every later call of its writer but _free is
  * PER_ERROR_INVALID_ARGUMENT. What there is no memory for now is lost, and with PER_MOVED_BY_CALLS all that was not moved
- * before. NULL is allowed.
+ * before. It waits for calls that hold the buffer, but neither for writers nor for draws. NULL is allowed.
  */
 PER_API void per_channel_free(per_channel* channel);
 
@@ -227,10 +231,11 @@ typedef struct per_writer per_writer;
 /*
  * Attaches to a channel, and stores the writer in *writer_out (NULL on failure). Free it with per_writer_free().
  *
- *   path        of per_channel_path(); one without '#' is that of any channel. NULL: the descriptor is used
+ *   path        of per_channel_get_address(); one without '#' is that of any channel. NULL: the descriptor is used
  *   descriptor  of a channel's memory; stays the caller's. Not looked at unless path is NULL
  *   fields      [n_fields] what the caller will write: names, shapes and dtypes must be those of the buffer, and roles,
  *               stacks and defaults are not looked at. NULL, and n_fields 0: nothing is checked
+ *   field_size  sizeof(per_field) of the caller. Not looked at if fields is NULL
  *
  * PER_ERROR_BUSY if a writer is attached already; PER_ERROR_IO if there is nothing to open; PER_ERROR_CORRUPT_FILE if
  * it is no channel; PER_ERROR_INVALID_ARGUMENT, naming the first field that differs, and for a channel that was closed
@@ -238,12 +243,12 @@ typedef struct per_writer per_writer;
  * PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_writer_attach(const char* path, int32_t descriptor, const per_field* fields, int64_t n_fields,
-                                     per_writer** writer_out);
+                                     int64_t field_size, per_writer** writer_out);
 
 /*
  * The options of the buffer when the channel was created, n_envs and capacity being those of the channel's environments,
  * and those of the rate limiter 0. *options_out must have been filled by _init; its `fields` then point into the
- * writer, and are valid as long as it.
+ * writer, are field_size bytes apart, as with per_replay_describe(), and are valid as long as it.
  */
 PER_API per_status per_writer_describe(per_writer* writer, per_replay_options* options_out);
 
@@ -345,15 +350,13 @@ PER_API per_status per_shared_loader_options_init(per_shared_loader_options* opt
 PER_API per_status per_shared_loader_create(per_replay* replay, const per_shared_loader_options* options,
                                             per_shared_loader** loader_out);
 
-/* What per_reader_attach() takes, as per_channel_path(). It is valid as long as the loader. */
-PER_API per_status per_shared_loader_path(per_shared_loader* loader, const char** path_out);
+/* What per_reader_attach() takes, as per_channel_get_address() has it. */
+PER_API per_status per_shared_loader_get_address(per_shared_loader* loader, const char** path_out,
+                                                 int32_t* descriptor_out);
 
-/* The descriptor of the loader's memory, as per_channel_descriptor(). */
-PER_API per_status per_shared_loader_descriptor(per_shared_loader* loader, int32_t* descriptor_out);
-
-/* What a shared loader has done: per_shared_loader_stats(). */
+/* What a shared loader has done: per_shared_loader_get_statistics(). */
 typedef struct per_shared_loader_statistics {
-    uint64_t struct_size; /* set by _init; do not change */
+    uint64_t struct_size; /* set by the call */
     int64_t places;       /* readers that may be attached at a time */
     int64_t attached;     /* readers that are attached */
     int64_t readers;      /* readers that attached so far, as they say */
@@ -365,14 +368,18 @@ typedef struct per_shared_loader_statistics {
                              which it had no memory */
 } per_shared_loader_statistics;
 
-PER_API per_status per_shared_loader_statistics_init(per_shared_loader_statistics* statistics, uint64_t struct_size);
-
-/* Fills *statistics_out, which must have been filled by _init. */
-PER_API per_status per_shared_loader_stats(per_shared_loader* loader, per_shared_loader_statistics* statistics_out);
+/*
+ * Fills *statistics_out.
+ *
+ *   struct_size  sizeof(per_shared_loader_statistics) of the caller
+ */
+PER_API per_status per_shared_loader_get_statistics(per_shared_loader* loader,
+                                                    per_shared_loader_statistics* statistics_out, uint64_t struct_size);
 
 /*
  * Applies the priorities that were sent until now, and ends the loader: every later call of its readers but _stop and
- * _free is PER_ERROR_INVALID_ARGUMENT, also of those that wait. Their batches stay as they are. NULL is allowed.
+ * _free is PER_ERROR_INVALID_ARGUMENT, also of those that wait. Their batches stay as they are. It waits for calls that
+ * hold the buffer, but not for readers. NULL is allowed.
  */
 PER_API void per_shared_loader_free(per_shared_loader* loader);
 
@@ -382,7 +389,7 @@ typedef struct per_reader per_reader;
 /*
  * Attaches to a shared loader, and stores the reader in *reader_out (NULL on failure). Free it with per_reader_free().
  *
- *   path        of per_shared_loader_path(); one without '#' is that of any. NULL: the descriptor is used
+ *   path        of per_shared_loader_get_address(); one without '#' is that of any. NULL: the descriptor is used
  *   descriptor  of a shared loader's memory; stays the caller's. Not looked at unless path is NULL
  *
  * PER_ERROR_BUSY if as many readers are attached as there are places; PER_ERROR_IO if there is nothing to open;
@@ -393,7 +400,8 @@ PER_API per_status per_reader_attach(const char* path, int32_t descriptor, per_r
 
 /*
  * The options of the buffer when the loader was created, with the n_step of its draws, and those of the rate limiter 0.
- * *options_out must have been filled by _init; its `fields` then point into the reader, and are valid as long as it.
+ * *options_out must have been filled by _init; its `fields` then point into the reader, are field_size bytes apart, as
+ * with per_replay_describe(), and are valid as long as it.
  */
 PER_API per_status per_reader_describe(per_reader* reader, per_replay_options* options_out, int64_t* batch_size_out);
 
@@ -420,27 +428,19 @@ PER_API per_status per_reader_next(per_reader* reader, int64_t timeout_ms, per_b
 PER_API per_status per_reader_release(per_reader* reader, int64_t slot);
 
 /*
- * Sends TD errors, as per_replay_update_priorities() takes them. They are applied a little later, as updates from
- * several processes always are: those of transitions that are overwritten by then are ignored.
+ * Sends priorities or TD errors, as per_replay_update_priorities() takes them. They are applied a little later, as
+ * updates from several processes always are: those of transitions that are overwritten by then are ignored.
  *
- *   count       ids and values may take what per_shared_loader_create() has room for
+ *   priorities  ids and values may take what per_shared_loader_create() has room for
  *   timeout_ms  for room, as above. There is some unless many calls are not applied yet
  *
- * What is wrong with values is told here, but for those of sequences, and but for ids that were never issued: the
+ * What is wrong with values is told here, but for TD errors of sequences, and but for ids that were never issued: the
  * buffer then refuses the call, changes nothing, and counts it (refused).
  *
  * PER_ERROR_BUSY if there is no room by then; PER_ERROR_INVALID_ARGUMENT as above.
  */
-PER_API per_status per_reader_update_priorities(per_reader* reader, int64_t count, const int64_t* ids,
-                                                int64_t n_critics, const float* td_errors, int64_t timeout_ms);
-
-/* As per_replay_update_sequences(), by a reader. */
-PER_API per_status per_reader_update_sequences(per_reader* reader, int64_t count, const int64_t* ids, int64_t n_critics,
-                                               int64_t n_steps, const float* td_errors, int64_t timeout_ms);
-
-/* As per_replay_set_priorities(), by a reader. */
-PER_API per_status per_reader_set_priorities(per_reader* reader, int64_t count, const int64_t* ids,
-                                             const float* priorities, int64_t timeout_ms);
+PER_API per_status per_reader_update_priorities(per_reader* reader, const per_priorities* priorities,
+                                                int64_t timeout_ms);
 
 /*
  * Waits until all that this reader sent is in the buffer, or was refused.

@@ -23,6 +23,7 @@
  *         options.capacity = 10000;
  *         options.fields = fields;
  *         options.n_fields = 2;
+ *         options.field_size = sizeof *fields;
  *         check(per_replay_create(&options, &replay));
  *
  *         for (int t = 0; t < 100; t++) { // episodes of ten steps, at the end of which there is a reward
@@ -59,7 +60,12 @@
  *             td_errors[i] = reward[i];
  *             printf("%g -> %g, reward %g, weight %.2f\n", observation[i], next_observation[i], reward[i], weights[i]);
  *         }
- *         check(per_replay_update_priorities(replay, 4, ids, 1, td_errors, NULL));
+ *         per_priorities priorities;
+ *         check(per_priorities_init(&priorities, sizeof priorities));
+ *         priorities.count = 4;
+ *         priorities.ids = ids;
+ *         priorities.td_errors = td_errors;
+ *         check(per_replay_update_priorities(replay, &priorities, NULL));
  *         per_replay_free(replay);
  *         return 0;
  *     }
@@ -68,6 +74,7 @@
 #define PER_REPLAY_H
 
 #include "base.h"
+#include "hindsight.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -152,7 +159,7 @@ typedef enum per_compression {
     PER_COMPRESSION_DELTA = 1 /* as what they differ by from a frame that came shortly before */
 } per_compression;
 
-/* What memory from the caller is for; see `allocate` of per_replay_options. */
+/* What memory from the caller is for; see `allocate` of per_memory. */
 typedef enum per_memory_use {
     PER_MEMORY_ROWS = 0,      /* fields, rewards and flags: most of the memory */
     PER_MEMORY_PRIORITIES = 1 /* priorities, their sum tree, and which rows are live */
@@ -182,7 +189,7 @@ typedef enum per_memory_use {
  * it. At the end of an episode the final observation takes a row of its own, which is never live; so a truncated
  * episode keeps its true final observation. `capacity` counts rows: a full lane holds at least
  * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
- * but the last T - 1, less those that max_times_sampled has ended; per_replay_capacity_for() says how many rows that
+ * but the last T - 1, less those that max_times_sampled has ended; per_replay_compute_capacity() says how many rows that
  * takes. Memory is allocated at creation, once, but for that of compressed fields.
  */
 typedef struct per_replay per_replay;
@@ -211,73 +218,96 @@ typedef struct per_field {
 /*
  * Checks a field by itself, as per_replay_create() does.
  *
- *   field  its name may be NULL, and is then not looked at
+ *   field       its name may be NULL, and is then not looked at
+ *   field_size  sizeof(per_field) of the caller
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY (a row of it is beyond 63 bits).
  */
-PER_API per_status per_field_check(const per_field* field);
+PER_API per_status per_field_check(const per_field* field, int64_t field_size);
 
-/* Fill with per_replay_options_init(), then set capacity, fields and n_fields, and change what differs. */
+/* Where the rows and priorities of a buffer on PER_CPU lie: `memory` of the options. See per_replay_create(). */
+typedef struct per_memory {
+    /* Functions that give the memory and take it back. Both or none: the system's memory. _init: NULL */
+    void* (*allocate)(void* context, int64_t bytes, int64_t alignment, int32_t use);
+    void (*deallocate)(void* context, void* memory, int64_t bytes, int32_t use);
+    void* context;       /* given to both; _init: NULL */
+    const char* storage; /* a directory: rows lie in a file there, so that there can be more of them than memory
+                                     has room for; NULL: in memory; _init: NULL */
+    int32_t storage_preallocated; /* 1: per_replay_create() takes the room on the disk for all rows in `storage`; 0:
+                                     calls that add steps take it, a MiB at a time at most in each lane; _init: 0 */
+    int32_t reserved;             /* 0 */
+} per_memory;
+
+/* Keeps adds and draws in step: `rate_limit` of the options. See per_replay_wait_to_add(). */
+typedef struct per_rate_limit {
+    double samples_per_insert;  /* transitions to be drawn for each step added; 0: as many as calls ask for; _init: 0 */
+    int64_t samples_tolerance;  /* by how many transitions draws may be ahead of that, or behind: at least n_envs
+                                   samples_per_insert, and at least the largest batch; 0 without samples_per_insert;
+                                   _init: 0 */
+    int64_t min_size_to_sample; /* steps to be added before the first draw; with samples_per_insert 0 is 1; _init: 0 */
+} per_rate_limit;
+
+/* Fill with per_replay_options_init(), then set capacity, fields, n_fields and field_size, and change what differs. */
 typedef struct per_replay_options {
-    uint64_t struct_size;      /* set by _init; do not change */
-    int64_t capacity;          /* rows in all, 1 .. 2^40; rounded up to a multiple of n_envs; _init: 0, to be set */
-    const per_field* fields;   /* [n_fields]; copied; _init: NULL, to be set */
-    int64_t n_fields;          /* 1 .. 256; _init: 0, to be set */
-    int64_t n_envs;            /* lanes, 1 .. 2^20; _init: 1 */
-    uint64_t seed;             /* of the draws; _init: 0 */
-    int64_t n_step;            /* steps of a return, 1 .. 64; _init: 1 */
-    int64_t frame_stack;       /* frames of an observation, 1 .. 64; _init: 1 */
-    int64_t sequence_length;   /* L, transitions that a sequence is learned from; 0: single transitions; _init: 0 */
-    int64_t burn_in;           /* transitions before them that only warm up the recurrent state; needs L; _init: 0 */
-    int64_t sequence_stride;   /* distance of sequence starts; 0: sequence_length; needs L; _init: 0 */
-    int64_t beta_steps;        /* batches until beta reaches beta_final; 0: beta stays; _init: 0 */
-    double gamma;              /* discount of a step, 0 .. 1; _init: 0.99 */
+    uint64_t struct_size; /* set by _init; do not change */
+
+    /* What the buffer holds. */
+    int64_t capacity;        /* rows in all, 1 .. 2^40; rounded up to a multiple of n_envs; _init: 0, to be set */
+    const per_field* fields; /* [n_fields]; copied; _init: NULL, to be set */
+    int64_t n_fields;        /* 1 .. 256; _init: 0, to be set */
+    int32_t field_size;      /* sizeof(per_field) of the program; _init: 0, to be set */
+    int32_t overwrite;       /* 0: a full lane is PER_ERROR_FULL; 1: its oldest row is overwritten; _init: 1 */
+    int64_t n_envs;          /* lanes, 1 .. 2^20; _init: 1 */
+
+    /* What a batch is. */
+    int64_t n_step;          /* steps of a return, 1 .. 64; _init: 1 */
+    double gamma;            /* discount of a step, 0 .. 1; _init: 0.99 */
+    int64_t frame_stack;     /* frames of an observation, 1 .. 64; _init: 1 */
+    int64_t sequence_length; /* L, transitions that a sequence is learned from; 0: single transitions; _init: 0 */
+    int64_t burn_in;         /* transitions before them that only warm up the recurrent state; needs L; _init: 0 */
+    int64_t sequence_stride; /* distance of sequence starts; 0: sequence_length; needs L; _init: 0 */
+    uint64_t seed;           /* of the draws; _init: 0 */
+    int32_t scheme;          /* a per_scheme; _init: PER_STRATIFIED */
+    int32_t gather_threads;  /* threads that copy a batch of 4 MiB or more, the caller's among them; the others start
+                                with the first such batch; a batch of sequences is copied by one; not used on PER_CUDA;
+                                0 .. 64, 0 being 1; _init: 1 */
+
+    /* Prioritization. */
     double alpha;              /* exponent of priorities (equation 1), >= 0; _init: 0.6 */
+    double epsilon;            /* p = |td_error| + epsilon (section 3.3), 0 .. FLT_MAX; _init: 1e-6 */
     double beta;               /* exponent of weights (section 3.4) for the first batch, >= 0; _init: 0.4 */
     double beta_final;         /* and after beta_steps batches, linear in between, >= 0; _init: 1 */
-    double epsilon;            /* p = |td_error| + epsilon (section 3.3), 0 .. FLT_MAX; _init: 1e-6 */
-    double sequence_eta;       /* eta of R2D2 priorities (Kapturowski et al. 2019), 0 .. 1; _init: 0.9 */
+    int64_t beta_steps;        /* batches until beta reaches beta_final; 0: beta stays; _init: 0 */
     double uniform_fraction;   /* u of P = (1 - u) p^alpha / sum + u / N, 0 .. 1; _init: 0 */
+    double sequence_eta;       /* eta of R2D2 priorities (Kapturowski et al. 2019), 0 .. 1; _init: 0.9 */
     int32_t prioritization;    /* a per_prioritization; _init: PER_PROPORTIONAL */
-    int32_t scheme;            /* a per_scheme; _init: PER_STRATIFIED */
     int32_t normalize_weights; /* a per_normalization; _init: PER_BATCH_MAX */
     int32_t max_priority;      /* a per_max_priority; _init: PER_MAX_EVER */
-    int32_t on_invalid;        /* a per_on_invalid; _init: PER_INVALID_ERROR */
-    int32_t on_gap;            /* a per_on_gap; _init: PER_GAP_CUT */
-    int32_t autoreset;         /* a per_autoreset; _init: PER_AUTORESET_DISABLED */
-    int32_t store_next_observation; /* 1: next observations in arrays of their own, needed where rows are in no order
-                                      of time, or where the capacity must be exact; _init: 0 */
-    int32_t overwrite;              /* 0: a full lane is PER_ERROR_FULL; 1: its oldest row is overwritten; _init: 1 */
+    int32_t critics;           /* a per_critics; _init: PER_CRITICS_MEAN */
+
+    /* What is done about resets, gaps and values that are not allowed. */
+    int32_t autoreset;  /* a per_autoreset; _init: PER_AUTORESET_DISABLED */
+    int32_t on_gap;     /* a per_on_gap; _init: PER_GAP_CUT */
+    int32_t on_nan;     /* a per_on_nan; _init: PER_NAN_ALLOW */
+    int32_t on_invalid; /* a per_on_invalid; _init: PER_INVALID_ERROR */
+
+    /* Where the buffer lies, and how it is saved. */
     int32_t device;                 /* a per_device; _init: PER_CPU */
     int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
-    int32_t critics;                /* a per_critics; _init: PER_CRITICS_MEAN */
-    int32_t gather_threads;         /* threads that copy a batch of 4 MiB or more, the caller's among them; the others
-                                       start with the first such batch; a batch of sequences is copied by one; not used
-                                       on PER_CUDA; 0 .. 64, 0 being 1; _init: 1 */
-    int32_t on_nan;                 /* a per_on_nan; _init: PER_NAN_ALLOW */
+    int32_t store_next_observation; /* 1: next observations in arrays of their own, needed where rows are in no order
+                                       of time, or where the capacity must be exact; _init: 0 */
     int32_t save_compression;       /* of what is saved: 0: none; 1 .. 19: that level of zstd, of which higher ones take
                                        longer and save little more. Above 0 PER_ERROR_UNSUPPORTED where this library was
                                        built without zstd; _init: 0 */
-    int32_t storage_preallocated;   /* 1: per_replay_create() takes the room on the disk for all rows in `storage`; 0:
-                                       calls that add steps take it, a MiB at a time at most in each lane; _init: 0 */
-    /* Memory from the caller; see per_replay_create(). Both functions or none: the system's memory. _init: NULL */
-    void* (*allocate)(void* context, int64_t bytes, int64_t alignment, int32_t use);
-    void (*deallocate)(void* context, void* memory, int64_t bytes, int32_t use);
-    void* memory_context;       /* given to both; _init: NULL */
-    double samples_per_insert;  /* transitions to be drawn for each step added; 0: as many as calls ask for; see
-                                       per_replay_wait_to_add(); _init: 0 */
-    int64_t samples_tolerance;  /* by how many transitions draws may be ahead of that, or behind: at least n_envs
-                                       samples_per_insert, and at least the largest batch; 0 without
-                                       samples_per_insert; _init: 0 */
-    int64_t min_size_to_sample; /* steps to be added before the first draw; with samples_per_insert 0 is 1;
-                                       _init: 0 */
+    per_memory memory;              /* _init: the system's memory, and no storage */
+
+    /* Limits. */
+    per_rate_limit rate_limit;  /* _init: no limit */
     int32_t keep_times_sampled; /* 1: the buffer counts how often each transition, or sequence, is drawn; see
-                                       per_replay_sample(); _init: 0 */
+                                   per_replay_sample(); _init: 0 */
     int32_t max_times_sampled;  /* k: a transition, or sequence, is live until it has been drawn k times. Needs
-                                       PER_WITHOUT_REPLACEMENT, and samples_per_insert to be at most k, and sets
-                                       keep_times_sampled. 0: however often it is drawn; _init: 0 */
-    /* More rows than memory; see per_replay_create() */
-    const char* storage; /* a directory: rows lie in a file there; NULL: in memory; _init: NULL */
+                                   PER_WITHOUT_REPLACEMENT, and samples_per_insert to be at most k, and sets
+                                   keep_times_sampled. 0: however often it is drawn; _init: 0 */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -310,8 +340,7 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  *              not matter: the library clears all of it. NULL: there is none, and the call is PER_ERROR_OUT_OF_MEMORY
  *
  * Neither function may leave by an exception, by longjmp or by the end of its thread. What later calls need, such as
- * the arrays of options that only a call asks for, is the system's memory, and so is that of a buffer that
- * per_replay_load() or per_replay_load_from() creates. Where fork() does not copy the memory, the buffer must be used in
+ * the arrays of options that only a call asks for, is the system's memory. Where fork() does not copy the memory, the buffer must be used in
  * one of the two processes only: a child that leaves it to its parent does not free it either. On PER_CUDA all lies in
  * the device's own memory, and `allocate` is PER_ERROR_UNSUPPORTED.
  *
@@ -368,22 +397,24 @@ PER_API per_status per_replay_create(const per_replay_options* options, per_repl
  * K n_envs transitions, also if overwrite is 0 and an episode that began before goes on in it.
  *
  *   options         as for per_replay_create(), for which `capacity` is then to be set to the result. It is not looked
- *                   at here; neither are fields if n_fields is 0, none having a stack of its own then
+ *                   at here; neither are fields and field_size if n_fields is 0, none having a stack of its own then
  *   transitions     1 .. 2^40
  *   episode_length  steps of the shortest episode, of sequences more than burn_in; 0: episodes are longer than a lane
  *
  * PER_ERROR_INVALID_ARGUMENT, also if the result would be beyond 2^40. Cost: none that grows.
  */
-PER_API per_status per_replay_capacity_for(const per_replay_options* options, int64_t transitions,
-                                           int64_t episode_length, int64_t* capacity_out);
+PER_API per_status per_replay_compute_capacity(const per_replay_options* options, int64_t transitions,
+                                               int64_t episode_length, int64_t* capacity_out);
 
 /* NULL is allowed. Synchronises, and waits for the end of a save that was started. */
 PER_API void per_replay_free(per_replay* replay);
 
 /*
  * The options that the buffer has now: as given, with capacity, stacks, roles and stride as they were resolved and
- * alpha, beta, gamma and n_step as they were set since. *options_out must have been filled by _init; its `fields` then
- * point into the handle and are valid as long as it. Synchronises.
+ * alpha, beta, gamma, n_step and save_compression as they were set since. *options_out must have been filled by _init;
+ * its `fields` then point into the handle and are valid as long as it. They are the library's own: field_size says how
+ * far they are apart, which may differ from the program's sizeof(per_field). Field i lies i field_size bytes after the
+ * first, and has only the members that both know. Synchronises.
  */
 PER_API per_status per_replay_describe(per_replay* replay, per_replay_options* options_out);
 
@@ -495,6 +526,9 @@ typedef struct per_sample_options {
     const uint64_t* key;       /* [2] or NULL, for per_replay_sample() only: the draw is the one that this buffer would
                                   make if its seed were key[0] and it had made key[1] others; _init: NULL. On PER_CUDA
                                   each launch of a graph may find another one there */
+    const per_hindsight_options* hindsight; /* for per_replay_sample(), where key is NULL then, and
+                                               per_replay_get_windows() only: other goals are put into some of the
+                                               transitions; see per/hindsight.h. NULL: none; _init: NULL */
 } per_sample_options;
 
 PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size);
@@ -573,8 +607,9 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  * without replacement, a draw of more transitions than are left.
  *
  * PER_ERROR_EMPTY if nothing is live; PER_ERROR_BUSY where the rate limiter does not allow so many yet (see
- * per_replay_wait_to_sample()); PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance beta. On
- * PER_CUDA, where it is known on the device only that nothing is live: ids -1, weights 0, rows zero.
+ * per_replay_wait_to_sample()); PER_ERROR_CALLBACK with hindsight; PER_ERROR_INVALID_ARGUMENT. A call that fails is no
+ * draw and does not advance beta. On PER_CUDA, where it is known on the device only that nothing is live: ids -1,
+ * weights 0, rows zero.
  */
 PER_API per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
                                      const per_batch* batch, void* stream);
@@ -582,50 +617,47 @@ PER_API per_status per_replay_sample(per_replay* replay, const per_sample_option
 /* --------------------------------------------------------------- priorities */
 
 /*
- * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean or the
- * largest of their |td_error| (see per_critics). Of equal ids the last one wins. Updates of transitions that were
- * overwritten or can never be drawn (again), and of id -1, are ignored and counted (stale_updates).
+ * Priorities of transitions, or of sequences: per_replay_update_priorities(). Fill with per_priorities_init(), then set
+ * count, ids, and either td_errors or priorities.
+ */
+typedef struct per_priorities {
+    uint64_t struct_size;   /* set by _init; do not change */
+    int64_t count;          /* >= 0; 0 changes nothing, and the arrays are not looked at; _init: 0, to be set */
+    const int64_t* ids;     /* [count] as batches carry them; _init: NULL, to be set */
+    const float* td_errors; /* [n_critics, count], of sequences [n_critics, count, n_steps]: finite, any sign. NULL: not
+                               given; _init: NULL */
+    const float* priorities; /* [count] the priorities themselves: finite, >= 0; before alpha, and nothing is added.
+                                NULL: not given; _init: NULL */
+    int64_t n_critics;       /* >= 1, and 1 with priorities. Above 16 it must not be `count` for single transitions:
+                                values of shape [n, 1], subtracted from [n], would look like that; _init: 1 */
+    int64_t n_steps;         /* TD errors of each sequence: T, or sequence_length, which leaves out the burn-in; 0 is T.
+                                0 for single transitions, and with priorities; _init: 0 */
+} per_priorities;
+
+/* As per_tree_options_init(). */
+PER_API per_status per_priorities_init(per_priorities* priorities, uint64_t struct_size);
+
+/*
+ * Sets the priority of each id: the one that is given, or p = |td_error| + epsilon (section 3.3, proportional), with
+ * several critics for the mean or the largest of their |td_error| (see per_critics). Of equal ids the last one wins.
+ * Updates of transitions that were overwritten or can never be drawn (again), and of id -1, are ignored and counted
+ * (stale_updates).
  *
- *   count      >= 0; 0 changes nothing, and the arrays may then be NULL
- *   ids        [count] as batches carry them
- *   n_critics  >= 1; if it is above 16, not `count`: values of shape [n, 1], subtracted from [n], would look like that
- *   td_errors  [n_critics, count] finite, any sign
- *
- * Of sequences (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section
- * 2.3), with |d_t| for what the critics make together at step t, t over steps after the burn-in that are no padding:
+ * TD errors of sequences give (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement
+ * Learning", section 2.3)
  *
  *   p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon
  *
- *   td_errors  [n_critics, count, T]; entries of other steps, and of sequences that came too late, are not looked at
- *
- * A sequence that is not live yet may be given its priority, too; by TD errors if it has a step after the burn-in whose
- * return is complete. If it has none, its TD errors are not looked at, and counted (stale_updates).
+ * with |d_t| for what the critics make together at step t, t over steps after the burn-in that are no padding. Entries
+ * of other steps, and of sequences that came too late, are not looked at. A sequence that is not live yet may be given
+ * its priority, too; by TD errors if it has a step after the burn-in whose return is complete. If it has none, its TD
+ * errors are not looked at, and counted (stale_updates).
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for a TD error
- * that is not finite or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and
- * counted.
+ * or priority that is not allowed, or a priority that overflows: nothing is changed. On PER_CUDA such entries are
+ * skipped and counted.
  */
-PER_API per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids,
-                                                int64_t n_critics, const float* td_errors, void* stream);
-
-/*
- * As per_replay_update_priorities() does for sequences, with TD errors that may leave the burn-in out.
- *
- *   n_steps    of each sequence: T, or sequence_length, which are the steps after the burn-in
- *   td_errors  [n_critics, count, n_steps]
- *
- * PER_ERROR_INVALID_ARGUMENT also for another n_steps, and where single transitions are drawn.
- */
-PER_API per_status per_replay_update_sequences(per_replay* replay, int64_t count, const int64_t* ids, int64_t n_critics,
-                                               int64_t n_steps, const float* td_errors, void* stream);
-
-/*
- * As per_replay_update_priorities(), with the priorities themselves.
- *
- *   priorities  [count] finite, >= 0; before alpha, and nothing is added
- */
-PER_API per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids,
-                                             const float* priorities, void* stream);
+PER_API per_status per_replay_update_priorities(per_replay* replay, const per_priorities* priorities, void* stream);
 
 /*
  * Reads p by id; 0 for transitions that are not live.
@@ -634,8 +666,8 @@ PER_API per_status per_replay_set_priorities(per_replay* replay, int64_t count, 
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued (PER_CUDA: 0, and counted).
  */
-PER_API per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
-                                         void* stream);
+PER_API per_status per_replay_get_priorities(per_replay* replay, int64_t count, const int64_t* ids,
+                                             float* priorities_out, void* stream);
 
 /* --------------------------------------------------------------------- rows */
 
@@ -656,7 +688,8 @@ PER_API per_status per_replay_get(per_replay* replay, int64_t count, const int64
  * Writes the live transitions, or sequences, of these ids as per_replay_sample() writes those that it draws: n-step
  * returns, stacks, priorities, and the probabilities and weights that a draw would give them now. It is no draw: the
  * random state, the schedule of beta and all statistics stay as they are. With n_step_min it is random how long windows
- * are: such a call takes a number from the draws, as an epoch does, and counts in `samples`.
+ * are, and with hindsight which transitions get which goals: such a call takes a number from the draws, as an
+ * epoch does, and counts in `samples`.
  *
  * P and weights are those of one draw with replacement from all N live transitions, whatever the scheme; PER_BATCH_MAX
  * looks for the largest weight among these ids. A transition that a draw would never give, as its priority is 0, has
@@ -670,7 +703,8 @@ PER_API per_status per_replay_get(per_replay* replay, int64_t count, const int64
  *   batch       see per_batch
  *
  * PER_ERROR_INVALID_ARGUMENT, also for an id that is not live, unless on_invalid is PER_INVALID_SKIP: the message names
- * the first one. On PER_CUDA such ids are always skipped; with PER_INVALID_ERROR they are counted.
+ * the first one. On PER_CUDA such ids are always skipped; with PER_INVALID_ERROR they are counted. PER_ERROR_CALLBACK
+ * with hindsight.
  */
 PER_API per_status per_replay_get_windows(per_replay* replay, const per_sample_options* options, int32_t on_invalid,
                                           int64_t count, const int64_t* ids, const per_batch* batch, void* stream);
@@ -696,31 +730,35 @@ PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64
  */
 PER_API per_status per_replay_clear(per_replay* replay, void* stream);
 
-/*
- * Sets alpha >= 0, also to and from 0 (p^0 = 1 for every live transition). Cost: one pass over the buffer. This
- * function and the three below are PER_ERROR_INVALID_ARGUMENT while `stream` is captured: an option is set by the call.
- */
-PER_API per_status per_replay_set_alpha(per_replay* replay, double alpha, void* stream);
+/* Fill with per_replay_settings_init(), then set what is to change; see per_replay_change_settings(). */
+typedef struct per_replay_settings {
+    uint64_t struct_size;     /* set by _init; do not change */
+    double alpha;             /* NAN: stays; _init: NAN */
+    double beta;              /* NAN: stays; _init: NAN */
+    double gamma;             /* NAN: stays; _init: NAN */
+    int64_t n_step;           /* 0: stays; _init: 0 */
+    int32_t save_compression; /* -1: stays; _init: -1 */
+    int32_t reserved;         /* 0 */
+} per_replay_settings;
 
-/* Sets beta >= 0 and ends its schedule. */
-PER_API per_status per_replay_set_beta(per_replay* replay, double beta, void* stream);
-
-/* Sets gamma, 0 .. 1. Transitions keep their rewards; returns are formed when a batch is drawn. */
-PER_API per_status per_replay_set_gamma(per_replay* replay, double gamma, void* stream);
-
-/*
- * Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. Draws
- * of a CUDA graph keep the n_step that they were captured with; where that is now more, they give ids -1 and are
- * counted.
- */
-PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream);
+PER_API per_status per_replay_settings_init(per_replay_settings* settings, uint64_t struct_size);
 
 /*
- * Sets save_compression, 0 .. 19, of later saves.
+ * Gives options of the buffer other values: all that are set, in this order, or, on any error, none.
  *
- * PER_ERROR_INVALID_ARGUMENT; PER_ERROR_UNSUPPORTED above 0, where this library was built without zstd.
+ *   alpha             >= 0, also to and from 0 (p^0 = 1 for every live transition). Cost: one pass over the buffer
+ *   beta              >= 0; ends the schedule of beta
+ *   gamma             0 .. 1. Transitions keep their rewards: returns are formed when a batch is drawn
+ *   n_step            1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass.
+ *                     Draws of a CUDA graph keep the n_step that they were captured with; where that is now more, they
+ *                     give ids -1 and are counted
+ *   save_compression  0 .. 19, of later saves
+ *
+ * PER_ERROR_INVALID_ARGUMENT, also while `stream` is captured, unless save_compression alone is set: the call changes
+ * them, and no launch of a graph does. PER_ERROR_UNSUPPORTED for a save_compression above 0, where this library was
+ * built without zstd.
  */
-PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t save_compression);
+PER_API per_status per_replay_change_settings(per_replay* replay, const per_replay_settings* settings, void* stream);
 
 /* ------------------------------------------------------------- rate limiter */
 
@@ -752,9 +790,9 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *
  *   k    K n steps of per_replay_add(). Those that its mask leaves out are counted neither, but on PER_CUDA, where the
  *        mask may be known on the device only. A step that autoreset drops is counted
- *   b    batch_size of per_replay_sample(), per_replay_sample_hindsight() and each draw of a loader, when it is made. A
- *        sequence counts as one, whatever its length, and so does a window of n steps. Epochs, and calls that get
- *        transitions by ids or units, are no draws, and not limited
+ *   b    batch_size of per_replay_sample() and each draw of a loader, when it is made. A sequence counts as one, whatever
+ *        its length, and so does a window of n steps. Epochs, and calls that get transitions by ids or units, are no
+ *        draws, and not limited
  *
  * Loaders.  A draw ahead that is not allowed fails, and is made again when its turn comes; per_loader_next() is then
  *           PER_ERROR_BUSY, even if it may wait, unless it is allowed by then. per_loader_stop() does not end waits of
@@ -793,23 +831,21 @@ PER_API per_status per_replay_stop_limiting(per_replay* replay);
 
 /* -------------------------------------------------------------------- state */
 
-/* Number of live transitions, or of live sequences. Synchronises. */
-PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
-
 /*
- * Writes the ids of the live transitions: environment by environment, in order of time.
+ * Counts the live transitions, or sequences, and writes their ids: environment by environment, in order of time.
  *
- *   capacity   >= 0: for how many ids_out has room; if there are more, the first are written
+ *   capacity   >= 0: for how many ids_out has room; if there are more, the first are written. 0: they are only counted,
+ *              which costs nothing that grows
  *   ids_out    [capacity] host memory, on PER_CUDA too; may be NULL if capacity is 0
  *   count_out  how many there are, also if that is more than capacity
  *
- * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY. Cost: one pass over the buffer. Synchronises.
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY. Cost with ids: one pass over the buffer. Synchronises.
  */
-PER_API per_status per_replay_live_ids(per_replay* replay, int64_t capacity, int64_t* ids_out, int64_t* count_out);
+PER_API per_status per_replay_get_live_ids(per_replay* replay, int64_t capacity, int64_t* ids_out, int64_t* count_out);
 
-/* What a buffer holds and has done: per_replay_stats(). Counters count since creation. */
+/* What a buffer holds and has done: per_replay_get_statistics(). Counters count since creation. */
 typedef struct per_replay_statistics {
-    uint64_t struct_size;       /* set by _init; do not change */
+    uint64_t struct_size;       /* set by the call */
     int64_t capacity;           /* rows in all: n_envs * rows of a lane */
     int64_t live;               /* transitions, or sequences, that can be drawn now */
     int64_t added;              /* transitions added */
@@ -817,8 +853,7 @@ typedef struct per_replay_statistics {
     int64_t episodes;           /* episodes that ended, cuts included */
     int64_t cuts;               /* of them, those that were cut */
     int64_t samples;            /* batches drawn, also ahead by a loader; each epoch counts as one, and
-                                   each call of per_replay_get_windows_hindsight(), and of per_replay_get_windows()
-                                   with n_step_min */
+                                   each call of per_replay_get_windows() with n_step_min or hindsight */
     int64_t beta_step;          /* batches that advanced beta; those of a loader once they are handed out */
     int64_t stale_updates;      /* entries of updates, also of fields, that came too late */
     int64_t rejected_updates;   /* entries of calls that write, not allowed and skipped */
@@ -845,13 +880,14 @@ typedef struct per_replay_statistics {
                                    as the kernel does not give huge pages to those who ask (madvise) */
 } per_replay_statistics;
 
-PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);
-
 /*
- * Fills *statistics_out, which must have been filled by _init. Cost: that of a few weights, once for each batch;
- * nothing that grows with the buffer. Synchronises.
+ * Fills *statistics_out. Cost: that of a few weights, once for each batch; nothing that grows with the buffer.
+ * Synchronises.
+ *
+ *   struct_size  sizeof(per_replay_statistics) of the caller
  */
-PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistics_out);
+PER_API per_status per_replay_get_statistics(per_replay* replay, per_replay_statistics* statistics_out,
+                                             uint64_t struct_size);
 
 /*
  * Waits until all work on `stream` that this buffer queued is done, and reports once what went wrong on the device
@@ -859,7 +895,7 @@ PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* s
  * The status is that of the first of these that happened at all:
  *
  *   PER_ERROR_INVALID_ARGUMENT  ids, priorities, TD errors, steps or values were skipped; calls of
- *                               per_replay_advantages() changed nothing; draws without replacement found too little
+ *                               per_replay_compute_advantages() changed nothing; draws without replacement found too little
  *   PER_ERROR_FULL              steps were not added, as their lane was full
  *   PER_ERROR_EMPTY             draws found nothing live
  *

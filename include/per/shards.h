@@ -36,12 +36,11 @@
  *         return shard;
  *     }
  *
- *     static void tell(per_coordinator* coordinator, per_replay* shards[N_SHARDS], int32_t measured_scale) {
+ *     static void report(per_coordinator* coordinator, per_replay* shards[N_SHARDS], int32_t measured_scale) {
  *         for (int s = 0; s < N_SHARDS; s++) {
- *             per_law law;
- *             check(per_law_init(&law, sizeof law));
- *             check(per_replay_law(shards[s], measured_scale, &law));
- *             check(per_coordinator_tell(coordinator, s, &law));
+ *             per_shard_summary summary;
+ *             check(per_replay_summarize(shards[s], measured_scale, &summary, sizeof summary));
+ *             check(per_coordinator_report(coordinator, s, &summary));
  *         }
  *     }
  *
@@ -54,22 +53,23 @@
  *         options.capacity = 1000;
  *         options.fields = &field;
  *         options.n_fields = 1;
+ *         options.field_size = sizeof field;
  *         options.n_envs = 2;
- *         check(per_coordinator_create(&options, N_SHARDS, &coordinator));
+ *         check(per_coordinator_create(&options, N_SHARDS, NULL, &coordinator));
  *         for (int s = 0; s < N_SHARDS; s++) {
  *             per_replay_options shard_options = options;
  *             int64_t first_env;
- *             check(per_coordinator_shard(coordinator, s, &shard_options.capacity, &shard_options.n_envs, &first_env));
+ *             check(per_coordinator_describe_shard(coordinator, s, &shard_options.capacity, &shard_options.n_envs, &first_env));
  *             shards[s] = shard_with_steps(&shard_options, s);
  *         }
  *
- *         int32_t todo = PER_SETTLE_MEASURE, scale = PER_SCALE_AUTOMATIC;
- *         tell(coordinator, shards, PER_SCALE_AUTOMATIC);
+ *         int32_t todo = PER_SCALE_MEASURE, scale = PER_SCALE_AUTOMATIC;
+ *         report(coordinator, shards, PER_SCALE_AUTOMATIC);
  *         for (;;) { // until all shards have one scale
- *             check(per_coordinator_settle(coordinator, 0, &todo, &scale));
- *             if (todo == PER_SETTLED) break;
- *             for (int s = 0; s < N_SHARDS && todo == PER_SETTLE_SET; s++) check(per_replay_set_scale(shards[s], scale));
- *             tell(coordinator, shards, todo == PER_SETTLE_MEASURE ? scale : PER_SCALE_AUTOMATIC);
+ *             check(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale));
+ *             if (todo == PER_SCALE_AGREED) break;
+ *             for (int s = 0; s < N_SHARDS && todo == PER_SCALE_SET; s++) check(per_replay_set_scale(shards[s], scale));
+ *             report(coordinator, shards, todo == PER_SCALE_MEASURE ? scale : PER_SCALE_AUTOMATIC);
  *         }
  *
  *         int64_t count, shard_of[BATCH], units[BATCH], shard_ids[BATCH], ids[BATCH];
@@ -77,7 +77,7 @@
  *         float rewards[BATCH], weights[BATCH];
  *         check(per_coordinator_draw(coordinator, NULL, BATCH, &count));
  *         while (count > 0) { // one round, if draws are with replacement
- *             check(per_coordinator_units(coordinator, count, shard_of, units));
+ *             check(per_coordinator_get_units(coordinator, count, shard_of, units));
  *             for (int i = 0; i < count; i++) { // of a real batch, all units of a shard in one call
  *                 per_batch batch;
  *                 check(per_batch_init(&batch, sizeof batch));
@@ -86,7 +86,7 @@
  *                 check(per_replay_get_units(shards[shard_of[i]], NULL, 1, &units[i], &batch, &masses[i], &first_units[i],
  *                                            NULL));
  *             }
- *             check(per_coordinator_found(coordinator, count, shard_ids, masses, first_units, &count));
+ *             check(per_coordinator_submit(coordinator, count, shard_ids, masses, first_units, &count));
  *         }
  *         check(per_coordinator_finish(coordinator, BATCH, ids, weights, NULL));
  *         for (int i = 0; i < BATCH; i++) printf("id %d, reward %g, weight %.2f\n", (int)ids[i], rewards[i], weights[i]);
@@ -116,12 +116,12 @@ extern "C" {
  * schedule of beta, the scale of all masses and the largest priority. It keeps no transitions, and calls no shard: the
  * program carries what the one says to the other.
  *
- *   after calls that change shards   per_replay_law() of each, per_coordinator_tell(), and per_coordinator_settle() until
+ *   after calls that change shards   per_replay_summarize() of each, per_coordinator_report(), and per_coordinator_agree_on_scale() until
  *                                    it asks for nothing more. One buffer looks at its scale after each step that is
  *                                    added and after every other call; so must a coordinator, if draws are to be those
  *                                    of one buffer
- *   a batch                          per_coordinator_draw(), then per_coordinator_units(), per_replay_get_units() of the
- *                                    shards and per_coordinator_found() for each round, then per_coordinator_finish()
+ *   a batch                          per_coordinator_draw(), then per_coordinator_get_units(), per_replay_get_units() of the
+ *                                    shards and per_coordinator_submit() for each round, then per_coordinator_finish()
  *   before steps are added           per_replay_raise_max_priority() with the largest priority of the coordinator
  *   updates                          per_coordinator_locate() says to which shards ids belong
  */
@@ -129,9 +129,9 @@ extern "C" {
 /* The scale that a buffer chooses by itself, as trees do. */
 enum { PER_SCALE_AUTOMATIC = 2147483647 };
 
-/* What draws from a buffer are made of, in whole numbers: per_replay_law(). Masses are those of p^alpha, ranks apart. */
-typedef struct per_law {
-    uint64_t struct_size;   /* set by _init; do not change */
+/* What draws from a buffer are made of, in whole numbers: per_replay_summarize(). Masses are those of p^alpha, ranks apart. */
+typedef struct per_shard_summary {
+    uint64_t struct_size;   /* set by the call */
     uint64_t total_mass;    /* sum of mass(p^alpha) = ceil(p^alpha 2^scale) over the live transitions, below 2^62 */
     uint64_t smallest_mass; /* the smallest of them that is not 0; 0 if there is none, or if the buffer was created with
                                another normalize_weights than PER_BUFFER_MAX */
@@ -145,23 +145,23 @@ typedef struct per_law {
     int32_t is_scale_fixed; /* 1: it is the one that was set; 0: the buffer chose it */
     int32_t measured_scale; /* PER_SCALE_AUTOMATIC: nothing was measured, and what is measured is 0 */
     int32_t scale_needed;   /* the scale that this buffer would choose by itself now, if it was measured */
-} per_law;
-
-PER_API per_status per_law_init(per_law* law, uint64_t struct_size);
+} per_shard_summary;
 
 /*
- * Fills *law_out, which must have been filled by _init.
+ * Fills *summary_out.
  *
  *   measured_scale  PER_SCALE_AUTOMATIC: nothing is measured, and the call costs nothing that grows. -120 .. 200: the
  *                   sum of the masses at that scale is, each being 2^52 at most, and the largest leaf. One pass
+ *   struct_size     sizeof(per_shard_summary) of the caller
  *
  * PER_ERROR_INVALID_ARGUMENT. Synchronises.
  */
-PER_API per_status per_replay_law(per_replay* replay, int32_t measured_scale, per_law* law_out);
+PER_API per_status per_replay_summarize(per_replay* replay, int32_t measured_scale, per_shard_summary* summary_out,
+                                        uint64_t struct_size);
 
 /*
  * Sets the scale of all masses, which then stays until a call makes a leaf, or the sum, too large for it, or sets alpha:
- * no such call fails, but the buffer then chooses a scale by itself, and its law says so. Draws by rank have a scale of
+ * no such call fails, but the buffer then chooses a scale by itself, and its summary says so. Draws by rank have a scale of
  * their own. The scale of a checkpoint is the one that the buffer had; a buffer that is loaded chooses the next.
  *
  *   scale  -120 .. 200, at which each leaf is at most 2^52 - 1 and the total below 2^62; or PER_SCALE_AUTOMATIC: as the
@@ -185,7 +185,7 @@ PER_API per_status per_replay_raise_max_priority(per_replay* replay, float prior
  *
  *   options          as there
  *   count            0 .. 2^24; 0 writes nothing, and the arrays may then be NULL
- *   units            [count] each 0 .. total_mass - 1 of the law: a unit of mass; or -1 - r, 0 <= r < live: the transition
+ *   units            [count] each 0 .. total_mass - 1 of the summary: a unit of mass; or -1 - r, 0 <= r < live: the transition
  *                    with r live ones before it, environment by environment, and by place in the ring of each
  *   batch            see per_batch
  *   masses_out       [count] mass of the transition, or NULL
@@ -200,17 +200,35 @@ PER_API per_status per_replay_get_units(per_replay* replay, const per_sample_opt
 /* See above. It lies in host memory, and so do all arrays of its calls. */
 typedef struct per_coordinator per_coordinator;
 
+/* What a coordinator knows: per_coordinator_get_state(). */
+typedef struct per_coordinator_state {
+    uint64_t struct_size;    /* set by the call */
+    int64_t samples;         /* batches drawn; with the seed the whole random state */
+    int64_t beta_step;       /* batches that advanced beta */
+    uint64_t total_mass;     /* of the shards that were there when they last agreed on a scale */
+    uint64_t rescales_below; /* a total mass below this asks for another scale */
+    int64_t live;            /* N of the shards that are there */
+    int64_t shards;          /* how many are there */
+    double beta;             /* exponent of the weights of the next batch */
+    float max_priority;      /* the largest priority that any shard ever reported, at least 1 */
+    int32_t scale;           /* of all masses */
+} per_coordinator_state;
+
 /*
  * Creates the coordinator of a buffer with these options that is cut into shards, and stores it in *coordinator_out
  * (NULL on failure). Free it with per_coordinator_free(). Fields and device are not looked at.
  *
  *   n_shards  1 .. n_envs: shard s has the environments from s n_envs / n_shards on, up to those of the next
+ *   state     NULL: it is new. Otherwise it goes on from there: what per_coordinator_get_state() said of one with the same
+ *             options. With shards that were saved at the same time it goes on bit for bit, if they report
+ *             and agree on a scale before anything is changed: until then buffers that were loaded choose their scales by
+ *             themselves. `live`, `shards` and `beta` are not looked at
  *
- * PER_ERROR_UNSUPPORTED for PER_RANK and PER_MAX_NOW, which need more than the shards' laws, for a rate limiter, and
+ * PER_ERROR_UNSUPPORTED for PER_RANK and PER_MAX_NOW, which need more than summaries of the shards, for a rate limiter, and
  * for keep_times_sampled, as shards do not know what is drawn; PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_coordinator_create(const per_replay_options* options, int64_t n_shards,
-                                          per_coordinator** coordinator_out);
+                                          const per_coordinator_state* state, per_coordinator** coordinator_out);
 
 /* NULL is allowed. */
 PER_API void per_coordinator_free(per_coordinator* coordinator);
@@ -220,39 +238,40 @@ PER_API void per_coordinator_free(per_coordinator* coordinator);
  *
  *   first_env_out  the environment of the whole that is the shard's environment 0
  */
-PER_API per_status per_coordinator_shard(per_coordinator* coordinator, int64_t shard, int64_t* capacity_out,
-                                         int64_t* n_envs_out, int64_t* first_env_out);
+PER_API per_status per_coordinator_describe_shard(per_coordinator* coordinator, int64_t shard, int64_t* capacity_out,
+                                                  int64_t* n_envs_out, int64_t* first_env_out);
 
 /*
- * Takes what per_replay_law() says of a shard.
+ * Takes the summary of a shard.
  *
- *   law  NULL: the shard is gone, and its mass with it, until it tells of itself again
+ *   summary  NULL: the shard is gone, and its mass with it, until it reports again
  *
- * PER_ERROR_INVALID_ARGUMENT for a law that no buffer has: total_mass above 2^52 - 1 for each live transition, measured
+ * PER_ERROR_INVALID_ARGUMENT for a summary that no buffer has: total_mass above 2^52 - 1 for each live transition, measured
  * masses above 2^52 for each, smallest_mass above total_mass, and what a field does not allow.
  */
-PER_API per_status per_coordinator_tell(per_coordinator* coordinator, int64_t shard, const per_law* law);
+PER_API per_status per_coordinator_report(per_coordinator* coordinator, int64_t shard,
+                                          const per_shard_summary* summary);
 
-/* What per_coordinator_settle() asks for. */
-typedef enum per_settling {
-    PER_SETTLED = 0,        /* nothing: batches can be drawn */
-    PER_SETTLE_MEASURE = 1, /* per_replay_law() with the scale as measured_scale, of each shard that is there */
-    PER_SETTLE_SET = 2      /* per_replay_set_scale(), and then per_replay_law(), of each shard that is there */
-} per_settling;
+/* What per_coordinator_agree_on_scale() asks for. */
+typedef enum per_scale_request {
+    PER_SCALE_AGREED = 0,  /* nothing: batches can be drawn */
+    PER_SCALE_MEASURE = 1, /* per_replay_summarize() with the scale as measured_scale, of each shard that is there */
+    PER_SCALE_SET = 2      /* per_replay_set_scale(), and then per_replay_summarize(), of each shard that is there */
+} per_scale_request;
 
 /*
  * Brings all shards to one scale: the one that one buffer with all their lanes would have. It asks, by *todo_out and
- * *scale_out, for something to be done with every shard, whose law is then to be told; and is called again. Most calls
+ * *scale_out, for something to be done with every shard, whose summary is then to be reported; and is called again. Most calls
  * ask for nothing.
  *
- *   chooses_anew  1: as after per_replay_set_alpha(), the scale is chosen whatever it was; for the first of the calls
+ *   chooses_anew  1: as after a change of alpha, the scale is chosen whatever it was; for the first of the calls
  *
- * PER_ERROR_INVALID_ARGUMENT if a shard has never told, has not done what was asked for, or has grown since it was
+ * PER_ERROR_INVALID_ARGUMENT if a shard has never reported, has not done what was asked for, or has grown since it was
  * measured so that all have a total mass of 2^62 or more. The next call then begins anew, and still knows of
- * chooses_anew: until PER_SETTLED the scale, and what is known of it, stay as they were.
+ * chooses_anew: until PER_SCALE_AGREED the scale, and what is known of it, stay as they were.
  */
-PER_API per_status per_coordinator_settle(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
-                                          int32_t* scale_out);
+PER_API per_status per_coordinator_agree_on_scale(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
+                                                  int32_t* scale_out);
 
 /*
  * Begins a batch; one that was begun before and not finished is no draw. After an error that one is still under way.
@@ -263,7 +282,8 @@ PER_API per_status per_coordinator_settle(per_coordinator* coordinator, int32_t 
  *
  * PER_ERROR_EMPTY if nothing is live; PER_ERROR_UNSUPPORTED for PER_RANK, for another n_step_min, for PER_BUFFER_MAX
  * where the shards have no smallest_mass, and for PER_WITHOUT_REPLACEMENT with a uniform_fraction between 0 and 1;
- * PER_ERROR_INVALID_ARGUMENT, also where per_coordinator_settle() has not said PER_SETTLED since a shard told of itself.
+ * PER_ERROR_INVALID_ARGUMENT, also where per_coordinator_agree_on_scale() has not said PER_SCALE_AGREED since a shard
+ * reported.
  */
 PER_API per_status per_coordinator_draw(per_coordinator* coordinator, const per_sample_options* options,
                                         int64_t batch_size, int64_t* count_out);
@@ -277,13 +297,13 @@ PER_API per_status per_coordinator_draw(per_coordinator* coordinator, const per_
  *
  * PER_ERROR_INVALID_ARGUMENT, also for another count: a thread may have begun another round.
  */
-PER_API per_status per_coordinator_units(per_coordinator* coordinator, int64_t count, int64_t* shards_out,
-                                         int64_t* units_out);
+PER_API per_status per_coordinator_get_units(per_coordinator* coordinator, int64_t count, int64_t* shards_out,
+                                             int64_t* units_out);
 
 /*
  * Takes what the shards have found for the round, in the order of its units.
  *
- *   count        as in per_coordinator_units()
+ *   count        as in per_coordinator_get_units()
  *   ids          [count] as the shards have them
  *   masses       [count]
  *   first_units  [count]; may be NULL with replacement
@@ -293,8 +313,8 @@ PER_API per_status per_coordinator_units(per_coordinator* coordinator, int64_t c
  * not within the mass of the shard, or do not hold the unit: the round is still under way. Also where without
  * replacement fewer than batch_size can be drawn, or a round finds only what was taken out: then no batch is.
  */
-PER_API per_status per_coordinator_found(per_coordinator* coordinator, int64_t count, const int64_t* ids,
-                                         const uint64_t* masses, const uint64_t* first_units, int64_t* count_out);
+PER_API per_status per_coordinator_submit(per_coordinator* coordinator, int64_t count, const int64_t* ids,
+                                          const uint64_t* masses, const uint64_t* first_units, int64_t* count_out);
 
 /*
  * Ends a batch, which counts from now on. With replacement its transitions are those of the round, in that order;
@@ -321,36 +341,16 @@ PER_API per_status per_coordinator_locate(per_coordinator* coordinator, int64_t 
                                           int64_t* shards_out, int64_t* shard_ids_out);
 
 /* The other way round: ids of the whole, from those of a shard; -1 stays -1. */
-PER_API per_status per_coordinator_ids(per_coordinator* coordinator, int64_t shard, int64_t count,
-                                       const int64_t* shard_ids, int64_t* ids_out);
-
-/* What a coordinator knows: per_coordinator_state(). */
-typedef struct per_coordinator_status {
-    uint64_t struct_size;    /* set by _init; do not change */
-    int64_t samples;         /* batches drawn; with the seed the whole random state */
-    int64_t beta_step;       /* batches that advanced beta */
-    uint64_t total_mass;     /* of the shards that were there when they were last settled */
-    uint64_t rescales_below; /* a total mass below this asks for another scale */
-    int64_t live;            /* N of the shards that are there */
-    int64_t shards;          /* how many are there */
-    double beta;             /* exponent of the weights of the next batch */
-    float max_priority;      /* the largest priority that any shard ever told of, at least 1 */
-    int32_t scale;           /* of all masses */
-} per_coordinator_status;
-
-PER_API per_status per_coordinator_status_init(per_coordinator_status* status, uint64_t struct_size);
-
-/* Fills *status_out, which must have been filled by _init. */
-PER_API per_status per_coordinator_state(per_coordinator* coordinator, per_coordinator_status* status_out);
+PER_API per_status per_coordinator_get_ids(per_coordinator* coordinator, int64_t shard, int64_t count,
+                                           const int64_t* shard_ids, int64_t* ids_out);
 
 /*
- * Makes a coordinator that of a checkpoint: of the same options, before any shard has told. With shards that were saved
- * at the same time it goes on bit for bit, if they tell of themselves and are settled before anything is changed: until
- * then buffers that were loaded choose their scales by themselves. `live`, `shards` and `beta` are not looked at.
+ * Fills *state_out, which per_coordinator_create() makes another coordinator of that goes on from there.
  *
- * PER_ERROR_INVALID_ARGUMENT.
+ *   struct_size  sizeof(per_coordinator_state) of the caller
  */
-PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const per_coordinator_status* status);
+PER_API per_status per_coordinator_get_state(per_coordinator* coordinator, per_coordinator_state* state_out,
+                                             uint64_t struct_size);
 
 #ifdef __cplusplus
 }

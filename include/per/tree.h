@@ -116,7 +116,7 @@ PER_API per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme
 /*
  * Finds, for each prefix sum s, the index i with  p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i.
  *
- *   prefix_sums  [count]  0 <= s < per_tree_total(), in units of priority
+ *   prefix_sums  [count]  0 <= s < total of per_tree_describe(), in units of priority
  *   indices_out  [count]
  *
  * A prefix sum names the unit of mass floor(s * 2^scale); per_tree_find_mass() names units themselves.
@@ -129,7 +129,7 @@ PER_API per_status per_tree_find(per_tree* tree, int64_t count, const double* pr
 /*
  * Finds, for each unit of mass u, the index i with  m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
  *
- *   units        [count]  0 .. total mass - 1; see per_tree_mass()
+ *   units        [count]  0 .. total_mass - 1; see per_tree_describe()
  *   indices_out  [count]
  *
  * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
@@ -146,20 +146,27 @@ PER_API per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint6
  *
  * PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad indices give 0 and are counted.
  */
-PER_API per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
-                                       void* stream);
+PER_API per_status per_tree_get_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
+                                           void* stream);
 
-/* Number of leaves. */
-PER_API per_status per_tree_capacity(const per_tree* tree, int64_t* capacity_out);
-
-/* Sum of all masses in units of priority: total mass / 2^scale. Synchronises. */
-PER_API per_status per_tree_total(per_tree* tree, double* total_out);
+/* What a tree holds: per_tree_describe(). All but the capacity may change with the next per_update(). */
+typedef struct per_tree_description {
+    uint64_t struct_size; /* set by the call */
+    int64_t capacity;     /* number of leaves */
+    uint64_t total_mass;  /* the whole number that draws are made of: the sum of all masses, below 2^62 */
+    double total;         /* the same in units of priority: total_mass / 2^scale */
+    int32_t scale;        /* s of mass(p) = ceil(p * 2^s) */
+    int32_t reserved;     /* 0 */
+} per_tree_description;
 
 /*
- * The whole numbers that draws are made of: the sum of all masses (below 2^62), and the scale s of
- * mass(p) = ceil(p * 2^s). Either output may be NULL. Both may change with the next per_update(). Synchronises.
+ * Fills *description_out. Synchronises.
+ *
+ *   struct_size  sizeof(per_tree_description) of the caller
+ *
+ * PER_ERROR_INVALID_ARGUMENT.
  */
-PER_API per_status per_tree_mass(per_tree* tree, uint64_t* total_mass_out, int32_t* scale_out);
+PER_API per_status per_tree_describe(per_tree* tree, per_tree_description* description_out, uint64_t struct_size);
 
 /* Sets all priorities to 0. The random state stays. */
 PER_API per_status per_tree_reset(per_tree* tree, void* stream);

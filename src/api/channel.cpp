@@ -1,6 +1,9 @@
 // The functions of per.h that are about channels and their writers.
 #include "core/channel.h"
 
+#include <vector>
+
+#include "api/given_fields.h"
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
@@ -48,19 +51,13 @@ per_status per_channel_create(per_replay* replay, const per_channel_options* opt
     });
 }
 
-per_status per_channel_path(per_channel* channel, const char** path_out) {
+per_status per_channel_get_address(per_channel* channel, const char** path_out, int32_t* descriptor_out) {
     return guarded([&] {
         const Channel& target = channel_of(channel);
-        require_pointer("path_out", path_out);
-        *path_out = target.path();
-    });
-}
-
-per_status per_channel_descriptor(per_channel* channel, int32_t* descriptor_out) {
-    return guarded([&] {
-        const Channel& target = channel_of(channel);
-        require_pointer("descriptor_out", descriptor_out);
-        *descriptor_out = target.descriptor();
+        const char* const path = target.path();
+        const int32_t descriptor = target.descriptor();
+        if (path_out != nullptr) *path_out = path;
+        if (descriptor_out != nullptr) *descriptor_out = descriptor;
     });
 }
 
@@ -82,14 +79,11 @@ per_status per_channel_move(per_channel* channel, int64_t max_steps, int64_t* st
     });
 }
 
-per_status per_channel_statistics_init(per_channel_statistics* statistics, uint64_t struct_size) {
-    return guarded([&] { initialize_struct("statistics", statistics, struct_size, default_channel_statistics); });
-}
-
-per_status per_channel_stats(per_channel* channel, per_channel_statistics* statistics_out) {
+per_status per_channel_get_statistics(per_channel* channel, per_channel_statistics* statistics_out,
+                                      uint64_t struct_size) {
     return guarded([&] {
         const Channel& target = channel_of(channel);
-        write_struct("statistics_out", statistics_out, target.statistics());
+        fill_struct("statistics_out", statistics_out, struct_size, [&] { return target.statistics(); });
     });
 }
 
@@ -98,12 +92,13 @@ void per_channel_free(per_channel* channel) {
 }
 
 per_status per_writer_attach(const char* path, int32_t descriptor, const per_field* fields, int64_t n_fields,
-                             per_writer** writer_out) {
+                             int64_t field_size, per_writer** writer_out) {
     return guarded([&] {
         require_pointer("writer_out", writer_out);
         *writer_out = nullptr;
         if (fields == nullptr) check_range("n_fields", n_fields, 0, 0);
-        *writer_out = new per_writer{Writer(path, descriptor, fields, n_fields)};
+        const std::vector<per_field> known = read_fields(fields, n_fields, field_size);
+        *writer_out = new per_writer{Writer(path, descriptor, known.empty() ? fields : known.data(), n_fields)};
     });
 }
 

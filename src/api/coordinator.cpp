@@ -22,11 +22,13 @@ Coordinator& coordinator_of(per_coordinator* coordinator) {
 }  // namespace
 
 per_status per_coordinator_create(const per_replay_options* options, int64_t n_shards,
-                                  per_coordinator** coordinator_out) {
+                                  const per_coordinator_state* state, per_coordinator** coordinator_out) {
     return guarded([&] {
         require_pointer("coordinator_out", coordinator_out);
         *coordinator_out = nullptr;
-        *coordinator_out = new per_coordinator{Coordinator(read_struct("options", options), n_shards)};
+        const per_replay_options known = read_struct("options", options);
+        const per_coordinator_state begin = state == nullptr ? default_coordinator_status : read_struct("state", state);
+        *coordinator_out = new per_coordinator{Coordinator(known, n_shards, begin)};
     });
 }
 
@@ -34,8 +36,8 @@ void per_coordinator_free(per_coordinator* coordinator) {
     delete coordinator;
 }
 
-per_status per_coordinator_shard(per_coordinator* coordinator, int64_t shard, int64_t* capacity_out,
-                                 int64_t* n_envs_out, int64_t* first_env_out) {
+per_status per_coordinator_describe_shard(per_coordinator* coordinator, int64_t shard, int64_t* capacity_out,
+                                          int64_t* n_envs_out, int64_t* first_env_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_pointer("capacity_out", capacity_out);
@@ -48,23 +50,23 @@ per_status per_coordinator_shard(per_coordinator* coordinator, int64_t shard, in
     });
 }
 
-per_status per_coordinator_tell(per_coordinator* coordinator, int64_t shard, const per_law* law) {
+per_status per_coordinator_report(per_coordinator* coordinator, int64_t shard, const per_shard_summary* summary) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
-        if (law == nullptr) return target.tell(shard, nullptr);
-        const per_law known = read_struct("law", law);
-        target.tell(shard, &known);
+        if (summary == nullptr) return target.report(shard, nullptr);
+        const per_shard_summary known = read_struct("summary", summary);
+        target.report(shard, &known);
     });
 }
 
-per_status per_coordinator_settle(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
-                                  int32_t* scale_out) {
+per_status per_coordinator_agree_on_scale(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
+                                          int32_t* scale_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_pointer("todo_out", todo_out);
         require_pointer("scale_out", scale_out);
         int32_t scale = 0;
-        *todo_out = target.settle(chooses_anew != 0, scale);
+        *todo_out = target.agree_on_scale(chooses_anew != 0, scale);
         *scale_out = scale;
     });
 }
@@ -79,7 +81,8 @@ per_status per_coordinator_draw(per_coordinator* coordinator, const per_sample_o
     });
 }
 
-per_status per_coordinator_units(per_coordinator* coordinator, int64_t count, int64_t* shards_out, int64_t* units_out) {
+per_status per_coordinator_get_units(per_coordinator* coordinator, int64_t count, int64_t* shards_out,
+                                     int64_t* units_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_array("shards_out", shards_out);
@@ -88,15 +91,15 @@ per_status per_coordinator_units(per_coordinator* coordinator, int64_t count, in
     });
 }
 
-per_status per_coordinator_found(per_coordinator* coordinator, int64_t count, const int64_t* ids,
-                                 const uint64_t* masses, const uint64_t* first_units, int64_t* count_out) {
+per_status per_coordinator_submit(per_coordinator* coordinator, int64_t count, const int64_t* ids,
+                                  const uint64_t* masses, const uint64_t* first_units, int64_t* count_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_array("ids", ids);
         require_array("masses", masses);
         check_aligned("first_units", first_units);
         require_pointer("count_out", count_out);
-        *count_out = target.found(count, ids, masses, first_units);
+        *count_out = target.submit(count, ids, masses, first_units);
     });
 }
 
@@ -121,8 +124,8 @@ per_status per_coordinator_locate(per_coordinator* coordinator, int64_t count, c
     });
 }
 
-per_status per_coordinator_ids(per_coordinator* coordinator, int64_t shard, int64_t count, const int64_t* shard_ids,
-                               int64_t* ids_out) {
+per_status per_coordinator_get_ids(per_coordinator* coordinator, int64_t shard, int64_t count, const int64_t* shard_ids,
+                                   int64_t* ids_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_arrays(count, "shard_ids", shard_ids, "ids_out", ids_out);
@@ -130,18 +133,10 @@ per_status per_coordinator_ids(per_coordinator* coordinator, int64_t shard, int6
     });
 }
 
-per_status per_coordinator_status_init(per_coordinator_status* status, uint64_t struct_size) {
-    return guarded([&] { initialize_struct("status", status, struct_size, default_coordinator_status); });
-}
-
-per_status per_coordinator_state(per_coordinator* coordinator, per_coordinator_status* status_out) {
+per_status per_coordinator_get_state(per_coordinator* coordinator, per_coordinator_state* state_out,
+                                     uint64_t struct_size) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
-        check_struct_out("status_out", status_out);
-        write_struct("status_out", status_out, target.state());
+        fill_struct("state_out", state_out, struct_size, [&] { return target.state(); });
     });
-}
-
-per_status per_coordinator_restore(per_coordinator* coordinator, const per_coordinator_status* status) {
-    return guarded([&] { coordinator_of(coordinator).restore(read_struct("status", status)); });
 }

@@ -44,13 +44,15 @@ per_status per_loader_create(per_replay* replay, const per_loader_options* optio
     });
 }
 
-per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out, void* stream) {
+per_status per_loader_next(per_loader* loader, int64_t timeout_ms, per_batch* batch_out, int64_t* slot_out,
+                           void* stream) {
     return guarded([&] {
         Loader& target = loader_of(loader, stream);
+        check_count("timeout_ms", timeout_ms, -1);
         check_struct_out("batch_out", batch_out);
         require_pointer("slot_out", slot_out);
         per_batch batch;
-        *slot_out = target.next(Deadline(wait != 0 ? -1 : 0), batch, stream);
+        *slot_out = target.next(Deadline(timeout_ms), batch, stream);
         write_struct("batch_out", batch_out, batch);
     });
 }

@@ -53,30 +53,21 @@ per_status per_shared_loader_create(per_replay* replay, const per_shared_loader_
     });
 }
 
-per_status per_shared_loader_path(per_shared_loader* loader, const char** path_out) {
+per_status per_shared_loader_get_address(per_shared_loader* loader, const char** path_out, int32_t* descriptor_out) {
     return guarded([&] {
         const SharedLoader& target = loader_of(loader);
-        require_pointer("path_out", path_out);
-        *path_out = target.path();
+        const char* const path = target.path();
+        const int32_t descriptor = target.descriptor();
+        if (path_out != nullptr) *path_out = path;
+        if (descriptor_out != nullptr) *descriptor_out = descriptor;
     });
 }
 
-per_status per_shared_loader_descriptor(per_shared_loader* loader, int32_t* descriptor_out) {
+per_status per_shared_loader_get_statistics(per_shared_loader* loader, per_shared_loader_statistics* statistics_out,
+                                            uint64_t struct_size) {
     return guarded([&] {
         const SharedLoader& target = loader_of(loader);
-        require_pointer("descriptor_out", descriptor_out);
-        *descriptor_out = target.descriptor();
-    });
-}
-
-per_status per_shared_loader_statistics_init(per_shared_loader_statistics* statistics, uint64_t struct_size) {
-    return guarded([&] { initialize_struct("statistics", statistics, struct_size, default_shared_loader_statistics); });
-}
-
-per_status per_shared_loader_stats(per_shared_loader* loader, per_shared_loader_statistics* statistics_out) {
-    return guarded([&] {
-        const SharedLoader& target = loader_of(loader);
-        write_struct("statistics_out", statistics_out, target.statistics());
+        fill_struct("statistics_out", statistics_out, struct_size, [&] { return target.statistics(); });
     });
 }
 
@@ -118,34 +109,12 @@ per_status per_reader_release(per_reader* reader, int64_t slot) {
     return guarded([&] { reader_of(reader).release(slot); });
 }
 
-per_status per_reader_update_priorities(per_reader* reader, int64_t count, const int64_t* ids, int64_t n_critics,
-                                        const float* td_errors, int64_t timeout_ms) {
+per_status per_reader_update_priorities(per_reader* reader, const per_priorities* priorities, int64_t timeout_ms) {
     return guarded([&] {
         Reader& target = reader_of(reader);
-        require_arrays(count, "ids", ids, "td_errors", td_errors);
+        const per_priorities known = read_struct("priorities", priorities);
         check_count("timeout_ms", timeout_ms, -1);
-        target.update({count, ids, n_critics, td_errors, nullptr}, Deadline(timeout_ms));
-    });
-}
-
-per_status per_reader_update_sequences(per_reader* reader, int64_t count, const int64_t* ids, int64_t n_critics,
-                                       int64_t n_steps, const float* td_errors, int64_t timeout_ms) {
-    return guarded([&] {
-        Reader& target = reader_of(reader);
-        require_arrays(count, "ids", ids, "td_errors", td_errors);
-        check_count("timeout_ms", timeout_ms, -1);
-        target.update({count, ids, n_critics, td_errors, nullptr, target.steps_left_out(n_steps)},
-                      Deadline(timeout_ms));
-    });
-}
-
-per_status per_reader_set_priorities(per_reader* reader, int64_t count, const int64_t* ids, const float* priorities,
-                                     int64_t timeout_ms) {
-    return guarded([&] {
-        Reader& target = reader_of(reader);
-        require_arrays(count, "ids", ids, "priorities", priorities);
-        check_count("timeout_ms", timeout_ms, -1);
-        target.update({count, ids, 1, nullptr, priorities}, Deadline(timeout_ms));
+        target.update(known, Deadline(timeout_ms));
     });
 }
 

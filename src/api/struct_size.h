@@ -1,5 +1,6 @@
-// Structs of per.h that begin with struct_size. Callers may be built against an older header, whose struct ends
-// earlier, or against a newer one, whose struct goes on after what this library knows.
+// Structs of per.h that begin with struct_size, and per_field, whose size comes with the array of them. Callers may be
+// built against an older header, whose struct ends earlier, or against a newer one, whose struct goes on after what this
+// library knows.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +23,25 @@ inline constexpr uint64_t struct_sizes[] = {0};
 template <>
 inline constexpr uint64_t struct_sizes<per_tree_options>[] = {32};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_options>[] = {280};
+inline constexpr uint64_t struct_sizes<per_save_options>[] = {40};
 template <>
-inline constexpr uint64_t struct_sizes<per_steps>[] = {216};
+inline constexpr uint64_t struct_sizes<per_load_options>[] = {80};
 template <>
-inline constexpr uint64_t struct_sizes<per_sample_options>[] = {64};
+inline constexpr uint64_t struct_sizes<per_tree_description>[] = {40};
+template <>
+inline constexpr uint64_t struct_sizes<per_field>[] = {48};
+template <>
+inline constexpr uint64_t struct_sizes<per_replay_options>[] = {288};
+template <>
+inline constexpr uint64_t struct_sizes<per_replay_settings>[] = {48};
+template <>
+inline constexpr uint64_t struct_sizes<per_steps>[] = {272};
+template <>
+inline constexpr uint64_t struct_sizes<per_sample_options>[] = {72};
 template <>
 inline constexpr uint64_t struct_sizes<per_batch>[] = {120};
+template <>
+inline constexpr uint64_t struct_sizes<per_priorities>[] = {56};
 template <>
 inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {200};
 template <>
@@ -36,9 +49,9 @@ inline constexpr uint64_t struct_sizes<per_hindsight_options>[] = {48};
 template <>
 inline constexpr uint64_t struct_sizes<per_loader_options>[] = {48};
 template <>
-inline constexpr uint64_t struct_sizes<per_law>[] = {80};
+inline constexpr uint64_t struct_sizes<per_shard_summary>[] = {80};
 template <>
-inline constexpr uint64_t struct_sizes<per_coordinator_status>[] = {72};
+inline constexpr uint64_t struct_sizes<per_coordinator_state>[] = {72};
 template <>
 inline constexpr uint64_t struct_sizes<per_channel_options>[] = {40};
 template <>
@@ -59,44 +72,72 @@ uint64_t given_size(const Struct* given) {
     return size;
 }
 
-// Refuses a size that no header has had, and passes those that a newer one may have. `name` is the argument's; Struct
-// is the latest version and has no implicit padding.
+// True for a size that a header has had, and for those that a newer one may have. Struct is the latest version and has
+// no implicit padding.
 template <class Struct>
-void check_struct_size(const char* name, uint64_t size) {
+bool is_struct_size(uint64_t size) {
     static_assert(sizeof(Struct) % 8 == 0 && sizeof(Struct) <= max_struct_size);
     static_assert(*std::rbegin(struct_sizes<Struct>) == sizeof(Struct), "the struct's size is missing in struct_sizes");
     static_assert(std::is_sorted(std::begin(struct_sizes<Struct>), std::end(struct_sizes<Struct>)));
-    if (is_size_of_a_header(struct_sizes<Struct>, std::size(struct_sizes<Struct>), size)) return;
-    if (size > sizeof(Struct) && size % 8 == 0 && size <= max_struct_size) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s.struct_size is %llu: must be %llu, as the _init function sets it", name,
+    if (is_size_of_a_header(struct_sizes<Struct>, std::size(struct_sizes<Struct>), size)) return true;
+    return size > sizeof(Struct) && size % 8 == 0 && size <= max_struct_size;
+}
+
+// Refuses another size of a struct that an _init function fills. `name` is the argument's.
+template <class Struct>
+void check_struct_size(const char* name, uint64_t size) {
+    if (is_struct_size<Struct>(size)) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s.struct_size is %llu: must be %llu, as libper sets it", name,
                 static_cast<unsigned long long>(size), static_cast<unsigned long long>(sizeof(Struct)));
 }
 
-// Fills the caller's struct of `size` bytes with the values of `defaults` as far as it goes, with zeros after those.
+// Fills the caller's struct, whose size has been checked, with `value` as far as it goes, with zeros after that.
+template <class Struct>
+void copy_struct(Struct* struct_out, uint64_t size, const Struct& value) {
+    std::memset(static_cast<void*>(struct_out), 0, size);
+    std::memcpy(static_cast<void*>(struct_out), &value, std::min<uint64_t>(size, sizeof(Struct)));
+    std::memcpy(static_cast<void*>(struct_out), &size, sizeof size);
+}
+
+// For an _init function.
 template <class Struct>
 void initialize_struct(const char* name, Struct* struct_out, uint64_t size, const Struct& defaults) {
     require_pointer(name, struct_out);
     check_struct_size<Struct>(name, size);
-    std::memset(static_cast<void*>(struct_out), 0, size);
-    std::memcpy(static_cast<void*>(struct_out), &defaults, std::min<uint64_t>(size, sizeof(Struct)));
-    std::memcpy(static_cast<void*>(struct_out), &size, sizeof size);
+    copy_struct(struct_out, size, defaults);
 }
 
-// The caller's struct as this library knows it. Fields that an older header does not have are zero, and what a newer
-// one appended must be: at zero, an appended field behaves as if it did not exist.
+// For a call that fills a struct of the size that it is given: with what `read` returns, which is called once the
+// arguments have been checked.
+template <class Struct, class Read>
+void fill_struct(const char* name, Struct* struct_out, uint64_t size, const Read& read) {
+    require_pointer(name, struct_out);
+    if (!is_struct_size<Struct>(size))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "struct_size is %llu: must be %llu, the size of *%s",
+                    static_cast<unsigned long long>(size), static_cast<unsigned long long>(sizeof(Struct)), name);
+    const Struct value = read();
+    copy_struct(struct_out, size, value);
+}
+
+// `size` bytes of the caller as the struct that this library knows. Fields that an older header does not have are zero,
+// and what a newer one appended must be: at zero, an appended field behaves as if it did not exist.
 template <class Struct>
-Struct read_struct(const char* name, const Struct* given) {
-    require_pointer(name, given);
-    const uint64_t size = given_size(given);
-    check_struct_size<Struct>(name, size);
-    const unsigned char* const bytes = reinterpret_cast<const unsigned char*>(given);
+Struct known_struct(const char* name, const unsigned char* given, uint64_t size) {
     for (uint64_t i = sizeof(Struct); i < size; ++i)
-        if (bytes[i] != 0)
+        if (given[i] != 0)
             throw Error(PER_ERROR_UNSUPPORTED, "%s has byte %llu set, in a field that this version does not have", name,
                         static_cast<unsigned long long>(i));
     Struct known = {};
     std::memcpy(&known, given, std::min<uint64_t>(size, sizeof(Struct)));
     return known;
+}
+
+template <class Struct>
+Struct read_struct(const char* name, const Struct* given) {
+    require_pointer(name, given);
+    const uint64_t size = given_size(given);
+    check_struct_size<Struct>(name, size);
+    return known_struct<Struct>(name, reinterpret_cast<const unsigned char*>(given), size);
 }
 
 // Refuses a struct to be written that no _init has filled.

@@ -89,8 +89,8 @@ per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* uni
     });
 }
 
-per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
-                               void* stream) {
+per_status per_tree_get_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
+                                   void* stream) {
     return guarded([&] {
         Tree& target = tree_of(tree, stream);
         check_entries("count", count, 0);
@@ -100,28 +100,15 @@ per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* ind
     });
 }
 
-per_status per_tree_capacity(const per_tree* tree, int64_t* capacity_out) {
-    return guarded([&] {
-        require_pointer("tree", tree);
-        require_pointer("capacity_out", capacity_out);
-        *capacity_out = tree->tree.capacity();
-    });
-}
-
-per_status per_tree_total(per_tree* tree, double* total_out) {
+per_status per_tree_describe(per_tree* tree, per_tree_description* description_out, uint64_t struct_size) {
     return guarded([&] {
         Tree& target = tree_of(tree);
-        require_pointer("total_out", total_out);
-        const TreeMass mass = target.mass();
-        *total_out = static_cast<double>(mass.total) / power_of_two(mass.scale);
-    });
-}
-
-per_status per_tree_mass(per_tree* tree, uint64_t* total_mass_out, int32_t* scale_out) {
-    return guarded([&] {
-        const TreeMass mass = tree_of(tree).mass();
-        if (total_mass_out != nullptr) *total_mass_out = mass.total;
-        if (scale_out != nullptr) *scale_out = mass.scale;
+        fill_struct("description_out", description_out, struct_size, [&] {
+            const TreeMass mass = target.mass();
+            const double total = static_cast<double>(mass.total) / power_of_two(mass.scale);
+            return per_tree_description{
+                sizeof(per_tree_description), target.capacity(), mass.total, total, mass.scale, 0};
+        });
     });
 }
 

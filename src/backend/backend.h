@@ -123,7 +123,7 @@ struct ReplayUpdate {
     int64_t n_left_out = 0;   // steps at the start of each sequence that td_errors do not have
 };
 
-// What per_replay_advantages() computes.
+// What per_replay_compute_advantages() computes.
 struct ReplayAdvantages {
     int64_t value_field;
     int64_t advantage_field;
@@ -197,7 +197,7 @@ class ReplayBackend {
     virtual void set_n_step(int64_t n_step, void* stream) = 0;
 
     // All of a law but `changes`; the smallest mass if it is asked for.
-    virtual void law(int32_t measured_scale, bool wants_smallest, per_law& law_out) = 0;
+    virtual void law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) = 0;
     virtual void set_scale(int32_t scale) = 0;
     virtual void raise_max_priority(float priority, void* stream) = 0;
 

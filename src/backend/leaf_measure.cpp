@@ -26,7 +26,7 @@ int32_t scale_needed(float largest, const float* leaves, int64_t capacity) {
 
 }  // namespace
 
-void measure_leaves(const float* leaves, int64_t capacity, int32_t measured_scale, per_law& law_out) {
+void measure_leaves(const float* leaves, int64_t capacity, int32_t measured_scale, per_shard_summary& law_out) {
     const WideSum sum = sum_of_masses(leaves, capacity, measured_scale);
     law_out.measured_scale = measured_scale;
     law_out.measured_low = sum.low;

@@ -12,7 +12,7 @@
 
 namespace per {
 
-// What per_replay_sample_hindsight() relabels with.
+// What a batch with hindsight is relabelled with.
 struct ReplayHindsight {
     int64_t achieved_field;
     int64_t goal_field;

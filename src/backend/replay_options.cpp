@@ -19,46 +19,70 @@ const per_replay_options default_replay_options = {
     .capacity = 0,
     .fields = nullptr,
     .n_fields = 0,
+    .field_size = 0,
+    .overwrite = 1,
     .n_envs = 1,
-    .seed = 0,
     .n_step = 1,
+    .gamma = 0.99,
     .frame_stack = 1,
     .sequence_length = 0,
     .burn_in = 0,
     .sequence_stride = 0,
-    .beta_steps = 0,
-    .gamma = 0.99,
+    .seed = 0,
+    .scheme = PER_STRATIFIED,
+    .gather_threads = 1,
     .alpha = 0.6,
+    .epsilon = 1e-6,
     .beta = 0.4,
     .beta_final = 1.0,
-    .epsilon = 1e-6,
-    .sequence_eta = 0.9,
+    .beta_steps = 0,
     .uniform_fraction = 0.0,
+    .sequence_eta = 0.9,
     .prioritization = PER_PROPORTIONAL,
-    .scheme = PER_STRATIFIED,
     .normalize_weights = PER_BATCH_MAX,
     .max_priority = PER_MAX_EVER,
-    .on_invalid = PER_INVALID_ERROR,
-    .on_gap = PER_GAP_CUT,
+    .critics = PER_CRITICS_MEAN,
     .autoreset = PER_AUTORESET_DISABLED,
-    .store_next_observation = 0,
-    .overwrite = 1,
+    .on_gap = PER_GAP_CUT,
+    .on_nan = PER_NAN_ALLOW,
+    .on_invalid = PER_INVALID_ERROR,
     .device = PER_CPU,
     .device_index = 0,
-    .critics = PER_CRITICS_MEAN,
-    .gather_threads = 1,
-    .on_nan = PER_NAN_ALLOW,
+    .store_next_observation = 0,
     .save_compression = 0,
-    .storage_preallocated = 0,
-    .allocate = nullptr,
-    .deallocate = nullptr,
-    .memory_context = nullptr,
-    .samples_per_insert = 0.0,
-    .samples_tolerance = 0,
-    .min_size_to_sample = 0,
+    .memory = {},
+    .rate_limit = {},
     .keep_times_sampled = 0,
     .max_times_sampled = 0,
-    .storage = nullptr,
+};
+
+const per_save_options default_save_options = {
+    .struct_size = sizeof(per_save_options),
+    .timeout_ms = PER_DIRECTORY_TIMEOUT_MS,
+    .compression = -1,
+    .reserved = 0,
+    .write = nullptr,
+    .context = nullptr,
+};
+
+const per_load_options default_load_options = {
+    .struct_size = sizeof(per_load_options),
+    .device = PER_CPU,
+    .device_index = 0,
+    .memory = {},
+    .timeout_ms = PER_DIRECTORY_TIMEOUT_MS,
+    .read = nullptr,
+    .context = nullptr,
+};
+
+const per_replay_settings default_settings = {
+    .struct_size = sizeof(per_replay_settings),
+    .alpha = NAN,
+    .beta = NAN,
+    .gamma = NAN,
+    .n_step = 0,
+    .save_compression = -1,
+    .reserved = 0,
 };
 
 const per_steps default_steps = [] {
@@ -78,6 +102,7 @@ const per_sample_options default_sample_options = {
     .reserved = 0,
     .n_step_min = 0,
     .key = nullptr,
+    .hindsight = nullptr,
 };
 
 const per_hindsight_options default_hindsight_options = {
@@ -92,6 +117,12 @@ const per_hindsight_options default_hindsight_options = {
 };
 
 const per_batch default_batch = empty<per_batch>();
+
+const per_priorities default_priorities = [] {
+    per_priorities priorities = empty<per_priorities>();
+    priorities.n_critics = 1;
+    return priorities;
+}();
 
 const per_loader_options default_loader_options = {
     .struct_size = sizeof(per_loader_options),
@@ -118,16 +149,16 @@ const per_shared_loader_options default_shared_loader_options = {
 
 const per_shared_loader_statistics default_shared_loader_statistics = empty<per_shared_loader_statistics>();
 
-const per_law default_law = [] {
-    per_law law = empty<per_law>();
+const per_shard_summary default_law = [] {
+    per_shard_summary law = empty<per_shard_summary>();
     law.measured_scale = PER_SCALE_AUTOMATIC;
     return law;
 }();
 
-const per_coordinator_status default_coordinator_status = empty<per_coordinator_status>();
+const per_coordinator_state default_coordinator_status = empty<per_coordinator_state>();
 
-bool can_compress(const per_replay_options& place) {
-    return place.device == PER_CPU && place.allocate == nullptr && place.storage == nullptr;
+bool can_compress(int32_t device, const per_memory& memory) {
+    return device == PER_CPU && memory.allocate == nullptr && memory.storage == nullptr;
 }
 
 WindowRules window_rules(const per_replay_options& options, const Fields& fields) {

@@ -1,5 +1,5 @@
-// The structs of a replay buffer that callers fill: what their _init functions write, and the rules of a window that
-// the options make.
+// The structs of a replay buffer: what their _init functions write, or calls that fill them begin with; and the rules of
+// a window that the options make.
 #pragma once
 
 #include "per.h"
@@ -9,21 +9,25 @@
 namespace per {
 
 extern const per_replay_options default_replay_options;
+extern const per_save_options default_save_options;
+extern const per_load_options default_load_options;
+extern const per_replay_settings default_settings;
 extern const per_steps default_steps;
 extern const per_sample_options default_sample_options;
 extern const per_hindsight_options default_hindsight_options;
 extern const per_batch default_batch;
+extern const per_priorities default_priorities;
 extern const per_loader_options default_loader_options;
 extern const per_replay_statistics default_statistics;
-extern const per_law default_law;
-extern const per_coordinator_status default_coordinator_status;
+extern const per_shard_summary default_law;
+extern const per_coordinator_state default_coordinator_status;
 extern const per_channel_options default_channel_options;
 extern const per_channel_statistics default_channel_statistics;
 extern const per_shared_loader_options default_shared_loader_options;
 extern const per_shared_loader_statistics default_shared_loader_statistics;
 
 // Whether a buffer that lies there can keep fields compressed.
-bool can_compress(const per_replay_options& place);
+bool can_compress(int32_t device, const per_memory& memory);
 
 // What decides which transitions of such a buffer, whose options have been resolved, are live.
 WindowRules window_rules(const per_replay_options& options, const Fields& fields);

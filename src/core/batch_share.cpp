@@ -110,7 +110,8 @@ void BatchShare::read_mail(std::size_t place, uint64_t at, void* bytes_out, std:
 }
 
 int64_t BatchShare::steps_of(const Mail& mail) const {
-    return mail.kind == mail_td_errors ? std::max<int64_t>(shape_.steps, 1) - mail.n_left_out : 1;
+    if (mail.kind != mail_td_errors) return 1;
+    return mail.n_steps != 0 ? mail.n_steps : std::max<int64_t>(shape_.steps, 1);
 }
 
 int64_t BatchShare::mail_size(const Mail& mail) const {

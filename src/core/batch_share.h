@@ -64,7 +64,7 @@ struct Mail {
     int64_t n_bytes;  // with this struct: a multiple of 8
     int64_t number;
     int64_t n_critics;
-    int64_t n_left_out;
+    int64_t n_steps;  // of each sequence; 0: all
 };
 
 // Bytes of the file that are locked: by the process of the loader, and from place_lock on by those of the readers.
@@ -98,7 +98,7 @@ class BatchShare {
     void read_mail(std::size_t place, uint64_t at, void* bytes_out, std::size_t n) const;
     // How many values an id of a mail has.
     int64_t steps_of(const Mail& mail) const;
-    // Of a mail for so many ids, with that kind, critics and steps left out. -1: no memory holds it.
+    // Of a mail for so many ids, with that kind, critics and steps. -1: no memory holds it.
     int64_t mail_size(const Mail& mail) const;
     // Most bytes of a mail with ids: there is room for all others besides.
     int64_t max_mail_size() const;

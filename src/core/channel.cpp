@@ -50,10 +50,8 @@ per_replay_options options_of_writer(Replay& replay, int64_t n_envs) {
     per_replay_options options = replay.describe();
     options.capacity = options.capacity / options.n_envs * n_envs;
     options.n_envs = n_envs;
-    options.save_compression = 0;    // a ring is not compressed
-    options.samples_per_insert = 0;  // and not limited: what is behind it is
-    options.samples_tolerance = 0;
-    options.min_size_to_sample = 0;
+    options.save_compression = 0;  // a ring is not compressed
+    options.rate_limit = {};       // and not limited: what is behind it is
     return options;
 }
 
@@ -379,7 +377,7 @@ void Channel::add(int64_t slot, int64_t count, uint32_t kind, const Deadline& lo
 int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind, const Deadline& locked_by) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {
-        return per_array{ring_.at(place, slot + first, bytes), nullptr, 0, dtype};
+        return per_array{ring_.at(place, slot + first, bytes), nullptr, 0, dtype, nullptr};
     };
     const Fields& fields = ring_.fields();
     for (int64_t i = 0; i < fields.count(); ++i) {
@@ -397,7 +395,7 @@ int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t ki
     steps.reward = array(arrays.reward, PER_FLOAT32, sizeof(float));
     steps.terminated = array(arrays.terminated, PER_BOOL, 1);
     steps.truncated = array(arrays.truncated, PER_BOOL, 1);
-    if (kind & slot_has_mask) steps.mask = {masks_.data() + first * ring_.n_envs(), nullptr, 0, PER_BOOL};
+    if (kind & slot_has_mask) steps.mask = {masks_.data() + first * ring_.n_envs(), nullptr, 0, PER_BOOL, nullptr};
     if (kind & slot_has_next_mask) steps.next_mask = array(arrays.next_mask, PER_BOOL, 1);
     if (kind & slot_has_priorities) steps.priorities = array(arrays.priorities, PER_FLOAT32, sizeof(float));
     const std::span<const int64_t> step_sizes(step_sizes_.data() + first, static_cast<std::size_t>(count));

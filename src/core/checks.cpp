@@ -50,29 +50,27 @@ void check_choices(const per_replay_options& options) {
     check_range("on_nan", options.on_nan, PER_NAN_ALLOW, PER_NAN_ERROR);
 }
 
-void check_memory(const per_replay_options& options) {
-    if ((options.allocate == nullptr) != (options.deallocate == nullptr))
+void check_memory(const per_memory& memory, int32_t device) {
+    if ((memory.allocate == nullptr) != (memory.deallocate == nullptr))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL: allocate and deallocate must be given together",
-                    options.allocate == nullptr ? "allocate" : "deallocate");
-    if (options.allocate != nullptr && options.device == PER_CUDA)
+                    memory.allocate == nullptr ? "allocate" : "deallocate");
+    if (memory.allocate != nullptr && device == PER_CUDA)
         throw Error(PER_ERROR_UNSUPPORTED, "allocate is given: on PER_CUDA rows lie in the memory of the device");
-}
-
-void check_storage(const per_replay_options& options) {
-    check_range("storage_preallocated", options.storage_preallocated, 0, 1);
-    if (options.storage == nullptr && options.storage_preallocated != 0)
+    check_range("storage_preallocated", memory.storage_preallocated, 0, 1);
+    if (memory.storage == nullptr && memory.storage_preallocated != 0)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "storage_preallocated is 1: must be 0 where storage is not given");
-    if (options.storage != nullptr && options.device == PER_CUDA)
+    if (memory.storage != nullptr && device == PER_CUDA)
         throw Error(PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA rows lie in the memory of the device");
+    check_range("memory.reserved", memory.reserved, 0, 0);
 }
 
 void check_compression(const per_replay_options& options, const Fields& fields) {
-    if (can_compress(options)) return;
+    if (can_compress(options.device, options.memory)) return;
     const auto is_compressed = [](const Field& field) { return field.is_compressed(); };
     const auto field = std::find_if(fields.begin(), fields.end(), is_compressed);
     if (field == fields.end()) return;
     const char* const reason = options.device == PER_CUDA ? "on PER_CUDA frames are kept as they are"
-                               : options.allocate != nullptr
+                               : options.memory.allocate != nullptr
                                    ? "memory of the caller's (allocate) has the frames as they are"
                                    : "a file (storage) has the frames as they are";
     throw Error(PER_ERROR_UNSUPPORTED, "compression of field \"%s\" is PER_COMPRESSION_DELTA (1): %s",
@@ -80,21 +78,22 @@ void check_compression(const per_replay_options& options, const Fields& fields) 
 }
 
 void check_rate_limiter(const per_replay_options& options) {
-    check_finite("samples_per_insert", options.samples_per_insert);
-    check_range("min_size_to_sample", options.min_size_to_sample, 0, max_capacity);
-    if (options.samples_per_insert <= 0) {
-        if (options.samples_tolerance != 0)
+    const per_rate_limit& limit = options.rate_limit;
+    check_finite("samples_per_insert", limit.samples_per_insert);
+    check_range("min_size_to_sample", limit.min_size_to_sample, 0, max_capacity);
+    if (limit.samples_per_insert <= 0) {
+        if (limit.samples_tolerance != 0)
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "samples_tolerance is %" PRId64 ": must be 0 where samples_per_insert is not given",
-                        options.samples_tolerance);
+                        limit.samples_tolerance);
         return;
     }
-    const double tolerance = static_cast<double>(options.samples_tolerance);
-    if (std::floor(tolerance / options.samples_per_insert) < static_cast<double>(options.n_envs))
+    const double tolerance = static_cast<double>(limit.samples_tolerance);
+    if (std::floor(tolerance / limit.samples_per_insert) < static_cast<double>(options.n_envs))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "samples_tolerance is %" PRId64 ": must be at least samples_per_insert %g times n_envs %" PRId64,
-                    options.samples_tolerance, options.samples_per_insert, options.n_envs);
-    check_range("samples_tolerance", options.samples_tolerance, 1, max_capacity);
+                    limit.samples_tolerance, limit.samples_per_insert, options.n_envs);
+    check_range("samples_tolerance", limit.samples_tolerance, 1, max_capacity);
 }
 
 void check_times_sampled(const per_replay_options& options) {
@@ -102,9 +101,10 @@ void check_times_sampled(const per_replay_options& options) {
     check_range("max_times_sampled", options.max_times_sampled, 0, INT32_MAX);
     if (options.max_times_sampled == 0) return;
     check_scheme_of_uses(options.scheme, options);
-    if (options.samples_per_insert > options.max_times_sampled)
+    const double samples_per_insert = options.rate_limit.samples_per_insert;
+    if (samples_per_insert > options.max_times_sampled)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "samples_per_insert is %g: must be at most max_times_sampled, %" PRId32,
-                    options.samples_per_insert, options.max_times_sampled);
+                    samples_per_insert, options.max_times_sampled);
 }
 
 int64_t rows_of(const per_replay_options& options) {
@@ -156,6 +156,26 @@ void check_arrays(const per_batch& batch, const Fields& fields, const per_replay
         throw Error(PER_ERROR_INVALID_ARGUMENT, "times_sampled is not NULL: keep_times_sampled of the buffer is 0");
 }
 
+void check_n_step(int64_t n_step, const per_replay_options& options, const Fields& fields) {
+    check_range("n_step", n_step, 1, max_n_step);
+    const int64_t stack = fields.max_stack();
+    const int64_t rows = rows_of(options);
+    const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
+    const bool next_takes_row = options.store_next_observation == 0;
+    const int64_t least = least_rows(n_step, stack, steps, next_takes_row);
+    if (rows >= least) return;
+    std::string parts = "1 for a step";
+    if (options.sequence_length > 0)
+        parts = std::to_string(steps) + " for sequences of " + std::to_string(options.burn_in) + " + " +
+                std::to_string(options.sequence_length) + " steps";
+    if (n_step > 1) parts += ", " + std::to_string(n_step - 1) + " for n_step " + std::to_string(n_step);
+    if (stack > 1) parts += ", " + std::to_string(stack - 1) + " for stacks of " + std::to_string(stack) + " frames";
+    if (next_takes_row) parts += ", 2 for next observations (none with store_next_observation)";
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "a lane has %" PRId64 " rows (capacity / n_envs), and needs %" PRId64 ": %s", rows, least,
+                parts.c_str());
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------------- any handle
@@ -181,34 +201,25 @@ void check_tree_sample(const TreeSample& sample) {
     check_finite("beta", sample.beta);
 }
 
-// ----------------------------------------------------------------------------------------------- options of a buffer
-
-void check_n_step(int64_t n_step, const per_replay_options& options, const Fields& fields) {
-    check_range("n_step", n_step, 1, max_n_step);
-    const int64_t stack = fields.max_stack();
-    const int64_t rows = rows_of(options);
-    const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
-    const bool next_takes_row = options.store_next_observation == 0;
-    const int64_t least = least_rows(n_step, stack, steps, next_takes_row);
-    if (rows >= least) return;
-    std::string parts = "1 for a step";
-    if (options.sequence_length > 0)
-        parts = std::to_string(steps) + " for sequences of " + std::to_string(options.burn_in) + " + " +
-                std::to_string(options.sequence_length) + " steps";
-    if (n_step > 1) parts += ", " + std::to_string(n_step - 1) + " for n_step " + std::to_string(n_step);
-    if (stack > 1) parts += ", " + std::to_string(stack - 1) + " for stacks of " + std::to_string(stack) + " frames";
-    if (next_takes_row) parts += ", 2 for next observations (none with store_next_observation)";
-    throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "a lane has %" PRId64 " rows (capacity / n_envs), and needs %" PRId64 ": %s", rows, least,
-                parts.c_str());
-}
-
-void check_save_compression(int32_t level) {
-    check_range("save_compression", level, 0, max_compression);
+void check_compression_level(const char* name, int32_t level) {
+    check_range(name, level, 0, max_compression);
     if (level > 0 && !has_zstd())
-        throw Error(PER_ERROR_UNSUPPORTED, "save_compression is %" PRId32 ": this libper was built without zstd",
-                    level);
+        throw Error(PER_ERROR_UNSUPPORTED, "%s is %" PRId32 ": this libper was built without zstd", name, level);
 }
+
+void check_save_options(const per_save_options& options) {
+    check_count("timeout_ms", options.timeout_ms, -1);
+    if (options.compression != -1) check_compression_level("compression", options.compression);
+    check_range("reserved", options.reserved, 0, 0);
+}
+
+void check_load_options(const per_load_options& options) {
+    check_device(options.device, options.device_index);
+    check_memory(options.memory, options.device);
+    check_count("timeout_ms", options.timeout_ms, -1);
+}
+
+// ----------------------------------------------------------------------------------------------- options of a buffer
 
 void check_replay_options(const per_replay_options& options) {
     check_range("capacity", options.capacity, 1, max_capacity);
@@ -227,9 +238,8 @@ void check_replay_options(const per_replay_options& options) {
     check_number("sequence_eta", options.sequence_eta, 1.0);
     check_number("uniform_fraction", options.uniform_fraction, 1.0);
     check_choices(options);
-    check_save_compression(options.save_compression);
-    check_memory(options);
-    check_storage(options);
+    check_compression_level("save_compression", options.save_compression);
+    check_memory(options.memory, options.device);
     check_rate_limiter(options);
     check_times_sampled(options);
 }
@@ -243,10 +253,21 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
     if (options.sequence_stride == 0) resolved.sequence_stride = options.sequence_length;
     if (options.max_times_sampled > 0) resolved.keep_times_sampled = 1;
     resolved.fields = fields.described();
+    resolved.field_size = sizeof(per_field);
     check_range("capacity rounded up to a multiple of n_envs", resolved.capacity, 1, max_capacity);
     // Where nothing is overwritten, there is never room for more.
-    if (options.overwrite == 0) check_range("min_size_to_sample", options.min_size_to_sample, 0, resolved.capacity);
+    if (options.overwrite == 0)
+        check_range("min_size_to_sample", options.rate_limit.min_size_to_sample, 0, resolved.capacity);
     return resolved;
+}
+
+void check_settings(const per_replay_settings& settings, const per_replay_options& buffer, const Fields& fields) {
+    if (!std::isnan(settings.alpha)) check_finite("alpha", settings.alpha);
+    if (!std::isnan(settings.beta)) check_finite("beta", settings.beta);
+    if (!std::isnan(settings.gamma)) check_number("gamma", settings.gamma, 1.0);
+    if (settings.n_step != 0) check_n_step(settings.n_step, buffer, fields);
+    if (settings.save_compression != -1) check_compression_level("save_compression", settings.save_compression);
+    check_range("reserved", settings.reserved, 0, 0);
 }
 
 // A lane with m ends among its rows has the fewest live where an adversary chooses what lies between them. Of the rows
@@ -323,12 +344,20 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
                                     const per_replay_options& buffer) {
     const ReplaySample sample = resolve_options_of_call(given, batch_size, buffer);
     check_scheme_of_uses(sample.scheme, buffer);
+    if (given.hindsight != nullptr && given.key != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "key is not NULL: must be NULL where hindsight is given");
     return sample;
 }
 
 void require_no_key(const per_sample_options& given) {
     if (given.key != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "key is not NULL: per_replay_sample() alone takes one");
+}
+
+void require_no_hindsight(const per_sample_options& given) {
+    if (given.hindsight != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "hindsight is not NULL: per_replay_sample() and per_replay_get_windows() alone take it");
 }
 
 ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
@@ -346,6 +375,7 @@ ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& w
 
 ReplaySample resolve_windows(const per_sample_options& given, const WindowUnits& windows,
                              const per_replay_options& buffer) {
+    require_no_hindsight(given);
     ReplaySample sample = resolve_windows(given, WindowIds{PER_INVALID_ERROR, windows.count, nullptr}, buffer);
     sample.units = windows.units;
     sample.masses_out = windows.masses_out;
@@ -397,34 +427,64 @@ void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_r
 
 // --------------------------------------------------------------------------------------------------- writes by id
 
-int64_t steps_left_out(int64_t n_steps, const per_replay_options& buffer) {
-    const int64_t length = buffer.sequence_length;
-    if (length == 0)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "n_steps is %" PRId64 ": this buffer draws single transitions",
-                    n_steps);
-    if (n_steps == length) return buffer.burn_in;
-    if (n_steps == buffer.burn_in + length) return 0;
-    throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "n_steps is %" PRId64 ": allowed are %" PRId64 " and, with the burn-in, %" PRId64, n_steps, length,
-                buffer.burn_in + length);
+namespace {
+
+// Steps at the start of each sequence for which no TD errors are given.
+int64_t steps_left_out(const per_priorities& given, const per_replay_options& buffer) {
+    const int64_t length = buffer.sequence_length, n_steps = given.n_steps;
+    if (length == 0 && n_steps != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "n_steps is %" PRId64 ": must be 0, as this buffer draws single transitions", n_steps);
+    if (n_steps != 0 && n_steps != length && n_steps != buffer.burn_in + length)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "n_steps is %" PRId64 ": allowed are %" PRId64 " and, with the burn-in, %" PRId64 " or 0", n_steps,
+                    length, buffer.burn_in + length);
+    return n_steps == length ? buffer.burn_in : 0;
 }
 
-void check_update(const ReplayUpdate& update, const per_replay_options& buffer) {
-    check_count_set(update.count, buffer.device);
-    check_entries("n_critics", update.n_critics, 1);
+void check_arrays(const per_priorities& given) {
+    check_entries("count", given.count, 0);
+    if (given.count == 0) return;
+    require_array("ids", given.ids);
+    if ((given.td_errors == nullptr) == (given.priorities == nullptr))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "td_errors and priorities are both %s: one of the two must be given",
+                    given.td_errors == nullptr ? "NULL" : "given");
+    check_aligned("td_errors", given.td_errors);
+    check_aligned("priorities", given.priorities);
+}
+
+void check_critics(const per_priorities& given, const per_replay_options& buffer) {
+    check_entries("n_critics", given.n_critics, 1);
     const int64_t steps = std::max<int64_t>(1, buffer.burn_in + buffer.sequence_length);
     int64_t n_errors;
-    if (__builtin_mul_overflow(update.n_critics, update.count, &n_errors) ||
+    if (__builtin_mul_overflow(given.n_critics, given.count, &n_errors) ||
         __builtin_mul_overflow(n_errors, steps, &n_errors) || n_errors > max_count)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "n_critics is %" PRId64 ": td_errors of that many for %" PRId64 " ids fit into no memory",
-                    update.n_critics, update.count);
+                    given.n_critics, given.count);
     // Nobody has so many critics as ids, but values of shape [n, 1] where [n] was meant make it look so.
     constexpr int64_t max_critics_as_ids = 16;
-    if (buffer.sequence_length == 0 && update.n_critics == update.count && update.count > max_critics_as_ids)
+    if (buffer.sequence_length == 0 && given.n_critics == given.count && given.count > max_critics_as_ids)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "td_errors are those of %" PRId64 " critics for as many ids: [n] minus [n, 1] broadcasts to that",
-                    update.n_critics);
+                    given.n_critics);
+}
+
+}  // namespace
+
+ReplayUpdate resolve_priorities(const per_priorities& given, const per_replay_options& buffer) {
+    check_arrays(given);
+    check_count_set(given.count, buffer.device);
+    if (given.priorities != nullptr) {
+        if (given.n_critics != 1)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "n_critics is %" PRId64 ": must be 1 where priorities are given",
+                        given.n_critics);
+        if (given.n_steps != 0)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "n_steps is %" PRId64 ": must be 0 where priorities are given",
+                        given.n_steps);
+    }
+    check_critics(given, buffer);
+    return {given.count, given.ids, given.n_critics, given.td_errors, given.priorities, steps_left_out(given, buffer)};
 }
 
 void check_fields_set(int64_t count, const per_array* given, const Fields& fields, int32_t device) {

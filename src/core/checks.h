@@ -22,19 +22,21 @@ void check_count_set(int64_t count, int32_t device);
 
 void check_tree_sample(const TreeSample& sample);
 
-void check_save_compression(int32_t level);
+void check_compression_level(const char* name, int32_t level);
+void check_save_options(const per_save_options& options);
+void check_load_options(const per_load_options& options);
 
 // Checks all options but `fields`, which Fields checks.
 void check_replay_options(const per_replay_options& options);
 
-// What per_replay_capacity_for() gives.
+// What per_replay_compute_capacity() gives.
 int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length);
-
-void check_n_step(int64_t n_step, const per_replay_options& options, const Fields& fields);
 
 // The options with capacity and stride as they will be. In the functions below `buffer` are such options, and `fields`
 // those of the buffer.
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields);
+
+void check_settings(const per_replay_settings& settings, const per_replay_options& buffer, const Fields& fields);
 
 // What a call draws: where its options say so, what the buffer's options say. The caller adds the arrays.
 ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
@@ -57,6 +59,7 @@ struct WindowUnits {
 
 // For what makes no draw, or more than one.
 void require_no_key(const per_sample_options& given);
+void require_no_hindsight(const per_sample_options& given);
 
 // What a call writes as if it were drawn. The caller adds the arrays.
 ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
@@ -70,10 +73,9 @@ ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, co
 void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 void check_batch_by_id(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 
-// How many steps at the start of a sequence have no TD error, where n_steps of them have one.
-int64_t steps_left_out(int64_t n_steps, const per_replay_options& buffer);
+// The update that a call makes.
+ReplayUpdate resolve_priorities(const per_priorities& given, const per_replay_options& buffer);
 
-void check_update(const ReplayUpdate& update, const per_replay_options& buffer);
 void check_fields_set(int64_t count, const per_array* given, const Fields& fields, int32_t device);
 void check_advantages(const ReplayAdvantages& advantages, const Fields& fields);
 

@@ -28,10 +28,10 @@ per_replay_options checked(const per_replay_options& options) {
                     "prioritization is PER_RANK: the ranks of shards are not those of the whole");
     if (options.max_priority == PER_MAX_NOW)
         throw Error(PER_ERROR_UNSUPPORTED, "max_priority is PER_MAX_NOW: shards know the largest priority ever only");
-    if (RateLimiter::has_limits(options))
+    if (RateLimiter::has_limits(options.rate_limit))
         throw Error(PER_ERROR_UNSUPPORTED,
                     "samples_per_insert is %g and min_size_to_sample %" PRId64 ": a coordinator has no rate limiter",
-                    options.samples_per_insert, options.min_size_to_sample);
+                    options.rate_limit.samples_per_insert, options.rate_limit.min_size_to_sample);
     if (options.keep_times_sampled != 0 || options.max_times_sampled != 0)
         throw Error(PER_ERROR_UNSUPPORTED,
                     "keep_times_sampled is %" PRId32 " and max_times_sampled %" PRId32
@@ -61,25 +61,25 @@ void check_entry(const char* name, size_t i, uint64_t value, uint64_t least, uin
 
 // Refuses what no buffer says. So total masses are below 2^62, and whatever is measured asks for a scale that there is:
 // 2^40 leaves of 2^52 at the scale of the largest float need -119.
-void check_law(const per_law& law, int64_t capacity) {
-    check_range("live", law.live, 0, capacity);
-    check_range("changes", law.changes, 0, INT64_MAX);
-    check_finite("max_priority", static_cast<double>(law.max_priority));
-    check_finite("largest_leaf", static_cast<double>(law.largest_leaf));
-    check_range("scale", law.scale, min_scale, max_scale);
-    check_range("is_scale_fixed", law.is_scale_fixed, 0, 1);
-    if (law.measured_scale != PER_SCALE_AUTOMATIC)
-        check_range("measured_scale", law.measured_scale, min_scale, max_scale);
+void check_summary(const per_shard_summary& summary, int64_t capacity) {
+    check_range("live", summary.live, 0, capacity);
+    check_range("changes", summary.changes, 0, INT64_MAX);
+    check_finite("max_priority", static_cast<double>(summary.max_priority));
+    check_finite("largest_leaf", static_cast<double>(summary.largest_leaf));
+    check_range("scale", summary.scale, min_scale, max_scale);
+    check_range("is_scale_fixed", summary.is_scale_fixed, 0, 1);
+    if (summary.measured_scale != PER_SCALE_AUTOMATIC)
+        check_range("measured_scale", summary.measured_scale, min_scale, max_scale);
     using Wide = unsigned __int128;
-    const Wide live = static_cast<Wide>(law.live);
-    check_units("total_mass", law.total_mass,
+    const Wide live = static_cast<Wide>(summary.live);
+    check_units("total_mass", summary.total_mass,
                 static_cast<uint64_t>(std::min<Wide>(live * (leaf_mass_limit - 1), total_mass_limit - 1)));
-    check_units("smallest_mass", law.smallest_mass, law.total_mass);
-    if ((static_cast<Wide>(law.measured_high) << 64 | law.measured_low) > live * leaf_mass_limit)
+    check_units("smallest_mass", summary.smallest_mass, summary.total_mass);
+    if ((static_cast<Wide>(summary.measured_high) << 64 | summary.measured_low) > live * leaf_mass_limit)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "measured_high is %" PRIu64 " and measured_low %" PRIu64 ": more than 2^52 for each of %" PRId64
                     " live transitions",
-                    law.measured_high, law.measured_low, law.live);
+                    summary.measured_high, summary.measured_low, summary.live);
 }
 
 }  // namespace
@@ -117,9 +117,20 @@ uint64_t LeftOut::unit(uint64_t rest) const {
 
 // --------------------------------------------------------------------------------------------------------- shards
 
-Coordinator::Coordinator(const per_replay_options& options, int64_t n_shards)
+Coordinator::Coordinator(const per_replay_options& options, int64_t n_shards, const per_coordinator_state& state)
     : options_(checked(options)), beta_{options.beta, options.beta_final, options.beta_steps} {
     check_range("n_shards", n_shards, 1, options_.n_envs);
+    check_range("samples", state.samples, 0, max_counter);
+    check_range("beta_step", state.beta_step, 0, max_counter);
+    check_finite("max_priority", static_cast<double>(state.max_priority));
+    check_range("scale", state.scale, min_scale, max_scale);
+    check_units("total_mass", state.total_mass, total_mass_limit - 1);
+    samples_ = state.samples;
+    beta_.step = state.beta_step;
+    total_mass_ = state.total_mass;
+    low_water_ = state.rescales_below;
+    max_priority_ = std::max(1.0f, state.max_priority);
+    scale_ = state.scale;
     for (int64_t s = 0; s < n_shards; ++s) {
         const int64_t first = s * options_.n_envs / n_shards;
         shards_.push_back({first, (s + 1) * options_.n_envs / n_shards - first, false, false, false, {}});
@@ -137,20 +148,20 @@ Coordinator::Share Coordinator::share(int64_t shard) {
     return {options_.capacity / options_.n_envs * known.n_envs, known.n_envs, known.first_env};
 }
 
-void Coordinator::tell(int64_t shard, const per_law* law) {
+void Coordinator::report(int64_t shard, const per_shard_summary* summary) {
     const std::unique_lock guard(lock_);
     Shard& known = shard_at(shard);
-    if (law != nullptr) {
-        check_law(*law, options_.capacity / options_.n_envs * known.n_envs);
-        known.law = *law;
-        max_priority_ = std::max(max_priority_, law->max_priority);
+    if (summary != nullptr) {
+        check_summary(*summary, options_.capacity / options_.n_envs * known.n_envs);
+        known.summary = *summary;
+        max_priority_ = std::max(max_priority_, summary->max_priority);
     } else {
-        known.law = default_law;
+        known.summary = default_summary;
     }
     known.has_told = true;
-    known.is_there = law != nullptr;
+    known.is_there = summary != nullptr;
     known.has_answered = true;
-    is_settled_ = false;
+    is_agreed_ = false;
 }
 
 template <class Add>
@@ -161,29 +172,30 @@ void Coordinator::for_each_there(const Add& add) {
 
 WideSum Coordinator::total() {
     WideSum sum = {0, 0};
-    for_each_there([&](const Shard& shard) { sum = add_wide(sum, {shard.law.total_mass, 0}); });
+    for_each_there([&](const Shard& shard) { sum = add_wide(sum, {shard.summary.total_mass, 0}); });
     return sum;
 }
 
 // ---------------------------------------------------------------------------------------------------------- scale
 
-per_settling Coordinator::ask(Settling settling, per_settling todo, int32_t scale, int32_t& scale_out) {
-    settling_ = settling;
+per_scale_request Coordinator::ask(Agreement agreement, per_scale_request todo, int32_t scale, int32_t& scale_out) {
+    agreement_ = agreement;
     asked_scale_ = scale;
     scale_out = scale;
     for (Shard& shard : shards_) shard.has_answered = false;
     return todo;
 }
 
-void Coordinator::require_answers(Settling settling) {
+void Coordinator::require_answers(Agreement agreement) {
     for (size_t s = 0; s < shards_.size(); ++s) {
         const Shard& shard = shards_[s];
         if (!shard.has_told) throw Error(PER_ERROR_INVALID_ARGUMENT, "shard %zu has not told of itself", s);
-        if (!shard.is_there || settling == Settling::none) continue;
-        const bool is_set = shard.law.is_scale_fixed != 0 && shard.law.scale == asked_scale_;
-        if (!shard.has_answered || !(settling == Settling::scale ? is_set : shard.law.measured_scale == asked_scale_))
+        if (!shard.is_there || agreement == Agreement::none) continue;
+        const bool is_set = shard.summary.is_scale_fixed != 0 && shard.summary.scale == asked_scale_;
+        if (!shard.has_answered ||
+            !(agreement == Agreement::scale ? is_set : shard.summary.measured_scale == asked_scale_))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "shard %zu was to %s the scale %" PRId32 ", and has not told so", s,
-                        settling == Settling::scale ? "get" : "measure", asked_scale_);
+                        agreement == Agreement::scale ? "get" : "measure", asked_scale_);
     }
 }
 
@@ -192,40 +204,42 @@ void Coordinator::require_answers(Settling settling) {
 bool Coordinator::needs_scale(const WideSum& total) {
     bool has_too_large = false;
     for_each_there(
-        [&](const Shard& shard) { has_too_large |= shard.law.scale != scale_ && shard.law.total_mass != 0; });
+        [&](const Shard& shard) { has_too_large |= shard.summary.scale != scale_ && shard.summary.total_mass != 0; });
     return plan_after_change(total_mass_, total, has_too_large, low_water_) != plan_keep;
 }
 
-per_settling Coordinator::settle(bool chooses_anew, int32_t& scale_out) {
+per_scale_request Coordinator::agree_on_scale(bool chooses_anew, int32_t& scale_out) {
     const std::unique_lock guard(lock_);
-    const Settling settling = std::exchange(settling_, Settling::none);
-    require_answers(settling);
+    const Agreement agreement = std::exchange(agreement_, Agreement::none);
+    require_answers(agreement);
     const WideSum sum = total();
     const bool has_mass = sum.low != 0 || sum.high != 0;
-    if (settling == Settling::none) {
+    if (agreement == Agreement::none) {
         chooses_anew_ |= chooses_anew;
         largest_leaf_ = 0.0f;
         if (needs_scale(sum) || (chooses_anew_ && has_mass))
-            return ask(Settling::largest, PER_SETTLE_MEASURE, scale_, scale_out);
+            return ask(Agreement::largest, PER_SCALE_MEASURE, scale_, scale_out);
     }
-    if (settling == Settling::largest) {
-        for_each_there([&](const Shard& shard) { largest_leaf_ = std::max(largest_leaf_, shard.law.largest_leaf); });
+    if (agreement == Agreement::largest) {
+        for_each_there(
+            [&](const Shard& shard) { largest_leaf_ = std::max(largest_leaf_, shard.summary.largest_leaf); });
         if (largest_leaf_ > 0.0f)
-            return ask(Settling::sum, PER_SETTLE_MEASURE, scale_for_largest(largest_leaf_), scale_out);
+            return ask(Agreement::sum, PER_SCALE_MEASURE, scale_for_largest(largest_leaf_), scale_out);
     }
-    if (settling == Settling::sum) {
+    if (agreement == Agreement::sum) {
         WideSum measured = {0, 0};
         for_each_there([&](const Shard& shard) {
-            measured = add_wide(measured, {shard.law.measured_low, shard.law.measured_high});
+            measured = add_wide(measured, {shard.summary.measured_low, shard.summary.measured_high});
         });
         const int32_t chosen = scale_of_leaves(largest_leaf_, measured, options_.capacity);
-        return ask(Settling::scale, PER_SETTLE_SET, chosen, scale_out);
+        return ask(Agreement::scale, PER_SCALE_SET, chosen, scale_out);
     }
-    const int32_t scale = settling == Settling::scale ? asked_scale_ : scale_;
+    const int32_t scale = agreement == Agreement::scale ? asked_scale_ : scale_;
     bool is_everywhere = true;
-    for_each_there(
-        [&](const Shard& shard) { is_everywhere &= shard.law.is_scale_fixed != 0 && shard.law.scale == scale; });
-    if (!is_everywhere) return ask(Settling::scale, PER_SETTLE_SET, scale, scale_out);
+    for_each_there([&](const Shard& shard) {
+        is_everywhere &= shard.summary.is_scale_fixed != 0 && shard.summary.scale == scale;
+    });
+    if (!is_everywhere) return ask(Agreement::scale, PER_SCALE_SET, scale, scale_out);
     if (sum.high != 0 || sum.low >= total_mass_limit)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "the shards have changed since they were measured: their total mass is 2^62 or more");
@@ -234,8 +248,8 @@ per_settling Coordinator::settle(bool chooses_anew, int32_t& scale_out) {
     scale_ = scale_out = scale;
     total_mass_ = sum.low;
     chooses_anew_ = false;
-    is_settled_ = true;
-    return PER_SETTLED;
+    is_agreed_ = true;
+    return PER_SCALE_AGREED;
 }
 
 // ---------------------------------------------------------------------------------------------------------- batches
@@ -243,11 +257,11 @@ per_settling Coordinator::settle(bool chooses_anew, int32_t& scale_out) {
 uint64_t Coordinator::smallest_mass() {
     uint64_t smallest = 0;
     for_each_there([&](const Shard& shard) {
-        if (shard.law.total_mass == 0) return;
-        if (shard.law.smallest_mass == 0)
+        if (shard.summary.total_mass == 0) return;
+        if (shard.summary.smallest_mass == 0)
             throw Error(PER_ERROR_UNSUPPORTED,
                         "normalize_weights is PER_BUFFER_MAX: the shards must have been created with it");
-        smallest = smallest == 0 ? shard.law.smallest_mass : std::min(smallest, shard.law.smallest_mass);
+        smallest = smallest == 0 ? shard.summary.smallest_mass : std::min(smallest, shard.summary.smallest_mass);
     });
     return smallest;
 }
@@ -259,6 +273,7 @@ const Coordinator::Batch& Coordinator::batch_in(Drawing expected, const char* wh
 
 int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
+    require_no_hindsight(options);
     per_sample_options given = options;
     given.n_step = 0;  // it is for the shards
     const ReplaySample sample = resolve_sample_options(given, batch_size, options_);
@@ -268,9 +283,9 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
     if (sample.prioritization == PER_RANK)
         throw Error(PER_ERROR_UNSUPPORTED,
                     "prioritization is PER_RANK: the ranks of shards are not those of the whole");
-    if (!is_settled_)
+    if (!is_agreed_)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "shards told of themselves: per_coordinator_settle() comes before a draw");
+                    "shards told of themselves: per_coordinator_agree_on_scale() comes before a draw");
     Batch& next = next_;
     next.add_up(shards_);
     const auto n_live = static_cast<int64_t>(next.live());
@@ -300,8 +315,8 @@ void Coordinator::Batch::add_up(const std::vector<Shard>& of_shards) {
     mass_before.assign(1, 0);
     live_before.assign(1, 0);
     for (const Shard& shard : of_shards) {
-        mass_before.push_back(mass() + shard.law.total_mass);
-        live_before.push_back(live() + static_cast<uint64_t>(shard.law.live));
+        mass_before.push_back(mass() + shard.summary.total_mass);
+        live_before.push_back(live() + static_cast<uint64_t>(shard.summary.live));
     }
 }
 
@@ -382,7 +397,7 @@ void Coordinator::read_found(const int64_t* ids, const uint64_t* masses, const u
     }
 }
 
-int64_t Coordinator::found(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
+int64_t Coordinator::submit(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
     const std::unique_lock guard(lock_);
     batch_in(Drawing::round, "no round is under way: per_coordinator_draw() comes first");
     Batch& batch = batch_;
@@ -441,7 +456,7 @@ bool Coordinator::Batch::take_round() {
 
 void Coordinator::finish(int64_t batch_size, int64_t* ids_out, float* weights_out, float* probabilities_out) {
     const std::unique_lock guard(lock_);
-    batch_in(Drawing::found, "no batch has been found: per_coordinator_found() comes first");
+    batch_in(Drawing::found, "no batch has been found: per_coordinator_submit() comes first");
     Batch& batch = batch_;
     const int64_t n = batch.sample.batch_size;
     check_range("batch_size", batch_size, n, n);
@@ -506,39 +521,21 @@ int64_t Coordinator::max_shard_id(const Shard& shard) const {
 
 // ------------------------------------------------------------------------------------------------------------ state
 
-per_coordinator_status Coordinator::state() {
+per_coordinator_state Coordinator::state() {
     const std::unique_lock guard(lock_);
-    per_coordinator_status status = default_coordinator_status;
+    per_coordinator_state status = default_coordinator_status;
     status.samples = samples_;
     status.beta_step = beta_.step;
     status.total_mass = total_mass_;
     status.rescales_below = low_water_;
     for_each_there([&](const Shard& shard) {
-        status.live += shard.law.live;
+        status.live += shard.summary.live;
         ++status.shards;
     });
     status.beta = beta_.beta(beta_.step);
     status.max_priority = max_priority_;
     status.scale = scale_;
     return status;
-}
-
-void Coordinator::restore(const per_coordinator_status& status) {
-    const std::unique_lock guard(lock_);
-    for (const Shard& shard : shards_)
-        if (shard.has_told)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "a shard has told of itself: a restore comes before");
-    check_range("samples", status.samples, 0, max_counter);
-    check_range("beta_step", status.beta_step, 0, max_counter);
-    check_finite("max_priority", static_cast<double>(status.max_priority));
-    check_range("scale", status.scale, min_scale, max_scale);
-    check_units("total_mass", status.total_mass, total_mass_limit - 1);
-    samples_ = status.samples;
-    beta_.step = status.beta_step;
-    total_mass_ = status.total_mass;
-    low_water_ = status.rescales_below;
-    max_priority_ = std::max(1.0f, status.max_priority);
-    scale_ = status.scale;
 }
 
 }  // namespace per

@@ -40,7 +40,8 @@ class LeftOut {
 // Pointers have been checked, and that `count` is not negative.
 class Coordinator {
  public:
-    Coordinator(const per_replay_options& options, int64_t n_shards);
+    // It goes on from that state.
+    Coordinator(const per_replay_options& options, int64_t n_shards, const per_coordinator_state& state);
 
     struct Share {
         int64_t capacity;
@@ -49,20 +50,19 @@ class Coordinator {
     };
     Share share(int64_t shard);
 
-    void tell(int64_t shard, const per_law* law);
-    per_settling settle(bool chooses_anew, int32_t& scale_out);
+    void report(int64_t shard, const per_shard_summary* summary);
+    per_scale_request agree_on_scale(bool chooses_anew, int32_t& scale_out);
 
     // Both return how many units the next round has.
     int64_t draw(const per_sample_options& options, int64_t batch_size);
-    int64_t found(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
+    int64_t submit(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
     void units(int64_t count, int64_t* shards_out, int64_t* units_out);
     void finish(int64_t batch_size, int64_t* ids_out, float* weights_out, float* probabilities_out);
 
     void locate(int64_t count, const int64_t* ids, int64_t* shards_out, int64_t* shard_ids_out);
     void ids(int64_t shard, int64_t count, const int64_t* shard_ids, int64_t* ids_out);
 
-    per_coordinator_status state();
-    void restore(const per_coordinator_status& status);
+    per_coordinator_state state();
 
  private:
     struct Shard {
@@ -70,10 +70,10 @@ class Coordinator {
         int64_t n_envs;
         bool has_told;
         bool is_there;
-        bool has_answered;  // what settle() asked for last
-        per_law law;
+        bool has_answered;  // what agree_on_scale() asked for last
+        per_shard_summary summary;
     };
-    enum class Settling { none, largest, sum, scale };
+    enum class Agreement { none, largest, sum, scale };
     enum class Drawing { none, round, found };
 
     // What a shard has found for a unit.
@@ -120,8 +120,8 @@ class Coordinator {
     const Batch& batch_in(Drawing expected, const char* what) const;
     template <class Add>
     void for_each_there(const Add& add);
-    per_settling ask(Settling settling, per_settling todo, int32_t scale, int32_t& scale_out);
-    void require_answers(Settling settling);
+    per_scale_request ask(Agreement agreement, per_scale_request todo, int32_t scale, int32_t& scale_out);
+    void require_answers(Agreement agreement);
     WideSum total();
     bool needs_scale(const WideSum& total);
     uint64_t smallest_mass();
@@ -136,13 +136,13 @@ class Coordinator {
     int64_t samples_ = 0;
     float max_priority_ = 1.0f;
 
-    // The scale of the whole, as a tree has it (mass.h), since settle() said last that it is that of all shards.
+    // The scale of the whole, as a tree has it (mass.h), since agree_on_scale() said last that it is that of all shards.
     int32_t scale_ = 0;
     uint64_t total_mass_ = 0;
     uint64_t low_water_ = 0;
-    bool is_settled_ = false;
-    // What settle() is about until it says so again.
-    Settling settling_ = Settling::none;
+    bool is_agreed_ = false;
+    // What agree_on_scale() is about until it says so again.
+    Agreement agreement_ = Agreement::none;
     int32_t asked_scale_ = 0;
     float largest_leaf_ = 0.0f;  // 0: no scale is chosen
     bool chooses_anew_ = false;

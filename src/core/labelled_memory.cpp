@@ -95,7 +95,7 @@ void LabelledMemory::read_options(std::size_t n_left) {
     });
     read_options_ = std::make_unique<CheckpointOptions>(reader);
     reader.finish();
-    options_ = read_options_->options(default_replay_options);
+    options_ = read_options_->options(default_load_options);
     try {
         check_replay_options(options_);
         fields_ = std::make_unique<Fields>(options_);

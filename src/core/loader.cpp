@@ -27,6 +27,7 @@ int64_t checked_slots(const per_loader_options& options) {
 per_sample_options checked_sample(const per_loader_options& options) {
     if (options.sample == nullptr) return default_sample_options;
     require_no_key(*options.sample);
+    require_no_hindsight(*options.sample);
     return *options.sample;
 }
 
@@ -161,7 +162,7 @@ int64_t Loader::next(const Deadline& deadline, per_batch& batch_out, void* strea
                     throw Error(PER_ERROR_BUSY, "the next batch is drawn, but another call on its replay is under way");
                 // The mutex is free meanwhile, as calls that do not wait take it too.
                 guard.unlock();
-                replay_.wait_for_call();
+                replay_.wait_for_call(deadline);
                 guard.lock();
                 continue;
             }

@@ -16,29 +16,29 @@ constexpr int64_t max_counted = int64_t{1} << 61;
 }  // namespace
 
 int64_t RateLimiter::due(int64_t added) const {
-    const double exact = options_.samples_per_insert * static_cast<double>(added - min_size());
+    const double exact = limit_.samples_per_insert * static_cast<double>(added - min_size());
     return static_cast<int64_t>(std::floor(std::clamp(exact, -max_due, max_due)));
 }
 
 bool RateLimiter::allows_add(int64_t n) const {
-    if (n == 0 || options_.samples_per_insert <= 0) return true;
-    return due(counts_.added + n) - counts_.drawn <= options_.samples_tolerance;
+    if (n == 0 || limit_.samples_per_insert <= 0) return true;
+    return due(counts_.added + n) - counts_.drawn <= limit_.samples_tolerance;
 }
 
 bool RateLimiter::allows_draw(int64_t n) const {
     if (!is_on()) return true;
     if (counts_.added < min_size()) return false;
-    if (options_.samples_per_insert <= 0) return true;
-    return due(counts_.added) - counts_.drawn - n >= -options_.samples_tolerance;
+    if (limit_.samples_per_insert <= 0) return true;
+    return due(counts_.added) - counts_.drawn - n >= -limit_.samples_tolerance;
 }
 
 int64_t RateLimiter::max_steps_of_call() const {
-    const double exact = static_cast<double>(options_.samples_tolerance) / options_.samples_per_insert;
+    const double exact = static_cast<double>(limit_.samples_tolerance) / limit_.samples_per_insert;
     return n_missing() + static_cast<int64_t>(std::floor(std::min(exact, max_due)));
 }
 
 bool RateLimiter::never_allows_add(int64_t n) const {
-    return options_.samples_per_insert > 0 && n > max_steps_of_call();
+    return limit_.samples_per_insert > 0 && n > max_steps_of_call();
 }
 
 void RateLimiter::check_limited_add(int64_t n) const {
@@ -47,12 +47,12 @@ void RateLimiter::check_limited_add(int64_t n) const {
                     "steps of the call are %" PRId64 ": allowed are 0 .. %" PRId64 ", %" PRId64
                     " up to min_size_to_sample and those that samples_tolerance %" PRId64
                     " with samples_per_insert %g allows beyond it",
-                    n, max_steps_of_call(), n_missing(), options_.samples_tolerance, options_.samples_per_insert);
+                    n, max_steps_of_call(), n_missing(), limit_.samples_tolerance, limit_.samples_per_insert);
     if (never_allows_add(n))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "steps of the call are %" PRId64 ": allowed by samples_tolerance %" PRId64
                     " with samples_per_insert %g are 0 .. %" PRId64,
-                    n, options_.samples_tolerance, options_.samples_per_insert, max_steps_of_call());
+                    n, limit_.samples_tolerance, limit_.samples_per_insert, max_steps_of_call());
     if (allows_add(n)) return;
     throw Error(PER_ERROR_BUSY,
                 "steps of the call are %" PRId64 ": the rate limiter allows 0 .. %" PRId64
@@ -71,22 +71,22 @@ void RateLimiter::check_limited_draw(int64_t n) const {
     throw Error(PER_ERROR_BUSY,
                 "batch_size is %" PRId64 ": the rate limiter allows 0 .. %" PRId64 " before more is added; %" PRId64
                 " steps are added, %" PRId64 " transitions drawn",
-                n, due(counts_.added) - counts_.drawn + options_.samples_tolerance, counts_.added, counts_.drawn);
+                n, due(counts_.added) - counts_.drawn + limit_.samples_tolerance, counts_.added, counts_.drawn);
 }
 
 void RateLimiter::check_draw_size(int64_t n) const {
-    if (options_.samples_per_insert > 0 && n > options_.samples_tolerance)
+    if (limit_.samples_per_insert > 0 && n > limit_.samples_tolerance)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "batch_size is %" PRId64 ": allowed by samples_tolerance are 1 .. %" PRId64, n,
-                    options_.samples_tolerance);
+                    limit_.samples_tolerance);
 }
 
 int64_t RateLimiter::n_allowed_steps(int64_t most) const {
-    if (options_.samples_per_insert <= 0) return most;
+    if (limit_.samples_per_insert <= 0) return most;
     int64_t least = 0;
     while (least < most) {
         const int64_t middle = most - (most - least) / 2;
-        if (due(counts_.added + middle) - counts_.drawn <= options_.samples_tolerance)
+        if (due(counts_.added + middle) - counts_.drawn <= limit_.samples_tolerance)
             least = middle;
         else
             most = middle - 1;

@@ -37,12 +37,12 @@ class RateLimiter {
         int64_t drawn = 0;
     };
 
-    // The options must outlive it. Where they change, clear() comes next.
-    explicit RateLimiter(const per_replay_options& options) : options_(options) {}
+    // The limit must outlive it. Where it changes, clear() comes next.
+    explicit RateLimiter(const per_rate_limit& limit) : limit_(limit) {}
 
-    bool is_on() const { return has_limits(options_); }
-    static bool has_limits(const per_replay_options& options) {
-        return options.min_size_to_sample > 0 || options.samples_per_insert > 0;
+    bool is_on() const { return has_limits(limit_); }
+    static bool has_limits(const per_rate_limit& limit) {
+        return limit.min_size_to_sample > 0 || limit.samples_per_insert > 0;
     }
 
     // Both are for `n` steps, or transitions, in one call. Where they are not allowed they throw Error: with
@@ -137,10 +137,10 @@ class RateLimiter {
     void count(int64_t& counter, int64_t n);
     int64_t due(int64_t added) const;
     int64_t max_steps_of_call() const;
-    int64_t min_size() const { return std::max<int64_t>(options_.min_size_to_sample, 1); }
+    int64_t min_size() const { return std::max<int64_t>(limit_.min_size_to_sample, 1); }
     int64_t n_missing() const { return std::max<int64_t>(min_size() - counts_.added, 0); }
 
-    const per_replay_options& options_;
+    const per_rate_limit& limit_;
     Counts counts_;
     int64_t n_clears_ = 0;
     Waiters adds_;

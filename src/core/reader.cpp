@@ -44,10 +44,6 @@ const per_replay_options& Reader::describe() const {
     return share_.options();
 }
 
-int64_t Reader::steps_left_out(int64_t n_steps) const {
-    return per::steps_left_out(n_steps, share_.options());
-}
-
 int64_t Reader::next(const Deadline& deadline, per_batch& batch_out) {
     check_usable();
     Guard guard(*mutex_);
@@ -80,17 +76,16 @@ void Reader::release(int64_t slot) {
     is_out_[static_cast<std::size_t>(slot)] = 0;
 }
 
-void Reader::update(const ReplayUpdate& update, const Deadline& deadline) {
+void Reader::update(const per_priorities& priorities, const Deadline& deadline) {
     check_usable();
     Guard guard(*mutex_);
     check_open();
-    check_update(update, share_.options());
+    const ReplayUpdate update = resolve_priorities(priorities, share_.options());
     if (update.count == 0) return;
     const bool has_errors = update.td_errors != nullptr;
-    const Mail asked = {
-        has_errors ? mail_td_errors : mail_priorities, 0, 0, update.count, update.n_critics, update.n_left_out};
-    Mail mail = asked;
-    mail.n_bytes = share_.mail_size(asked);
+    Mail mail = {
+        has_errors ? mail_td_errors : mail_priorities, 0, 0, update.count, update.n_critics, priorities.n_steps};
+    mail.n_bytes = share_.mail_size(mail);
     if (mail.n_bytes < 0 || mail.n_bytes > share_.max_mail_size())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "count is %" PRId64 ": ids and values of a call to a reader may take %" PRId64 " bytes",
@@ -141,22 +136,14 @@ void Reader::check_values(const ReplayUpdate& update) const {
     for (int64_t i = 0; i < update.count; ++i)
         if (update.ids[i] < -1)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, update.ids[i]);
-    const bool depends_on_rows = update.td_errors != nullptr && share_.shape().steps > 0;
+    const bool has_errors = update.td_errors != nullptr;
+    const bool depends_on_rows = has_errors && share_.shape().steps > 0;
     if (depends_on_rows || options.on_invalid != PER_INVALID_ERROR) return;
     for (int64_t i = 0; i < update.count; ++i) {
-        if (update.td_errors == nullptr) {
-            if (!is_priority(update.priorities[i]))
-                throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
-                            static_cast<double>(update.priorities[i]));
-            continue;
-        }
-        const float p =
-            td_error_priority(update.td_errors + i, update.n_critics, update.count, options.critics, options.epsilon);
-        if (!is_priority(p))
-            throw Error(PER_ERROR_INVALID_ARGUMENT,
-                        "td_errors[%" PRId64
-                        "] gives the priority %g: TD errors must be finite, and |td_error| + epsilon within float32",
-                        i, static_cast<double>(p));
+        const float p = has_errors ? td_error_priority(update.td_errors + i, update.n_critics, update.count,
+                                                       options.critics, options.epsilon)
+                                   : update.priorities[i];
+        if (!is_priority(p)) throw_no_priority(i, p, has_errors);
     }
 }
 

@@ -24,12 +24,10 @@ class Reader {
 
     const per_replay_options& describe() const;
     int64_t batch_size() const { return share_.shape().batch_size; }
-    // See core/checks.h.
-    int64_t steps_left_out(int64_t n_steps) const;
     // The next batch, and its slot.
     int64_t next(const Deadline& deadline, per_batch& batch_out);
     void release(int64_t slot);
-    void update(const ReplayUpdate& update, const Deadline& deadline);
+    void update(const per_priorities& priorities, const Deadline& deadline);
     void flush(const Deadline& deadline);
     void stop();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <mutex>
 #include <utility>
 
@@ -29,11 +30,12 @@ const per_replay_options& checked(const per_replay_options& options) {
 // The options in a file are checked like those of a caller. Where they are not allowed, the file is damaged.
 const CheckpointOptions& checked(const CheckpointOptions& saved, const CheckpointReader& reader) {
     try {
-        const per_replay_options options = saved.options(default_replay_options);
+        const per_replay_options options = saved.options(default_load_options);
         check_replay_options(options);
         resolve_replay_options(options, Fields(options));
     } catch (const Error& error) {
         if (error.status() == PER_ERROR_INVALID_ARGUMENT) reader.refuse(error.what());
+        if (error.status() == PER_ERROR_UNSUPPORTED) reader.refuse_option(error.what());
         throw;
     }
     return saved;
@@ -58,27 +60,27 @@ void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabe
 
 Replay::Replay(const per_replay_options& options, WithoutRowFile)
     : fields_(checked(options)),
-      storage_(options.storage != nullptr ? options.storage : ""),
+      storage_(options.memory.storage != nullptr ? options.memory.storage : ""),
       options_(resolve_replay_options(options, fields_)),
       step_checks_(fields_, options_),
       backend_(create_backend(options_, fields_)),
-      limiter_(options_) {
-    if (options.storage == nullptr) return;
-    options_.storage = storage_.c_str();
+      limiter_(options_.rate_limit) {
+    if (options.memory.storage == nullptr) return;
+    options_.memory.storage = storage_.c_str();
     lock_.stay_in_process();
 }
 
 Replay::Replay(const per_replay_options& options) : Replay(options, WithoutRowFile()) {
-    if (options.storage != nullptr) backend_->row_file()->create(options.storage_preallocated != 0);
+    if (options.memory.storage != nullptr) backend_->row_file()->create(options.memory.storage_preallocated != 0);
 }
 
 // Room on the disk is taken only if the buffer does not go on from the file of rows that the checkpoint left.
-Replay::Replay(CheckpointReader& reader, const per_replay_options& place)
+Replay::Replay(CheckpointReader& reader, const per_load_options& place)
     : Replay(checked(CheckpointOptions(reader), reader).options(place), WithoutRowFile()) {
     backend_->restore(reader);
     if (limiter_.is_on()) limiter_.restore(reader);
     reader.finish();
-    if (place.storage_preallocated != 0) backend_->row_file()->preallocate();
+    if (place.memory.storage_preallocated != 0) backend_->row_file()->preallocate();
 }
 
 Replay::~Replay() {
@@ -130,7 +132,7 @@ int64_t Replay::n_unmasked(ReplaySteps& steps) {
     if (steps.mask.data == nullptr || device() != PER_CPU) return n;
     if (mask_.size() < static_cast<std::size_t>(n)) mask_.resize(static_cast<std::size_t>(n));
     cast_flags("mask", steps.mask, mask_.data(), {n, 1});
-    steps.mask = {mask_.data(), nullptr, 0, PER_BOOL};
+    steps.mask = {mask_.data(), nullptr, 0, PER_BOOL, nullptr};
     return std::count(mask_.begin(), mask_.begin() + n, uint8_t{1});
 }
 
@@ -149,10 +151,11 @@ void Replay::cut(int64_t count, const int64_t* env_ids, const Deadline& deadline
 // ----------------------------------------------------------------------------------------------------- rows in and out
 
 void Replay::sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream) {
-    const std::unique_lock guard(lock_);
+    std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
     ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     sample.batch = batch;
+    if (options.hindsight != nullptr) return sample_hindsight(guard, sample, *options.hindsight, stream);
     limiter_.check_draw(batch_size);
     backend_->sample(sample, stream);
     count_drawn(batch_size);
@@ -161,34 +164,16 @@ void Replay::sample(const per_sample_options& options, int64_t batch_size, const
 template <class Windows>
 void Replay::get_windows(const per_sample_options& options, const Windows& windows, const per_batch& batch,
                          void* stream) {
-    const std::unique_lock guard(lock_);
+    std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
     ReplaySample sample = resolve_windows(options, windows, options_);
     sample.batch = batch;
+    if (options.hindsight != nullptr) return sample_hindsight(guard, sample, *options.hindsight, stream);
     if (windows.count > 0) backend_->sample(sample, stream);
 }
 
 template void Replay::get_windows(const per_sample_options&, const WindowIds&, const per_batch&, void*);
 template void Replay::get_windows(const per_sample_options&, const WindowUnits&, const per_batch&, void*);
-
-void Replay::sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
-                              int64_t batch_size, const per_batch& batch, void* stream) {
-    std::unique_lock guard(lock_);
-    check_drawn_batch(batch, fields_, options_);
-    require_no_key(options);
-    ReplaySample sample = resolve_sample_options(options, batch_size, options_);
-    sample.batch = batch;
-    sample_hindsight(guard, sample, hindsight, stream);
-}
-
-void Replay::get_windows_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
-                                   const WindowIds& windows, const per_batch& batch, void* stream) {
-    std::unique_lock guard(lock_);
-    check_drawn_batch(batch, fields_, options_);
-    ReplaySample sample = resolve_windows(options, windows, options_);
-    sample.batch = batch;
-    sample_hindsight(guard, sample, hindsight, stream);
-}
 
 // A draw that fails later is taken back. But what it has used up stays so, and then it counts: else adds would wait for
 // draws that nothing is left for.
@@ -245,10 +230,10 @@ std::unique_ptr<Relabelling> Replay::take_relabelling() {
     return relabelling;
 }
 
-void Replay::update(const ReplayUpdate& update, const Deadline& deadline, void* stream) {
+void Replay::update(const per_priorities& priorities, const Deadline& deadline, void* stream) {
     std::unique_lock guard(lock_, std::defer_lock);
     lock_in_time(guard, deadline);
-    check_update(update, options_);
+    const ReplayUpdate update = resolve_priorities(priorities, options_);
     if (update.count == 0) return;
     backend_->update(update, stream);
     ++n_changes_;
@@ -322,8 +307,8 @@ std::unique_lock<ReservedLock> Replay::try_lock_to_hand_out() {
     return std::unique_lock(lock_.unordered(), std::try_to_lock);
 }
 
-void Replay::wait_for_call() {
-    const std::unique_lock guard(lock_.unordered());
+void Replay::wait_for_call(const Deadline& deadline) {
+    const std::unique_lock guard(lock_.unordered(), deadline.time());
 }
 
 bool Replay::allows_draw_or_rings(int64_t batch_size, SharedBell& bell, const Deadline& deadline) {
@@ -424,49 +409,43 @@ void Replay::wait_to_sample(int64_t batch_size, const Deadline& deadline) {
 
 void Replay::stop_limiting() {
     const std::unique_lock guard(lock_);
-    options_.samples_per_insert = 0;
-    options_.samples_tolerance = 0;
-    options_.min_size_to_sample = 0;
+    options_.rate_limit = {};
     limiter_.clear();
 }
 
 // -------------------------------------------------------------------------------------------------------- settings
 
-void Replay::set_alpha(double alpha, void* stream) {
+// All is checked first: what follows fails for an error of CUDA only, and while the stream is captured, which the first
+// of them finds.
+void Replay::change_settings(const per_replay_settings& settings, void* stream) {
     const std::unique_lock guard(lock_);
-    check_finite("alpha", alpha);
-    backend_->set_alpha(alpha, stream);
-    options_.alpha = alpha;
-    ++n_changes_;
+    check_settings(settings, options_, fields_);
+    if (!std::isnan(settings.alpha)) {
+        backend_->set_alpha(settings.alpha, stream);
+        options_.alpha = settings.alpha;
+        ++n_changes_;
+    }
+    if (!std::isnan(settings.beta)) {
+        backend_->set_beta(settings.beta, stream);
+        options_.beta = settings.beta;
+        options_.beta_steps = 0;
+    }
+    if (!std::isnan(settings.gamma)) {
+        backend_->set_gamma(settings.gamma, stream);
+        options_.gamma = settings.gamma;
+    }
+    if (settings.n_step != 0) {
+        backend_->set_n_step(settings.n_step, stream);
+        options_.n_step = settings.n_step;
+        ++n_changes_;
+    }
+    if (settings.save_compression != -1) options_.save_compression = settings.save_compression;
 }
 
-void Replay::set_beta(double beta, void* stream) {
-    const std::unique_lock guard(lock_);
-    check_finite("beta", beta);
-    backend_->set_beta(beta, stream);
-    options_.beta = beta;
-    options_.beta_steps = 0;
-}
-
-void Replay::set_gamma(double gamma, void* stream) {
-    const std::unique_lock guard(lock_);
-    check_number("gamma", gamma, 1.0);
-    backend_->set_gamma(gamma, stream);
-    options_.gamma = gamma;
-}
-
-void Replay::set_n_step(int64_t n_step, void* stream) {
-    const std::unique_lock guard(lock_);
-    check_n_step(n_step, options_, fields_);
-    backend_->set_n_step(n_step, stream);
-    options_.n_step = n_step;
-    ++n_changes_;
-}
-
-per_law Replay::law(int32_t measured_scale) {
+per_shard_summary Replay::summarize(int32_t measured_scale) {
     const std::unique_lock guard(lock_);
     if (measured_scale != PER_SCALE_AUTOMATIC) check_range("measured_scale", measured_scale, min_scale, max_scale);
-    per_law law = default_law;
+    per_shard_summary law = default_law;
     backend_->law(measured_scale, options_.normalize_weights == PER_BUFFER_MAX, law);
     law.changes = n_changes_;
     return law;
@@ -483,12 +462,6 @@ void Replay::raise_max_priority(float priority, void* stream) {
     check_finite("priority", static_cast<double>(priority));
     backend_->raise_max_priority(priority, stream);
     ++n_changes_;
-}
-
-void Replay::set_save_compression(int32_t level) {
-    const std::unique_lock guard(lock_);
-    check_save_compression(level);
-    options_.save_compression = level;
 }
 
 per_replay_options Replay::describe() {
@@ -519,38 +492,38 @@ void Replay::synchronize(void* stream) {
     backend_->synchronize(stream);
 }
 
-void Replay::save(const char* path) {
+void Replay::save(const char* path, int32_t compression) {
     const std::unique_lock guard(lock_);
-    CheckpointWriter writer(path, options_.save_compression);
+    CheckpointWriter writer(path, level_of(compression));
     write_checkpoint(writer);
 }
 
-void Replay::save(const WriteFunction& write) {
+void Replay::save(const WriteFunction& write, int32_t compression) {
     const std::unique_lock guard(lock_);
     const auto write_unlocked = [&](const void* data, std::size_t size) {
         const ReservedLock::Reservation reservation(lock_.unordered());
         write.write(data, size);
     };
-    CheckpointWriter writer(write_unlocked, options_.save_compression);
+    CheckpointWriter writer(write_unlocked, level_of(compression));
     write_checkpoint(writer);
 }
 
 // The directory comes first: whoever has it may keep it, and other calls on the buffer go on meanwhile.
-int64_t Replay::checkpoint(const char* directory, int64_t timeout_ms) {
+int64_t Replay::checkpoint(const char* directory, int32_t compression, int64_t timeout_ms) {
     lock_.check_usable();
     LockedFolder locked(directory, LockedFolder::Use::writing, timeout_ms);
     const std::unique_lock guard(lock_);
-    FolderWriter folder(std::move(locked), options_.save_compression, backend_->row_file());
+    FolderWriter folder(std::move(locked), level_of(compression), backend_->row_file());
     CheckpointWriter writer(folder);
     write_checkpoint(writer);
     return folder.bytes_written();
 }
 
-std::shared_ptr<Save> Replay::start_save(const char* path) {
+std::shared_ptr<Save> Replay::start_save(const char* path, int32_t compression) {
     const std::unique_lock guard(lock_);
     if (save_ && save_->is_running())
         throw Error(PER_ERROR_BUSY, "a save of the buffer is running already, which must end first");
-    const auto save = std::make_shared<Save>(path, options_.save_compression);
+    const auto save = std::make_shared<Save>(path, level_of(compression));
     save->start(options_, limiter_.counts(), backend_->snapshot(), lock_.unordered().unreserved());
     save_ = save;
     return save;

@@ -29,8 +29,8 @@ namespace per {
 class Replay {
  public:
     explicit Replay(const per_replay_options& options);
-    // Loads a buffer that was saved, to where `place` says: of it device, memory and storage are looked at.
-    Replay(CheckpointReader& reader, const per_replay_options& place);
+    // Loads a saved buffer to the device and memory of `place`, which has been checked.
+    Replay(CheckpointReader& reader, const per_load_options& place);
     // Waits for a save that was started.
     ~Replay();
 
@@ -49,15 +49,9 @@ class Replay {
     // A call with a deadline throws Error with BUSY if other calls hold the buffer until then.
     void cut(int64_t count, const int64_t* env_ids, const Deadline& deadline, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
-    void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
-                          const per_batch& batch, void* stream);
     template <class Windows>  // WindowIds or WindowUnits
     void get_windows(const per_sample_options& options, const Windows& windows, const per_batch& batch, void* stream);
-    void get_windows_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
-                               const WindowIds& windows, const per_batch& batch, void* stream);
-    // See core/checks.h.
-    int64_t steps_left_out(int64_t n_steps) const { return per::steps_left_out(n_steps, options_); }
-    void update(const ReplayUpdate& update, const Deadline& deadline, void* stream);
+    void update(const per_priorities& priorities, const Deadline& deadline, void* stream);
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream);
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream);
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream);
@@ -69,19 +63,16 @@ class Replay {
     int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream);
     void advantages(const ReplayAdvantages& advantages, void* stream);
 
-    void set_alpha(double alpha, void* stream);
-    void set_beta(double beta, void* stream);
-    void set_gamma(double gamma, void* stream);
-    void set_n_step(int64_t n_step, void* stream);
-    void set_save_compression(int32_t level);
+    // All that are given, or none.
+    void change_settings(const per_replay_settings& settings, void* stream);
 
     // For a loader. It begins with begin_draws(), which throws Error with BUSY if there is one already, and ends with
     // end_draws(), in whatever process. In between the consumer's thread calls ask_for_draw(), rings the draw_bell() and
     // calls hand_out(), and the loader's own thread draw_ahead() and then draw_is_made(), also if the draw failed.
     const Fields& fields() const { return fields_; }
     FrameArrays frame_arrays() const { return backend_->frame_arrays(); }
-    bool has_memory_of_caller() const { return options_.allocate != nullptr; }
-    bool has_rows_on_disk() const { return options_.storage != nullptr; }
+    bool has_memory_of_caller() const { return options_.memory.allocate != nullptr; }
+    bool has_rows_on_disk() const { return options_.memory.storage != nullptr; }
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
     void begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather);
     void ask_for_draw() { lock_.ask_for_draw(); }
@@ -89,7 +80,7 @@ class Replay {
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     void draw_is_made() { lock_.draw_is_made(); }
     std::unique_lock<ReservedLock> try_lock_to_hand_out();  // owns nothing on the CPU, or if a call is under way
-    void wait_for_call();
+    void wait_for_call(const Deadline& deadline);
     // Throws Error with BUSY in a function of the caller that writes the buffer to a stream.
     void check_not_saved_here() { lock_.unordered().check_not_reserved_here(); }
     void hand_out() { backend_->hand_out(); }  // needs that lock
@@ -99,7 +90,7 @@ class Replay {
     void stop_listening();
     void end_draws(uint64_t process);  // that of begin_draws()
 
-    per_law law(int32_t measured_scale);
+    per_shard_summary summarize(int32_t measured_scale);
     void set_scale(int32_t scale);
     void raise_max_priority(float priority, void* stream);
 
@@ -113,11 +104,12 @@ class Replay {
     int64_t live();
     per_replay_statistics statistics();
     void synchronize(void* stream);
-    void save(const char* path);
-    void save(const WriteFunction& write);
-    // Returns how many bytes were written. timeout_ms, for the directory, as in per_save_wait().
-    int64_t checkpoint(const char* directory, int64_t timeout_ms);
-    std::shared_ptr<Save> start_save(const char* path);
+    // `compression` and timeout_ms are those of per_save_options, which have been checked.
+    void save(const char* path, int32_t compression);
+    void save(const WriteFunction& write, int32_t compression);
+    // Returns how many bytes were written.
+    int64_t checkpoint(const char* directory, int32_t compression, int64_t timeout_ms);
+    std::shared_ptr<Save> start_save(const char* path, int32_t compression);
 
  private:
     // The file that rows lie in, if they do, has still to be made.
@@ -129,11 +121,12 @@ class Replay {
     void count_drawn(int64_t n);
     void sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                           const per_hindsight_options& hindsight, void* stream);
+    int32_t level_of(int32_t compression) const { return compression < 0 ? options_.save_compression : compression; }
     void write_checkpoint(CheckpointWriter& writer);
     std::unique_ptr<Relabelling> take_relabelling();
 
     Fields fields_;
-    std::string storage_;         // what options_.storage points to
+    std::string storage_;         // what options_.memory.storage points to
     per_replay_options options_;  // as resolved, and as set since
     StepChecks step_checks_;
     std::unique_ptr<ReplayBackend> backend_;

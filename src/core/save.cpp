@@ -47,7 +47,7 @@ void Save::write() {
         write_options(*writer_, options_);
         snapshot_->write(*writer_, *lock_, &n_written_);
         snapshot_.reset();
-        if (RateLimiter::has_limits(options_)) write_rate_limiter(*writer_, counts_);
+        if (RateLimiter::has_limits(options_.rate_limit)) write_rate_limiter(*writer_, counts_);
         writer_->commit();
     });
     if (status != PER_OK) std::snprintf(message_, sizeof message_, "%s", last_error());
@@ -68,15 +68,17 @@ bool Save::is_running() const {
     return !has_ended_;
 }
 
-void Save::wait(int64_t timeout_ms) const {
+bool Save::wait(int64_t timeout_ms) const {
     constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
     const auto has_ended = [&] { return has_ended_; };
     Guard guard(signals_->mutex);
-    if (timeout_ms < 0 || timeout_ms > max_timeout_ms)
-        signals_->ended.wait(guard, has_ended);
-    else if (!signals_->ended.wait_for(guard, std::chrono::milliseconds(timeout_ms), has_ended))
-        throw Error(PER_ERROR_BUSY, "the save is still running: %lld of %lld bytes of rows are written",
-                    static_cast<long long>(n_written()), static_cast<long long>(n_bytes_));
+    if (timeout_ms >= 0 && timeout_ms <= max_timeout_ms)
+        return signals_->ended.wait_for(guard, std::chrono::milliseconds(timeout_ms), has_ended);
+    signals_->ended.wait(guard, has_ended);
+    return true;
+}
+
+void Save::check_success() const {
     if (status_ != PER_OK) throw Error(status_, "%s", message_);
 }
 

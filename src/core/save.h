@@ -33,8 +33,10 @@ class Save {
                std::unique_ptr<ReplaySnapshot> snapshot, HandleLock& lock);
 
     bool is_running() const;
-    // Waits for the end; timeout_ms is -1 for as long as it takes. Throws what the save threw; BUSY if it still runs.
-    void wait(int64_t timeout_ms) const;
+    // Waits for the end; timeout_ms is -1 for as long as it takes. Returns false if the save still runs then.
+    bool wait(int64_t timeout_ms) const;
+    // Throws what the save threw. It must have ended.
+    void check_success() const;
     // Waits for the end. In a forked child there is nothing to wait for.
     void finish() const;
 

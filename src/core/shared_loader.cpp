@@ -36,9 +36,7 @@ per_replay_options options_of_readers(Replay& replay, const BatchShape& shape) {
     per_replay_options options = replay.describe();
     options.n_step = shape.n_step;
     options.save_compression = 0;
-    options.samples_per_insert = 0;
-    options.samples_tolerance = 0;
-    options.min_size_to_sample = 0;
+    options.rate_limit = {};
     return options;
 }
 
@@ -202,10 +200,12 @@ bool SharedLoader::take_mail(std::size_t i, uint64_t n_there, const Deadline& de
     Place& place = places_[i];
     Mail mail = {};
     if (n_there >= sizeof mail) share_->read_mail(i, place.taken, &mail, sizeof mail);
-    const bool has_steps_left_out = mail.n_left_out == 0 || (mail.kind == mail_td_errors && share_->shape().steps > 0 &&
-                                                             mail.n_left_out == share_->options().burn_in);
+    const bool names_steps = mail.kind == mail_td_errors && share_->shape().steps > 0;
+    const bool has_steps =
+        mail.n_steps == 0 ||
+        (names_steps && (mail.n_steps == share_->shape().steps || mail.n_steps == share_->options().sequence_length));
     const bool has_one_critic = mail.kind == mail_td_errors || mail.n_critics == 1;
-    bool is_known = mail.kind != 0 && mail.kind < mail_kinds && has_steps_left_out && has_one_critic &&
+    bool is_known = mail.kind != 0 && mail.kind < mail_kinds && has_steps && has_one_critic &&
                     mail.n_bytes == share_->mail_size(mail) && mail.n_bytes <= share_->max_mail_size() &&
                     static_cast<uint64_t>(mail.n_bytes) <= n_there;
     if (is_known && !place.is_gone) {
@@ -242,14 +242,14 @@ bool SharedLoader::take_mail(std::size_t i, uint64_t n_there, const Deadline& de
 
 // Counts an update that the buffer refuses. Returns false if other calls hold the buffer beyond the deadline.
 bool SharedLoader::update(const Mail& mail, const Deadline& deadline) {
-    const auto* const ids = reinterpret_cast<const int64_t*>(mail_.data());
-    const auto* const values = reinterpret_cast<const float*>(ids + mail.number);
-    const bool has_errors = mail.kind == mail_td_errors;
-    const per_status status = guarded([&] {
-        replay_.update({mail.number, ids, mail.n_critics, has_errors ? values : nullptr, has_errors ? nullptr : values,
-                        mail.n_left_out},
-                       deadline, nullptr);
-    });
+    per_priorities priorities = default_priorities;
+    priorities.count = mail.number;
+    priorities.ids = reinterpret_cast<const int64_t*>(mail_.data());
+    const auto* const values = reinterpret_cast<const float*>(priorities.ids + mail.number);
+    (mail.kind == mail_td_errors ? priorities.td_errors : priorities.priorities) = values;
+    priorities.n_critics = mail.n_critics;
+    priorities.n_steps = mail.n_steps;
+    const per_status status = guarded([&] { replay_.update(priorities, deadline, nullptr); });
     if (status == PER_ERROR_BUSY) return false;
     ++(status == PER_OK ? n_updates_ : n_refused_);
     return true;

@@ -221,7 +221,7 @@ void CpuReplayBackend::set_beta(double beta, void*) {
     state_.beta.n_steps = 0;
 }
 
-void CpuReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_law& law_out) {
+void CpuReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) {
     const SumTree& tree = state_.priorities.tree();
     law_out.total_mass = tree.total_mass();
     law_out.live = live();

@@ -59,7 +59,7 @@ class CpuReplayBackend : public ReplayBackend {
     void set_gamma(double gamma, void*) override { state_.gamma = gamma; }
     void set_n_step(int64_t n_step, void*) override { state_.set_n_step(n_step); }
 
-    void law(int32_t measured_scale, bool wants_smallest, per_law& law_out) override;
+    void law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) override;
     void set_scale(int32_t scale) override;
     void raise_max_priority(float priority, void*) override { state_.priorities.raise_largest(priority); }
 

@@ -1,11 +1,11 @@
 #include "cpu/tree_backend.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cinttypes>
 
 #include "rows/arguments.h"
 #include "rows/error.h"
+#include "rules/td_error.h"
 
 namespace per::cpu {
 namespace {
@@ -19,9 +19,7 @@ bool is_run(int64_t count, const int64_t* indices) {
 
 void check_priorities(int64_t count, const float* priorities) {
     for (int64_t i = 0; i < count; ++i)
-        if (!(priorities[i] >= 0.0f && priorities[i] <= FLT_MAX))
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
-                        static_cast<double>(priorities[i]));
+        if (!is_priority(priorities[i])) throw_no_priority(i, priorities[i], false);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Streams of bytes that go through functions of the caller, as per_replay_save_to() and per_replay_load_from() take
-// them. What these return is checked; where it is not allowed, Error with CALLBACK is thrown.
+// Streams of bytes that go through functions of the caller: `write` of per_save_options, and `read` of
+// per_load_options. What these return is checked; where it is not allowed, Error with CALLBACK is thrown.
 #pragma once
 
 #include <cstddef>

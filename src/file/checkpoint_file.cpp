@@ -191,14 +191,25 @@ void CheckpointReader::check_version() {
     if (load_number<uint32_t>() != 0) refuse("a number in it is out of range");
 }
 
-void CheckpointReader::expect_compression() {
-    if (folder_) return;  // which compresses by itself
-    if (!has_zstd())
-        throw Error(PER_ERROR_UNSUPPORTED, "%s is compressed by zstd: this libper was built without it",
-                    shown_.c_str());
+void CheckpointReader::begin_compression() {
+    if (!has_zstd()) refuse_compression();
     compression_ = std::make_unique<Compression>(max_piece_bytes, 1);
     piece_.resize(max_piece_bytes);
     packed_.resize(compression_->max_packed());
+}
+
+// A changed bit can make a section look compressed, which only its checksum tells. So all of it is read.
+void CheckpointReader::refuse_compression() {
+    std::vector<char> packed(max_piece_bytes);
+    for (uint64_t n_left = load_number<uint64_t>(); n_left > 0; n_left -= std::min<uint64_t>(n_left, max_piece_bytes)) {
+        for (uint32_t n_packed = load_number<uint32_t>(); n_packed > 0;) {
+            const uint32_t n = std::min(n_packed, static_cast<uint32_t>(packed.size()));
+            load(packed.data(), n);
+            n_packed -= n;
+        }
+    }
+    end();
+    throw Error(PER_ERROR_UNSUPPORTED, "%s is compressed by zstd: this libper was built without it", shown_.c_str());
 }
 
 void CheckpointReader::begin(std::string_view section) {
@@ -222,6 +233,10 @@ void CheckpointReader::begin(std::string_view section, bool is_array) {
     if (has_size) load(name.data(), name.size());
     if (name != section) refuse("its header is damaged, or is that of another section");
     const uint32_t kind = load_number<uint32_t>();
+    if (is_array && !has_begun_arrays_) {
+        has_begun_arrays_ = true;
+        if (kind == as_zstd && !folder_) begin_compression();
+    }
     is_compressed_ = is_array && compression_ != nullptr;
     is_in_rows_ = is_array && kind == in_rows && folder_with_rows() != nullptr;
     if (is_in_rows_ && ++n_arrays_in_rows_ > folder_->rows()->arrays.size()) refuse("it is in no file");
@@ -300,6 +315,10 @@ void CheckpointReader::finish() {
     section_->name.clear();
     char more;
     if ((file_ || folder_) && read_(&more, 1) != 0) refuse("it goes on after its end");
+}
+
+void CheckpointReader::refuse_option(const char* reason) const {
+    throw Error(PER_ERROR_UNSUPPORTED, "%s cannot be loaded: %s", shown_.c_str(), reason);
 }
 
 void CheckpointReader::refuse(const char* reason) const {

@@ -57,7 +57,7 @@ class CheckpointWriter {
     // Takes the next bytes. What it throws passes through.
     using Write = std::function<void(const void* data, std::size_t size)>;
 
-    // `compression` is save_compression of the options that are written.
+    // `compression` is the level of zstd, or 0.
     explicit CheckpointWriter(Write write, int32_t compression = 0);
     // As ReplacementFile does: `path` gets the checkpoint with commit(), whole, or not at all.
     explicit CheckpointWriter(const char* path, int32_t compression = 0);
@@ -137,15 +137,13 @@ class CheckpointReader {
     CheckpointReader(const CheckpointReader&) = delete;
     CheckpointReader& operator=(const CheckpointReader&) = delete;
 
-    // Says that sections which may be compressed are. Throws UNSUPPORTED where libper was built without zstd.
-    void expect_compression();
-
     // The next section, which must have that name.
     void begin(std::string_view section);
-    // And that size. It may be compressed.
+    // And that size. It may be compressed: the first one says whether all of them are. Throws UNSUPPORTED where libper
+    // was built without zstd.
     void begin(std::string_view section, uint64_t size);
     void bytes(void* data, std::size_t size);
-    // Where it takes_turns(), several sections may be read together: begin() of an array, and put_off() in place of
+    // Where it takes_turns(), once one array is read, several may be read together: begin(), and put_off() in place of
     // bytes() and end(), for one after the other. From take_up(t) on bytes() and end() are those of the t-th of them.
     // They must all have ended, in order, before the section after them begins.
     bool takes_turns() const { return file_ && compression_ == nullptr; }
@@ -179,10 +177,14 @@ class CheckpointReader {
     void finish();
 
     [[noreturn]] void refuse(const char* reason) const;
+    // Throws UNSUPPORTED, for an option that this libper does not have.
+    [[noreturn]] void refuse_option(const char* reason) const;
 
  private:
     void check_version();
     void begin(std::string_view section, bool is_array);
+    void begin_compression();
+    [[noreturn]] void refuse_compression();
     void load_piece(void* piece_out, std::size_t size);
     void unpack(char* data, std::size_t size);
     // Reads bytes as they are in the file.
@@ -208,6 +210,7 @@ class CheckpointReader {
     Section latest_;     // of those that have begun
     std::vector<Section> put_off_;
     Section* section_ = &latest_;
+    bool has_begun_arrays_ = false;
     bool is_compressed_ = false;  // the latest section, as is the next
     bool is_in_rows_ = false;
     std::size_t n_arrays_in_rows_ = 0;

@@ -24,8 +24,8 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.burn_in);
     visit(options.sequence_stride);
     visit(options.beta_steps);
-    visit(options.samples_tolerance);
-    visit(options.min_size_to_sample);
+    visit(options.rate_limit.samples_tolerance);
+    visit(options.rate_limit.min_size_to_sample);
     visit(options.gamma);
     visit(options.alpha);
     visit(options.beta);
@@ -33,7 +33,7 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.epsilon);
     visit(options.sequence_eta);
     visit(options.uniform_fraction);
-    visit(options.samples_per_insert);
+    visit(options.rate_limit.samples_per_insert);
     visit(options.prioritization);
     visit(options.scheme);
     visit(options.normalize_weights);
@@ -92,7 +92,6 @@ CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(defaul
     options_.n_fields = reader.number<int64_t>(1, max_n_fields);
     for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);
     reader.end();
-    if (options_.save_compression > 0) reader.expect_compression();
 }
 
 void CheckpointOptions::read_field(CheckpointReader& reader) {
@@ -130,19 +129,15 @@ const per_array* CheckpointOptions::read_default(CheckpointReader& reader, const
         reader.bytes(value.data() + value.size() - n, n);
         n_left -= static_cast<int64_t>(n);
     }
-    return &defaults_.emplace_back(per_array{value.data(), nullptr, 0, field.dtype});
+    return &defaults_.emplace_back(per_array{value.data(), nullptr, 0, field.dtype, nullptr});
 }
 
-per_replay_options CheckpointOptions::options(const per_replay_options& place) const {
+per_replay_options CheckpointOptions::options(const per_load_options& place) const {
     per_replay_options options = options_;
-    options.fields = can_compress(place) ? fields_.data() : uncompressed_fields_.data();
+    options.fields = can_compress(place.device, place.memory) ? fields_.data() : uncompressed_fields_.data();
     options.device = place.device;
     options.device_index = place.device_index;
-    options.allocate = place.allocate;
-    options.deallocate = place.deallocate;
-    options.memory_context = place.memory_context;
-    options.storage = place.storage;
-    options.storage_preallocated = place.storage_preallocated;
+    options.memory = place.memory;
     return options;
 }
 

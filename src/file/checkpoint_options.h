@@ -19,9 +19,9 @@ class CheckpointOptions {
     // Throws Error with CORRUPT_FILE. The caller checks what the options say.
     explicit CheckpointOptions(CheckpointReader& reader);
 
-    // The options of a buffer that lies where `place` says: its device, memory and storage are taken. Fields are not compressed where none can be. The options are valid as long as this
-    // object and what `place` points to.
-    per_replay_options options(const per_replay_options& place) const;
+    // The options of a buffer on the device and in the memory of `place`. Fields are not compressed where none can be.
+    // The options are valid as long as this object and what `place` points to.
+    per_replay_options options(const per_load_options& place) const;
 
  private:
     void read_field(CheckpointReader& reader);

@@ -62,6 +62,17 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
     throw_out_of_range(entry, value, least, most);
 }
 
+// Throws the Error of an entry of td_errors or of `priorities` that gives p, which no priority may be.
+[[noreturn]] inline void throw_no_priority(int64_t i, float p, bool is_td_error) {
+    const double shown = static_cast<double>(p);
+    if (!is_td_error)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i, shown);
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "td_errors[%" PRId64
+                "] gives the priority %g: TD errors must be finite, and |td_error| + epsilon within float32",
+                i, shown);
+}
+
 inline void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
     if (value < least || value > most) throw_out_of_range(name, value, least, most);
 }

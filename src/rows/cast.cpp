@@ -228,6 +228,7 @@ std::string shape_text(std::span<const int64_t> shape) {
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries) {
     check_dtype(argument, array.dtype);
     check_aligned(argument, array.data, static_cast<size_t>(dtype_size(array.dtype)));
+    if (array.reserved != nullptr) refuse(std::string(argument) + ".reserved is set: must be NULL");
     if (array.shape == nullptr) return 1;
     if (array.ndim < 0 || array.ndim > max_array_ndim)
         throw_out_of_range((std::string(argument) + ".ndim").c_str(), array.ndim, 0, max_array_ndim);

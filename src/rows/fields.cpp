@@ -190,7 +190,7 @@ Fields::Fields(const per_replay_options& options) {
         const per_array* default_value = nullptr;
         if (field.has_default())
             default_value = &described_defaults_.emplace_back(
-                per_array{field.default_value.data(), field.shape.data(), ndim, field.dtype});
+                per_array{field.default_value.data(), field.shape.data(), ndim, field.dtype, nullptr});
         described_.push_back({field.name.c_str(), field.shape.data(), ndim, field.dtype, field.role, field.stack,
                               default_value, field.padding, field.compression});
     }

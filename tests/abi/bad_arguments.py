@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from calls import Function, Interface, Parameter, World
+from describe import HEADER, golden_path, read_interface, sizes_in
 
 INVALID_ARGUMENT, NO_DEVICE = 1, 7
 NAN, INFINITY = float("nan"), float("inf")
@@ -46,22 +47,20 @@ ENTRIES: dict[str, dict[str, Any]] = {
 SINGLE_NUMBERS = {
     "capacity_out",
     "count_out",
-    "live_out",
-    "total_out",
-    "total_mass_out",
     "scale_out",
     "slot_out",
     "todo_out",
     "n_envs_out",
     "first_env_out",
     "bytes_written_out",
+    "total_out",
     "written_out",
     "steps_out",
     "descriptor_out",
     "batch_size_out",
 }
 # Pointers to structs that have their rows where they are an argument.
-NOT_ENTERED = {"default_value", "sample"}
+NOT_ENTERED = {"default_value", "sample", "hindsight"}
 
 JULIA_TABLE = pathlib.Path(__file__).resolve().parents[2] / "bindings/julia/PER/test/bad_arguments_table.jl"
 
@@ -74,29 +73,23 @@ ALLOWED = {
     "*.allocate NULL": NULL_IS_ALLOWED,
     "*.deallocate NULL": NULL_IS_ALLOWED,
     "*.storage NULL": NULL_IS_ALLOWED,
-    **dict.fromkeys(
-        [
-            "per_replay_load_with*.place.[!dsr]*",
-            "per_replay_load_with*.place.scheme*",
-            "per_replay_load_with*.place.sequence_*",
-            "per_replay_load_with*.place.store_*",
-            "per_replay_load_with*.place.save_*",
-            "per_replay_load_with*.place.samples_*",
-        ],
-        "it is not looked at",
-    ),
-    "per_loader_next.wait": ALL_ALLOWED,
+    "per_replay_save*.options NULL": "those of _init are taken",
+    "per_replay_checkpoint.options NULL": "those of _init are taken",
+    "per_replay_load.options NULL": "those of _init are taken",
+    "*.options.write NULL": NULL_IS_ALLOWED,
+    "*.options.read NULL": NULL_IS_ALLOWED,
     "per_epochs_create.drop_last": ALL_ALLOWED,
     "*.episode_length large*": ALL_ALLOWED,
     "*.options.beta_steps large*": ALL_ALLOWED,
-    "per_replay_live_ids.capacity large*": ALL_ALLOWED,
-    "per_replay_bootstraps.capacity large*": ALL_ALLOWED,
-    "per_replay_capacity_for.options.capacity": "it is not looked at",
-    "per_replay_capacity_for.options.device_index large*": "no device is asked for, and CUDA may have so many",
+    "per_replay_get_live_ids.capacity large*": ALL_ALLOWED,
+    "per_replay_get_bootstraps.capacity large*": ALL_ALLOWED,
+    "per_replay_compute_capacity.options.capacity": "it is not looked at",
+    "per_replay_compute_capacity.options.device_index large*": "no device is asked for, and CUDA may have so many",
     "per_replay_cut.env_ids twice": "a second cut finds no episode",
-    "per_tree_mass.*_out NULL": NULL_IS_ALLOWED,
-    "per_replay_checkpoint*.bytes_written_out NULL": NULL_IS_ALLOWED,
-    "per_save_progress.*_out NULL": NULL_IS_ALLOWED,
+    "per_*_get_address.*_out NULL": NULL_IS_ALLOWED,
+    "per_replay_change_settings.settings.* NaN": "the setting stays as it is",
+    "per_replay_checkpoint.bytes_written_out NULL": NULL_IS_ALLOWED,
+    "per_save_wait.*_out NULL": NULL_IS_ALLOWED,
     "*.timeout_ms large*": "it waits for as long as it takes",
     "per_channel_move.max_steps large*": "it moves all that is there",
     "per_channel_create.options NULL": "those of _init are taken",
@@ -108,8 +101,11 @@ ALLOWED = {
     "per_reader_attach.descriptor": "the path is used",
     "per_reader_*.ids never issued": "only the buffer knows, which refuses the call and counts it",
     "per_reader_*.ids largest": "only the buffer knows, which refuses the call and counts it",
-    "per_reader_update_sequences.td_errors NaN": "only the buffer knows which steps are looked at",
-    "per_reader_update_sequences.td_errors infinite": "only the buffer knows which steps are looked at",
+    "per_reader_*_of_sequences.*.td_errors NaN": "only the buffer knows which steps are looked at",
+    "per_reader_*_of_sequences.*.td_errors infinite": "only the buffer knows which steps are looked at",
+    "*_update_priorities.priorities.priorities": "TD errors are given",
+    "*_of_sequences.priorities.priorities": "TD errors are given",
+    "*_by_priorities.priorities.td_errors": "priorities are given",
     "per_writer_cut.env_ids NULL": NULL_IS_ALLOWED,
     "per_writer_cut.env_ids twice": "a second cut finds no episode",
     "per_sample.*_out NULL": NULL_IS_ALLOWED,
@@ -126,49 +122,52 @@ ALLOWED = {
     "per_*sample*.options.uniform_fraction NaN": "that of the buffer is taken",
     "per_*windows*.options.uniform_fraction NaN": "that of the buffer is taken",
     "*.options.key NULL": "the numbers are those of the buffer",
-    "per_tree_priorities.indices NULL": "it names all leaves",
+    "per_*sample*.options.hindsight given": "it is taken",
+    "per_*windows*.options.hindsight given": "it is taken",
+    "per_tree_get_priorities.indices NULL": "it names all leaves",
     "per_replay_get_units.*units_out NULL": NULL_IS_ALLOWED,
     "per_replay_get_units.masses_out NULL": NULL_IS_ALLOWED,
     "per_*_units.options NULL": "those of the buffer are taken",
     "per_*_units.options.beta NaN": "that of the schedule is taken",
     "per_*_units.options.uniform_fraction NaN": "that of the buffer is taken",
-    "per_replay_law.measured_scale negative": "a scale may be",
-    "per_replay_law.measured_scale large*": "they are a scale, and PER_SCALE_AUTOMATIC",
+    "per_replay_summarize.measured_scale negative": "a scale may be",
+    "per_replay_summarize.measured_scale large*": "they are a scale, and PER_SCALE_AUTOMATIC",
     "per_replay_set_scale.scale negative": "a scale may be",
     "per_replay_set_scale.scale largest": "it is PER_SCALE_AUTOMATIC",
-    "per_coordinator_create.options.*fields*": "they are not looked at",
+    "per_coordinator_create.options.*field*": "they are not looked at",
+    "per_coordinator_create.state NULL": "it is a new one",
     "per_coordinator_create.options.device_index large*": "no device is asked for, and CUDA may have so many",
-    "per_coordinator_tell.law NULL": "the shard is gone",
-    "per_coordinator_tell.law.*mass": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_tell.law.changes large*": ALL_ALLOWED,
-    "per_coordinator_tell.law.measured_low": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_tell.law.measured_high": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_tell.law.measured_scale large": "it is a scale",
-    "per_coordinator_tell.law.measured_scale largest": "it is PER_SCALE_AUTOMATIC",
-    "per_coordinator_tell.law.measured_scale negative": "a scale may be",
-    "per_coordinator_tell.law.scale large": "it is a scale",
-    "per_coordinator_tell.law.scale negative": "a scale may be",
-    "per_coordinator_tell.law.scale_needed": ALL_ALLOWED,
-    "per_coordinator_settle.chooses_anew": ALL_ALLOWED,
+    "per_coordinator_report.summary NULL": "the shard is gone",
+    "per_coordinator_report.summary.*mass": "what is too much is tested in test_coordinator.py",
+    "per_coordinator_report.summary.changes large*": ALL_ALLOWED,
+    "per_coordinator_report.summary.measured_low": "what is too much is tested in test_coordinator.py",
+    "per_coordinator_report.summary.measured_high": "what is too much is tested in test_coordinator.py",
+    "per_coordinator_report.summary.measured_scale large": "it is a scale",
+    "per_coordinator_report.summary.measured_scale largest": "it is PER_SCALE_AUTOMATIC",
+    "per_coordinator_report.summary.measured_scale negative": "a scale may be",
+    "per_coordinator_report.summary.scale large": "it is a scale",
+    "per_coordinator_report.summary.scale negative": "a scale may be",
+    "per_coordinator_report.summary.scale_needed": ALL_ALLOWED,
+    "per_coordinator_agree_on_scale.chooses_anew": ALL_ALLOWED,
     "per_coordinator_draw.options.n_step": "it is not looked at",
     "per_coordinator_draw.options NULL": "those of the coordinator are taken",
     "per_coordinator_draw.options.beta NaN": "that of the schedule is taken",
     "per_coordinator_draw.options.uniform_fraction NaN": "that of the coordinator is taken",
-    "per_coordinator_found.ids never issued": "the shards know which were",
-    "per_coordinator_found.first_units NULL": "with replacement it may be",
+    "per_coordinator_submit.ids never issued": "the shards know which were",
+    "per_coordinator_submit.first_units NULL": "with replacement it may be",
     "per_coordinator_finish.weights_out NULL": NULL_IS_ALLOWED,
     "per_coordinator_finish.probabilities_out NULL": NULL_IS_ALLOWED,
     "per_coordinator_locate.ids never issued": "the shards know which were",
     "per_coordinator_locate.ids largest": "the shards know which were",
-    "per_coordinator_restore.status.samples large": ALL_ALLOWED,
-    "per_coordinator_restore.status.beta_step large": ALL_ALLOWED,
-    "per_coordinator_restore.status.total_mass": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_restore.status.rescales_below": ALL_ALLOWED,
-    "per_coordinator_restore.status.live": "it is not looked at",
-    "per_coordinator_restore.status.shards": "it is not looked at",
-    "per_coordinator_restore.status.beta": "it is not looked at",
-    "per_coordinator_restore.status.scale large": "it is a scale",
-    "per_coordinator_restore.status.scale negative": "a scale may be",
+    "per_coordinator_create.state.samples large": ALL_ALLOWED,
+    "per_coordinator_create.state.beta_step large": ALL_ALLOWED,
+    "per_coordinator_create.state.total_mass": "what is too much is tested in test_coordinator.py",
+    "per_coordinator_create.state.rescales_below": ALL_ALLOWED,
+    "per_coordinator_create.state.live": "it is not looked at",
+    "per_coordinator_create.state.shards": "it is not looked at",
+    "per_coordinator_create.state.beta": "it is not looked at",
+    "per_coordinator_create.state.scale large": "it is a scale",
+    "per_coordinator_create.state.scale negative": "a scale may be",
     "*.batch.* NULL": LEFT_OUT,
     "per_*_add.steps.next_fields* NULL": LEFT_OUT,
     "per_*_add.steps.*mask.data NULL": LEFT_OUT,
@@ -192,7 +191,7 @@ class Row(NamedTuple):
     spoil: Change  # of the arguments of a good call
 
     def __str__(self) -> str:
-        return f"{self.function.name}.{self.path} {self.value}".rstrip()
+        return f"{self.function}.{self.path} {self.value}".rstrip()
 
     def is_of_missing_device(self, device: int) -> bool:
         if device == 0 or self.function.name == "per_loader_create":  # a loader may have that of its buffer only
@@ -222,11 +221,14 @@ def rows_of(interface: Interface, function: Function) -> Iterator[Row]:
             for path, value, change in bad_fields(interface, parameter.type.item):
                 if path == "struct_size" or not parameter.name.endswith("_out"):
                     yield Row(function, f"{parameter.name}.{path}", value, within(i, change))
+        if function.way == "with_hindsight" and parameter.name == "options":
+            for path, value, change in bad_fields(interface, interface.ffi.typeof("per_hindsight_options")):
+                yield Row(function, f"options.hindsight.{path}", value, within(i, in_field("hindsight", change)))
 
 
 def is_filled_in(function: Function, parameter: Parameter) -> bool:
     """A struct, by the program."""
-    if parameter.type.kind != "pointer" or function.name.endswith("_init"):
+    if parameter.type.kind != "pointer" or fills_struct(function):
         return False
     return parameter.type.item.kind == "struct" and parameter.type.item.fields is not None
 
@@ -237,6 +239,10 @@ def bad_values(interface: Interface, kind: Any, name: str, with_entries: bool = 
         yield from numbers(STRUCT_SIZES)
     elif kind.kind in ("primitive", "enum"):
         yield from numbers(NUMBERS.get(kind.cname, {}))
+    elif name == "hindsight":
+        yield "given", lambda world, _good: world.hindsight_options()
+    elif name == "reserved":
+        yield "set", lambda world, _good: world.kept(world.ffi.new("int*"))
     elif name == "stream":
         yield "not NULL", lambda world, _good: world.kept(world.ffi.new("int*"))
     elif not name.endswith("context"):
@@ -336,10 +342,11 @@ def problems_of(interface: Interface, device: int) -> Iterator[str]:
         world = World(interface, device)
         status = interface.call(function, world.arguments(function)) if function.has_status else 0
         if status != 0:
-            yield f"{function.name}: a good call is {interface.status_name(status)}: {interface.last_error()}"
+            yield f"{function}: a good call is {interface.status_name(status)}: {interface.last_error()}"
         world.close()
+    yield from sizes_of_results(interface)
     rows = [row for function in interface.functions if function.has_status for row in rows_of(interface, function)]
-    unused = set(ALLOWED) - {"per_replay_capacity_for.options.device_index large*"}  # of CUDA
+    unused = set(ALLOWED) - {"per_replay_compute_capacity.options.device_index large*"}  # of CUDA
     world = World(interface, device)
     before = world.state()
     n = 0
@@ -362,6 +369,25 @@ def problems_of(interface: Interface, device: int) -> Iterator[str]:
     print(f"{n} bad arguments of {len(interface.functions)} functions")
 
 
+def fills_struct(function: Function) -> bool:
+    return bool(function.parameters) and function.parameters[-1].name == "struct_size"
+
+
+def sizes_of_results(interface: Interface) -> Iterator[str]:
+    """Calls that fill a struct take the sizes that it has had, and no other below."""
+    had = sizes_in(golden_path(read_interface(HEADER)).read_text())
+    world = World(interface, 0)
+    for function in interface.functions:
+        if function.name.endswith("_init") or not fills_struct(function):
+            continue
+        sizes = had[function.parameters[-2].type.item.cname]
+        for size in range(sizes[-1] + 1):
+            status = interface.call(function, [*world.arguments(function)[:-1], size])
+            if status != (0 if size in sizes else INVALID_ARGUMENT):
+                yield f"{function.name} of {size} bytes is {interface.status_name(status)}"
+    world.close()
+
+
 def julia_table(interface: Interface) -> str:
     """Function, parameter, what is bad, and the number, which stands in an array where it is an entry of one."""
     world = World(interface, 0)
@@ -369,6 +395,8 @@ def julia_table(interface: Interface) -> str:
     for function in interface.functions:
         for row in rows_of(interface, function) if function.has_status else ():
             if not row.value or any(matches(row, pattern) for pattern in ALLOWED):
+                continue
+            if row.path.startswith("state."):  # which only a coordinator gives in Julia
                 continue
             arguments = world.arguments(function)
             row.spoil(world, arguments)
@@ -401,7 +429,8 @@ def matches(row: Row, pattern: str) -> bool:
 
 def is_known_to_the_device(row: Row) -> bool:
     """No error of the call on CUDA: a stream may be any, and entries of arrays are skipped and counted."""
-    return row.value == "not NULL" or (row.path != "steps.env_ids" and row.value in ENTRIES.get(row.path, {}))
+    array = row.path.removeprefix("priorities.")
+    return row.value == "not NULL" or (array != "steps.env_ids" and row.value in ENTRIES.get(array, {}))
 
 
 def main() -> None:

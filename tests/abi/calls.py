@@ -23,10 +23,23 @@ class Parameter(NamedTuple):
     type: Any  # a cffi.CType
 
 
+# What functions do in more than one way: each is tried as if it were a function of its own.
+WAYS = {
+    "per_replay_sample": ("with_hindsight",),
+    "per_replay_get_windows": ("with_hindsight",),
+    "per_replay_update_priorities": ("by_priorities", "of_sequences"),
+    "per_reader_update_priorities": ("by_priorities", "of_sequences"),
+}
+
+
 class Function(NamedTuple):
     name: str
     parameters: list[Parameter]
     has_status: bool
+    way: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}_{self.way}" if self.way else self.name
 
 
 class Interface:
@@ -41,7 +54,9 @@ class Interface:
             names = [p.name for p in (node.type.args.params if node.type.args else []) if p.name is not None]
             signature = self.ffi.typeof(getattr(self.lib, node.name))
             parameters = [Parameter(*pair) for pair in zip(names, signature.args, strict=True)]
-            self.functions.append(Function(node.name, parameters, signature.result.cname == "per_status"))
+            has_status = signature.result.cname == "per_status"
+            for way in ("", *WAYS.get(node.name, ())):
+                self.functions.append(Function(node.name, parameters, has_status, way))
 
     def call(self, function: Function, arguments: list[Any]) -> int:
         return int(getattr(self.lib, function.name)(*arguments))
@@ -54,12 +69,16 @@ class Interface:
 
 
 class World:
-    """Handles of every kind with something in them, and arguments for calls on them. Where rows are to be stored, those
-    of the buffers lie in files, and there are two checkpoints that leave them there: of `replay`, and of a buffer that
-    was freed."""
+    """Handles of every kind with something in them, and arguments for calls on them.
 
-    def __init__(self, interface: Interface, device: int, is_stored: bool = False) -> None:
-        self.interface, self.device = interface, device
+    Variants: "stored": rows of the buffers lie in files, and there are two checkpoints that leave them there: of
+    `replay`, and of a buffer that was freed. "copied": the same, but what is loaded lies in memory. "streamed": saves
+    go to functions, and loads come from one.
+    """
+
+    def __init__(self, interface: Interface, device: int, variant: str = "") -> None:
+        self.interface, self.device, self.variant = interface, device, variant
+        is_stored = variant in ("stored", "copied")
         self.ffi, self.lib = interface.ffi, interface.lib
         self.keep: list[Any] = []
         self.outs: list[Any] = []  # where calls put new handles
@@ -80,13 +99,14 @@ class World:
         self.loader = self.made("loader", lambda out: self.lib.per_loader_create(self.lent, self.loader_options(), out))
         self.slot = self.ffi.new("int64_t*")
         batch = self.struct("per_batch")
-        self.ok(self.lib.per_loader_next(self.loader, 1, batch, self.slot, self.ffi.NULL))
-        self.path = self.text(f"{self.folder.name}/buffer.per")
-        self.ok(self.lib.per_replay_save(self.replay, self.path))
+        self.ok(self.lib.per_loader_next(self.loader, -1, batch, self.slot, self.ffi.NULL))
+        self.path = self.load_path = self.text(f"{self.folder.name}/buffer.per")
+        self.ok(self.lib.per_replay_save(self.replay, self.path, self.ffi.NULL))
         self.directory = self.text(f"{self.folder.name}/checkpoints")
         self.saved = self.bytes_of(self.replay)
-        self.save = self.made("save", lambda out: self.lib.per_replay_save_start(self.replay, self.path, out))
-        self.ok(self.lib.per_save_wait(self.save, -1))
+        null = self.ffi.NULL
+        self.save = self.made("save", lambda out: self.lib.per_replay_save_start(self.replay, self.path, null, out))
+        self.ok(self.lib.per_save_wait(self.save, -1, null, null))
         self.channel, self.free_channel = (
             self.made("channel", lambda out: self.lib.per_channel_create(self.replay, self.channel_options(), out))
             for _ in range(2)
@@ -94,11 +114,11 @@ class World:
         by_calls = self.channel_options()
         by_calls.moved_by = self.lib.PER_MOVED_BY_CALLS
         self.pulled_channel = self.made("channel", lambda out: self.lib.per_channel_create(self.replay, by_calls, out))
-        path, null = self.path_of(self.channel), self.ffi.NULL
-        self.writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, out))
+        path = self.path_of(self.channel)
+        self.writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, 0, out))
         self.ok(self.lib.per_writer_flush(self.writer, -1))
         path = self.path_of(self.pulled_channel)
-        self.pulled_writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, out))
+        self.pulled_writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, 0, out))
         for t in (STEPS, STEPS + 1):  # they lie in its ring, and the cut before them does not any more
             self.ok(self.lib.per_writer_add(self.pulled_writer, self.steps_at(t), -1))
         self.ok(self.lib.per_channel_move(self.pulled_channel, 0, self.ffi.new("int64_t*")))
@@ -113,14 +133,13 @@ class World:
 
     def store(self) -> None:
         self.directory = self.storage
-        self.ok(self.lib.per_replay_checkpoint(self.replay, self.directory, self.ffi.NULL))
+        self.ok(self.lib.per_replay_checkpoint(self.replay, self.directory, self.ffi.NULL, self.ffi.NULL))
         self.storage = self.text(self.folder.name + "/freed")
         os.mkdir(self.folder.name + "/freed")
-        self.replay_load_path = self.replay_load_with_path = self.replay_load_within_path = lambda: self.storage
-        # Its file has no name yet.
-        self.replay_checkpoint_replay = self.replay_checkpoint_within_replay = lambda: self.sequences
+        self.load_path = self.storage
+        self.replay_checkpoint_replay = lambda: self.sequences  # its file has no name yet
         freed = self.buffer(0)
-        self.ok(self.lib.per_replay_checkpoint(freed, self.storage, self.ffi.NULL))
+        self.ok(self.lib.per_replay_checkpoint(freed, self.storage, self.ffi.NULL, self.ffi.NULL))
         self.lib.per_replay_free(freed)
 
     def close(self) -> None:
@@ -151,7 +170,9 @@ class World:
 
     def bytes_of(self, replay: Any) -> bytes:
         self.written = bytearray()
-        self.ok(self.lib.per_replay_save_to(replay, self.write, self.ffi.NULL))
+        options = self.save_options()
+        options.write = self.write
+        self.ok(self.lib.per_replay_save(replay, self.ffi.NULL, options))
         return bytes(self.written)
 
     def state(self) -> list[bytes]:
@@ -161,7 +182,8 @@ class World:
         for channel in (self.channel, self.free_channel):
             self.ok(self.lib.per_channel_flush(channel, -1))
         figures = self.struct("per_channel_statistics")
-        self.ok(self.lib.per_channel_stats(self.pulled_channel, figures))
+        size = self.ffi.sizeof("per_channel_statistics")
+        self.ok(self.lib.per_channel_get_statistics(self.pulled_channel, figures, size))
         states.append(f"{figures.waiting} {figures.added} {figures.refused} {figures.gaps}".encode())
         for reader in self.readers:
             self.lib.per_reader_flush(reader, -1)  # unless it was stopped
@@ -172,11 +194,11 @@ class World:
             self.bytes_of(replay) for replay in (self.replay, self.sequences, self.lent, self.host, *self.shared)
         ]
         priorities = self.ffi.new("float[10]")
-        mass = self.ffi.new("uint64_t*")
-        self.ok(self.lib.per_tree_priorities(self.tree, 10, self.ffi.NULL, priorities, self.ffi.NULL))
+        description = self.struct("per_tree_description")
+        self.ok(self.lib.per_tree_get_priorities(self.tree, 10, self.ffi.NULL, priorities, self.ffi.NULL))
         self.ok(self.lib.per_tree_synchronize(self.tree, self.ffi.NULL))
-        self.ok(self.lib.per_tree_mass(self.tree, mass, self.ffi.NULL))
-        return [*states, bytes(self.ffi.buffer(priorities)), bytes(self.ffi.buffer(mass))]
+        self.ok(self.lib.per_tree_describe(self.tree, description, self.ffi.sizeof("per_tree_description")))
+        return [*states, bytes(self.ffi.buffer(priorities)), bytes(self.ffi.buffer(description))]
 
     # ------------------------------------------------------------------------------------------------- arguments
 
@@ -186,23 +208,22 @@ class World:
 
     def argument(self, function: Function, parameter: Parameter) -> Any:
         name = parameter.name
-        if name in ("options", "statistics", "steps", "batch", "law", "status") and function.name.endswith("_init"):
+        structs = ("options", "settings", "steps", "batch", "priorities")
+        if name in structs and function.name.endswith("_init"):
             return self.kept(self.ffi.new(parameter.type))
         if name == "struct_size":
-            return self.ffi.sizeof(function.parameters[0].type.item)
-        special = f"{function.name.removeprefix('per_')}_{name}"
-        if hasattr(self, special):
-            return getattr(self, special)()
+            return self.ffi.sizeof(function.parameters[-2].type.item)
+        for special in (f"{function}_{name}", f"{function.name}_{name}"):
+            if hasattr(self, special.removeprefix("per_")):
+                return getattr(self, special.removeprefix("per_"))()
         if name == "options":
             return getattr(self, parameter.type.item.cname.removeprefix("per_"))()
-        if function.name == "per_replay_update_sequences" and name == "replay":
-            return self.sequences
         if name.endswith("_out") and parameter.type.item.kind == "primitive":
             return self.kept(self.ffi.new(f"{parameter.type.item.cname}[{ROOM}]"))
         if name.endswith("_out") and parameter.type.item.kind == "pointer":
             self.outs.append(self.ffi.new(parameter.type))
             return self.outs[-1]
-        if name in ("options_out", "statistics_out", "law_out", "status_out"):
+        if name in ("options_out", "statistics_out", "summary_out", "state_out", "description_out"):
             return self.struct(parameter.type.item.cname)
         known = getattr(self, name if name != "lambda" else "lambda_", None)
         if known is None:
@@ -215,7 +236,7 @@ class World:
     def ids(self) -> Any:
         return self.array("int64_t", [0, 1, 2])
 
-    def tree_priorities_count(self) -> int:
+    def tree_get_priorities_count(self) -> int:
         return 3
 
     def indices(self) -> Any:
@@ -233,9 +254,6 @@ class World:
     def replay_get_units_units(self) -> Any:
         return self.array("int64_t", [0, 1, -1])
 
-    def td_errors(self) -> Any:
-        return self.floats(3 * ROOM)
-
     def env_ids(self) -> Any:
         return self.array("int64_t", [1, 0])
 
@@ -246,7 +264,7 @@ class World:
 
     def path_of(self, channel: Any) -> Any:
         path = self.ffi.new("char**")
-        self.ok(self.lib.per_channel_path(channel, path))
+        self.ok(self.lib.per_channel_get_address(channel, path, self.ffi.NULL))
         return path[0]
 
     def channel_move_channel(self) -> Any:
@@ -255,7 +273,7 @@ class World:
     def max_steps(self) -> int:
         return 3
 
-    def channel_path_path_out(self) -> Any:
+    def channel_get_address_path_out(self) -> Any:
         return self.kept(self.ffi.new("char**"))
 
     def writer_attach_path(self) -> Any:
@@ -267,61 +285,67 @@ class World:
     def n_fields(self) -> int:
         return 5
 
+    def field_size(self) -> int:
+        return self.ffi.sizeof("per_field")
+
     def shared_by(self, replay: Any) -> Any:
         return self.made(
             "shared_loader", lambda out: self.lib.per_shared_loader_create(replay, self.shared_loader_options(), out)
         )
 
     def reader_of(self, loader: Any) -> Any:
-        path = self.ffi.new("char**")
-        self.ok(self.lib.per_shared_loader_path(loader, path))
-        return self.made("reader", lambda out: self.lib.per_reader_attach(path[0], -1, out))
+        path = self.address_of(loader)[0]
+        return self.made("reader", lambda out: self.lib.per_reader_attach(path, -1, out))
+
+    def address_of(self, loader: Any) -> tuple[Any, int]:
+        path, descriptor = self.ffi.new("char**"), self.ffi.new("int32_t*")
+        self.ok(self.lib.per_shared_loader_get_address(loader, path, descriptor))
+        return path[0], int(descriptor[0])
 
     def shared_loader_create_replay(self) -> Any:
         return self.host
 
-    def shared_loader_path_loader(self) -> Any:
+    def shared_loader_free_loader(self) -> Any:
         return self.shared_loaders[0]
 
-    shared_loader_descriptor_loader = shared_loader_stats_loader = shared_loader_free_loader = shared_loader_path_loader
+    shared_loader_get_address_loader = shared_loader_get_statistics_loader = shared_loader_free_loader
 
-    def shared_loader_path_path_out(self) -> Any:
+    def shared_loader_get_address_path_out(self) -> Any:
         return self.kept(self.ffi.new("char**"))
 
     def reader(self) -> Any:
         return self.readers[0]
 
-    def reader_update_sequences_reader(self) -> Any:
+    def reader_update_priorities_of_sequences_reader(self) -> Any:
         return self.readers[1]
+
+    def replay_update_priorities_of_sequences_replay(self) -> Any:
+        return self.sequences
 
     def reader_release_slot(self) -> int:
         return int(self.read_slot[0])
 
     def reader_attach_path(self) -> Any:
-        path = self.ffi.new("char**")
-        self.ok(self.lib.per_shared_loader_path(self.shared_loaders[0], path))
-        return path[0]
+        return self.address_of(self.shared_loaders[0])[0]
 
     def reader_attach_descriptor(self) -> int:
-        descriptor = self.ffi.new("int32_t*")
-        self.ok(self.lib.per_shared_loader_descriptor(self.shared_loaders[0], descriptor))
-        return int(descriptor[0])
+        return self.address_of(self.shared_loaders[0])[1]
 
     def descriptor(self) -> int:
         descriptor = self.ffi.new("int32_t*")
-        self.ok(self.lib.per_channel_descriptor(self.free_channel, descriptor))
+        self.ok(self.lib.per_channel_get_address(self.free_channel, self.ffi.NULL, descriptor))
         return int(descriptor[0])
 
-    def replay_advantages_count(self) -> int:
+    def replay_compute_advantages_count(self) -> int:
         count = self.ffi.new("int64_t*")
         self.bootstraps = self.kept(self.ffi.new(f"int64_t[{ROOM}]"))
         batch = self.struct("per_batch")
         batch.ids = self.bootstraps
-        self.ok(self.lib.per_replay_bootstraps(self.replay, ROOM, batch, count, self.ffi.NULL))
+        self.ok(self.lib.per_replay_get_bootstraps(self.replay, ROOM, batch, count, self.ffi.NULL))
         return int(count[0])
 
-    def replay_advantages_ids(self) -> Any:
-        self.replay_advantages_count()
+    def replay_compute_advantages_ids(self) -> Any:
+        self.replay_compute_advantages_count()
         return self.bootstraps
 
     def bootstrap_values(self) -> Any:
@@ -355,41 +379,39 @@ class World:
     # What each call on a coordinator finds: one shard that has told of itself, and as much of a batch as it needs.
 
     def coordinator(self) -> Any:
-        made = self.coordinator_restore_coordinator()
-        self.ok(self.lib.per_coordinator_tell(made, 0, self.law()))
+        create, null = self.lib.per_coordinator_create, self.ffi.NULL
+        made = self.made("coordinator", lambda out: create(self.replay_options(), 1, null, out))
+        self.coordinators.append(made)
+        self.ok(self.lib.per_coordinator_report(made, 0, self.summary()))
         todo, scale = self.ffi.new("int32_t*", 1), self.ffi.new("int32_t*")
-        while todo[0] != self.lib.PER_SETTLED:
-            self.ok(self.lib.per_coordinator_settle(made, 0, todo, scale))
-            self.ok(self.lib.per_coordinator_tell(made, 0, self.law(scale[0])))
-        self.ok(self.lib.per_coordinator_settle(made, 0, todo, scale))
+        while todo[0] != self.lib.PER_SCALE_AGREED:
+            self.ok(self.lib.per_coordinator_agree_on_scale(made, 0, todo, scale))
+            self.ok(self.lib.per_coordinator_report(made, 0, self.summary(scale[0])))
+        self.ok(self.lib.per_coordinator_agree_on_scale(made, 0, todo, scale))
         return made
 
-    def coordinator_restore_coordinator(self) -> Any:
-        create = self.lib.per_coordinator_create
-        self.coordinators.append(self.made("coordinator", lambda out: create(self.replay_options(), 1, out)))
-        return self.coordinators[-1]
-
-    def coordinator_units_coordinator(self) -> Any:
+    def coordinator_get_units_coordinator(self) -> Any:
         made, count = self.coordinator(), self.ffi.new("int64_t*")
         self.ok(self.lib.per_coordinator_draw(made, self.ffi.NULL, 4, count))
         return made
 
-    coordinator_found_coordinator = coordinator_units_coordinator
-    coordinator_units_count = coordinator_found_count = batch_size
+    coordinator_submit_coordinator = coordinator_get_units_coordinator
+    coordinator_get_units_count = coordinator_submit_count = batch_size
 
     def coordinator_finish_coordinator(self) -> Any:
-        made, count = self.coordinator_units_coordinator(), self.ffi.new("int64_t*")
+        made, count = self.coordinator_get_units_coordinator(), self.ffi.new("int64_t*")
         masses = self.masses()
-        self.ok(self.lib.per_coordinator_found(made, 4, self.coordinator_found_ids(), masses, self.ffi.NULL, count))
+        self.ok(self.lib.per_coordinator_submit(made, 4, self.coordinator_submit_ids(), masses, self.ffi.NULL, count))
         return made
 
-    def law(self, scale: int = 0) -> Any:
-        law = self.struct("per_law")
-        law.total_mass, law.live, law.max_priority, law.scale, law.is_scale_fixed = 16, 8, 1, scale, 1
-        law.measured_scale, law.measured_low, law.largest_leaf = scale, 16, 1
-        return law
+    def summary(self, scale: int = 0) -> Any:
+        summary = self.struct("per_shard_summary")
+        summary.total_mass, summary.live, summary.max_priority = 16, 8, 1
+        summary.scale, summary.is_scale_fixed = scale, 1
+        summary.measured_scale, summary.measured_low, summary.largest_leaf = scale, 16, 1
+        return summary
 
-    def coordinator_found_ids(self) -> Any:
+    def coordinator_submit_ids(self) -> Any:
         return self.array("int64_t", [0, 1, 2, 3])
 
     def masses(self) -> Any:
@@ -398,40 +420,43 @@ class World:
     def first_units(self) -> Any:
         """Of transitions of one unit each: the units themselves."""
         shards, units = self.ffi.new("int64_t[4]"), self.ffi.new("int64_t[4]")
-        self.ok(self.lib.per_coordinator_units(self.coordinators[-1], 4, shards, units))
+        self.ok(self.lib.per_coordinator_get_units(self.coordinators[-1], 4, shards, units))
         return self.array("uint64_t", list(units))
 
     shard_ids = ids
 
-    def coordinator_restore_status(self) -> Any:
-        return self.struct("per_coordinator_status")
+    def coordinator_create_state(self) -> Any:
+        return self.struct("per_coordinator_state")
 
-    scheme = drop_last = on_invalid = wait = shard = chooses_anew = measured_scale = scale = device_index
+    scheme = drop_last = on_invalid = shard = chooses_anew = measured_scale = scale = device_index
     priority = staticmethod(lambda: 0.5)
     n_shards = staticmethod(lambda: 2)
     status = device_index
-    beta = alpha = gamma = staticmethod(lambda: 0.5)  # type: ignore[assignment]
-    n_epochs = n_critics = n_step = staticmethod(lambda: 1)
+    beta = staticmethod(lambda: 0.5)  # type: ignore[assignment]
+    n_epochs = staticmethod(lambda: 1)
     lambda_ = staticmethod(lambda: 0.5)
     value_field = staticmethod(lambda: 2)
     advantage_field = staticmethod(lambda: 3)
     return_field = staticmethod(lambda: 4)
-    n_steps = staticmethod(lambda: 3)
-    save_compression = staticmethod(lambda: 0)
     transitions = episode_length = staticmethod(lambda: 10)
-
-    def replay_load_device(self) -> int:
-        return self.device
-
-    replay_load_from_device = replay_load_device
 
     # --------------------------------------------------------------------------------------------------- structs
 
     def struct(self, name: str) -> Any:
+        """As its _init function fills it. One without is what a call fills: it has its size, and zeros."""
         made = self.kept(self.ffi.new(f"{name}*"))
-        stem = name.removeprefix("per_").replace("replay_statistics", "replay_statistics")
-        self.ok(getattr(self.lib, f"per_{stem}_init")(made, self.ffi.sizeof(name)))
+        init = getattr(self.lib, f"{name}_init", None)
+        if init is None:
+            made.struct_size = self.ffi.sizeof(name)
+        else:
+            self.ok(init(made, self.ffi.sizeof(name)))
         return made
+
+    def settings(self) -> Any:
+        settings = self.struct("per_replay_settings")
+        settings.alpha, settings.beta, settings.gamma = 0.5, 0.5, 0.5
+        settings.n_step, settings.save_compression = 1, 0
+        return settings
 
     def tree_options(self) -> Any:
         options = self.struct("per_tree_options")
@@ -453,9 +478,10 @@ class World:
         options = self.struct("per_replay_options")
         options.capacity, options.n_envs, options.device = 60, ENVS, self.device
         options.n_fields, options.sequence_length = 5, sequence_length
+        options.field_size = self.field_size()
         options.n_step = 2 if sequence_length == 0 else 1
         options.fields = self.fields_declared()
-        options.storage = self.storage
+        options.memory.storage = self.storage
         return options
 
     def fields_declared(self) -> Any:
@@ -471,15 +497,61 @@ class World:
     def field(self) -> Any:
         return self.kept(self.fields_declared() + 0)
 
-    def place(self) -> Any:
-        """Of a buffer that is loaded: in host memory its rows lie in a file."""
-        options = self.replay_options()
-        if self.device == 0 and self.storage == self.ffi.NULL:
-            options.storage = self.text(self.folder.name)
+    def save_options(self) -> Any:
+        return self.struct("per_save_options")
+
+    def replay_save_options(self) -> Any:
+        options = self.save_options()
+        if self.variant == "streamed":
+            options.write = self.write
         return options
+
+    def load_options(self) -> Any:
+        """In host memory rows lie in a file."""
+        options = self.struct("per_load_options")
+        options.device = self.device
+        if self.variant == "streamed":
+            self.at = 0
+            options.read = self.read
+        elif self.device == self.lib.PER_CPU and self.variant != "copied":
+            options.memory.storage = self.storage or self.text(self.folder.name)
+        return options
+
+    def replay_save_path(self) -> Any:
+        return self.ffi.NULL if self.variant == "streamed" else self.path
+
+    def replay_load_path(self) -> Any:
+        return self.ffi.NULL if self.variant == "streamed" else self.load_path
 
     def sample_options(self) -> Any:
         return self.struct("per_sample_options")
+
+    def sample_options_with_hindsight(self) -> Any:
+        options = self.sample_options()
+        options.hindsight = self.hindsight_options()
+        return options
+
+    replay_sample_with_hindsight_options = sample_options_with_hindsight
+    replay_get_windows_with_hindsight_options = sample_options_with_hindsight
+
+    def priorities_by(self, member: str, n_steps: int = 0) -> Any:
+        priorities = self.struct("per_priorities")
+        priorities.count, priorities.ids, priorities.n_steps = 3, self.ids(), n_steps
+        setattr(priorities, member, self.floats(3 * max(n_steps, 1)))
+        return priorities
+
+    def replay_update_priorities_priorities(self) -> Any:
+        return self.priorities_by("td_errors")
+
+    def replay_update_priorities_by_priorities_priorities(self) -> Any:
+        return self.priorities_by("priorities")
+
+    def replay_update_priorities_of_sequences_priorities(self) -> Any:
+        return self.priorities_by("td_errors", 3)
+
+    reader_update_priorities_priorities = replay_update_priorities_priorities
+    reader_update_priorities_by_priorities_priorities = replay_update_priorities_by_priorities_priorities
+    reader_update_priorities_of_sequences_priorities = replay_update_priorities_of_sequences_priorities
 
     def channel_options(self) -> Any:
         options = self.struct("per_channel_options")
@@ -500,8 +572,6 @@ class World:
         options = self.struct("per_hindsight_options")
         options.achieved_field, options.goal_field, options.reward = 0, 1, self.reward
         return options
-
-    hindsight = hindsight_options
 
     def steps(self) -> Any:
         """All environments once, at the end of what the buffer has."""
@@ -587,10 +657,6 @@ class World:
             return 0
 
         self.write, self.read, self.reward = write, read, reward
-
-    def replay_load_from_read(self) -> Any:
-        self.at = 0
-        return self.read
 
     # --------------------------------------------------------------------------------------------------- helpers
 

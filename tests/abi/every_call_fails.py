@@ -39,8 +39,12 @@ QUEUES = {"enqueue_grid", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord
 QUEUES |= {"cudaStreamSynchronize", "cudaThreadExchangeStreamCaptureMode"}
 
 
-# Where rows lie in files, and a checkpoint names them, these make further calls.
-CALLS_ON_FILES = ("add", "set", "advantages", "checkpoint", "load", "load_with")
+# Functions that make further calls in another variant of World.
+OTHER_CALLS = {
+    "stored": ("add", "set", "advantages", "checkpoint", "load"),
+    "copied": ("load",),
+    "streamed": ("save", "load"),
+}
 
 
 class FailingCalls:
@@ -90,13 +94,13 @@ def problems_of(
     interface: Interface,
     calls: FailingCalls | FailingCudaCalls,
     met: collections.Counter[str],
-    is_stored: bool = False,
+    variant: str = "",
 ) -> Iterator[str]:
-    done = World(interface, calls.device, is_stored)
+    done = World(interface, calls.device, variant)
     interface.call(function, done.arguments(function))
     after = done.state()
     done.close()
-    world = World(interface, calls.device, is_stored)
+    world = World(interface, calls.device, variant)
     before = world.state()
     k = 0
     while True:
@@ -104,7 +108,7 @@ def problems_of(
         calls.fail(k)
         status = interface.call(function, arguments)
         failed = calls.end()
-        where = f"{function.name}, call {k}, {failed or 'none'}"
+        where = f"{function}, call {k}, {failed or 'none'}"
         allowed = (0, OUT_OF_MEMORY, IO) if calls.device == CPU else (0, OUT_OF_MEMORY, CUDA)
         if status not in allowed and (status, failed) != (NO_DEVICE, "cudaGetDeviceCount"):
             yield f"{where}: {interface.status_name(status)}: {interface.last_error()}"
@@ -118,7 +122,7 @@ def problems_of(
             yield f"{where}: PER_OK"
         if status == 0 or not is_as_it_should_be:
             world.close()
-            world = World(interface, calls.device, is_stored)
+            world = World(interface, calls.device, variant)
         k += 1
     world.close()
 
@@ -141,12 +145,13 @@ def main() -> None:
         calls = FailingCalls(arguments.failing_calls, arguments.library)
     met: collections.Counter[str] = collections.Counter()
     problems = []
-    tries = [(function, False) for function in interface.functions if function.has_status]
-    if calls.device == CPU:
-        names = [f"per_replay_{name}" for name in CALLS_ON_FILES]
-        tries += [(function, True) for function in interface.functions if function.name in names]
-    for function, is_stored in tries:
-        for problem in problems_of(function, interface, calls, met, is_stored):
+    tries = [(function, "") for function in interface.functions if function.has_status]
+    for variant, names in OTHER_CALLS.items():
+        if calls.device == CPU or variant == "streamed":
+            others = [f"per_replay_{name}" for name in names]
+            tries += [(function, variant) for function in interface.functions if function.name in others]
+    for function, variant in tries:
+        for problem in problems_of(function, interface, calls, met, variant):
             print(problem, file=sys.stderr)
             problems.append(problem)
     print(f"{sum(met.values())} calls failed: " + ", ".join(f"{n} x {name}" for name, n in sorted(met.items())))

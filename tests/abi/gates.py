@@ -8,7 +8,8 @@ gates.py cpp_header                     per.hpp compiles alone, and uses every f
 gates.py exports    LIBRARY             exported symbols = functions of per.h = libper.map
 gates.py needed     LIBRARY             LIBRARY needs the C library only
 gates.py glibc      LIBRARY             and none above 2.34
-gates.py sizes      LIBRARY             every _init takes the sizes that the struct has had, and no other below
+gates.py sizes      LIBRARY             every _init takes the sizes that the struct has had, and no other below;
+                                        bad_arguments.py tries them with calls that fill a struct
 gates.py abidiff    LIBRARY             libabigail's opinion on LIBRARY against per_abi_N.xml
 gates.py load_time  OBJECT...           nothing of the library runs when it is loaded
 gates.py fetches    COMMANDS            no compiler drops the prefetches of hot loops; COMMANDS: compile_commands.json

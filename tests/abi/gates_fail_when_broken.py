@@ -15,7 +15,7 @@ import unittest
 import gates
 from describe import HEADER, golden_path, parts_of, read_interface, sizes_in, text_of, write_xml
 
-FIELDS = "    int64_t capacity;     /*", "    uint64_t seed;        /*"
+FIELDS = "    int64_t capacity;     /* number of leaves, 1", "    uint64_t seed;        /*"
 
 
 def body(name: str) -> str:
@@ -107,9 +107,12 @@ class Layout(Broken):
 
     def test_changed_parameter(self) -> None:
         header = self.header_with(
-            ("per_replay_set_alpha(per_replay* replay, double", "per_replay_set_alpha(per_replay* replay, float")
+            (
+                "per_replay_raise_max_priority(per_replay* replay, float",
+                "per_replay_raise_max_priority(per_replay* replay, double",
+            )
         )
-        self.assert_red(gates.layout(header), "float alpha")
+        self.assert_red(gates.layout(header), "double priority")
 
     def test_another_abi_version(self) -> None:
         header = self.header_with(("PER_ABI_VERSION = 1 }", "PER_ABI_VERSION = 999 }"))
@@ -244,9 +247,12 @@ class Library(Broken):
         write_xml(self.library(), HEADER, reference)
         self.assert_green(gates.abidiff(self.library(), HEADER, reference))
         header = self.header_with(
-            ("per_replay_set_alpha(per_replay* replay, double", "per_replay_set_alpha(per_replay* replay, float")
+            (
+                "per_replay_raise_max_priority(per_replay* replay, float",
+                "per_replay_raise_max_priority(per_replay* replay, double",
+            )
         )
-        self.assert_red(gates.abidiff(self.library(header), header, reference), "per_replay_set_alpha")
+        self.assert_red(gates.abidiff(self.library(header), header, reference), "per_replay_raise_max_priority")
 
     def test_constructor(self) -> None:
         self.assert_green(gates.load_time(self.object_with("int x;")))

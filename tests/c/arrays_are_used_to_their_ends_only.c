@@ -64,7 +64,7 @@ static void of_a_tree(int64_t n) {
         CHECK_OK(per_sample(tree, n, (int32_t)i, 0.5f, indices, priorities, weights, NULL));
     CHECK_OK(per_tree_find(tree, n, copy(sums, (size_t)n * sizeof *sums), indices, NULL));
     CHECK_OK(per_tree_find_mass(tree, n, copy(units, (size_t)n * sizeof *units), indices, NULL));
-    CHECK_OK(per_tree_priorities(tree, n, copy(ids, (size_t)n * sizeof *ids), priorities, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, n, copy(ids, (size_t)n * sizeof *ids), priorities, NULL));
     per_tree_free(tree);
 }
 
@@ -137,14 +137,14 @@ static void of_a_buffer(int64_t n, int32_t critics) {
     CHECK_OK(per_replay_get(replay, n, copy(ids, (size_t)n * sizeof *ids), &batch, NULL));
     for (n_critics = 1; n_critics <= 4; ++n_critics) {
         n_arrays = 0;
-        CHECK_OK(per_replay_update_priorities(replay, n, copy(ids, (size_t)n * sizeof *ids), n_critics,
-                                              copy(numbers, (size_t)(n * n_critics) * sizeof *numbers), NULL));
+        CHECK_OK(write_td_errors(replay, n, copy(ids, (size_t)n * sizeof *ids), n_critics,
+                                 copy(numbers, (size_t)(n * n_critics) * sizeof *numbers), NULL));
     }
     n_arrays = 0;
-    CHECK_OK(per_replay_set_priorities(replay, n, copy(ids, (size_t)n * sizeof *ids),
-                                       copy(numbers, (size_t)n * sizeof *numbers), NULL));
-    CHECK_OK(
-        per_replay_priorities(replay, n, copy(ids, (size_t)n * sizeof *ids), array((size_t)n * sizeof(float)), NULL));
+    CHECK_OK(write_priorities(replay, n, copy(ids, (size_t)n * sizeof *ids), copy(numbers, (size_t)n * sizeof *numbers),
+                              NULL));
+    CHECK_OK(per_replay_get_priorities(replay, n, copy(ids, (size_t)n * sizeof *ids), array((size_t)n * sizeof(float)),
+                                       NULL));
     per_replay_free(replay);
 }
 

@@ -61,7 +61,7 @@ static void a_tree(void) {
     per_tree_options options;
     per_tree* tree;
     flips flipping;
-    double total, sum = 0;
+    double sum = 0;
     int i;
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = 5 * N;
@@ -74,12 +74,11 @@ static void a_tree(void) {
     start(&flipping, indices, good, INT64_C(1) << 44);
     for (i = 0; i < ROUNDS; ++i) {
         check_status(per_update(tree, N, indices, priorities, NULL));
-        check_status(per_tree_priorities(tree, N, indices, read, NULL));
+        check_status(per_tree_get_priorities(tree, N, indices, read, NULL));
     }
     stop(&flipping);
     CHECK_OK(per_update(tree, N, good, priorities, NULL));
-    CHECK_OK(per_tree_total(tree, &total));
-    CHECK(total == sum);
+    CHECK(total_of(tree) == sum);
     CHECK_OK(per_sample(tree, N, PER_STRATIFIED, 1, drawn, NULL, NULL, NULL));
     for (i = 0; i < N; ++i) CHECK(drawn[i] % 5 == 0 && drawn[i] < 5 * N);
     per_tree_free(tree);
@@ -106,7 +105,7 @@ static void priorities_of_a_tree(void) {
     start(&flipping, pairs, good, -1);
     for (i = 0; i < ROUNDS; ++i) {
         check_status(per_update(tree, 2 * N, indices, (const float*)(const void*)pairs, NULL));
-        CHECK_OK(per_tree_total(tree, &total));
+        total = total_of(tree);
         CHECK(total == 0 || total == 2 * N); /* all of a call or nothing */
         if (total == 0) continue;
         CHECK_OK(per_sample(tree, 64, PER_INDEPENDENT, 1, drawn, NULL, NULL, NULL));
@@ -148,16 +147,16 @@ static void ids(per_replay* replay) {
     flips flipping;
     int64_t n_live;
     int i;
-    CHECK_OK(per_replay_live_ids(replay, N, good, &n_live));
+    CHECK_OK(per_replay_get_live_ids(replay, N, good, &n_live));
     CHECK(n_live >= N);
     for (i = 0; i < N; ++i) priorities[i] = 1 + (float)i;
     fill_rows(&out);
     out.batch.weights = out.batch.probabilities = NULL;
     start(&flipping, given, good, INT64_MIN + 7);
     for (i = 0; i < ROUNDS; ++i) {
-        check_status(per_replay_set_priorities(replay, N, given, priorities, NULL));
-        check_status(per_replay_update_priorities(replay, N, given, 1, priorities, NULL));
-        check_status(per_replay_priorities(replay, N, given, read, NULL));
+        check_status(write_priorities(replay, N, given, priorities, NULL));
+        check_status(write_td_errors(replay, N, given, 1, priorities, NULL));
+        check_status(per_replay_get_priorities(replay, N, given, read, NULL));
         check_status(per_replay_get(replay, N, given, &out.batch, NULL));
         check_status(per_replay_get_windows(replay, NULL, i % 2, N, given, &out.batch, NULL));
     }
@@ -210,21 +209,16 @@ static void a_coordinator(void) {
     static uint64_t masses[N];
     per_replay_options options = replay_options(4 * N, 2);
     per_coordinator* coordinator;
-    per_law law;
+    per_shard_summary law = {sizeof(per_shard_summary), N, 0, N, 0, N, 0, 0, 1, 0, 1, 0, 0};
     flips flipping;
     int64_t count;
-    int32_t todo = PER_SETTLE_SET, scale = 0;
+    int32_t todo = PER_SCALE_SET, scale = 0;
     int i, k;
-    CHECK_OK(per_coordinator_create(&options, 2, &coordinator));
-    CHECK_OK(per_law_init(&law, sizeof law));
-    law.live = N;
-    law.total_mass = law.measured_low = N;
-    law.largest_leaf = 1;
-    law.is_scale_fixed = 1;
-    while (todo != PER_SETTLED) {
+    CHECK_OK(per_coordinator_create(&options, 2, NULL, &coordinator));
+    while (todo != PER_SCALE_AGREED) {
         law.scale = law.measured_scale = scale;
-        for (k = 0; k < 2; ++k) CHECK_OK(per_coordinator_tell(coordinator, k, &law));
-        CHECK_OK(per_coordinator_settle(coordinator, 0, &todo, &scale));
+        for (k = 0; k < 2; ++k) CHECK_OK(per_coordinator_report(coordinator, k, &law));
+        CHECK_OK(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale));
     }
     for (i = 0; i < N; ++i) {
         good[i] = i;
@@ -232,13 +226,13 @@ static void a_coordinator(void) {
     }
     start(&flipping, given, good, INT64_MAX);
     for (i = 0; i < ROUNDS; ++i) {
-        const per_status status = per_coordinator_ids(coordinator, 1, N, given, out);
+        const per_status status = per_coordinator_get_ids(coordinator, 1, N, given, out);
         check_status(status);
         for (k = 0; status == PER_OK && k < N; ++k) CHECK(out[k] == 2 * k + 1 || out[k] == -1);
         CHECK_OK(per_coordinator_locate(coordinator, N, given, shards, shard_ids));
         for (k = 0; k < N; ++k) CHECK((shards[k] == 0 || shards[k] == 1) && shard_ids[k] >= 0);
         CHECK_OK(per_coordinator_draw(coordinator, NULL, N, &count));
-        if (per_coordinator_found(coordinator, N, given, masses, NULL, &count) != PER_OK) continue;
+        if (per_coordinator_submit(coordinator, N, given, masses, NULL, &count) != PER_OK) continue;
         CHECK_OK(per_coordinator_finish(coordinator, N, out, NULL, NULL));
         for (k = 0; k < N; ++k) CHECK(out[k] / 2 == k);
     }

@@ -4,6 +4,7 @@
  * them, and where calls do, some steps at a time.
  */
 #include "channel_check.h"
+#include "checkpoints.h"
 
 enum { ENVS = 4, LANES = 3, CALLS = 400, MOST = 6, SLOTS = 16 };
 
@@ -12,7 +13,7 @@ static const int64_t env_ids[LANES] = {2, 0, 3};
 static per_replay* create_buffer(void) {
     static const int64_t two = 2;
     static const float seven = 7;
-    static const per_array seventh = {&seven, &two, 0, PER_FLOAT32};
+    static const per_array seventh = {&seven, &two, 0, PER_FLOAT32, NULL};
     per_field fields[3];
     per_replay_options options = replay_options(400, ENVS);
     fields[0] = field_of("observation", PER_FLOAT32, 1, &two);
@@ -21,6 +22,7 @@ static per_replay* create_buffer(void) {
     fields[2].default_value = &seventh;
     options.fields = fields;
     options.n_fields = 3;
+    options.field_size = sizeof(per_field);
     options.n_step = 3;
     options.seed = 5;
     options.autoreset = PER_AUTORESET_NEXT_STEP;
@@ -43,8 +45,8 @@ static int64_t keep(void* context, const void* data, int64_t size) {
 
 static void check_same_buffers(per_replay* a, per_replay* b) {
     bytes of_a = {NULL, 0}, of_b = {NULL, 0};
-    CHECK_OK(per_replay_save_to(a, keep, &of_a));
-    CHECK_OK(per_replay_save_to(b, keep, &of_b));
+    CHECK_OK(save_to(a, keep, &of_a));
+    CHECK_OK(save_to(b, keep, &of_b));
     CHECK(of_a.size == of_b.size && memcmp(of_a.data, of_b.data, of_a.size) == 0);
     free(of_a.data);
     free(of_b.data);

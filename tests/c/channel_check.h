@@ -34,21 +34,20 @@ static inline int64_t moved(per_channel* channel, int64_t max_steps) {
 
 static inline const char* path_of(per_channel* channel) {
     const char* path = NULL;
-    CHECK_OK(per_channel_path(channel, &path));
+    CHECK_OK(per_channel_get_address(channel, &path, NULL));
     return path;
 }
 
 static inline per_writer* attach(const char* path) {
     per_writer* writer = NULL;
-    CHECK_OK(per_writer_attach(path, -1, NULL, 0, &writer));
+    CHECK_OK(per_writer_attach(path, -1, NULL, 0, 0, &writer));
     CHECK(writer != NULL);
     return writer;
 }
 
 static inline per_channel_statistics channel_stats(per_channel* channel) {
     per_channel_statistics statistics;
-    CHECK_OK(per_channel_statistics_init(&statistics, sizeof statistics));
-    CHECK_OK(per_channel_stats(channel, &statistics));
+    CHECK_OK(per_channel_get_statistics(channel, &statistics, sizeof statistics));
     return statistics;
 }
 

@@ -78,8 +78,8 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     int64_t n_moved = 0, left;
     size_t at = 0;
     int i;
-    options.samples_per_insert = 1;
-    options.samples_tolerance = ALLOWED;
+    options.rate_limit.samples_per_insert = 1;
+    options.rate_limit.samples_tolerance = ALLOWED;
     replay = create_replay(&options);
     channel = create_channel_moved_by(moved_by, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     writer = attach(path_of(channel));
@@ -90,7 +90,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     steps.terminated = steps.truncated = array_of(no, PER_BOOL);
     steps.mask = array_of(mask, PER_BOOL);
     for (i = 0; i < STEPS * ENVS; ++i) mask[i] = (uint8_t)(i * 7 % 16 < 8);
-    CHECK_OK(per_channel_descriptor(channel, &descriptor));
+    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
@@ -187,7 +187,7 @@ static void frames_change_while_they_are_packed(void) {
     memset(frame, MARK, sizeof frame);
     for (t = 0; t < 2 * SLOTS; ++t) write_frame(writer, frame);
     CHECK_OK(per_channel_flush(channel, -1));
-    CHECK_OK(per_channel_descriptor(channel, &descriptor));
+    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     size = (size_t)status.st_size;
     memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -210,7 +210,7 @@ static void frames_change_while_they_are_packed(void) {
     CHECK_OK(per_channel_flush(channel, -1));
     __atomic_store_n(&forging.has_ended, 1, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
-    CHECK_OK(per_replay_live_ids(replay, CAPACITY, ids, &n_ids));
+    CHECK_OK(per_replay_get_live_ids(replay, CAPACITY, ids, &n_ids));
     CHECK(n_ids > CAPACITY / 2);
     for (id = 0; id < n_ids; ++id) {
         void* const fields[] = {out + GUARD};
@@ -243,7 +243,7 @@ static void numbers_of_steps_taken_are_those_of_a_channel(void) {
         struct stat status;
         int32_t descriptor;
         CHECK_OK(write_step(writer, 0, 1, 0, 0)); /* after a cut */
-        CHECK_OK(per_channel_descriptor(channel, &descriptor));
+        CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
         CHECK(fstat(descriptor, &status) == 0);
         memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
         CHECK(memory != MAP_FAILED);
@@ -253,7 +253,7 @@ static void numbers_of_steps_taken_are_those_of_a_channel(void) {
         CHECK_FAILS(per_writer_flush(writer, 60000), PER_ERROR_CORRUPT_FILE, "the number of steps taken is ");
         CHECK_FAILS(per_writer_cut(writer, 0, NULL, 60000), PER_ERROR_CORRUPT_FILE, "the number of steps taken is ");
         per_writer_free(writer);
-        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &other), PER_ERROR_CORRUPT_FILE,
+        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, 0, &other), PER_ERROR_CORRUPT_FILE,
                     "the number of steps taken is ");
         CHECK(other == NULL);
         munmap(memory, (size_t)status.st_size);
@@ -276,7 +276,7 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
     struct stat status;
     int32_t descriptor;
     int i;
-    CHECK_OK(per_channel_descriptor(channel, &descriptor));
+    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
@@ -284,7 +284,7 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
         int32_t* const choice = (int32_t*)(void*)(memory + (i % 2 ? MOVED_BY : WHEN_FULL));
         CHECK(*choice == 0);
         __atomic_store_n(choice, forged[i / 2], __ATOMIC_SEQ_CST);
-        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &writer), PER_ERROR_CORRUPT_FILE,
+        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, 0, &writer), PER_ERROR_CORRUPT_FILE,
                     i % 2 ? "damaged: moved_by is " : "damaged: when_full is ");
         CHECK(writer == NULL);
         __atomic_store_n(choice, 0, __ATOMIC_SEQ_CST);
@@ -293,7 +293,7 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
         char message[64];
         snprintf(message, sizeof message, "the channel has format %d: this version has 1", formats[i]);
         __atomic_store_n((int32_t*)(void*)(memory + FORMAT), formats[i], __ATOMIC_SEQ_CST);
-        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &writer), PER_ERROR_UNSUPPORTED, message);
+        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, 0, &writer), PER_ERROR_UNSUPPORTED, message);
         CHECK(writer == NULL);
     }
     __atomic_store_n((int32_t*)(void*)(memory + FORMAT), 1, __ATOMIC_SEQ_CST);
@@ -320,7 +320,7 @@ int main(void) {
         int32_t descriptor;
         per_status flushed;
         int t;
-        CHECK_OK(per_channel_descriptor(channel, &descriptor));
+        CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
         CHECK(fstat(descriptor, &status) == 0);
         /* It cannot be cut short under the buffer's feet. */
         CHECK(ftruncate(descriptor, 1) != 0);

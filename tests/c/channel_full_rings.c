@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "checkpoints.h"
 #include "save_check.h"
 
 enum { SLOTS = 8 };
@@ -96,23 +97,24 @@ static void writers_take_turns(void) {
     int32_t descriptor = -1;
     char path[200];
     CHECK(channel_stats(channel).attached == getpid());
-    CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &other), PER_ERROR_BUSY, "has a writer already");
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, 0, &other), PER_ERROR_BUSY, "has a writer already");
     CHECK(other == NULL);
     per_writer_free(writer);
     CHECK(channel_stats(channel).attached == 0);
-    CHECK_OK(per_channel_descriptor(channel, &descriptor));
-    CHECK_OK(per_writer_attach(NULL, descriptor, NULL, 0, &writer));
+    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
+    CHECK_OK(per_writer_attach(NULL, descriptor, NULL, 0, 0, &writer));
     per_writer_free(writer);
     CHECK(strlen(path_of(channel)) < sizeof path);
     strcpy(path, path_of(channel));
     per_channel_free(channel);
-    CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, &other), PER_ERROR_IO, "no channel that can be opened");
-    CHECK_FAILS(per_writer_attach(NULL, -1, NULL, 0, &other), PER_ERROR_IO, "/proc/self/fd/-1");
+    CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, 0, &other), PER_ERROR_IO, "no channel that can be opened");
+    CHECK_FAILS(per_writer_attach(NULL, -1, NULL, 0, 0, &other), PER_ERROR_IO, "/proc/self/fd/-1");
     /* The next channel most likely has the same descriptor. */
     channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     if (strncmp(path, path_of(channel), (size_t)(strchr(path, '#') - path) + 1) == 0)
-        CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, &other), PER_ERROR_INVALID_ARGUMENT, "there is another one");
-    CHECK_FAILS(per_writer_attach("/dev/null", -1, NULL, 0, &other), PER_ERROR_CORRUPT_FILE, "is no channel");
+        CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, 0, &other), PER_ERROR_INVALID_ARGUMENT,
+                    "there is another one");
+    CHECK_FAILS(per_writer_attach("/dev/null", -1, NULL, 0, 0, &other), PER_ERROR_CORRUPT_FILE, "is no channel");
     per_channel_free(channel);
     per_replay_free(replay);
 }
@@ -126,19 +128,19 @@ static void fields_that_differ_are_named(void) {
     per_field fields[2];
     fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
     fields[1] = field_of("action", PER_INT64, 0, NULL);
-    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 2, &writer), PER_ERROR_INVALID_ARGUMENT,
-                "n_fields is 2: the buffer has 1 fields");
-    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields + 1, 1, &writer), PER_ERROR_INVALID_ARGUMENT,
-                "fields[0].name is \"action\": in the buffer it is \"observation\"");
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 2, sizeof(per_field), &writer),
+                PER_ERROR_INVALID_ARGUMENT, "n_fields is 2: the buffer has 1 fields");
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields + 1, 1, sizeof(per_field), &writer),
+                PER_ERROR_INVALID_ARGUMENT, "fields[0].name is \"action\": in the buffer it is \"observation\"");
     fields[0].shape = &three;
     fields[0].ndim = 1;
-    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 1, &writer), PER_ERROR_INVALID_ARGUMENT,
-                "field \"observation\" is float32(3,): in the buffer it is float32()");
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 1, sizeof(per_field), &writer),
+                PER_ERROR_INVALID_ARGUMENT, "field \"observation\" is float32(3,): in the buffer it is float32()");
     fields[0] = field_of("observation", PER_FLOAT64, 0, NULL);
-    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 1, &writer), PER_ERROR_INVALID_ARGUMENT,
-                "field \"observation\" is float64(): in the buffer it is float32()");
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 1, sizeof(per_field), &writer),
+                PER_ERROR_INVALID_ARGUMENT, "field \"observation\" is float64(): in the buffer it is float32()");
     fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
-    CHECK_OK(per_writer_attach(path_of(channel), -1, fields, 1, &writer));
+    CHECK_OK(per_writer_attach(path_of(channel), -1, fields, 1, sizeof(per_field), &writer));
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_writer_describe(writer, &described));
     CHECK(described.n_envs == 1 && described.n_fields == 1 && strcmp(described.fields[0].name, "observation") == 0);
@@ -181,7 +183,7 @@ static void a_function_that_saves_cannot_wait_for_steps(void) {
     per_replay* replay = small_buffer();
     per_channel* channel = create_channel(replay, 0, NULL, 8, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
-    CHECK_OK(per_replay_save_to(replay, flush_channel, channel));
+    CHECK_OK(save_to(replay, flush_channel, channel));
     CHECK_OK(per_channel_flush(channel, -1));
     per_writer_free(writer);
     per_channel_free(channel);
@@ -245,11 +247,11 @@ static void a_forked_child_has_no_channel(void) {
         per_channel_statistics statistics;
         per_writer* other = NULL;
         alarm(20);
-        CHECK_OK(per_channel_statistics_init(&statistics, sizeof statistics));
-        CHECK_FAILS(per_channel_stats(channel, &statistics), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_channel_get_statistics(channel, &statistics, sizeof statistics), PER_ERROR_INVALID_ARGUMENT,
+                    "before a fork");
         CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_INVALID_ARGUMENT, "before a fork");
         CHECK_FAILS(write_step(writer, 1, 2, 0, -1), PER_ERROR_INVALID_ARGUMENT, "before a fork");
-        CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, &other), PER_ERROR_BUSY, "has a writer already");
+        CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, 0, &other), PER_ERROR_BUSY, "has a writer already");
         per_writer_free(writer);
         per_channel_free(channel);
         if (!on_cuda()) per_replay_free(replay);
@@ -278,7 +280,7 @@ static void a_terminal_that_is_no_channel_does_not_become_that_of_the_process(vo
             _exit(0);
         }
         CHECK(setsid() >= 0);
-        CHECK(per_writer_attach(ptsname(terminal), -1, NULL, 0, &writer) != PER_OK);
+        CHECK(per_writer_attach(ptsname(terminal), -1, NULL, 0, 0, &writer) != PER_OK);
         CHECK(open("/dev/tty", O_RDWR) < 0);
         _exit(0);
     }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "checkpoints.h"
 #include "save_check.h"
 
 enum { SLOTS = 8, ALL = 2000 };
@@ -131,8 +132,8 @@ static void the_rate_limiter_holds_the_calls(void) {
     per_writer* writer;
     pthread_t thread;
     int t;
-    options.samples_per_insert = 2;
-    options.samples_tolerance = 8;
+    options.rate_limit.samples_per_insert = 2;
+    options.rate_limit.samples_tolerance = 8;
     replay = create_replay(&options);
     channel = by_calls(replay);
     writer = attach(path_of(channel));
@@ -202,7 +203,7 @@ static void flushes_of_several_threads_bring_each_step_once(int begins_with_a_st
     these.channel = channel;
     for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
     if (begins_with_a_step) CHECK(moved(channel, 0) == 0);
-    CHECK_OK(per_replay_save_to(replay, begin_during_a_save, &these));
+    CHECK_OK(save_to(replay, begin_during_a_save, &these));
     end_to_flush(&these);
     CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).added == SLOTS - 1);
     for (; t < ALL; ++t) { /* the places of slots are what they should be */
@@ -225,8 +226,8 @@ static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     flushers these = {NULL, {0}, 0};
     rows out;
     int t;
-    options.samples_per_insert = 2;
-    options.samples_tolerance = 8;
+    options.rate_limit.samples_per_insert = 2;
+    options.rate_limit.samples_tolerance = 8;
     replay = create_replay(&options);
     these.channel = channel = by_calls(replay);
     writer = attach(path_of(channel));
@@ -338,7 +339,7 @@ static void what_cannot_be_asked_is_an_error(void) {
     CHECK(steps == 0);
     CHECK_FAILS(per_channel_move(channel, -1, &steps), PER_ERROR_INVALID_ARGUMENT, "max_steps is -1");
     CHECK_FAILS(per_channel_move(channel, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "steps_out is NULL");
-    CHECK_OK(per_replay_save_to(replay, move_channel, channel));
+    CHECK_OK(save_to(replay, move_channel, channel));
     per_channel_free(other);
     per_channel_free(channel);
     per_replay_free(replay);

@@ -16,6 +16,24 @@ static inline int32_t test_device(void) {
     return on_cuda() ? PER_CUDA : PER_CPU;
 }
 
+static inline per_tree_description description_of(per_tree* tree) {
+    per_tree_description description;
+    CHECK_OK(per_tree_describe(tree, &description, sizeof description));
+    return description;
+}
+
+static inline double total_of(per_tree* tree) {
+    return description_of(tree).total;
+}
+
+static inline uint64_t total_mass_of(per_tree* tree) {
+    return description_of(tree).total_mass;
+}
+
+static inline int32_t scale_of(per_tree* tree) {
+    return description_of(tree).scale;
+}
+
 /* A stream that does not exist is refused on the CPU, which has none. CUDA takes it for what it is. */
 #define CHECK_NO_STREAM(call)                                                        \
     do {                                                                             \

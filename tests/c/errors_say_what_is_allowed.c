@@ -12,22 +12,22 @@ static per_replay_options sequences_of(int64_t length, int64_t burn_in) {
     return options;
 }
 
-/* per_replay_capacity_for(), by the rule that a lane then has room for its share of what is asked for. */
+/* per_replay_compute_capacity(), by the rule that a lane then has room for its share of what is asked for. */
 static void capacities(void) {
     per_replay_options options = replay_options(0, 2);
     int64_t capacity = -7;
-    CHECK_OK(per_replay_capacity_for(&options, 10, 0, &capacity));
+    CHECK_OK(per_replay_compute_capacity(&options, 10, 0, &capacity));
     CHECK(capacity == 2 * (5 + 1 + 1)); /* t = 5 in each lane, and the n_step and the stack */
-    CHECK_OK(per_replay_capacity_for(&options, 10, 2, &capacity));
+    CHECK_OK(per_replay_compute_capacity(&options, 10, 2, &capacity));
     CHECK(capacity == 2 * (5 + (5 - 1) / 2 + 1 + 1)); /* and two final observations */
-    CHECK_OK(per_replay_capacity_for(&options, 10, INT64_MAX, &capacity));
+    CHECK_OK(per_replay_compute_capacity(&options, 10, INT64_MAX, &capacity));
     CHECK(capacity == 2 * (5 + 1 + 1));
-    CHECK_FAILS(per_replay_capacity_for(&options, 10, -1, &capacity), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_replay_compute_capacity(&options, 10, -1, &capacity), PER_ERROR_INVALID_ARGUMENT,
                 "episode_length is -1: allowed are 0 .. 9223372036854775807");
     options = sequences_of(3, 2);
-    CHECK_OK(per_replay_capacity_for(&options, 4, 3, &capacity));
+    CHECK_OK(per_replay_compute_capacity(&options, 4, 3, &capacity));
     CHECK(capacity > 0);
-    CHECK_FAILS(per_replay_capacity_for(&options, 4, 2, &capacity), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_replay_compute_capacity(&options, 4, 2, &capacity), PER_ERROR_INVALID_ARGUMENT,
                 "episode_length is 2: must be more than burn_in, 2");
 }
 
@@ -45,10 +45,10 @@ static void steps_of_errors(void) {
     per_replay* replay = create_replay(&options);
     const float td_errors[5] = {0};
     const int64_t id = add_step(replay, 0, 0, 0);
-    CHECK_FAILS(per_replay_update_sequences(replay, 1, &id, 1, 5, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "n_steps is 5: allowed are 3 and, with the burn-in, 4");
-    CHECK_FAILS(per_replay_update_sequences(replay, 1, &id, 1, 2, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "n_steps is 2: allowed are 3 and, with the burn-in, 4");
+    CHECK_FAILS(write_sequence_errors(replay, 1, &id, 1, 5, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is 5: allowed are 3 and, with the burn-in, 4 or 0");
+    CHECK_FAILS(write_sequence_errors(replay, 1, &id, 1, 2, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is 2: allowed are 3 and, with the burn-in, 4 or 0");
     per_replay_free(replay);
 }
 
@@ -66,7 +66,7 @@ static void channels(void) {
     /* An ordinary file, by its path. */
     CHECK(file != NULL);
     sprintf(path, "/proc/self/fd/%d", fileno(file));
-    CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, &writer), PER_ERROR_CORRUPT_FILE, path);
+    CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, 0, &writer), PER_ERROR_CORRUPT_FILE, path);
     fclose(file);
     per_replay_free(replay);
 }

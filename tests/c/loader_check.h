@@ -38,15 +38,15 @@ static inline int64_t large_batch(void) {
     return on_cuda() ? 32 : MANY;
 }
 
-static inline per_status try_next(per_loader* loader, int32_t wait, per_batch* batch, int64_t* slot) {
+static inline per_status try_next(per_loader* loader, int64_t timeout_ms, per_batch* batch, int64_t* slot) {
     CHECK_OK(per_batch_init(batch, sizeof *batch));
-    return per_loader_next(loader, wait, batch, slot, NULL);
+    return per_loader_next(loader, timeout_ms, batch, slot, NULL);
 }
 
 /* Waits for the next batch and returns its slot. */
 static inline int64_t take(per_loader* loader, per_batch* batch) {
     int64_t slot = -1;
-    CHECK_OK(try_next(loader, 1, batch, &slot));
+    CHECK_OK(try_next(loader, -1, batch, &slot));
     return slot;
 }
 

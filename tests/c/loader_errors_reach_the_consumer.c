@@ -15,11 +15,11 @@ static void fill(per_replay* replay, int first, int count) {
     for (t = first; t < first + count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
 }
 
-static void check_empty(per_loader* loader, int32_t wait) {
+static void check_empty(per_loader* loader, int waits) {
     per_batch batch;
     int64_t slot = -7;
     per_status status;
-    while ((status = try_next(loader, wait, &batch, &slot)) == PER_ERROR_BUSY) CHECK(!wait);
+    while ((status = try_next(loader, waits ? -1 : 0, &batch, &slot)) == PER_ERROR_BUSY) CHECK(!waits);
     CHECK(status == PER_ERROR_EMPTY);
     CHECK(strcmp(per_last_error(), "no transition is live") == 0);
     CHECK(slot == -7 && batch.ids == NULL);
@@ -73,7 +73,7 @@ static void more_than_can_be_drawn(void) {
     options.scheme = PER_WITHOUT_REPLACEMENT;
     fill(replay, 0, 5);
     loader = create_loader(replay, 8, 2, &options);
-    CHECK(try_next(loader, 1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "batch_size is 8") != NULL);
     CHECK(stats_of(replay).samples == 0);
     fill(replay, 5, 5);
@@ -98,9 +98,9 @@ static void a_setting_that_came_later(void) {
     options.n_step = 2;
     loader = create_loader(replay, 8, 1, &options);
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
-    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+    CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL)); /* drawn before */
-    CHECK(try_next(loader, 1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "n_step is 2") != NULL);
     per_loader_free(loader);
     per_replay_free(replay);
@@ -163,13 +163,14 @@ static void bad_arguments(void) {
     CHECK_FAILS(per_loader_create(replay, &options, &other), PER_ERROR_BUSY, "loader");
     CHECK(other == NULL);
     CHECK_OK(per_batch_init(&batch, sizeof batch));
-    CHECK_FAILS(per_loader_next(NULL, 1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
-    CHECK_FAILS(per_loader_next(loader, 1, NULL, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out");
-    CHECK_FAILS(per_loader_next(loader, 1, &batch, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "slot_out");
+    CHECK_FAILS(per_loader_next(NULL, -1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
+    CHECK_FAILS(per_loader_next(loader, -2, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    CHECK_FAILS(per_loader_next(loader, -1, NULL, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out");
+    CHECK_FAILS(per_loader_next(loader, -1, &batch, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "slot_out");
     if (loader_device() == PER_CPU) /* on CUDA any address may be one */
-        CHECK_FAILS(per_loader_next(loader, 1, &batch, &slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
+        CHECK_FAILS(per_loader_next(loader, -1, &batch, &slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
     batch.struct_size = 9;
-    CHECK_FAILS(per_loader_next(loader, 1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size is 9");
+    CHECK_FAILS(per_loader_next(loader, -1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size is 9");
     CHECK(stats_of(replay).beta_step == 0); /* none was handed out */
     slot = take(loader, &batch);
     CHECK_FAILS(per_loader_release(NULL, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");

@@ -43,7 +43,7 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
     int64_t other;
     int i;
     alarm(20); /* a wait for the parent's thread ends the child, and the test */
-    CHECK(try_next(loader, 1, &batch, &other) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(try_next(loader, -1, &batch, &other) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "fork") != NULL);
     CHECK_FAILS(per_loader_release(loader, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "fork");
     CHECK_FAILS(per_loader_stop(loader), PER_ERROR_INVALID_ARGUMENT, "fork");
@@ -53,7 +53,7 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
     } else {
         draw(replay, BATCH, &drawn);
         for (i = 0; i < BATCH; ++i) CHECK(drawn.observation[i] == (float)drawn.ids[i]);
-        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.weights, NULL));
+        CHECK_OK(write_td_errors(replay, BATCH, drawn.ids, 1, drawn.weights, NULL));
         use_own_loader(replay);
     }
     per_loader_free(loader);

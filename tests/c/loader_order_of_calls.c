@@ -29,20 +29,20 @@ static void change(per_replay* replay, int round, const int64_t* ids) {
     switch (round % 6) {
         case 0:
         case 1:
-            CHECK_OK(per_replay_set_priorities(replay, batch_size, ids, priorities, NULL));
+            CHECK_OK(write_priorities(replay, batch_size, ids, priorities, NULL));
             break;
         case 2:
-            CHECK_OK(per_replay_update_priorities(replay, batch_size, ids, 1, priorities, NULL));
+            CHECK_OK(write_td_errors(replay, batch_size, ids, 1, priorities, NULL));
             break;
         case 3:
             add_full(replay, 0, (float)(n_steps + round), 0, GOES_ON, (float)(n_steps + round) + 1);
             break;
         case 4:
-            CHECK_OK(per_replay_set_alpha(replay, 0.5 + 0.01 * round, NULL));
+            CHECK_OK(change_alpha(replay, 0.5 + 0.01 * round, NULL));
             break;
         default:
             CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
-            CHECK_OK(per_replay_set_gamma(replay, 0.9 - 0.001 * round, NULL));
+            CHECK_OK(change_gamma(replay, 0.9 - 0.001 * round, NULL));
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * per_loader_next() that may not wait never does, whatever holds the buffer: its own draw after draws ahead failed, or
- * another call for long. What holds it here is a fork, which takes the locks of all handles: a handler that was
+ * per_loader_next() that may not wait never does, and one with a timeout not for longer, whatever holds the buffer: its
+ * own draw after draws ahead failed, or another call for long. What holds it here is a fork, which takes the locks of all handles: a handler that was
  * registered before the library's runs after it, and waits there until the polls were made.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -67,9 +67,10 @@ static void after_draws_ahead_failed(void) {
     pthread_t thread;
     int i;
     /* A call that waits finds all of them failed, and one more. */
-    CHECK(try_next(loader, 1, &batch, &slot) == PER_ERROR_EMPTY);
+    CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_EMPTY);
     thread = hold_all_handles();
     for (i = 0; i < 5; ++i) CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
+    CHECK(try_next(loader, 20, &batch, &slot) == PER_ERROR_BUSY);
     let_go(thread);
     CHECK(poll(loader, &batch, &slot) == PER_ERROR_EMPTY);
     CHECK(strcmp(per_last_error(), "no transition is live") == 0);
@@ -124,6 +125,7 @@ static void with_a_batch_that_is_there(void) {
             CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
             sched_yield();
         }
+        CHECK(try_next(loader, 20, &batch, &slot) == PER_ERROR_BUSY);
     } else {
         CHECK_OK(try_next(loader, 0, &batch, &slot));
         CHECK_OK(per_loader_release(loader, slot, NULL));

@@ -75,7 +75,7 @@ static void all_out_is_busy(void) {
     CHECK(try_next(loader, 0, &none, &slot) == PER_ERROR_BUSY);
     CHECK(strstr(per_last_error(), "out") != NULL && slot == -7 && none.ids == NULL && none.fields == NULL);
     CHECK_OK(per_loader_release(loader, slots[2], NULL));
-    CHECK_OK(try_next(loader, 1, &batch, &slot));
+    CHECK_OK(try_next(loader, -1, &batch, &slot));
     destroy();
 }
 

@@ -51,7 +51,7 @@ static void with_every_slot_out(void) {
     first_id = batches[0].ids[0];
     CHECK_OK(per_loader_stop(loader));
     CHECK_OK(per_loader_stop(loader));
-    CHECK(try_next(loader, 1, &none, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(try_next(loader, -1, &none, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "stopped") != NULL);
     CHECK_FAILS(per_loader_release(loader, slots[0], NULL), PER_ERROR_INVALID_ARGUMENT, "stopped");
     next = create_loader(replay, batch_size, SLOTS, NULL); /* the buffer is free for another */
@@ -69,7 +69,7 @@ static void* wait_for_a_batch(void* argument) {
     per_batch batch;
     int64_t slot;
     (void)argument;
-    CHECK(try_next(shared, 1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(try_next(shared, -1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "stopped") != NULL);
     return NULL;
 }

@@ -24,7 +24,7 @@ static void* consume(void* argument) {
             CHECK(observation[i] == (float)batch.ids[i]);
             observation[i] = -1; /* the slot is this consumer's until it is released */
         }
-        if (k % 3 == 0) CHECK_OK(per_replay_update_priorities(replay, BATCH, batch.ids, 1, batch.weights, NULL));
+        if (k % 3 == 0) CHECK_OK(write_td_errors(replay, BATCH, batch.ids, 1, batch.weights, NULL));
         for (i = 0; i < BATCH; ++i) CHECK(observation[i] == -1);
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
@@ -43,7 +43,7 @@ static void* use(void* argument) {
     (void)argument;
     while (!__atomic_load_n(&stopping, __ATOMIC_RELAXED)) {
         draw(replay, BATCH, &drawn);
-        CHECK_OK(per_replay_set_beta(replay, 0.5, NULL));
+        CHECK_OK(change_beta(replay, 0.5, NULL));
         CHECK(stats_of(replay).max_priority >= 1);
     }
     return NULL;

@@ -84,23 +84,22 @@ static float any_priority(uint64_t* state, int64_t round) {
 /* The sum of ceil(p 2^scale), counted from the first, and every priority. */
 static void check_exact(per_tree* tree) {
     static float priorities[LEAVES];
-    uint64_t total = 0, expected = 0;
-    int32_t scale = 0;
+    const uint64_t total = total_mass_of(tree);
+    const int32_t scale = scale_of(tree);
+    uint64_t expected = 0;
     int64_t i;
-    CHECK_OK(per_tree_mass(tree, &total, &scale));
     for (i = 0; i < LEAVES; ++i) expected += (uint64_t)ceil(ldexp((double)shadow[i], scale));
     CHECK(total == expected && total < UINT64_C(1) << 62);
-    CHECK_OK(per_tree_priorities(tree, LEAVES, NULL, priorities, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, LEAVES, NULL, priorities, NULL));
     CHECK(memcmp(priorities, shadow, sizeof shadow) == 0);
 }
 
 static void check_draws(per_tree* tree) {
     static int64_t indices[DRAWS], counts[LEAVES];
     static double expected[LEAVES];
-    uint64_t total = 0;
-    int32_t scale = 0;
+    const uint64_t total = total_mass_of(tree);
+    const int32_t scale = scale_of(tree);
     int64_t i;
-    CHECK_OK(per_tree_mass(tree, &total, &scale));
     CHECK_OK(per_sample(tree, DRAWS, PER_INDEPENDENT, 0, indices, NULL, NULL, NULL));
     memset(counts, 0, sizeof counts);
     for (i = 0; i < DRAWS; ++i) ++counts[indices[i]];
@@ -213,7 +212,7 @@ static void buffer_that_wraps(void) {
             else
                 priority_of_row[drawn.ids[i] % ROWS] = errors[i];
         }
-        CHECK_OK(per_replay_set_priorities(replay, 64, drawn.ids, errors, NULL));
+        CHECK_OK(write_priorities(replay, 64, drawn.ids, errors, NULL));
         n_updates += 64;
         statistics = stats_of(replay);
         CHECK(statistics.added == step && statistics.episodes == step / EPISODE);

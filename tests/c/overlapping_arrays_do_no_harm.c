@@ -36,7 +36,7 @@ static void of_a_tree(void) {
         priorities[i] = (float)(i + 1);
     }
     CHECK_OK(per_update(tree, ROWS, indices, priorities, NULL));
-    CHECK_OK(per_tree_mass(tree, &mass, NULL));
+    mass = total_mass_of(tree);
     for (shift = 0; shift < BATCH; shift += 7) {
         for (i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i) {
             CHECK_OK(per_sample(tree, BATCH, i, 0.5f, memory.ids, memory.numbers + shift, memory.numbers, NULL));
@@ -44,14 +44,14 @@ static void of_a_tree(void) {
                 per_sample(tree, BATCH, i, 0.5f, memory.ids + shift, memory.numbers, memory.numbers + shift, NULL));
         }
         fill_ids(0);
-        (void)per_tree_priorities(tree, BATCH, memory.ids, memory.numbers + shift, NULL);
+        (void)per_tree_get_priorities(tree, BATCH, memory.ids, memory.numbers + shift, NULL);
         for (i = 0; i < 4 * BATCH; ++i) memory.sums[i] = i;
         (void)per_tree_find(tree, BATCH, memory.sums, memory.ids + shift, NULL);
         fill_ids(0);
         (void)per_tree_find_mass(tree, BATCH, memory.units, memory.ids + shift, NULL);
     }
-    CHECK_OK(per_tree_mass(tree, &after, NULL));
-    CHECK_OK(per_tree_priorities(tree, ROWS, NULL, read, NULL));
+    after = total_mass_of(tree);
+    CHECK_OK(per_tree_get_priorities(tree, ROWS, NULL, read, NULL));
     CHECK(mass == after && memcmp(read, priorities, sizeof read) == 0);
     per_tree_free(tree);
 }
@@ -91,9 +91,9 @@ static void of_a_buffer(int32_t prioritization) {
     replay = create_replay(&options);
     for (i = 0; i < 150; ++i) add_full(replay, 0, (float)i, 1, i % 40 == 39 ? TERMINATED : GOES_ON, (float)i + 1);
     CHECK_OK(per_sample_options_init(&sample, sizeof sample));
-    CHECK_OK(per_replay_live_ids(replay, ROWS, live, &count));
+    CHECK_OK(per_replay_get_live_ids(replay, ROWS, live, &count));
     for (i = 0; i < count; ++i) set_priority(replay, live[i], (float)(i + 1));
-    CHECK_OK(per_replay_priorities(replay, count, live, priorities, NULL));
+    CHECK_OK(per_replay_get_priorities(replay, count, live, priorities, NULL));
     before = stats_of(replay);
     for (shift = 0; shift < BATCH; shift += 5) {
         per_batch batch = batch_in_memory(shift, fields, next_fields, 1);
@@ -108,12 +108,12 @@ static void of_a_buffer(int32_t prioritization) {
         fill_ids(0);
         (void)per_replay_get(replay, BATCH / 2, memory.ids + shift, &batch, NULL);
         fill_ids(0);
-        (void)per_replay_priorities(replay, BATCH / 2, memory.ids, memory.numbers + shift, NULL);
+        (void)per_replay_get_priorities(replay, BATCH / 2, memory.ids, memory.numbers + shift, NULL);
     }
     after = stats_of(replay);
     CHECK(after.live == before.live && after.added == before.added && after.updates == before.updates);
     CHECK(after.total == before.total && after.stale_updates == before.stale_updates);
-    CHECK_OK(per_replay_priorities(replay, count, live, read, NULL));
+    CHECK_OK(per_replay_get_priorities(replay, count, live, read, NULL));
     CHECK(memcmp(read, priorities, (size_t)count * sizeof(float)) == 0);
     per_replay_free(replay);
 }

@@ -10,9 +10,9 @@ enum { SLOTS = 8 };
 
 static per_replay* limited(int64_t samples_per_insert, int64_t tolerance, int64_t min_size, int64_t n_envs) {
     per_replay_options options = replay_options(100 * n_envs, n_envs);
-    options.samples_per_insert = (double)samples_per_insert;
-    options.samples_tolerance = tolerance;
-    options.min_size_to_sample = min_size;
+    options.rate_limit.samples_per_insert = (double)samples_per_insert;
+    options.rate_limit.samples_tolerance = tolerance;
+    options.rate_limit.min_size_to_sample = min_size;
     return create_replay(&options);
 }
 
@@ -57,8 +57,8 @@ static void a_refused_step_holds_up_no_slots(void) {
     per_channel* channel;
     per_writer* writer;
     int t;
-    options.samples_per_insert = 2;
-    options.samples_tolerance = 8;
+    options.rate_limit.samples_per_insert = 2;
+    options.rate_limit.samples_tolerance = 8;
     options.on_gap = PER_GAP_ERROR;
     replay = create_replay(&options);
     channel = create_channel(replay, 0, NULL, 4 * SLOTS, PER_FULL_WAITS);
@@ -165,10 +165,10 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
     loader = create_loader(replay, 8, 3, NULL);
     for (i = 0; i < 20; ++i) {
         draw(twin, 8, &expected);
-        CHECK_OK(try_next(loader, 1, &batch, &slot));
+        CHECK_OK(try_next(loader, -1, &batch, &slot));
         check_batch(&batch, &expected, 8);
         CHECK_OK(per_loader_release(loader, slot, NULL));
-        CHECK_FAILS(try_next(loader, 1, &batch, &slot), PER_ERROR_BUSY, "before more is added");
+        CHECK_FAILS(try_next(loader, -1, &batch, &slot), PER_ERROR_BUSY, "before more is added");
         CHECK_FAILS(per_replay_wait_to_sample(replay, 8, 0), PER_ERROR_BUSY, "before more is added");
         fill(replay, t, t + 8);
         fill(twin, t, t + 8);

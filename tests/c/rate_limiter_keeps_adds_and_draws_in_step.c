@@ -6,9 +6,9 @@
 
 static per_replay* limited(double samples_per_insert, int64_t tolerance, int64_t min_size, int64_t n_envs) {
     per_replay_options options = replay_options(200 * n_envs, n_envs);
-    options.samples_per_insert = samples_per_insert;
-    options.samples_tolerance = tolerance;
-    options.min_size_to_sample = min_size;
+    options.rate_limit.samples_per_insert = samples_per_insert;
+    options.rate_limit.samples_tolerance = tolerance;
+    options.rate_limit.min_size_to_sample = min_size;
     return create_replay(&options);
 }
 
@@ -75,7 +75,8 @@ static void what_is_allowed_is_said(void) {
     per_replay_statistics before;
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
-    CHECK(described.samples_per_insert == 2 && described.samples_tolerance == 8 && described.min_size_to_sample == 5);
+    CHECK(described.rate_limit.samples_per_insert == 2 && described.rate_limit.samples_tolerance == 8 &&
+          described.rate_limit.min_size_to_sample == 5);
     CHECK_OK(add_steps(replay, 4));
     CHECK_FAILS(draw_some(replay, 3), PER_ERROR_BUSY,
                 "batch_size is 3: the rate limiter allows no draw before 5 steps are added; 4 are");
@@ -168,13 +169,13 @@ static void one_call_brings_as_much_as_several(int64_t samples_per_insert, int64
 static void a_least_size_that_is_never_there_is_refused(void) {
     per_replay_options options = replay_options(10, 3);
     per_replay* replay;
-    options.min_size_to_sample = 13;
+    options.rate_limit.min_size_to_sample = 13;
     replay = create_replay(&options);
     per_replay_free(replay);
     options.overwrite = 0;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
                 "min_size_to_sample is 13: allowed are 0 .. 12");
-    options.min_size_to_sample = 12;
+    options.rate_limit.min_size_to_sample = 12;
     replay = create_replay(&options);
     per_replay_free(replay);
 }
@@ -265,7 +266,8 @@ static void limits_end(void) {
     CHECK_OK(draw_some(replay, many()));
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
-    CHECK(described.samples_per_insert == 0 && described.samples_tolerance == 0 && described.min_size_to_sample == 0);
+    CHECK(described.rate_limit.samples_per_insert == 0 && described.rate_limit.samples_tolerance == 0 &&
+          described.rate_limit.min_size_to_sample == 0);
     per_replay_free(replay);
 }
 

@@ -18,9 +18,9 @@ static per_replay* replay;
 
 static per_replay* limited(void) {
     per_replay_options options = replay_options(1000, ADDERS);
-    options.samples_per_insert = RATE;
-    options.samples_tolerance = TOLERANCE;
-    options.min_size_to_sample = MIN_SIZE;
+    options.rate_limit.samples_per_insert = RATE;
+    options.rate_limit.samples_tolerance = TOLERANCE;
+    options.rate_limit.min_size_to_sample = MIN_SIZE;
     return create_replay(&options);
 }
 

@@ -20,7 +20,7 @@ static inline per_shared_loader* share_batches(per_replay* replay, int64_t batch
 
 static inline const char* path_of_batches(per_shared_loader* loader) {
     const char* path = NULL;
-    CHECK_OK(per_shared_loader_path(loader, &path));
+    CHECK_OK(per_shared_loader_get_address(loader, &path, NULL));
     return path;
 }
 
@@ -33,8 +33,7 @@ static inline per_reader* attach_reader(const char* path) {
 
 static inline per_shared_loader_statistics sharing_stats(per_shared_loader* loader) {
     per_shared_loader_statistics statistics;
-    CHECK_OK(per_shared_loader_statistics_init(&statistics, sizeof statistics));
-    CHECK_OK(per_shared_loader_stats(loader, &statistics));
+    CHECK_OK(per_shared_loader_get_statistics(loader, &statistics, sizeof statistics));
     return statistics;
 }
 

@@ -19,6 +19,7 @@ static per_replay* create(int64_t capacity, int64_t n_envs, int32_t stack) {
     fields[WHOLE] = field_of("whole", PER_INT32, 0, NULL);
     options.fields = fields;
     options.n_fields = N_FIELDS;
+    options.field_size = sizeof(per_field);
     options.frame_stack = stack;
     options.gamma = 0.5;
     return create_replay(&options);
@@ -79,12 +80,12 @@ static int64_t bootstraps(per_replay* replay, int64_t* ids, float* next) {
     next_fields[OBSERVATION] = next;
     batch.next_fields = next_fields;
     batch.ids = ids;
-    CHECK_OK(per_replay_bootstraps(replay, 16, &batch, &count, NULL));
+    CHECK_OK(per_replay_get_bootstraps(replay, 16, &batch, &count, NULL));
     return count;
 }
 
 static per_status estimate(per_replay* replay, int64_t count, const int64_t* ids, const float* values) {
-    return per_replay_advantages(replay, VALUE, ADVANTAGE, RETURN, 0.5, count, ids, values, NULL);
+    return per_replay_compute_advantages(replay, VALUE, ADVANTAGE, RETURN, 0.5, count, ids, values, NULL);
 }
 
 static void terminated_episode(void) {
@@ -159,7 +160,7 @@ static void windows(void) {
     int32_t n_steps[4];
     int64_t ids[4], count = -1, t;
     per_batch batch;
-    CHECK_OK(per_replay_set_n_step(replay, 3, NULL));
+    CHECK_OK(change_n_step(replay, 3, NULL));
     for (t = 0; t < 10; ++t) add(replay, 0, (float)t, 0, 1, GOES_ON, NEXT_GIVEN, (float)t + 1);
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     next_fields[OBSERVATION] = stacks;
@@ -168,18 +169,18 @@ static void windows(void) {
     batch.n_steps = n_steps;
     batch.discount = discount;
     batch.priorities = priorities;
-    CHECK_OK(per_replay_bootstraps(replay, 4, &batch, &count, NULL));
+    CHECK_OK(per_replay_get_bootstraps(replay, 4, &batch, &count, NULL));
     CHECK(count == 1 && ids[0] == 9 && stacks[0][0] == 9 && stacks[0][1] == 10 && n_steps[0] == 1);
     CHECK(discount[0] == 0.5f);
     CHECK(priorities[0] == 0); /* not live before its window of 3 is whole */
-    CHECK_OK(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, &zero, NULL));
+    CHECK_OK(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, &zero, NULL));
     /* Rows 5 to 9 are there, 5 without the older frame of its stack. */
     CHECK_ADVANTAGE(replay, 5, -9, -9);
     CHECK_ADVANTAGE(replay, 6, 1.328125f, -9); /* 1 + 1/4 + 1/16 + 1/64 */
     CHECK_ADVANTAGE(replay, 8, 1.25f, -9);
     CHECK_ADVANTAGE(replay, 9, 1, -9);
-    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
-    CHECK_OK(per_replay_bootstraps(replay, 4, &batch, &count, NULL));
+    CHECK_OK(change_n_step(replay, 1, NULL));
+    CHECK_OK(per_replay_get_bootstraps(replay, 4, &batch, &count, NULL));
     CHECK(count == 1 && priorities[0] == 1);
     per_replay_free(replay);
 }
@@ -190,12 +191,12 @@ static void extremes_of_lambda(void) {
     const int64_t a = add(replay, 0, 0, 1, 1, GOES_ON, NEXT_LEFT_OUT, 0);
     add(replay, 0, 1, 2, 2, GOES_ON, NEXT_LEFT_OUT, 0);
     add(replay, 0, 2, 4, 4, TERMINATED, NEXT_GIVEN, 3);
-    CHECK_OK(per_replay_advantages(replay, VALUE, ADVANTAGE, RETURN, 0, 0, NULL, NULL, NULL));
+    CHECK_OK(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, RETURN, 0, 0, NULL, NULL, NULL));
     CHECK_ADVANTAGE(replay, a, 1, 2);
-    CHECK_OK(per_replay_advantages(replay, VALUE, ADVANTAGE, RETURN, 1, 0, NULL, NULL, NULL));
+    CHECK_OK(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, RETURN, 1, 0, NULL, NULL, NULL));
     CHECK_ADVANTAGE(replay, a, 2, 3); /* 1 + 2/2 + 4/4 = 3 */
-    CHECK_OK(per_replay_set_gamma(replay, 1, NULL));
-    CHECK_OK(per_replay_advantages(replay, VALUE, ADVANTAGE, RETURN, 1, 0, NULL, NULL, NULL));
+    CHECK_OK(change_gamma(replay, 1, NULL));
+    CHECK_OK(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, RETURN, 1, 0, NULL, NULL, NULL));
     CHECK_ADVANTAGE(replay, a, 6, 7);
     per_replay_free(replay);
 }
@@ -212,7 +213,8 @@ static void bad_arguments(void) {
     CHECK(bootstraps(replay, ids, next) == 2 && ids[0] == a && ids[1] == b);
     swapped[0] = b;
     swapped[1] = a;
-#define CHECK_INVALID(text, ...) CHECK_FAILS(per_replay_advantages(__VA_ARGS__), PER_ERROR_INVALID_ARGUMENT, text)
+#define CHECK_INVALID(text, ...) \
+    CHECK_FAILS(per_replay_compute_advantages(__VA_ARGS__), PER_ERROR_INVALID_ARGUMENT, text)
     CHECK_INVALID("replay is NULL", NULL, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("value_field is -1: allowed are 0 .. 6", replay, -1, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("advantage_field is 7", replay, VALUE, N_FIELDS, -1, 0.5, 2, ids, values, NULL);
@@ -230,31 +232,31 @@ static void bad_arguments(void) {
     CHECK_INVALID("lambda is 1.5", replay, VALUE, ADVANTAGE, -1, 1.5, 2, ids, values, NULL);
     CHECK_INVALID("lambda is nan", replay, VALUE, ADVANTAGE, -1, NAN, 2, ids, values, NULL);
     CHECK_INVALID("count is -1", replay, VALUE, ADVANTAGE, -1, 0.5, -1, ids, values, NULL);
-    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, values, NULL),
+    CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, values, NULL),
                          "count is 1: 2 transitions need");
-    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 3, ids, next, NULL),
+    CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 3, ids, next, NULL),
                          "count is 3: 2 transitions need");
-    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 0, NULL, NULL, NULL),
+    CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 0, NULL, NULL, NULL),
                          "count is 0: 2 transitions need");
-    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, swapped, values, NULL),
+    CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, swapped, values, NULL),
                          "ids[0] is 2");
     CHECK_INVALID("ids is NULL", replay, VALUE, ADVANTAGE, -1, 0.5, 2, NULL, values, NULL);
     CHECK_INVALID("bootstrap_values is NULL", replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, NULL, NULL);
-    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, infinite, NULL),
+    CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, infinite, NULL),
                          "bootstrap_values[1] is inf");
-    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, none, NULL),
+    CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, none, NULL),
                          "bootstrap_values[0] is");
-    CHECK_NO_STREAM(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, &stream));
+    CHECK_NO_STREAM(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, &stream));
     CHECK_ADVANTAGE(replay, a, -9, -9);
     CHECK_ADVANTAGE(replay, b, -9, -9);
 
     CHECK_OK(per_batch_init(&batch, sizeof batch));
-#define CHECK_NO_ROWS(text, ...) CHECK_FAILS(per_replay_bootstraps(__VA_ARGS__), PER_ERROR_INVALID_ARGUMENT, text)
+#define CHECK_NO_ROWS(text, ...) CHECK_FAILS(per_replay_get_bootstraps(__VA_ARGS__), PER_ERROR_INVALID_ARGUMENT, text)
     CHECK_NO_ROWS("replay is NULL", NULL, 1, &batch, &count, NULL);
     CHECK_NO_ROWS("capacity is -1", replay, -1, &batch, &count, NULL);
     CHECK_NO_ROWS("batch is NULL", replay, 1, NULL, &count, NULL);
     CHECK_NO_ROWS("count_out is NULL", replay, 1, &batch, NULL, NULL);
-    CHECK_NO_STREAM(per_replay_bootstraps(replay, 1, &batch, &count, &stream));
+    CHECK_NO_STREAM(per_replay_get_bootstraps(replay, 1, &batch, &count, &stream));
     batch.weights = weights;
     CHECK_NO_ROWS("weights is not NULL", replay, 1, &batch, &count, NULL);
     CHECK(count == -1);
@@ -263,9 +265,9 @@ static void bad_arguments(void) {
     /* More than there is room for: the first, and how many there are. */
     ids[1] = -1;
     batch.ids = ids;
-    CHECK_OK(per_replay_bootstraps(replay, 1, &batch, &count, NULL));
+    CHECK_OK(per_replay_get_bootstraps(replay, 1, &batch, &count, NULL));
     CHECK(count == 2 && ids[0] == a && ids[1] == -1);
-    CHECK_OK(per_replay_bootstraps(replay, 0, NULL, &count, NULL));
+    CHECK_OK(per_replay_get_bootstraps(replay, 0, NULL, &count, NULL));
     CHECK(count == 2);
     per_replay_free(replay);
 }

@@ -217,6 +217,7 @@ static void next_observations_of_all_or_none(void) {
     int i;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     two = create_replay(&options);
     for (i = 0; i < 4; ++i) {
         fill_call(&given, 1, &zero, NULL, &zero, NULL, NULL);
@@ -305,19 +306,18 @@ static void priority_entries(void) {
             char name[24];
             sprintf(name, "ids[%d]", at);
             ids[at] = bad_ids[i];
-            CHECK_FAILS(per_replay_update_priorities(replay, 3, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
-                        name);
-            CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, name);
-            CHECK_FAILS(per_replay_priorities(replay, 3, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, name);
+            CHECK_FAILS(write_td_errors(replay, 3, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, name);
+            CHECK_FAILS(write_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, name);
+            CHECK_FAILS(per_replay_get_priorities(replay, 3, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, name);
             ids[at] = good;
             check_unchanged();
         }
     }
     values[2] = NAN;
-    CHECK_FAILS(per_replay_update_priorities(replay, 3, ids, 2, values, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
-    CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
+    CHECK_FAILS(write_td_errors(replay, 3, ids, 2, values, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
+    CHECK_FAILS(write_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
     values[2] = -1;
-    CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
+    CHECK_FAILS(write_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
     CHECK(out[0] == -7 && out[1] == -7 && out[2] == -7);
     check_unchanged();
 }
@@ -326,47 +326,62 @@ static void priority_arguments(void) {
     int64_t ids[] = {0, 4, 2};
     float values[] = {9, 9, 9}, out[] = {-7, -7, -7};
     int i;
-    CHECK_FAILS(per_replay_update_priorities(NULL, 1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_update_priorities(replay, -1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_replay_update_priorities(replay, 1, NULL, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
-    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 0, values, NULL), PER_ERROR_INVALID_ARGUMENT, "n_critics");
-    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, -1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "n_critics");
-    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 1, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
-    CHECK_NO_STREAM(per_replay_update_priorities(replay, 1, ids, 1, values, &i));
-    CHECK_OK(per_replay_update_priorities(replay, 0, NULL, 1, NULL, NULL));
-    CHECK_FAILS(per_replay_update_sequences(replay, 1, ids, 1, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "n_steps is 1: this buffer draws single transitions");
-    CHECK_FAILS(per_replay_set_priorities(NULL, 1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_set_priorities(replay, -1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(write_td_errors(NULL, 1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(write_td_errors(replay, -1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(write_td_errors(replay, 1, NULL, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(write_td_errors(replay, 1, ids, 0, values, NULL), PER_ERROR_INVALID_ARGUMENT, "n_critics");
+    CHECK_FAILS(write_td_errors(replay, 1, ids, -1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "n_critics");
+    CHECK_FAILS(write_td_errors(replay, 1, ids, 1, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
+    CHECK_NO_STREAM(write_td_errors(replay, 1, ids, 1, values, &i));
+    CHECK_OK(write_td_errors(replay, 0, NULL, 1, NULL, NULL));
+    CHECK_FAILS(write_sequence_errors(replay, 1, ids, 1, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is 1: must be 0, as this buffer draws single transitions");
+    {
+        per_priorities both = priorities_given(1, ids);
+        CHECK_FAILS(per_replay_update_priorities(replay, &both, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "td_errors and priorities are both NULL");
+        both.td_errors = both.priorities = values;
+        CHECK_FAILS(per_replay_update_priorities(replay, &both, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "td_errors and priorities are both given");
+        both.td_errors = NULL;
+        both.n_critics = 2;
+        CHECK_FAILS(per_replay_update_priorities(replay, &both, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "n_critics is 2: must be 1 where priorities are given");
+        both.n_critics = both.n_steps = 1;
+        CHECK_FAILS(per_replay_update_priorities(replay, &both, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "n_steps is 1: must be 0 where priorities are given");
+        CHECK_FAILS(per_replay_update_priorities(replay, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities is NULL");
+    }
+    CHECK_FAILS(write_priorities(NULL, 1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(write_priorities(replay, -1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     if (on_cuda()) {
-        CHECK_FAILS(per_replay_update_priorities(replay, 4294967295, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+        CHECK_FAILS(write_td_errors(replay, 4294967295, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
                     too_many_for_cuda);
-        CHECK_FAILS(per_replay_set_priorities(replay, 4294967295, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+        CHECK_FAILS(write_priorities(replay, 4294967295, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT,
                     too_many_for_cuda);
     }
-    CHECK_FAILS(per_replay_update_priorities(replay, 0, NULL, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(write_td_errors(replay, 0, NULL, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "n_critics is 0: allowed are 1 .. 1099511627776");
     {
         int64_t many[18];
         float square[17 * 18];
         for (i = 0; i < 18; ++i) many[i] = 0;
         for (i = 0; i < 17 * 18; ++i) square[i] = 9;
-        CHECK_FAILS(per_replay_update_priorities(replay, 17, many, 17, square, NULL), PER_ERROR_INVALID_ARGUMENT,
+        CHECK_FAILS(write_td_errors(replay, 17, many, 17, square, NULL), PER_ERROR_INVALID_ARGUMENT,
                     "td_errors are those of 17 critics for as many ids: [n] minus [n, 1] broadcasts to that");
         check_unchanged();
-        CHECK_OK(per_replay_update_priorities(replay, 0, NULL, 17, NULL, NULL));
+        CHECK_OK(write_td_errors(replay, 0, NULL, 17, NULL, NULL));
     }
-    CHECK_FAILS(per_replay_set_priorities(replay, 1, NULL, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
-    CHECK_FAILS(per_replay_set_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
-    CHECK_NO_STREAM(per_replay_set_priorities(replay, 1, ids, values, &i));
-    CHECK_OK(per_replay_set_priorities(replay, 0, NULL, NULL, NULL));
-    CHECK_FAILS(per_replay_priorities(NULL, 1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_priorities(replay, -1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_replay_priorities(replay, 1, NULL, out, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
-    CHECK_FAILS(per_replay_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
-    CHECK_NO_STREAM(per_replay_priorities(replay, 1, ids, out, &i));
-    CHECK_OK(per_replay_priorities(replay, 0, NULL, NULL, NULL));
+    CHECK_FAILS(write_priorities(replay, 1, NULL, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(write_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
+    CHECK_NO_STREAM(write_priorities(replay, 1, ids, values, &i));
+    CHECK_OK(write_priorities(replay, 0, NULL, NULL, NULL));
+    CHECK_FAILS(per_replay_get_priorities(NULL, 1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_get_priorities(replay, -1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_replay_get_priorities(replay, 1, NULL, out, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(per_replay_get_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
+    CHECK_NO_STREAM(per_replay_get_priorities(replay, 1, ids, out, &i));
+    CHECK_OK(per_replay_get_priorities(replay, 0, NULL, NULL, NULL));
     CHECK(out[0] == -7 && out[1] == -7 && out[2] == -7);
     check_unchanged();
 }
@@ -452,46 +467,57 @@ static void misaligned_arrays(void) {
     CHECK_MISALIGNED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), "next_observation");
     out.batch.weights = out.batch.probabilities = NULL;
     CHECK_MISALIGNED(per_replay_get(replay, 1, ids, &out.batch, NULL), "next_observation");
-    CHECK_MISALIGNED(per_replay_bootstraps(replay, 1, &out.batch, &count, NULL), "next_observation");
+    CHECK_MISALIGNED(per_replay_get_bootstraps(replay, 1, &out.batch, &count, NULL), "next_observation");
 
-    CHECK_MISALIGNED(per_replay_update_priorities(replay, 1, MISALIGNED(ids), 1, values, NULL), "ids");
-    CHECK_MISALIGNED(per_replay_update_priorities(replay, 1, ids, 1, MISALIGNED(values), NULL), "td_errors");
-    CHECK_MISALIGNED(per_replay_set_priorities(replay, 1, MISALIGNED(ids), values, NULL), "ids");
-    CHECK_MISALIGNED(per_replay_set_priorities(replay, 1, ids, MISALIGNED(values), NULL), "priorities");
-    CHECK_MISALIGNED(per_replay_priorities(replay, 1, MISALIGNED(ids), values, NULL), "ids");
-    CHECK_MISALIGNED(per_replay_priorities(replay, 1, ids, MISALIGNED(values), NULL), "priorities_out");
+    CHECK_MISALIGNED(write_td_errors(replay, 1, MISALIGNED(ids), 1, values, NULL), "ids");
+    CHECK_MISALIGNED(write_td_errors(replay, 1, ids, 1, MISALIGNED(values), NULL), "td_errors");
+    CHECK_MISALIGNED(write_priorities(replay, 1, MISALIGNED(ids), values, NULL), "ids");
+    CHECK_MISALIGNED(write_priorities(replay, 1, ids, MISALIGNED(values), NULL), "priorities");
+    CHECK_MISALIGNED(per_replay_get_priorities(replay, 1, MISALIGNED(ids), values, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_get_priorities(replay, 1, ids, MISALIGNED(values), NULL), "priorities_out");
     fill_rows(&out);
     CHECK_MISALIGNED(per_replay_get(replay, 1, MISALIGNED(ids), &out.batch, NULL), "ids");
     CHECK_MISALIGNED(per_replay_set(replay, 1, MISALIGNED(ids), &given.observation, NULL), "ids");
-    CHECK_MISALIGNED(per_replay_live_ids(replay, 1, MISALIGNED(ids), &count), "ids_out");
-    CHECK_MISALIGNED(per_replay_advantages(replay, 0, 0, -1, 1, 1, MISALIGNED(ids), values, NULL), "ids");
-    CHECK_MISALIGNED(per_replay_advantages(replay, 0, 0, -1, 1, 1, ids, MISALIGNED(values), NULL), "bootstrap_values");
+    CHECK_MISALIGNED(per_replay_get_live_ids(replay, 1, MISALIGNED(ids), &count), "ids_out");
+    CHECK_MISALIGNED(per_replay_compute_advantages(replay, 0, 0, -1, 1, 1, MISALIGNED(ids), values, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_compute_advantages(replay, 0, 0, -1, 1, 1, ids, MISALIGNED(values), NULL),
+                     "bootstrap_values");
     CHECK(count == -7);
     check_unchanged();
 }
 
 static void settings_and_readers(void) {
-    static const double bad_gammas[] = {-0.1, 1.1, NAN};
+    static const double bad_gammas[] = {-0.1, 1.1, INFINITY};
+    per_replay_settings settings = unchanged_settings();
     per_replay_statistics statistics;
     int64_t live = -7;
     int i;
     CHECK_FAILS(per_replay_clear(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_NO_STREAM(per_replay_clear(replay, &live));
-    for (i = 0; i < 3; ++i)
-        CHECK_FAILS(per_replay_set_gamma(replay, bad_gammas[i], NULL), PER_ERROR_INVALID_ARGUMENT, "gamma");
-    CHECK_FAILS(per_replay_set_gamma(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_NO_STREAM(per_replay_set_gamma(replay, 1, &live));
-    CHECK_FAILS(per_replay_set_alpha(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "alpha");
-    CHECK_FAILS(per_replay_set_beta(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "beta");
-    CHECK_FAILS(per_replay_set_n_step(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_NO_STREAM(per_replay_set_n_step(replay, 1, &live));
-    CHECK_FAILS(per_replay_set_n_step(replay, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
-    CHECK_FAILS(per_replay_set_n_step(replay, 9, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 11");
-    CHECK_FAILS(per_replay_live(NULL, &live), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_live(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "live_out");
-    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
-    CHECK_FAILS(per_replay_stats(NULL, &statistics), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_stats(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "statistics_out");
+    for (i = 0; i < 3; ++i) CHECK_FAILS(change_gamma(replay, bad_gammas[i], NULL), PER_ERROR_INVALID_ARGUMENT, "gamma");
+    CHECK_FAILS(change_gamma(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_NO_STREAM(change_gamma(replay, 1, &live));
+    CHECK_FAILS(change_alpha(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "alpha");
+    CHECK_FAILS(change_beta(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "beta");
+    CHECK_FAILS(change_n_step(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_NO_STREAM(change_n_step(replay, 1, &live));
+    CHECK_FAILS(change_n_step(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
+    CHECK_FAILS(change_n_step(replay, 9, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 11");
+    CHECK_OK(per_replay_change_settings(replay, &settings, NULL)); /* nothing is given */
+    CHECK_FAILS(per_replay_change_settings(replay, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "settings");
+    settings.alpha = settings.gamma = 0.25; /* of several the last one is bad: none is changed */
+    settings.beta = 2;
+    settings.n_step = 1;
+    settings.save_compression = 20;
+    CHECK_FAILS(per_replay_change_settings(replay, &settings, NULL), PER_ERROR_INVALID_ARGUMENT, "save_compression");
+    settings.save_compression = -1;
+    settings.reserved = 1;
+    CHECK_FAILS(per_replay_change_settings(replay, &settings, NULL), PER_ERROR_INVALID_ARGUMENT, "reserved");
+    CHECK_FAILS(per_replay_get_live_ids(NULL, 0, NULL, &live), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_get_live_ids(replay, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "count_out");
+    CHECK_FAILS(per_replay_get_statistics(NULL, &statistics, sizeof statistics), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_get_statistics(replay, NULL, sizeof statistics), PER_ERROR_INVALID_ARGUMENT,
+                "statistics_out");
     CHECK_FAILS(per_replay_synchronize(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_NO_STREAM(per_replay_synchronize(replay, &live));
     CHECK_OK(per_replay_synchronize(replay, NULL));
@@ -607,11 +633,11 @@ static void update_both(per_replay* twin, int at, const int64_t* ids, const floa
         good_ids[n] = ids[i];
         good_values[n++] = values[i];
     }
-    CHECK_FAILS(per_replay_update_priorities(replay, 3, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, kind);
-    CHECK_OK(per_replay_update_priorities(twin, 2, good_ids, 1, good_values, NULL));
+    CHECK_FAILS(write_td_errors(replay, 3, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, kind);
+    CHECK_OK(write_td_errors(twin, 2, good_ids, 1, good_values, NULL));
     check_same_priorities(twin);
-    CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, kind);
-    CHECK_OK(per_replay_set_priorities(twin, 2, good_ids, good_values, NULL));
+    CHECK_FAILS(write_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, kind);
+    CHECK_OK(write_priorities(twin, 2, good_ids, good_values, NULL));
     check_same_priorities(twin);
 }
 
@@ -627,7 +653,7 @@ static void entries_are_left_out(void) {
         for (i = 0; i < 4; ++i) {
             ids[at] = bad_ids[i];
             update_both(twin, at, ids, values, "1 ids named no row");
-            CHECK_FAILS(per_replay_priorities(replay, 3, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "1 ids");
+            CHECK_FAILS(per_replay_get_priorities(replay, 3, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "1 ids");
             for (k = 0; k < 3; ++k) CHECK(out[k] == (k == at ? 0 : values[k]));
         }
         ids[at] = good;

@@ -1,5 +1,5 @@
 /*
- * per_replay_capacity_for() gives the smallest capacity that keeps so many transitions live, or sequences: buffers of
+ * per_replay_compute_capacity() gives the smallest capacity that keeps so many transitions live, or sequences: buffers of
  * that capacity are filled with episodes of many lengths and looked at after every step; with one row a lane less some
  * episodes leave too few.
  */
@@ -16,7 +16,7 @@ typedef struct filling {
 
 static int64_t capacity_for(const per_replay_options* options, int64_t transitions, int64_t episode_length) {
     int64_t capacity = -1;
-    CHECK_OK(per_replay_capacity_for(options, transitions, episode_length, &capacity));
+    CHECK_OK(per_replay_compute_capacity(options, transitions, episode_length, &capacity));
     CHECK(capacity % options->n_envs == 0);
     return capacity;
 }
@@ -46,7 +46,7 @@ static int64_t fewest_live(const per_replay_options* options, filling filled) {
         int64_t step, live;
         for (step = 1; step <= length; ++step) {
             CHECK_OK(add_step_of_all(replay, options->n_envs, t++, step == length, filled.announces));
-            CHECK_OK(per_replay_live(replay, &live));
+            CHECK_OK(per_replay_get_live_ids(replay, 0, NULL, &live));
             if ((episode > 0 || step == length) && live < fewest) fewest = live;
         }
     }
@@ -160,7 +160,7 @@ static void rollouts_fit(void) {
             for (t = 0; t < K; ++t)
                 CHECK_OK(
                     add_step_of_all(replay, options.n_envs, t, t >= first - 1 && (t - first + 1) % length == 0, 1));
-            CHECK_OK(per_replay_live(replay, &live));
+            CHECK_OK(per_replay_get_live_ids(replay, 0, NULL, &live));
             CHECK(live == K * options.n_envs);
             per_replay_free(replay);
         }
@@ -169,28 +169,28 @@ static void rollouts_fit(void) {
 static void bad_arguments(void) {
     per_replay_options options = replay_options(100, 1), bad;
     int64_t capacity = -7;
-    CHECK_FAILS(per_replay_capacity_for(NULL, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "options is NULL");
-    CHECK_FAILS(per_replay_capacity_for(&options, 1, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "capacity_out is NULL");
-    CHECK_FAILS(per_replay_capacity_for(&options, 0, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "transitions is 0");
-    CHECK_FAILS(per_replay_capacity_for(&options, 1, -1, &capacity), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_replay_compute_capacity(NULL, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "options is NULL");
+    CHECK_FAILS(per_replay_compute_capacity(&options, 1, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "capacity_out is NULL");
+    CHECK_FAILS(per_replay_compute_capacity(&options, 0, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "transitions is 0");
+    CHECK_FAILS(per_replay_compute_capacity(&options, 1, -1, &capacity), PER_ERROR_INVALID_ARGUMENT,
                 "episode_length is -1");
-    CHECK_FAILS(per_replay_capacity_for(&options, (INT64_C(1) << 40) + 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_replay_compute_capacity(&options, (INT64_C(1) << 40) + 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
                 "transitions is 1099511627777");
-    CHECK_FAILS(per_replay_capacity_for(&options, INT64_C(1) << 40, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_replay_compute_capacity(&options, INT64_C(1) << 40, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
                 "transitions is 1099511627776: must be less");
     bad = options;
     bad.n_step = 65;
-    CHECK_FAILS(per_replay_capacity_for(&bad, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "n_step is 65");
+    CHECK_FAILS(per_replay_compute_capacity(&bad, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "n_step is 65");
     bad = options;
     bad.n_fields = 300;
-    CHECK_FAILS(per_replay_capacity_for(&bad, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "n_fields is 300");
+    CHECK_FAILS(per_replay_compute_capacity(&bad, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "n_fields is 300");
     bad = options;
     bad.sequence_length = INT64_C(1) << 40;
-    CHECK_FAILS(per_replay_capacity_for(&bad, INT64_C(1) << 40, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_replay_compute_capacity(&bad, INT64_C(1) << 40, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
                 "transitions is");
     bad.sequence_length = 4;
     bad.burn_in = 3;
-    CHECK_FAILS(per_replay_capacity_for(&bad, 1, 3, &capacity), PER_ERROR_INVALID_ARGUMENT, "episode_length is 3");
+    CHECK_FAILS(per_replay_compute_capacity(&bad, 1, 3, &capacity), PER_ERROR_INVALID_ARGUMENT, "episode_length is 3");
     CHECK(capacity == -7);
 }
 

@@ -45,6 +45,7 @@ static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs
     options.n_envs = n_envs;
     options.fields = &observation;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.device = test_device();
     return options;
 }
@@ -58,14 +59,13 @@ static inline per_replay* create_replay(const per_replay_options* options) {
 
 static inline per_replay_statistics stats_of(per_replay* replay) {
     per_replay_statistics statistics;
-    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
-    CHECK_OK(per_replay_stats(replay, &statistics));
+    CHECK_OK(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     return statistics;
 }
 
 static inline int64_t live_of(per_replay* replay) {
     int64_t live = -1;
-    CHECK_OK(per_replay_live(replay, &live));
+    CHECK_OK(per_replay_get_live_ids(replay, 0, NULL, &live));
     CHECK(live == stats_of(replay).live);
     return live;
 }
@@ -264,12 +264,12 @@ static inline void check_live(per_replay* replay, int64_t count, const int64_t* 
 
 static inline float priority_of(per_replay* replay, int64_t id) {
     float priority = -7;
-    CHECK_OK(per_replay_priorities(replay, 1, &id, &priority, NULL));
+    CHECK_OK(per_replay_get_priorities(replay, 1, &id, &priority, NULL));
     return priority;
 }
 
 static inline void set_priority(per_replay* replay, int64_t id, float priority) {
-    CHECK_OK(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
+    CHECK_OK(write_priorities(replay, 1, &id, &priority, NULL));
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checkpoints.h"
 #include "replay_check.h"
 
 static char folder[] = "/tmp/per-turns-XXXXXX";
@@ -42,30 +43,33 @@ static per_replay* buffer_of(int n) {
 static void who_does_not_wait_is_busy_at_once(void) {
     per_replay* const replay = buffer_of(5);
     per_replay* loaded = NULL;
-    per_replay_options place = replay_options(100, 1);
+    per_load_options place;
     int64_t written = -7;
     int lock = locked_by_another(LOCK_SH);
-    CHECK_FAILS(per_replay_checkpoint_within(replay, folder, 0, &written), PER_ERROR_BUSY, folder);
-    CHECK_FAILS(per_replay_checkpoint_within(replay, folder, 20, &written), PER_ERROR_BUSY, folder);
+    CHECK_FAILS(checkpoint_within(replay, folder, 0, &written), PER_ERROR_BUSY, folder);
+    CHECK_FAILS(checkpoint_within(replay, folder, 20, &written), PER_ERROR_BUSY, folder);
     CHECK(written == -7);
-    CHECK_FAILS(per_replay_checkpoint_within(replay, folder, -2, NULL), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    CHECK_FAILS(checkpoint_within(replay, folder, -2, NULL), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
     close(lock);
-    CHECK_OK(per_replay_checkpoint_within(replay, folder, 0, &written));
+    CHECK_OK(checkpoint_within(replay, folder, 0, &written));
     CHECK(written > 0);
+    CHECK_OK(per_load_options_init(&place, sizeof place));
+    CHECK(place.timeout_ms == PER_DIRECTORY_TIMEOUT_MS);
+    place.timeout_ms = 0;
     lock = locked_by_another(LOCK_SH);
-    CHECK_OK(per_replay_load_within(folder, &place, 0, &loaded));
+    CHECK_OK(per_replay_load(folder, &place, &loaded));
     CHECK(live_of(loaded) == live_of(replay));
     per_replay_free(loaded);
     close(lock);
     lock = locked_by_another(LOCK_EX);
-    CHECK_FAILS(per_replay_load_within(folder, &place, 0, &loaded), PER_ERROR_BUSY, folder);
+    CHECK_FAILS(per_replay_load(folder, &place, &loaded), PER_ERROR_BUSY, folder);
     CHECK(loaded == NULL);
     close(lock);
     per_replay_free(replay);
 }
 
 static void* checkpoint_for_as_long_as_it_takes(void* replay) {
-    CHECK_OK(per_replay_checkpoint_within(replay, folder, -1, NULL));
+    CHECK_OK(checkpoint_within(replay, folder, -1, NULL));
     return NULL;
 }
 
@@ -91,7 +95,7 @@ static void other_calls_and_forks_do_not_wait(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     close(lock);
     CHECK(pthread_join(thread, NULL) == 0);
-    CHECK_OK(per_replay_load(folder, PER_CPU, 0, &loaded));
+    CHECK_OK(per_replay_load(folder, NULL, &loaded));
     CHECK(live_of(loaded) == live + 1);
     per_replay_free(loaded);
     per_replay_free(replay);
@@ -119,13 +123,14 @@ static void deallocate(void* context, void* memory, int64_t bytes, int32_t use) 
 static void a_child_forked_during_a_load_holds_nothing(void) {
     per_replay* const replay = buffer_of(5);
     per_replay* loaded = NULL;
-    per_replay_options place = replay_options(100, 1);
-    place.allocate = fork_and_allocate;
-    place.deallocate = deallocate;
+    per_load_options place;
+    CHECK_OK(per_load_options_init(&place, sizeof place));
+    place.memory.allocate = fork_and_allocate;
+    place.memory.deallocate = deallocate;
     forked = -1;
-    CHECK_OK(per_replay_load_with(folder, &place, &loaded));
+    CHECK_OK(per_replay_load(folder, &place, &loaded));
     CHECK(forked > 0);
-    CHECK_OK(per_replay_checkpoint_within(replay, folder, 0, NULL));
+    CHECK_OK(checkpoint_within(replay, folder, 0, NULL));
     CHECK(kill(forked, SIGKILL) == 0 && waitpid(forked, NULL, 0) == forked);
     per_replay_free(loaded);
     per_replay_free(replay);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checkpoints.h"
 #include "replay_check.h"
 
 enum { SIDE = 84, SCREEN = SIDE * SIDE, GOAL = 4, MAP = 64, N_FIELDS = 5, N_ENVS = 2, BATCH = 32, STEPS = 16 };
@@ -36,7 +37,7 @@ static per_replay_options options_of(int64_t capacity, int32_t compression) {
     static const int64_t screen[] = {SIDE, SIDE}, goal[] = {GOAL}, map[] = {8, 8};
     static const uint8_t zero;
     static const int64_t one[1] = {1};
-    static const per_array default_map = {&zero, one, 0, PER_UINT8};
+    static const per_array default_map = {&zero, one, 0, PER_UINT8, NULL};
     static per_field both[2][N_FIELDS];
     per_field* const fields = both[compression];
     per_replay_options options = replay_options(capacity, N_ENVS);
@@ -51,6 +52,7 @@ static per_replay_options options_of(int64_t capacity, int32_t compression) {
         if (i != 3) fields[i].compression = compression;
     options.fields = fields;
     options.n_fields = N_FIELDS;
+    options.field_size = sizeof(per_field);
     return options;
 }
 
@@ -200,7 +202,7 @@ static void gather(per_replay* replay, int has_sequences, way how, const int64_t
     hindsight.goal_field = 2;
     hindsight.reward = reward_of;
     if (how == DRAWN) CHECK_OK(per_replay_sample(replay, NULL, BATCH, &batch, NULL));
-    if (how == RELABELLED) CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, BATCH, &batch, NULL));
+    if (how == RELABELLED) CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, BATCH, &batch, NULL));
     if (how == BY_ID) CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, BATCH, ids, &batch, NULL));
     if (how == AS_ADDED) CHECK_OK(per_replay_get(replay, BATCH, ids, &batch, NULL));
 }
@@ -241,7 +243,7 @@ static int64_t append(void* context, const void* data, int64_t size) {
 
 static bytes saved(per_replay* replay) {
     bytes all = {NULL, 0};
-    CHECK_OK(per_replay_save_to(replay, append, &all));
+    CHECK_OK(save_to(replay, append, &all));
     return all;
 }
 
@@ -266,24 +268,24 @@ static int is_compressed(per_replay* replay) {
 /* What the compressed buffer saves is, loaded to where it cannot be compressed, what its twin saves. */
 static void check_same_files(per_replay* const* buffers) {
     char folder[] = "/tmp/per-compression-XXXXXX", path[PATH_MAX];
-    per_replay_options place;
+    per_load_options place;
     per_replay* loaded;
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/saved", folder);
-    CHECK_OK(per_replay_save(buffers[1], path));
-    CHECK_OK(per_replay_options_init(&place, sizeof place));
-    place.storage = folder;
-    CHECK_OK(per_replay_load_with(path, &place, &loaded));
+    CHECK_OK(per_replay_save(buffers[1], path, NULL));
+    CHECK_OK(per_load_options_init(&place, sizeof place));
+    place.memory.storage = folder;
+    CHECK_OK(per_replay_load(path, &place, &loaded));
     CHECK(!is_compressed(loaded));
     CHECK(are_equal(saved(loaded), saved(buffers[0])));
     per_replay_free(loaded);
-    CHECK_OK(per_replay_load(path, PER_CPU, 0, &loaded));
+    CHECK_OK(per_replay_load(path, NULL, &loaded));
     CHECK(is_compressed(loaded));
     CHECK(are_equal(saved(loaded), saved(buffers[1])));
     per_replay_free(loaded);
     CHECK(unlink(path) == 0);
-    CHECK_OK(per_replay_checkpoint(buffers[1], path, NULL));
-    CHECK_OK(per_replay_load(path, PER_CPU, 0, &loaded));
+    CHECK_OK(per_replay_checkpoint(buffers[1], path, NULL, NULL));
+    CHECK_OK(per_replay_load(path, NULL, &loaded));
     CHECK(are_equal(saved(loaded), saved(buffers[1])));
     per_replay_free(loaded);
     snprintf(path, sizeof path, "rm -r %s", folder);
@@ -435,6 +437,7 @@ static void create_small(per_replay** buffers, int64_t capacity, int64_t n_envs)
         fields[0].compression = fields[1].compression = i;
         options.fields = fields;
         options.n_fields = 2;
+        options.field_size = sizeof(per_field);
         buffers[i] = create_replay(&options);
     }
 }
@@ -490,7 +493,7 @@ static void a_long_call_takes_the_memory_of_what_stays(void) {
     fields[1] = array_of(maps, PER_UINT8);
     {
         int64_t n = 0;
-        CHECK_OK(per_replay_live_ids(buffers[0], ROWS, ids, &n));
+        CHECK_OK(per_replay_get_live_ids(buffers[0], ROWS, ids, &n));
         CHECK(n > 3);
         for (i = (int)n; i < N_SET; ++i) ids[i] = ids[next_random(&seed) % (uint64_t)n];
     }
@@ -608,12 +611,12 @@ static void what_is_refused(void) {
         "compression of field \"observation\" is PER_COMPRESSION_DELTA (1): on PER_CUDA frames are kept as they");
     CHECK(replay == NULL);
     changed = options;
-    changed.allocate = allocate;
-    changed.deallocate = deallocate;
+    changed.memory.allocate = allocate;
+    changed.memory.deallocate = deallocate;
     CHECK_FAILS(per_replay_create(&changed, &replay), PER_ERROR_UNSUPPORTED,
                 "memory of the caller's (allocate) has the");
     changed = options;
-    changed.storage = "/tmp";
+    changed.memory.storage = "/tmp";
     CHECK_FAILS(per_replay_create(&changed, &replay), PER_ERROR_UNSUPPORTED, "a file (storage) has the frames as they");
     memcpy(fields, options.fields, sizeof fields);
     changed = options;
@@ -626,13 +629,14 @@ static void what_is_refused(void) {
     fields[3].ndim = 1;
     fields[3].shape = seven;
     CHECK_FAILS(per_replay_create(&changed, &replay), PER_ERROR_INVALID_ARGUMENT, "its frame has 7 bytes");
-    CHECK_FAILS(per_field_check(&fields[3]), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_field_check(&fields[3], sizeof(per_field)), PER_ERROR_INVALID_ARGUMENT,
                 "compression is PER_COMPRESSION_DELTA (1): its");
     fields[3].ndim = 2;
     fields[3].shape = large;
-    CHECK_FAILS(per_field_check(&fields[3]), PER_ERROR_INVALID_ARGUMENT, "its frame has 16781312 bytes");
+    CHECK_FAILS(per_field_check(&fields[3], sizeof(per_field)), PER_ERROR_INVALID_ARGUMENT,
+                "its frame has 16781312 bytes");
     for (fields[3].compression = -1; fields[3].compression <= 2; fields[3].compression += 3)
-        CHECK_FAILS(per_field_check(&fields[3]), PER_ERROR_INVALID_ARGUMENT, "allowed are 0 .. 1");
+        CHECK_FAILS(per_field_check(&fields[3], sizeof(per_field)), PER_ERROR_INVALID_ARGUMENT, "allowed are 0 .. 1");
 }
 
 int main(void) {

@@ -149,6 +149,7 @@ static void every_observation_is_compared(void) {
     fields[2] = field_of("action", PER_FLOAT32, 0, NULL);
     options.fields = fields;
     options.n_fields = 3;
+    options.field_size = sizeof(per_field);
     replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     memset(next, 0, sizeof next);

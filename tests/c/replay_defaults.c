@@ -36,6 +36,7 @@ static per_replay* create(per_replay_options options) {
     fields[STATE].default_value = &defaults[STATE];
     options.fields = fields;
     options.n_fields = FIELDS;
+    options.field_size = sizeof(per_field);
     replay = create_replay(&options);
     advantage = 99; /* copied */
     return replay;
@@ -82,9 +83,9 @@ static int has_defaults(const row* found) {
 }
 
 static void fields_that_are_left_out_hold_their_default(void) {
-    const per_array nothing[FIELDS] = {{NULL, NULL, 0, 0}};
+    const per_array nothing[FIELDS] = {{NULL, NULL, 0, 0, NULL}};
     const uint8_t mask[ENVS] = {1, 0};
-    per_array given[FIELDS] = {{NULL, NULL, 0, 0}};
+    per_array given[FIELDS] = {{NULL, NULL, 0, 0, NULL}};
     float advantages[ENVS] = {3, 4};
     per_replay* replay = create(replay_options(40, ENVS));
     int64_t id;
@@ -113,7 +114,7 @@ static void fields_that_are_left_out_hold_their_default(void) {
 }
 
 static void sequences_start_with_the_default_state(void) {
-    const per_array nothing[FIELDS] = {{NULL, NULL, 0, 0}};
+    const per_array nothing[FIELDS] = {{NULL, NULL, 0, 0, NULL}};
     float states[8][2], advantages[8][3];
     void* fields[FIELDS] = {NULL, advantages, NULL, states};
     per_replay_options options = replay_options(40, ENVS);
@@ -163,6 +164,7 @@ static void check_refused(per_field* fields, const char* text) {
     per_replay* replay = (per_replay*)&options;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, text);
     CHECK(replay == NULL);
 }
@@ -207,6 +209,7 @@ static void other_fields_must_be_given(void) {
     fields[1] = field_of("x", PER_FLOAT32, 0, NULL);
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     given[0] = value;

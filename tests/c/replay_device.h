@@ -6,6 +6,8 @@
 #define REPLAY_DEVICE_H
 
 #include "device_check.h"
+#include "settings.h"
+#include "struct_calls.h"
 
 static inline per_status synchronized(per_replay* replay, per_status status) {
     return status == PER_OK && on_cuda() ? per_replay_synchronize(replay, NULL) : status;
@@ -16,17 +18,21 @@ static inline per_status synchronized(per_replay* replay, per_status status) {
 #define per_replay_sample(replay, ...) synchronized(replay, per_replay_sample(replay, __VA_ARGS__))
 #define per_replay_update_priorities(replay, ...) \
     synchronized(replay, per_replay_update_priorities(replay, __VA_ARGS__))
-#define per_replay_set_priorities(replay, ...) synchronized(replay, per_replay_set_priorities(replay, __VA_ARGS__))
-#define per_replay_priorities(replay, ...) synchronized(replay, per_replay_priorities(replay, __VA_ARGS__))
+#define write_td_errors(replay, ...) synchronized(replay, write_td_errors(replay, __VA_ARGS__))
+#define write_sequence_errors(replay, ...) synchronized(replay, write_sequence_errors(replay, __VA_ARGS__))
+#define write_priorities(replay, ...) synchronized(replay, write_priorities(replay, __VA_ARGS__))
+#define per_replay_get_priorities(replay, ...) synchronized(replay, per_replay_get_priorities(replay, __VA_ARGS__))
 #define per_replay_get(replay, ...) synchronized(replay, per_replay_get(replay, __VA_ARGS__))
 #define per_replay_get_windows(replay, ...) synchronized(replay, per_replay_get_windows(replay, __VA_ARGS__))
 #define per_replay_set(replay, ...) synchronized(replay, per_replay_set(replay, __VA_ARGS__))
 #define per_replay_clear(replay, ...) synchronized(replay, per_replay_clear(replay, __VA_ARGS__))
-#define per_replay_set_alpha(replay, ...) synchronized(replay, per_replay_set_alpha(replay, __VA_ARGS__))
-#define per_replay_set_beta(replay, ...) synchronized(replay, per_replay_set_beta(replay, __VA_ARGS__))
-#define per_replay_set_gamma(replay, ...) synchronized(replay, per_replay_set_gamma(replay, __VA_ARGS__))
-#define per_replay_set_n_step(replay, ...) synchronized(replay, per_replay_set_n_step(replay, __VA_ARGS__))
-#define per_replay_bootstraps(replay, ...) synchronized(replay, per_replay_bootstraps(replay, __VA_ARGS__))
-#define per_replay_advantages(replay, ...) synchronized(replay, per_replay_advantages(replay, __VA_ARGS__))
+#define per_replay_change_settings(replay, ...) synchronized(replay, per_replay_change_settings(replay, __VA_ARGS__))
+#define change_alpha(replay, ...) synchronized(replay, change_alpha(replay, __VA_ARGS__))
+#define change_beta(replay, ...) synchronized(replay, change_beta(replay, __VA_ARGS__))
+#define change_gamma(replay, ...) synchronized(replay, change_gamma(replay, __VA_ARGS__))
+#define change_n_step(replay, ...) synchronized(replay, change_n_step(replay, __VA_ARGS__))
+#define per_replay_get_bootstraps(replay, ...) synchronized(replay, per_replay_get_bootstraps(replay, __VA_ARGS__))
+#define per_replay_compute_advantages(replay, ...) \
+    synchronized(replay, per_replay_compute_advantages(replay, __VA_ARGS__))
 
 #endif

@@ -137,11 +137,10 @@ static void what_makes_no_draw_refuses_a_key(void) {
     hindsight.reward = reward;
     CHECK_FAILS(per_replay_get_windows(replay, &options, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
                 PER_ERROR_INVALID_ARGUMENT, said);
-    CHECK_FAILS(per_replay_sample_hindsight(replay, &options, &hindsight, B, &arrays, NULL), PER_ERROR_INVALID_ARGUMENT,
-                said);
-    CHECK_FAILS(
-        per_replay_get_windows_hindsight(replay, &options, &hindsight, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
-        PER_ERROR_INVALID_ARGUMENT, said);
+    CHECK_FAILS(sample_with_hindsight(replay, &options, &hindsight, B, &arrays, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "key is not NULL: must be NULL where hindsight is given");
+    CHECK_FAILS(get_windows_with_hindsight(replay, &options, &hindsight, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
+                PER_ERROR_INVALID_ARGUMENT, said);
     CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
     loader_options.batch_size = B;
     loader_options.sample = &options;

@@ -40,7 +40,7 @@ static void dead_rows_are_left_out(void) {
     int i, k, n_dead = 0;
     order_of_walk(expected);
     CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
-    CHECK_OK(per_replay_set_n_step(replay, 3, NULL));
+    CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 8);
     for (i = 0; i < 2; ++i) {
         const int n_dead_before = n_dead;
@@ -102,7 +102,7 @@ static void dead_rows_are_refused(void) {
     CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
 
     /* Windows of three: the last two wait again, and come in one minibatch or the other. */
-    CHECK_OK(per_replay_set_n_step(replay, 3, NULL));
+    CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 8);
     fill_rows(&out);
     count = -1;
@@ -110,7 +110,7 @@ static void dead_rows_are_refused(void) {
         const per_status status = per_epochs_next(walk, &out.batch, &count, NULL);
         if (status == PER_OK) continue;
         CHECK(status == PER_ERROR_INVALID_ARGUMENT && strstr(per_last_error(), "not live any more") != NULL);
-        CHECK_OK(per_replay_set_n_step(replay, 1, NULL)); /* and here they are again, in the same minibatch */
+        CHECK_OK(change_n_step(replay, 1, NULL)); /* and here they are again, in the same minibatch */
         CHECK_OK(per_epochs_next(walk, &out.batch, &count, NULL));
         CHECK(count == 5 && memcmp(out.ids, expected + 5 * i, 5 * sizeof *expected) == 0);
         break;

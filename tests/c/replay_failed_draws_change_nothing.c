@@ -2,6 +2,7 @@
  * A failing draw does not count: saves before and after it are byte-identical, and the draws after it
  * are those of a buffer that saw no failure. PER_RANK is the hard case, since a draw may compute ranks again.
  */
+#include "checkpoints.h"
 #include "replay_check.h"
 
 enum { STEPS = 200, BATCH = 64, ACHIEVED = 0, GOAL = 1 };
@@ -18,6 +19,7 @@ static per_replay* create(int32_t prioritization) {
     int t;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.prioritization = prioritization;
     options.beta_steps = 100;
     options.seed = 5;
@@ -51,7 +53,7 @@ static void set_run(per_replay* replay, int64_t first, int64_t count, float leas
         ids[i] = first + i;
         priorities[i] = least + (float)i;
     }
-    CHECK_OK(per_replay_set_priorities(replay, count, ids, priorities, NULL));
+    CHECK_OK(write_priorities(replay, count, ids, priorities, NULL));
 }
 
 typedef struct file {
@@ -70,7 +72,7 @@ static int64_t append(void* context, const void* data, int64_t size) {
 
 static file saved(per_replay* replay) {
     file bytes = {NULL, 0};
-    CHECK_OK(per_replay_save_to(replay, append, &bytes));
+    CHECK_OK(save_to(replay, append, &bytes));
     return bytes;
 }
 
@@ -146,7 +148,7 @@ static void draw_with_hindsight(caller* context, per_status expected) {
     hindsight.reward = reward;
     hindsight.context = context;
     batch.weights = weights;
-    CHECK(per_replay_sample_hindsight(context->replay, NULL, &hindsight, BATCH, &batch, NULL) == expected);
+    CHECK(sample_with_hindsight(context->replay, NULL, &hindsight, BATCH, &batch, NULL) == expected);
 }
 
 /* Ranks are due when the call that fails comes, and 3 of 200 priorities change between it and the next draw. */

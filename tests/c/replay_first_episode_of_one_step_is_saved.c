@@ -2,6 +2,7 @@
  * A buffer whose only episode so far is one step long is saved, and the one that is loaded goes on bit for bit: in every
  * mode of autoreset, with next observations beside the rows or in those that follow, whatever is known of the end.
  */
+#include "checkpoints.h"
 #include "replay_check.h"
 
 typedef struct bytes {
@@ -28,8 +29,8 @@ static int64_t get(void* context, void* to, int64_t size) {
 static void check_same_file(per_replay* a, per_replay* b) {
     static bytes of_a, of_b;
     of_a.size = of_b.size = 0;
-    CHECK_OK(per_replay_save_to(a, put, &of_a));
-    CHECK_OK(per_replay_save_to(b, put, &of_b));
+    CHECK_OK(save_to(a, put, &of_a));
+    CHECK_OK(save_to(b, put, &of_b));
     CHECK(of_a.size == of_b.size && memcmp(of_a.bytes, of_b.bytes, (size_t)of_a.size) == 0);
 }
 
@@ -37,8 +38,8 @@ static per_replay* reloaded(per_replay* replay) {
     static bytes file;
     per_replay* loaded = NULL;
     file.size = file.n_read = 0;
-    CHECK_OK(per_replay_save_to(replay, put, &file));
-    CHECK_OK(per_replay_load_from(get, &file, test_device(), 0, &loaded));
+    CHECK_OK(save_to(replay, put, &file));
+    CHECK_OK(load_from(get, &file, test_device(), 0, &loaded));
     return loaded;
 }
 

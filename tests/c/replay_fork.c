@@ -46,7 +46,7 @@ static void* sample_and_update(void* argument) {
     while (!is_stopping()) {
         fill_rows(drawn);
         CHECK_OK(per_replay_sample(replay, NULL, BATCH, &drawn->batch, NULL));
-        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
+        CHECK_OK(write_td_errors(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
     }
     free(drawn);
     return NULL;
@@ -60,7 +60,7 @@ static void use_copy(void) {
     CHECK(before.live == (before.added < (ROWS - 1) * ENVS ? before.added : (ROWS - 1) * ENVS));
     draw(replay, BATCH, &drawn);
     for (i = 0; i < BATCH; ++i) CHECK(drawn.next[i] == drawn.observation[i] + 1 || drawn.next[i] == 0);
-    CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.reward, NULL));
+    CHECK_OK(write_td_errors(replay, BATCH, drawn.ids, 1, drawn.reward, NULL));
     CHECK(stats_of(replay).samples == before.samples + 1);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     add_full(replay, 3, -5, 0, GOES_ON, -6);
@@ -79,27 +79,26 @@ static void refuse_everything(void) {
     fill_rows(&out);
     out.ids[0] = -7;
     fill_call(&given, 1, zeros, zeros, zeros, NULL, NULL);
-    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
 #define REFUSED(call) CHECK_FAILS(call, PER_ERROR_NO_DEVICE, why)
     REFUSED(per_replay_add(replay, &given.steps, NULL, NULL));
     REFUSED(per_replay_cut(replay, 0, NULL, NULL));
     REFUSED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL));
-    REFUSED(per_replay_update_priorities(replay, 1, &id, 1, &priority, NULL));
-    REFUSED(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
-    REFUSED(per_replay_priorities(replay, 1, &id, &priority, NULL));
+    REFUSED(write_td_errors(replay, 1, &id, 1, &priority, NULL));
+    REFUSED(write_priorities(replay, 1, &id, &priority, NULL));
+    REFUSED(per_replay_get_priorities(replay, 1, &id, &priority, NULL));
     REFUSED(per_replay_clear(replay, NULL));
-    REFUSED(per_replay_set_alpha(replay, 0.5, NULL));
-    REFUSED(per_replay_set_beta(replay, 0.5, NULL));
-    REFUSED(per_replay_set_gamma(replay, 0.5, NULL));
-    REFUSED(per_replay_set_n_step(replay, 1, NULL));
-    REFUSED(per_replay_live(replay, &live));
-    REFUSED(per_replay_live_ids(replay, 1, &id, &live));
-    REFUSED(per_replay_stats(replay, &statistics));
+    REFUSED(change_alpha(replay, 0.5, NULL));
+    REFUSED(change_beta(replay, 0.5, NULL));
+    REFUSED(change_gamma(replay, 0.5, NULL));
+    REFUSED(change_n_step(replay, 1, NULL));
+    REFUSED(per_replay_get_live_ids(replay, 0, NULL, &live));
+    REFUSED(per_replay_get_live_ids(replay, 1, &id, &live));
+    REFUSED(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     REFUSED(per_epochs_create(replay, 1, 4, 0, NULL, &walk));
     REFUSED(per_replay_synchronize(replay, NULL));
     out.batch.weights = out.batch.probabilities = NULL;
     REFUSED(per_replay_get(replay, 1, &id, &out.batch, NULL));
-    REFUSED(per_replay_bootstraps(replay, 0, NULL, &live, NULL));
+    REFUSED(per_replay_get_bootstraps(replay, 0, NULL, &live, NULL));
 #undef REFUSED
     CHECK(out.ids[0] == -7 && id == 3 && priority == 2 && live == -7 && walk == NULL && statistics.added == 0);
 }

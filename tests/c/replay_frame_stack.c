@@ -180,6 +180,7 @@ static void stacks_are_a_field_s_own(void) {
     fields[2].stack = 2;
     options.fields = fields;
     options.n_fields = 3;
+    options.field_size = sizeof(per_field);
     options.frame_stack = 3;
     replay = create_replay(&options);
 

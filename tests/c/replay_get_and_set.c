@@ -13,6 +13,7 @@ static per_replay* create(int64_t rows, int64_t n_step, int64_t frame_stack) {
     fields[ADVANTAGE] = field_of("advantage", PER_FLOAT64, 0, NULL);
     options.fields = fields;
     options.n_fields = FIELDS;
+    options.field_size = sizeof(per_field);
     options.n_step = n_step;
     options.frame_stack = frame_stack;
     options.gamma = 0.5;

@@ -63,7 +63,7 @@ static per_replay* filled(per_replay_options options) {
         ids[t] = t;
         priorities[t] = (float)(t + 1);
     }
-    CHECK_OK(per_replay_set_priorities(replay, 80, ids, priorities, NULL));
+    CHECK_OK(write_priorities(replay, 80, ids, priorities, NULL));
     return replay;
 }
 

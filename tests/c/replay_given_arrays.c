@@ -35,6 +35,7 @@ static void every_dtype_keeps_its_bytes(void) {
     }
     options.fields = fields;
     options.n_fields = DTYPES + 1;
+    options.field_size = sizeof(per_field);
     replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     steps.length = STEPS;

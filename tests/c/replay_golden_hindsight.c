@@ -22,6 +22,7 @@ static per_replay* filled(uint64_t seed, int64_t n, int64_t step) {
     options.seed = seed;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     replay = create_replay(&options);
     for (t = 0; t < n; ++t) {
         observation[t] = reward[t] = (float)t;
@@ -83,7 +84,7 @@ int main(void) {
         batch.fields = fields;
         batch.ids = ids;
         for (i = 0; i < draws; ++i) CHECK_OK(per_replay_sample(replay, NULL, 5, &batch, NULL));
-        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &options, B, &batch, NULL));
+        CHECK_OK(sample_with_hindsight(replay, NULL, &options, B, &batch, NULL));
         for (i = 0; i < B; ++i) {
             const float expected = (float)atoi(strtok(NULL, ",\n"));
             CHECK(ids[i] == step && goals[i] == (expected == -1 ? 0 : expected));

@@ -24,8 +24,7 @@ static per_replay* create(int which) {
 static void fail(per_replay* replay, int which) {
     const int64_t bad[HANDLES + 2] = {-2 - which, -2, -2, -2, -2, -2};
     const float priorities[HANDLES + 2] = {1, 1, 1, 1, 1, 1};
-    CHECK(per_replay_set_priorities(replay, on_cuda() ? which + 2 : 1, bad, priorities, NULL) ==
-          PER_ERROR_INVALID_ARGUMENT);
+    CHECK(write_priorities(replay, on_cuda() ? which + 2 : 1, bad, priorities, NULL) == PER_ERROR_INVALID_ARGUMENT);
 }
 
 /* One round of one buffer: a step, a batch, an update. */
@@ -36,7 +35,7 @@ static void play(per_replay* replay, int round, rows* drawn, int64_t* ids) {
     if (stats_of(replay).live == 0) return;
     draw(replay, BATCH, drawn);
     for (i = 0; i < BATCH; ++i) ids[i] = drawn->ids[i];
-    CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
+    CHECK_OK(write_td_errors(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
 }
 
 static void* play_in_thread(void* argument) {

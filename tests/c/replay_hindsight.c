@@ -14,6 +14,7 @@ static per_replay* create(per_replay_options options) {
                                         {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     return create_replay(&options);
 }
 
@@ -129,7 +130,7 @@ static void goals_of_each_strategy(void) {
         const per_hindsight_options options = hindsight_options(&seen, strategies[s], 1);
         int earlier = 0, own = 0;
         fill(&out);
-        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &options, PLACES, &out.arrays, NULL));
+        CHECK_OK(sample_with_hindsight(replay, NULL, &options, PLACES, &out.arrays, NULL));
         CHECK(seen.n_calls == 1 && seen.n_steps == PLACES);
         for (i = 0; i < PLACES; ++i) {
             const float at = out.observation[i], goal = out.goal[i];
@@ -184,7 +185,7 @@ static void goals_that_nobody_knows(void) {
     add_goal_step(replay, 22, 100, 0, 0);
     add_unknown_step(replay, 23, 0);
     fill(&out);
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
     for (i = 0; i < PLACES; ++i) CHECK(out.goal[i] == (out.observation[i] < 20 ? 12 : 23));
     per_replay_free(replay);
 }
@@ -222,7 +223,7 @@ static void goals_on_both_sides_of_the_end_of_a_lane(void) {
     }
     for (draws = 0; draws < 20; ++draws) {
         fill(&out);
-        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
         for (i = 0; i < PLACES; ++i)
             if (out.observation[i] >= 100 + ROWS) is_goal[(int)out.goal[i]] = 1;
     }
@@ -247,7 +248,7 @@ static void windows_of_several_steps(void) {
         int64_t step = 0;
         seen.sets_terminated = sets;
         fill(&out);
-        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
         for (i = 0; i < PLACES; ++i) {
             const float at = out.observation[i], goal = out.goal[i];
             const int m = at < 4 ? 3 : 6 - (int)at, to_goal = (int)(goal - at);
@@ -282,7 +283,7 @@ static void none_or_some_are_relabelled(void) {
     add_episode(twin, 0, 20, TERMINATED);
     fill(&out);
     fill(&plain);
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
     CHECK_OK(per_replay_sample(twin, NULL, PLACES, &plain.arrays, NULL));
     CHECK(seen.n_calls == 0);
     CHECK(memcmp(&out, &plain, offsetof(batch, fields)) == 0);
@@ -290,7 +291,7 @@ static void none_or_some_are_relabelled(void) {
     hindsight.fraction = 0.8;
     fill(&out);
     fill(&plain);
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
     CHECK_OK(per_replay_sample(twin, NULL, PLACES, &plain.arrays, NULL));
     CHECK(memcmp(out.ids, plain.ids, sizeof out.ids) == 0 &&
           memcmp(out.weights, plain.weights, sizeof out.weights) == 0);
@@ -321,14 +322,14 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     CHECK_OK(per_replay_sample(twin, NULL, 8, &out.arrays, NULL));
     before = stats_of(replay);
     seen.answer = -7;
-    CHECK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL) == PER_ERROR_CALLBACK);
+    CHECK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL) == PER_ERROR_CALLBACK);
     CHECK(strstr(per_last_error(), "-7") != NULL && strcmp(per_status_name(12), "PER_ERROR_CALLBACK") == 0);
     after = stats_of(replay);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     seen.answer = 0;
     fill(&out);
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
-    CHECK_OK(per_replay_sample_hindsight(twin, NULL, &hindsight, PLACES, &expected.arrays, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(sample_with_hindsight(twin, NULL, &hindsight, PLACES, &expected.arrays, NULL));
     CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
     per_replay_free(replay);
     per_replay_free(twin);
@@ -359,9 +360,9 @@ static void windows_by_id_get_goals_too(void) {
         memset(&seen.goals, 0, sizeof seen.goals);
         fill(&expected);
         fill(&out);
-        CHECK_OK(per_replay_sample_hindsight(twin, &given, &hindsight, PLACES, &expected.arrays, NULL));
-        CHECK_OK(per_replay_get_windows_hindsight(replay, &given, &hindsight, PER_INVALID_ERROR, PLACES, expected.ids,
-                                                  &out.arrays, NULL));
+        CHECK_OK(sample_with_hindsight(twin, &given, &hindsight, PLACES, &expected.arrays, NULL));
+        CHECK_OK(get_windows_with_hindsight(replay, &given, &hindsight, PER_INVALID_ERROR, PLACES, expected.ids,
+                                            &out.arrays, NULL));
         CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
     }
     CHECK(stats_of(replay).samples == 3 && stats_of(replay).beta_step == 0 && stats_of(replay).last_batch_size == 0);
@@ -371,36 +372,32 @@ static void windows_by_id_get_goals_too(void) {
     hindsight.strategy = PER_GOAL_FINAL;
     seen.sets_terminated = 0;
     fill(&out);
-    CHECK_OK(
-        per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL));
+    CHECK_OK(get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL));
     CHECK(seen.n_steps == 3 && out.ids[0] == 4 && out.goal[0] == 20 && out.next[0] == 7 && out.n_steps[0] == 3);
     for (i = 1; i < 3; ++i)
         CHECK(out.ids[i] == -1 && out.goal[i] == 0 && out.observation[i] == 0 && out.reward[i] == 0 &&
               out.n_steps[i] == 0 && out.weights[i] == 0);
     fill(&out);
     seen.n_calls = 0;
-    CHECK_OK(per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 2, with_dead + 1, &out.arrays,
-                                              NULL));
+    CHECK_OK(
+        get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 2, with_dead + 1, &out.arrays, NULL));
     CHECK(seen.n_calls == 0 && out.ids[0] == -1 && out.ids[1] == -1);
 
     /* A call that fails counts for nothing, and the last batch stays that of the draw before. */
     CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
     before = stats_of(replay);
     seen.answer = -7;
-    CHECK_FAILS(
-        per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL),
-        PER_ERROR_CALLBACK, "-7");
+    CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL),
+                PER_ERROR_CALLBACK, "-7");
     if (!on_cuda())
-        CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_ERROR, 3, with_dead,
-                                                     &out.arrays, NULL),
-                    PER_ERROR_INVALID_ARGUMENT, "ids[1] is -1");
-    CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, NULL, 0, 3, with_dead, &out.arrays, NULL),
-                PER_ERROR_INVALID_ARGUMENT, "hindsight is NULL");
-    CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, &hindsight, 2, 3, with_dead, &out.arrays, NULL),
+        CHECK_FAILS(
+            get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_ERROR, 3, with_dead, &out.arrays, NULL),
+            PER_ERROR_INVALID_ARGUMENT, "ids[1] is -1");
+    CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, 2, 3, with_dead, &out.arrays, NULL),
                 PER_ERROR_INVALID_ARGUMENT, "on_invalid is 2");
-    CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, &hindsight, 0, 3, NULL, &out.arrays, NULL),
+    CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, 0, 3, NULL, &out.arrays, NULL),
                 PER_ERROR_INVALID_ARGUMENT, "ids is NULL");
-    CHECK_OK(per_replay_get_windows_hindsight(replay, NULL, &hindsight, 0, 0, NULL, &out.arrays, NULL));
+    CHECK_OK(get_windows_with_hindsight(replay, NULL, &hindsight, 0, 0, NULL, &out.arrays, NULL));
     after = stats_of(replay);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     per_replay_free(replay);
@@ -420,7 +417,7 @@ static void* draw_and_end(void* replay) {
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
     hindsight.reward = last_reward;
     fill(&out);
-    CHECK_OK(per_replay_sample_hindsight((per_replay*)replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(sample_with_hindsight((per_replay*)replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
     return NULL;
 }
 
@@ -452,8 +449,8 @@ static int32_t meddling_reward(void* context, int64_t count, const void* achieve
     const per_hindsight_options again = hindsight_options(&unused, PER_GOAL_FINAL, 1);
     fill(&other);
     CHECK_OK(per_replay_sample(replay, NULL, PLACES, &other.arrays, NULL));
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &again, PLACES, &other.arrays, NULL));
-    CHECK_OK(per_replay_set_gamma(replay, 0, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &again, PLACES, &other.arrays, NULL));
+    CHECK_OK(change_gamma(replay, 0, NULL));
     add_episode(replay, 50, 200, TRUNCATED); /* overwrites all */
     CHECK_OK(per_replay_clear(replay, NULL));
     return reward(context, count, achieved, goals, rewards_out, terminated_out);
@@ -473,10 +470,10 @@ static void the_reward_function_may_use_the_buffer(void) {
     fill(&out);
     fill(&expected);
     seen.sets_terminated = 1;
-    CHECK_OK(per_replay_sample_hindsight(twin, NULL, &hindsight, PLACES, &expected.arrays, NULL));
+    CHECK_OK(sample_with_hindsight(twin, NULL, &hindsight, PLACES, &expected.arrays, NULL));
     hindsight.reward = meddling_reward;
     seen.replay = replay;
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
     CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
     CHECK(stats_of(replay).samples == 3);
     per_replay_free(replay);
@@ -495,14 +492,15 @@ static void bad_arguments(void) {
     per_hindsight_options bad;
     options.fields = fields;
     options.n_fields = 4;
+    options.field_size = sizeof(per_field);
     replay = create_replay(&options);
     fill(&out);
-#define REFUSED(words)                                                                                              \
-    do {                                                                                                            \
-        CHECK(per_replay_sample_hindsight(replay, NULL, &bad, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT); \
-        if (strstr(per_last_error(), words) == NULL) fprintf(stderr, "%s\n", per_last_error());                     \
-        CHECK(strstr(per_last_error(), words) != NULL);                                                             \
-        bad = good;                                                                                                 \
+#define REFUSED(words)                                                                                        \
+    do {                                                                                                      \
+        CHECK(sample_with_hindsight(replay, NULL, &bad, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT); \
+        if (strstr(per_last_error(), words) == NULL) fprintf(stderr, "%s\n", per_last_error());               \
+        CHECK(strstr(per_last_error(), words) != NULL);                                                       \
+        bad = good;                                                                                           \
     } while (0)
     bad = good;
     bad.reward = NULL;
@@ -528,13 +526,37 @@ static void bad_arguments(void) {
     bad.reserved = 1;
     REFUSED("reserved is 1");
 #undef REFUSED
-    CHECK(per_replay_sample_hindsight(replay, NULL, NULL, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
-    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 0, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
-    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, NULL, NULL) == PER_ERROR_INVALID_ARGUMENT);
-    CHECK(per_replay_sample_hindsight(NULL, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
-    CHECK_NO_STREAM(per_replay_sample_hindsight(replay, NULL, &good, 4, &out.arrays, &out));
-    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_EMPTY);
+    CHECK(sample_with_hindsight(replay, NULL, &good, 0, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(sample_with_hindsight(replay, NULL, &good, 4, NULL, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(sample_with_hindsight(NULL, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK_NO_STREAM(sample_with_hindsight(replay, NULL, &good, 4, &out.arrays, &out));
+    CHECK(sample_with_hindsight(replay, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_EMPTY);
     CHECK(seen.n_calls == 0 && stats_of(replay).samples == 0);
+    per_replay_free(replay);
+}
+
+static void loaders_refuse_hindsight(void) {
+    static calls seen;
+    const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);
+    const per_sample_options sample = options_with_hindsight(NULL, &hindsight);
+    per_replay* replay = create(replay_options(40, 1));
+    per_loader_options options;
+    per_loader* loader;
+    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    options.batch_size = 4;
+    options.sample = &sample;
+    options.device = test_device();
+    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "hindsight is not NULL");
+    if (!on_cuda()) {
+        per_shared_loader_options shared;
+        per_shared_loader* shared_loader;
+        CHECK_OK(per_shared_loader_options_init(&shared, sizeof shared));
+        shared.batch_size = 4;
+        shared.readers = 1;
+        shared.sample = &sample;
+        CHECK_FAILS(per_shared_loader_create(replay, &shared, &shared_loader), PER_ERROR_INVALID_ARGUMENT,
+                    "hindsight is not NULL");
+    }
     per_replay_free(replay);
 }
 
@@ -555,7 +577,7 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
         seen.says_no = kind == 1;
         seen.sets_terminated = kind == 2;
         fill(&out);
-        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
         for (i = 0; i < PLACES; ++i) {
             const int both = out.observation[i] == 0;
             has_ended = kind == 2 || (kind == 0 && both);
@@ -582,6 +604,7 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     int t, i;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.n_step = N;
     options.sequence_length = 1;
     replay = create_replay(&options);
@@ -608,7 +631,7 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     batch.fields = arrays;
     batch.ids = ids;
     memset(goals, 0x55, sizeof goals);
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &batch, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &batch, NULL));
     for (i = 0; i < PLACES; ++i) {
         const int64_t window = STEPS - ids[i] < N ? STEPS - ids[i] : N;
         int64_t k;
@@ -632,6 +655,7 @@ int main(void) {
     windows_by_id_get_goals_too();
     the_reward_function_may_use_the_buffer();
     bad_arguments();
+    loaders_refuse_hindsight();
     a_step_with_both_flags_is_terminated_or_neither();
     goals_of_sequences_are_in_the_observations_that_there_are();
     return 0;

@@ -18,8 +18,8 @@ static void check_stale(per_replay* replay, int64_t id, int64_t stale) {
     const per_replay_statistics before = stats_of(replay);
     const float td_error = 1000;
     per_replay_statistics after;
-    CHECK_OK(per_replay_update_priorities(replay, 1, &id, 1, &td_error, NULL));
-    CHECK_OK(per_replay_set_priorities(replay, 1, &id, &td_error, NULL));
+    CHECK_OK(write_td_errors(replay, 1, &id, 1, &td_error, NULL));
+    CHECK_OK(write_priorities(replay, 1, &id, &td_error, NULL));
     after = stats_of(replay);
     CHECK(after.stale_updates == before.stale_updates + 2 * stale);
     if (!stale) return;
@@ -62,7 +62,7 @@ static void a_row_that_is_not_live_yet(void) {
     const int64_t id = 0;
     const float td_error = -3;
     add_step(replay, 0, 0, 0);
-    CHECK_OK(per_replay_update_priorities(replay, 1, &id, 1, &td_error, NULL));
+    CHECK_OK(write_td_errors(replay, 1, &id, 1, &td_error, NULL));
     CHECK(stats_of(replay).stale_updates == 0 && live_of(replay) == 0 && priority_of(replay, 0) == 0);
     CHECK(stats_of(replay).max_priority == 3);
     add_step(replay, 0, 1, 0);
@@ -98,7 +98,7 @@ static void late_and_good_entries_together(void) {
     const float priorities[] = {500, 4, 600, 5, 6, 700, 3};
     int t;
     for (t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0);
-    CHECK_OK(per_replay_set_priorities(replay, 7, ids, priorities, NULL));
+    CHECK_OK(write_priorities(replay, 7, ids, priorities, NULL));
     CHECK(stats_of(replay).stale_updates == 3);
     CHECK(priority_of(replay, 13) == 3); /* of equal ids the last one wins */
     CHECK(priority_of(replay, 14) == 5 && priority_of(replay, 12) == 1);

@@ -2,6 +2,7 @@
  * Every option and every statistic of a buffer is that of the one which was saved, each of them with a value that no
  * other buffer has by itself.
  */
+#include "checkpoints.h"
 #include "replay_check.h"
 
 typedef struct stream {
@@ -69,10 +70,10 @@ int main(void) {
     for (t = 20; t < 24; ++t) add_full(replay, 0, t, 1, GOES_ON, t + 1);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     draw(replay, 8, &drawn);
-    CHECK_OK(per_replay_set_priorities(replay, 1, drawn.ids, &priority, NULL));
-    CHECK_OK(per_replay_set_priorities(replay, 1, &late, &priority, NULL));
-    CHECK_OK(per_replay_save_to(replay, put, &file));
-    CHECK_OK(per_replay_load_from(get, &file, test_device(), 0, &loaded));
+    CHECK_OK(write_priorities(replay, 1, drawn.ids, &priority, NULL));
+    CHECK_OK(write_priorities(replay, 1, &late, &priority, NULL));
+    CHECK_OK(save_to(replay, put, &file));
+    CHECK_OK(load_from(get, &file, test_device(), 0, &loaded));
     saved = described(replay);
     back = described(loaded);
     CHECK(memcmp(&saved, &back, sizeof saved) == 0);

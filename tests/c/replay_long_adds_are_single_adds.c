@@ -79,8 +79,8 @@ static void check_same_rows(per_replay* a, per_replay* b, int64_t last_id) {
         CHECK(status_a == status_b);
         CHECK(of_a.observation[0] == of_b.observation[0] && of_a.reward[0] == of_b.reward[0]);
         CHECK(of_a.terminated[0] == of_b.terminated[0] && of_a.truncated[0] == of_b.truncated[0]);
-        status_a = per_replay_priorities(a, 1, &id, &priority_a, NULL);
-        status_b = per_replay_priorities(b, 1, &id, &priority_b, NULL);
+        status_a = per_replay_get_priorities(a, 1, &id, &priority_a, NULL);
+        status_b = per_replay_get_priorities(b, 1, &id, &priority_b, NULL);
         CHECK(status_a == status_b && (status_a != PER_OK || priority_a == priority_b));
     }
 }

@@ -71,6 +71,7 @@ static per_replay_options options_with_everything(void) {
     fields[1] = field_of("image", PER_FLOAT32, 1, large);
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.prioritization = PER_RANK;
     options.normalize_weights = PER_BUFFER_MAX;
     options.max_priority = PER_MAX_NOW;
@@ -78,9 +79,9 @@ static per_replay_options options_with_everything(void) {
 }
 
 static per_replay_options with_heap(per_replay_options options, heap* from) {
-    options.allocate = allocate;
-    options.deallocate = deallocate;
-    options.memory_context = from;
+    options.memory.allocate = allocate;
+    options.memory.deallocate = deallocate;
+    options.memory.context = from;
     return options;
 }
 
@@ -155,7 +156,8 @@ static void rows_and_priorities_lie_there(void) {
     CHECK(has_image);
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
-    CHECK(described.allocate == allocate && described.deallocate == deallocate && described.memory_context == &from);
+    CHECK(described.memory.allocate == allocate && described.memory.deallocate == deallocate &&
+          described.memory.context == &from);
     i = from.n_asked;
     per_replay_free(replay);
     CHECK(from.n_asked == i && from.n_lent == 0); /* no call but the first one asked for memory */
@@ -238,12 +240,12 @@ static void what_is_refused(void) {
     heap from = empty_heap();
     per_replay_options options = with_heap(replay_options(100, 1), &from);
     per_replay* replay;
-    options.deallocate = NULL;
+    options.memory.deallocate = NULL;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "deallocate is NULL");
-    options.allocate = NULL;
-    options.deallocate = deallocate;
+    options.memory.allocate = NULL;
+    options.memory.deallocate = deallocate;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "allocate is NULL");
-    options.allocate = allocate;
+    options.memory.allocate = allocate;
     options.device = PER_CUDA;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED, "allocate is given: on PER_CUDA ");
     CHECK(from.n_asked == 0);

@@ -59,6 +59,7 @@ static per_replay* filled(int kind) {
     int i;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.n_step = LONGEST;
     options.gamma = 0.5;
     options.seed = 3;
@@ -125,20 +126,19 @@ static void make(int kind, int way, const per_sample_options* options, batch* ou
     hindsight.fraction = 0.5;
     hindsight.reward = reward;
     hindsight.context = &kind;
-    CHECK_OK(per_replay_live_ids(replay, 2 * K, ids, &count));
+    CHECK_OK(per_replay_get_live_ids(replay, 2 * K, ids, &count));
     fill(out, kind);
     CHECK_OK(per_replay_sample(replay, options, B, &out->arrays, NULL));
     fill(out, kind);
     samples = stats_of(replay).samples;
     if (count > B) count = B;
     if (way == DRAWN) CHECK_OK(per_replay_sample(replay, options, B, &out->arrays, NULL));
-    if (way == DRAWN_WITH_GOALS)
-        CHECK_OK(per_replay_sample_hindsight(replay, options, &hindsight, B, &out->arrays, NULL));
+    if (way == DRAWN_WITH_GOALS) CHECK_OK(sample_with_hindsight(replay, options, &hindsight, B, &out->arrays, NULL));
     if (way == BY_ID)
         CHECK_OK(per_replay_get_windows(replay, options, PER_INVALID_ERROR, count, ids, &out->arrays, NULL));
     if (way == BY_ID_WITH_GOALS)
-        CHECK_OK(per_replay_get_windows_hindsight(replay, options, &hindsight, PER_INVALID_ERROR, count, ids,
-                                                  &out->arrays, NULL));
+        CHECK_OK(
+            get_windows_with_hindsight(replay, options, &hindsight, PER_INVALID_ERROR, count, ids, &out->arrays, NULL));
     CHECK(stats_of(replay).samples == samples + (way != BY_ID || options->n_step_min != 0));
     CHECK_OK(per_replay_synchronize(replay, NULL));
     per_replay_free(replay);
@@ -277,7 +277,7 @@ static void ranges_that_are_none(void) {
     CHECK_OK(per_replay_sample(replay, &range, B, &out.arrays, NULL));
     CHECK_OK(per_replay_sample(twin, &range, B, &expected.arrays, NULL));
     CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
-    CHECK_OK(per_replay_set_n_step(replay, 2, NULL));
+    CHECK_OK(change_n_step(replay, 2, NULL));
     range = range_of(3, 0);
     CHECK_FAILS(per_replay_sample(replay, &range, B, &out.arrays, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "n_step_min is 3: allowed are 0 .. 2");

@@ -147,9 +147,9 @@ static void gamma_is_raised_to_the_number_of_steps(void) {
     draw(replay, MANY, &drawn);
     for (id = 0; id < 3; ++id) CHECK(drawn.discount[place_of(&drawn, MANY, id)] == factors[id]);
     /* Set in a running buffer; 0 and 1 are its limits. */
-    CHECK_OK(per_replay_set_gamma(replay, 0, NULL));
+    CHECK_OK(change_gamma(replay, 0, NULL));
     CHECK_WINDOW(replay, 0, 0, 1, 0, 3, 3, 0, 1);
-    CHECK_OK(per_replay_set_gamma(replay, 1, NULL));
+    CHECK_OK(change_gamma(replay, 1, NULL));
     CHECK_WINDOW(replay, 0, 0, 6, 1, 3, 3, 0, 1);
     CHECK(stats_of(replay).gamma == 1);
     per_replay_free(replay);
@@ -183,22 +183,22 @@ static void n_step_may_change_in_a_running_buffer(void) {
     int t;
     for (t = 0; t < 6; ++t) add_step(replay, 0, (float)t, (float)t + 1);
     CHECK_LIVE(replay, 0, 1, 2);
-    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+    CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_LIVE(replay, 0, 1, 2, 3, 4);
     CHECK_WINDOW(replay, 4, 4, 5, 0.5f, 5, 1, 0, 0);
     set_priority(replay, 4, 2);
-    CHECK_OK(per_replay_set_n_step(replay, 5, NULL));
+    CHECK_OK(change_n_step(replay, 5, NULL));
     CHECK_LIVE(replay, 0);
     CHECK(priority_of(replay, 4) == 0);
     CHECK_WINDOW(replay, 0, 0, 1 + 1 + 0.75f + 0.5f + 0.3125f, 0.03125f, 5, 5, 0, 0);
-    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+    CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_LIVE(replay, 0, 1, 2, 3, 4);
     CHECK(priority_of(replay, 4) == 2);
     /* As far as the lane has rows for it: n_step + frame_stack + 1 of 20. */
-    CHECK_OK(per_replay_set_n_step(replay, 18, NULL));
-    CHECK_FAILS(per_replay_set_n_step(replay, 19, NULL), PER_ERROR_INVALID_ARGUMENT, "21");
-    CHECK_FAILS(per_replay_set_n_step(replay, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
-    CHECK_FAILS(per_replay_set_n_step(replay, 65, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
+    CHECK_OK(change_n_step(replay, 18, NULL));
+    CHECK_FAILS(change_n_step(replay, 19, NULL), PER_ERROR_INVALID_ARGUMENT, "21");
+    CHECK_FAILS(change_n_step(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
+    CHECK_FAILS(change_n_step(replay, 65, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
     per_replay_free(replay);
 }
 

@@ -96,6 +96,7 @@ static per_replay* create_of(int32_t dtype) {
     fields[1] = field_of("advantage", PER_FLOAT32, 0, NULL);
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.on_nan = PER_NAN_ERROR;
     return create_replay(&options);
 }

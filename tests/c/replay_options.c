@@ -1,6 +1,7 @@
 /* Options structs of the replay: what _init sets, which sizes are taken, what per_replay_create() refuses by name. */
 #include <stddef.h>
 
+#include "checkpoints.h"
 #include "replay_check.h"
 
 static per_replay_options good(void) {
@@ -22,7 +23,7 @@ static void what_init_sets(void) {
     per_steps steps;
     per_sample_options sample;
     per_batch batch;
-    per_replay_statistics statistics;
+    per_replay_settings settings;
     unsigned char zero[sizeof(per_batch)];
     memset(zero, 0, sizeof zero);
     memset(&options, 0xAA, sizeof options);
@@ -39,11 +40,12 @@ static void what_init_sets(void) {
     CHECK(options.store_next_observation == 0 && options.overwrite == 1 && options.device == PER_CPU);
     CHECK(options.device_index == 0 && options.critics == PER_CRITICS_MEAN);
     CHECK(options.gather_threads == 1 && options.on_nan == PER_NAN_ALLOW);
-    CHECK(options.save_compression == 0);
-    CHECK(options.allocate == NULL && options.deallocate == NULL && options.memory_context == NULL);
-    CHECK(options.samples_per_insert == 0 && options.samples_tolerance == 0 && options.min_size_to_sample == 0);
+    CHECK(options.save_compression == 0 && options.memory.reserved == 0);
+    CHECK(options.memory.allocate == NULL && options.memory.deallocate == NULL && options.memory.context == NULL);
+    CHECK(options.rate_limit.samples_per_insert == 0 && options.rate_limit.samples_tolerance == 0 &&
+          options.rate_limit.min_size_to_sample == 0);
     CHECK(options.keep_times_sampled == 0 && options.max_times_sampled == 0);
-    CHECK(options.storage == NULL && options.storage_preallocated == 0);
+    CHECK(options.memory.storage == NULL && options.memory.storage_preallocated == 0);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -63,12 +65,13 @@ static void what_init_sets(void) {
     CHECK(batch.struct_size == sizeof batch);
     CHECK(memcmp((unsigned char*)&batch + 8, zero, sizeof batch - 8) == 0);
 
-    memset(&statistics, 0xAA, sizeof statistics);
-    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
-    CHECK(statistics.struct_size == sizeof statistics && statistics.live == 0 && statistics.max_priority == 0);
+    memset(&settings, 0xAA, sizeof settings);
+    CHECK_OK(per_replay_settings_init(&settings, sizeof settings));
+    CHECK(settings.struct_size == sizeof settings && isnan(settings.alpha) && isnan(settings.beta));
+    CHECK(isnan(settings.gamma) && settings.n_step == 0 && settings.save_compression == -1 && settings.reserved == 0);
 }
 
-/* What all _init functions share; `init` fills `size` bytes at `bytes`. */
+/* What all _init functions share, and calls that fill a struct; `init` fills `size` bytes at `bytes`. */
 static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
     unsigned char bytes[1024];
     uint64_t bad, i, announced;
@@ -98,8 +101,23 @@ static per_status init_sample(void* bytes, uint64_t size) {
 static per_status init_batch(void* bytes, uint64_t size) {
     return per_batch_init(bytes, size);
 }
-static per_status init_statistics(void* bytes, uint64_t size) {
-    return per_replay_statistics_init(bytes, size);
+static per_status init_settings(void* bytes, uint64_t size) {
+    return per_replay_settings_init(bytes, size);
+}
+static per_replay* filling;
+static per_status fill_statistics(void* bytes, uint64_t size) {
+    return per_replay_get_statistics(filling, bytes, size);
+}
+static per_status fill_law(void* bytes, uint64_t size) {
+    return per_replay_summarize(filling, PER_SCALE_AUTOMATIC, bytes, size);
+}
+
+static void calls_that_fill_a_struct(void) {
+    const per_replay_options values = good();
+    filling = create_replay(&values);
+    check_sizes(fill_statistics, sizeof(per_replay_statistics));
+    check_sizes(fill_law, sizeof(per_shard_summary));
+    per_replay_free(filling);
 }
 
 /* Structs of a program built against a newer header, by one field each. */
@@ -173,8 +191,7 @@ static void structs_of_a_newer_header(void) {
     CHECK_FAILS(per_replay_get(replay, 1, &id, &batch.known, NULL), PER_ERROR_UNSUPPORTED, "batch");
     CHECK(stats_of(replay).samples == 1);
 
-    CHECK_OK(per_replay_statistics_init(&statistics.known, sizeof statistics));
-    CHECK_OK(per_replay_stats(replay, &statistics.known));
+    CHECK_OK(per_replay_get_statistics(replay, &statistics.known, sizeof statistics));
     CHECK(statistics.known.struct_size == sizeof statistics && statistics.appended == 0);
     CHECK(statistics.known.added == 2);
     per_replay_free(replay);
@@ -186,7 +203,6 @@ static void structs_that_no_init_has_filled(void) {
     const float observations[2] = {0, 1}, rewards[2] = {0, 0};
     const int64_t id = 0;
     per_replay_options options = values;
-    per_replay_statistics statistics;
     per_sample_options sample;
     per_batch batch;
     call given;
@@ -198,8 +214,6 @@ static void structs_that_no_init_has_filled(void) {
     check_invalid(options, "struct_size");
     options.struct_size = 0;
     CHECK_FAILS(per_replay_describe(replay, &options), PER_ERROR_INVALID_ARGUMENT, "struct_size");
-    memset(&statistics, 0, sizeof statistics);
-    CHECK_FAILS(per_replay_stats(replay, &statistics), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     memset(&sample, 0, sizeof sample);
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     CHECK_FAILS(per_replay_sample(replay, &sample, 4, &batch, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size");
@@ -217,6 +231,7 @@ static void structs_that_no_init_has_filled(void) {
 static void values_that_are_not_allowed(void) {
     per_replay_options o;
 #define INVALID(member, value) (o = good(), o.member = (value), check_invalid(o, #member " is "))
+#define INVALID_LIMIT(member, value) (o = good(), o.rate_limit.member = (value), check_invalid(o, #member " is "))
     INVALID(capacity, 0);
     INVALID(capacity, -1);
     INVALID(capacity, (INT64_C(1) << 40) + 1);
@@ -225,6 +240,11 @@ static void values_that_are_not_allowed(void) {
     INVALID(n_fields, 0);
     INVALID(n_fields, -1);
     INVALID(n_fields, 257);
+    INVALID(field_size, 0);
+    INVALID(field_size, -48);
+    INVALID(field_size, sizeof(per_field) - 4);
+    INVALID(field_size, sizeof(per_field) + 4);
+    INVALID(field_size, 4104);
     INVALID(n_envs, 0);
     INVALID(n_envs, -1);
     INVALID(n_envs, (1 << 20) + 1);
@@ -287,17 +307,19 @@ static void values_that_are_not_allowed(void) {
     INVALID(on_nan, 2);
     INVALID(save_compression, -1);
     INVALID(save_compression, 20);
-    INVALID(samples_per_insert, -1);
-    INVALID(samples_per_insert, NAN);
-    INVALID(samples_per_insert, INFINITY);
-    INVALID(samples_tolerance, -1);
-    INVALID(samples_tolerance, 1); /* without samples_per_insert */
-    INVALID(min_size_to_sample, -1);
-    INVALID(min_size_to_sample, (INT64_C(1) << 40) + 1);
+    INVALID(memory.reserved, 1);
+    INVALID_LIMIT(samples_per_insert, -1);
+    INVALID_LIMIT(samples_per_insert, NAN);
+    INVALID_LIMIT(samples_per_insert, INFINITY);
+    INVALID_LIMIT(samples_tolerance, -1);
+    INVALID_LIMIT(samples_tolerance, 1); /* without samples_per_insert */
+    INVALID_LIMIT(min_size_to_sample, -1);
+    INVALID_LIMIT(min_size_to_sample, (INT64_C(1) << 40) + 1);
     INVALID(keep_times_sampled, 2);
     INVALID(keep_times_sampled, -1);
     INVALID(max_times_sampled, -1);
     INVALID(max_times_sampled, 1); /* with the scheme PER_STRATIFIED */
+#undef INVALID_LIMIT
 #undef INVALID
     {
         per_replay* replay = (per_replay*)&o;
@@ -314,6 +336,7 @@ static void fields_that_are_not_allowed(void) {
     per_replay_options o = good();
     o.fields = fields;
     o.n_fields = 2;
+    o.field_size = sizeof(per_field);
 #define INVALID(member, value, text)                                                                                \
     (fields[0] = field_of("observation", PER_FLOAT32, 0, NULL), fields[1] = field_of("action", PER_INT64, 0, NULL), \
      fields[1].member = (value), check_invalid(o, text))
@@ -348,17 +371,20 @@ static void fields_that_are_not_allowed(void) {
 static void fields_are_checked_by_themselves(void) {
     static const int64_t negative[] = {-1}, good_shape[] = {84, 84};
     per_field field = field_of(NULL, PER_UINT8, 2, good_shape);
-    CHECK_OK(per_field_check(&field));
+    CHECK_OK(per_field_check(&field, sizeof(per_field)));
     field.name = "action";
-    CHECK_OK(per_field_check(&field));
+    CHECK_OK(per_field_check(&field, sizeof(per_field)));
     field.name = "next_action";
-    CHECK_FAILS(per_field_check(&field), PER_ERROR_INVALID_ARGUMENT, "name of a field is \"next_action\"");
+    CHECK_FAILS(per_field_check(&field, sizeof(per_field)), PER_ERROR_INVALID_ARGUMENT,
+                "name of a field is \"next_action\"");
     field = field_of(NULL, PER_UINT8, 1, negative);
-    CHECK_FAILS(per_field_check(&field), PER_ERROR_INVALID_ARGUMENT, "shape is (-1,): allowed are axes of 1 and above");
+    CHECK_FAILS(per_field_check(&field, sizeof(per_field)), PER_ERROR_INVALID_ARGUMENT,
+                "shape is (-1,): allowed are axes of 1 and above");
     field = field_of(NULL, PER_UINT8, 0, NULL);
     field.stack = 65;
-    CHECK_FAILS(per_field_check(&field), PER_ERROR_INVALID_ARGUMENT, "stack is 65: allowed are 0 .. 64");
-    CHECK_FAILS(per_field_check(NULL), PER_ERROR_INVALID_ARGUMENT, "field is NULL");
+    CHECK_FAILS(per_field_check(&field, sizeof(per_field)), PER_ERROR_INVALID_ARGUMENT,
+                "stack is 65: allowed are 0 .. 64");
+    CHECK_FAILS(per_field_check(NULL, sizeof(per_field)), PER_ERROR_INVALID_ARGUMENT, "field is NULL");
 }
 
 static void devices_that_are_not_there(void) {
@@ -378,17 +404,17 @@ static void devices_that_are_not_there(void) {
 static void files_that_are_not_there(void) {
     const per_replay_options o = good();
     per_replay* replay = (per_replay*)&o;
-    CHECK_FAILS(per_replay_load("no/such/file", test_device(), 0, &replay), PER_ERROR_IO, "no/such/file");
+    CHECK_FAILS(load_on("no/such/file", test_device(), 0, &replay), PER_ERROR_IO, "no/such/file");
     CHECK(replay == NULL);
-    CHECK_FAILS(per_replay_load(NULL, test_device(), 0, &replay), PER_ERROR_INVALID_ARGUMENT, "path");
-    CHECK_FAILS(per_replay_load("a", test_device(), 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out");
+    CHECK_FAILS(load_on(NULL, test_device(), 0, &replay), PER_ERROR_INVALID_ARGUMENT, "path");
+    CHECK_FAILS(load_on("a", test_device(), 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out");
     replay = create_replay(&o);
-    CHECK_FAILS(per_replay_save(replay, "no/such/folder/file"), PER_ERROR_IO, "no/such/folder/file");
-    CHECK_FAILS(per_replay_save(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "path");
-    CHECK_FAILS(per_replay_save(NULL, "a"), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_checkpoint(replay, "no/such/folder/new", NULL), PER_ERROR_IO, "no/such/folder/new");
-    CHECK_FAILS(per_replay_checkpoint(replay, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "directory");
-    CHECK_FAILS(per_replay_checkpoint(NULL, "a", NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_save(replay, "no/such/folder/file", NULL), PER_ERROR_IO, "no/such/folder/file");
+    CHECK_FAILS(per_replay_save(replay, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "path");
+    CHECK_FAILS(per_replay_save(NULL, "a", NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_checkpoint(replay, "no/such/folder/new", NULL, NULL), PER_ERROR_IO, "no/such/folder/new");
+    CHECK_FAILS(per_replay_checkpoint(replay, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "directory");
+    CHECK_FAILS(per_replay_checkpoint(NULL, "a", NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     per_replay_free(replay);
 }
 
@@ -420,6 +446,7 @@ static void capacity_and_lanes(void) {
         fields[1].stack = 7;
         o.fields = fields;
         o.n_fields = 2;
+        o.field_size = sizeof(per_field);
         check_invalid(o, "needs 11");
     }
 }
@@ -429,6 +456,7 @@ static void describe_resolves_what_was_left_open(void) {
     char name[] = "observation.image";
     per_field fields[3];
     per_replay_options o = replay_options(100, 1), described;
+    per_replay_settings settings = unchanged_settings();
     per_replay* replay;
     fields[0] = field_of(name, PER_UINT8, 2, shape);
     fields[1] = field_of("goal", PER_FLOAT16, 0, NULL);
@@ -437,6 +465,7 @@ static void describe_resolves_what_was_left_open(void) {
     fields[2] = field_of("action", PER_INT64, 0, NULL);
     o.fields = fields;
     o.n_fields = 3;
+    o.field_size = sizeof(per_field);
     o.frame_stack = 4;
     o.alpha = 0.5;
     replay = create_replay(&o);
@@ -444,12 +473,14 @@ static void describe_resolves_what_was_left_open(void) {
     name[0] = 'x';
     shape[0] = 99;
     memset(fields, 0, sizeof fields);
-    CHECK_OK(per_replay_set_alpha(replay, 0.75, NULL));
-    CHECK_OK(per_replay_set_gamma(replay, 0.5, NULL));
-    CHECK_OK(per_replay_set_n_step(replay, 7, NULL));
+    settings.alpha = 0.75;
+    settings.gamma = 0.5;
+    settings.n_step = 7;
+    CHECK_OK(per_replay_change_settings(replay, &settings, NULL));
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
-    CHECK(described.struct_size == sizeof described && described.n_fields == 3 && described.frame_stack == 4);
+    CHECK(described.struct_size == sizeof described && described.n_fields == 3 && described.frame_stack == 4 &&
+          described.field_size == sizeof(per_field));
     CHECK(described.alpha == 0.75 && described.gamma == 0.5 && described.n_step == 7 && described.beta == 0.4);
     CHECK(strcmp(described.fields[0].name, "observation.image") == 0);
     CHECK(described.fields[0].ndim == 2 && described.fields[0].shape[0] == 2 && described.fields[0].shape[1] == 3);
@@ -475,7 +506,8 @@ int main(void) {
     check_sizes(init_steps, sizeof(per_steps));
     check_sizes(init_sample, sizeof(per_sample_options));
     check_sizes(init_batch, sizeof(per_batch));
-    check_sizes(init_statistics, sizeof(per_replay_statistics));
+    check_sizes(init_settings, sizeof(per_replay_settings));
+    calls_that_fill_a_struct();
     structs_of_a_newer_header();
     structs_that_no_init_has_filled();
     values_that_are_not_allowed();

@@ -22,9 +22,11 @@ static void sizes_beyond_any_machine(void) {
     fields[1] = field_of("action", PER_FLOAT64, 1, large);
     options.fields = fields;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     check_none(options); /* 2^83 bytes */
     options.capacity = 1000;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     check_none(options); /* 2^54 bytes */
     fields[1] = field_of("action", PER_FLOAT64, 2, larger);
     options.capacity = 3;

@@ -20,6 +20,7 @@ static per_replay* create(per_replay_options options, int32_t padding) {
     }
     options.fields = fields;
     options.n_fields = FIELDS;
+    options.field_size = sizeof(per_field);
     return create_replay(&options);
 }
 
@@ -150,7 +151,7 @@ static void epochs_and_bootstraps(void) {
     per_epochs_free(walk);
 
     fill(&drawn);
-    CHECK_OK(per_replay_bootstraps(replay, PLACES, &drawn.batch, &count, NULL));
+    CHECK_OK(per_replay_get_bootstraps(replay, PLACES, &drawn.batch, &count, NULL));
     CHECK(count == 2); /* the truncated step 11, and 44, the latest of a running episode */
     CHECK(check_transitions(&drawn, count) == 2);
     CHECK(drawn.frames[OBSERVATION][0][2] == 11 && drawn.next[OBSERVATION][0][1] == 11);
@@ -235,7 +236,7 @@ static void goals_take_no_place_of_zeros(void) {
     hindsight.fraction = 1;
     hindsight.reward = reward;
     fill(&drawn);
-    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &drawn.batch, NULL));
+    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &drawn.batch, NULL));
     for (i = 0; i < PLACES; ++i) {
         const float newest = drawn.frames[OBSERVATION][i][STACK - 1], goal = drawn.frames[GOAL][i][STACK - 1];
         const float next = newest + (float)drawn.n_steps[i];

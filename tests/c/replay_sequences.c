@@ -16,6 +16,7 @@ static per_replay_options sequence_options(int64_t rows, int64_t n_step) {
     fields[2].role = PER_ROLE_RECURRENT_STATE;
     options.fields = fields;
     options.n_fields = 3;
+    options.field_size = sizeof(per_field);
     options.n_step = n_step;
     options.gamma = 0.5;
     options.sequence_length = 3;
@@ -227,29 +228,29 @@ static void priorities_of_td_errors(void) {
     replay = create_replay(&options);
     add_episode(replay, 0, 4, TRUNCATED, NEXT_GIVEN);
     add(replay, 10, GOES_ON, NEXT_LEFT_OUT);
-    CHECK_OK(per_replay_update_priorities(replay, 2, ids, 1, &errors[0][0], NULL));
+    CHECK_OK(write_td_errors(replay, 2, ids, 1, &errors[0][0], NULL));
     CHECK(priority_of(replay, 0) == 0.75f * 4 + 0.25f * 2.5f + 0.25f);
     CHECK(priority_of(replay, 3) == 3.25f);
     CHECK(stats_of(replay).max_priority == 3.875);
-    CHECK_OK(per_replay_update_priorities(replay, 2, ids, 2, &critics[0][0][0], NULL));
+    CHECK_OK(write_td_errors(replay, 2, ids, 2, &critics[0][0][0], NULL));
     CHECK(priority_of(replay, 0) == 2.25f && priority_of(replay, 3) == 3.25f); /* step by step 2, 2, 2 and 3 */
-    CHECK_BAD_PRIORITY(per_replay_update_priorities(replay, 1, ids, 1, bad, NULL), "td_errors[0]");
+    CHECK_BAD_PRIORITY(write_td_errors(replay, 1, ids, 1, bad, NULL), "td_errors[0]");
     CHECK(priority_of(replay, 0) == 2.25f);
     /* The burn-in may be left out. */
-    CHECK_OK(per_replay_update_sequences(replay, 2, ids, 1, 4, &errors[0][0], NULL));
+    CHECK_OK(write_sequence_errors(replay, 2, ids, 1, 4, &errors[0][0], NULL));
     CHECK(priority_of(replay, 0) == 3.875f && priority_of(replay, 3) == 3.25f);
-    CHECK_OK(per_replay_update_sequences(replay, 2, ids, 2, 3, &short_critics[0][0][0], NULL));
+    CHECK_OK(write_sequence_errors(replay, 2, ids, 2, 3, &short_critics[0][0][0], NULL));
     CHECK(priority_of(replay, 0) == 2.25f && priority_of(replay, 3) == 3.25f);
-    CHECK_OK(per_replay_update_sequences(replay, 2, ids, 1, 3, &short_errors[0][0], NULL));
+    CHECK_OK(write_sequence_errors(replay, 2, ids, 1, 3, &short_errors[0][0], NULL));
     CHECK(priority_of(replay, 0) == 3.875f && priority_of(replay, 3) == 3.25f);
-    CHECK_FAILS(per_replay_update_sequences(replay, 2, ids, 1, 2, &errors[0][0], NULL), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(write_sequence_errors(replay, 2, ids, 1, 2, &errors[0][0], NULL), PER_ERROR_INVALID_ARGUMENT,
                 "n_steps is 2: allowed are 3 and, with the burn-in, 4");
     /* Steps that start no sequence have none. */
-    CHECK_OK(per_replay_update_priorities(replay, 1, &inside, 1, bad, NULL));
-    CHECK_OK(per_replay_set_priorities(replay, 1, &inside, bad + 1, NULL));
+    CHECK_OK(write_td_errors(replay, 1, &inside, 1, bad, NULL));
+    CHECK_OK(write_priorities(replay, 1, &inside, bad + 1, NULL));
     CHECK(stats_of(replay).stale_updates == 2 && priority_of(replay, inside) == 0);
     /* The running sequence has no step after its burn-in that is complete yet, but may be given a priority. */
-    CHECK_OK(per_replay_update_priorities(replay, 1, &pending, 1, none, NULL));
+    CHECK_OK(write_td_errors(replay, 1, &pending, 1, none, NULL));
     CHECK(stats_of(replay).stale_updates == 3 && stats_of(replay).rejected_updates == 1 - !on_cuda());
     set_priority(replay, pending, 0.5f);
     CHECK(priority_of(replay, pending) == 0);
@@ -269,7 +270,7 @@ static void errors_that_are_nobodys_change_no_other_sequence(void) {
     add_episode(replay, 0, 4, TRUNCATED, NEXT_GIVEN); /* sequences 0 .. 3, final observation in row 5 */
     pending = add(replay, 10, GOES_ON, NEXT_LEFT_OUT);
     for (id = 0; id < 4; ++id) set_priority(replay, id, 3);
-    CHECK_OK(per_replay_update_priorities(replay, 1, &pending, 1, none, NULL));
+    CHECK_OK(write_td_errors(replay, 1, &pending, 1, none, NULL));
     for (id = 0; id < 4; ++id) CHECK(priority_of(replay, id) == 3);
     CHECK(stats_of(replay).stale_updates == 1);
     per_replay_free(replay);
@@ -337,7 +338,7 @@ static void a_lane_needs_rows_for_a_sequence(void) {
     CHECK(strstr(per_last_error(), "6 rows") != NULL && strstr(per_last_error(), "1 + 3 steps") != NULL);
     options.capacity = 7;
     replay = create_replay(&options);
-    CHECK_FAILS(per_replay_set_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 8");
+    CHECK_FAILS(change_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 8");
     CHECK_OK(per_replay_describe(replay, &options));
     CHECK(options.sequence_stride == 3 && options.burn_in == 1 && options.n_step == 2);
     per_replay_free(replay);
@@ -357,9 +358,9 @@ static void n_step_of_the_call_and_of_the_buffer(void) {
     CHECK_OK(per_replay_sample(replay, &choice, 2, &drawn.batch, NULL));
     for (t = 0; t < 10; ++t) CHECK(drawn.observation[t] == (float)(t % 5)); /* 4 + 1 of each of the two */
     CHECK(drawn.reward[3] == 4 && drawn.discount[3] == 0.5f && drawn.n_steps[3] == 1);
-    CHECK_OK(per_replay_set_n_step(replay, 3, NULL));
+    CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 0);
-    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+    CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK(live_of(replay) == 1);
     add(replay, 6, GOES_ON, NEXT_LEFT_OUT);
     add(replay, 7, GOES_ON, NEXT_LEFT_OUT); /* 3 .. 6 */
@@ -383,9 +384,9 @@ static void epochs_give_each_sequence_once(void) {
         CHECK(drawn.state[count] == 10.0 * (double)drawn.ids[count] && drawn.mask[4 * count + 1] == 1);
         CHECK(drawn.observation[5 * count + 1] == (float)drawn.ids[count] + 1);
     }
-    CHECK_OK(per_replay_set_n_step(replay, 2, NULL)); /* the arrays were made for 4 + 1 observations */
+    CHECK_OK(change_n_step(replay, 2, NULL)); /* the arrays were made for 4 + 1 observations */
     CHECK_FAILS(per_epochs_next(walk, &drawn.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
-    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+    CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_OK(per_epochs_next(walk, &drawn.batch, &count, NULL));
     CHECK(count == 1);
     per_epochs_free(walk);
@@ -407,9 +408,9 @@ static void loaders_draw_what_sample_draws(void) {
     loader_options.batch_size = MOST_SEQUENCES;
     CHECK_OK(per_loader_create(replay, &loader_options, &loader));
     for (i = 0; i < 6; ++i) {
-        if (i == 5) CHECK_OK(per_replay_set_n_step(replay, 3, NULL)); /* the slots are for 2 */
+        if (i == 5) CHECK_OK(change_n_step(replay, 3, NULL)); /* the slots are for 2 */
         CHECK_OK(per_batch_init(&batch, sizeof batch));
-        CHECK_OK(per_loader_next(loader, 1, &batch, &slot, NULL));
+        CHECK_OK(per_loader_next(loader, -1, &batch, &slot, NULL));
         fill(&drawn);
         CHECK_OK(per_replay_sample(twin, NULL, MOST_SEQUENCES, &drawn.batch, NULL));
         CHECK(memcmp(batch.ids, drawn.ids, sizeof drawn.ids) == 0 && batch.next_fields[0] == NULL);

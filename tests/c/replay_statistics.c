@@ -1,4 +1,4 @@
-/* What per_replay_stats() says of updates, of the last batch and of memory, by hand. */
+/* What per_replay_get_statistics() says of updates, of the last batch and of memory, by hand. */
 #include <sys/prctl.h>
 
 #include "replay_check.h"
@@ -40,7 +40,7 @@ static void a_batch_by_hand(void) {
     CHECK_LIVE(replay, 0, 1, 3, 4);
     {
         const int64_t live[4] = {0, 1, 3, 4};
-        CHECK_OK(per_replay_set_priorities(replay, 4, live, priorities, NULL));
+        CHECK_OK(write_priorities(replay, 4, live, priorities, NULL));
     }
     CHECK(stats_of(replay).updates == 4);
     fill_rows(&drawn);
@@ -54,8 +54,8 @@ static void a_batch_by_hand(void) {
     CHECK(stats.last_max_age == 4 && stats.last_mean_age == 9.0 / 8.0);
 
     /* They stay as they were at the draw, whatever changes after it, and after calls that fail. */
-    CHECK_OK(per_replay_set_priorities(replay, 2, ids, priorities + 2, NULL));
-    CHECK_OK(per_replay_set_alpha(replay, 0, NULL));
+    CHECK_OK(write_priorities(replay, 2, ids, priorities + 2, NULL));
+    CHECK_OK(change_alpha(replay, 0, NULL));
     add_step(replay, 0, 5, 0);
     how.scheme = PER_WITHOUT_REPLACEMENT;
     CHECK(per_replay_sample(replay, &how, 7, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
@@ -80,7 +80,7 @@ static void a_call_that_fails_late_leaves_the_last_batch(void) {
     for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     fill_rows(&drawn);
     CHECK_OK(per_replay_sample(replay, &how, 6, &drawn.batch, NULL));
-    CHECK_OK(per_replay_set_priorities(replay, 2, ids, zeros, NULL));
+    CHECK_OK(write_priorities(replay, 2, ids, zeros, NULL));
     how.scheme = PER_WITHOUT_REPLACEMENT;
     CHECK(per_replay_sample(replay, &how, 2, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
     stats = stats_of(replay);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "checkpoints.h"
 
 enum { LARGE = 500, N_FIELDS = 3, BATCH = 64 }; /* the large field has 2000 bytes */
 
@@ -113,7 +114,8 @@ static per_replay_options options_with_everything(int64_t capacity, const char* 
     fields[2] = field_of("action", PER_UINT8, 0, NULL);
     options.fields = fields;
     options.n_fields = N_FIELDS;
-    options.storage = storage;
+    options.field_size = sizeof(per_field);
+    options.memory.storage = storage;
     return options;
 }
 
@@ -176,7 +178,7 @@ static int64_t append(void* context, const void* data, int64_t size) {
 
 static bytes saved(per_replay* replay) {
     bytes all = {NULL, 0};
-    CHECK_OK(per_replay_save_to(replay, append, &all));
+    CHECK_OK(save_to(replay, append, &all));
     return all;
 }
 
@@ -249,8 +251,8 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int has_seque
     CHECK(memcmp(&mine, &others, sizeof mine) == 0);
     if (next_random(seed) % 16 == 0) check_batch_is_asked_for(&mine, has_sequences, n_frames);
     for (i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(seed) % 50);
-    CHECK_OK(per_replay_set_priorities(replay, BATCH, mine.ids, errors, NULL));
-    CHECK_OK(per_replay_set_priorities(twin, BATCH, mine.ids, errors, NULL));
+    CHECK_OK(write_priorities(replay, BATCH, mine.ids, errors, NULL));
+    CHECK_OK(write_priorities(twin, BATCH, mine.ids, errors, NULL));
     memset(fields, 0, sizeof fields);
     fields[2] = array_of(actions, PER_UINT8);
     CHECK_OK(per_replay_set(replay, 4, mine.ids, fields, NULL));
@@ -271,8 +273,8 @@ static void the_buffer_is_the_same(void) {
         if (kind == 3) plain.store_next_observation = 1, plain.prioritization = PER_RANK;
         if (kind == 4) plain.max_priority = PER_MAX_NOW, plain.normalize_weights = PER_BUFFER_MAX;
         options = plain;
-        options.storage = folder;
-        options.storage_preallocated = kind % 2;
+        options.memory.storage = folder;
+        options.memory.storage_preallocated = kind % 2;
         replay = create_replay(&options);
         twin = create_replay(&plain);
         for (t = 0; t < 900; t += n) {
@@ -306,48 +308,45 @@ static void options_are_described(void) {
     per_replay* replay;
     memcpy(path, folder, sizeof path);
     options = options_with_everything(100, path);
-    options.storage_preallocated = 1;
+    options.memory.storage_preallocated = 1;
     replay = create_replay(&options);
     path[0] = '?';
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
-    CHECK(strcmp(described.storage, folder) == 0 && described.storage_preallocated == 1);
+    CHECK(strcmp(described.memory.storage, folder) == 0 && described.memory.storage_preallocated == 1);
     per_replay_free(replay);
 }
 
 static void what_is_loaded_lies_there(void) {
     char path[PATH_MAX];
-    per_replay_options options = options_with_everything(400, folder), place;
+    per_replay_options options = options_with_everything(400, folder);
+    per_load_options place;
     per_replay *replay = create_replay(&options), *loaded;
     uint64_t seed = 1;
     int i;
     snprintf(path, sizeof path, "%s/saved", folder);
     for (i = 0; i < 10; ++i) add_steps(replay, 30, 30 * i);
     for (i = 0; i < 2; ++i) { /* a file, and a directory of checkpoints */
-        CHECK_OK(i == 0 ? per_replay_save(replay, path) : per_replay_checkpoint(replay, path, NULL));
-        CHECK_OK(per_replay_options_init(&place, sizeof place));
-        place.storage = folder;
-        place.capacity = -1; /* is not looked at */
-        CHECK_OK(per_replay_load_with(path, &place, &loaded));
+        CHECK_OK(i == 0 ? per_replay_save(replay, path, NULL) : per_replay_checkpoint(replay, path, NULL, NULL));
+        CHECK_OK(per_load_options_init(&place, sizeof place));
+        place.memory.storage = folder;
+        CHECK_OK(per_replay_load(path, &place, &loaded));
         CHECK(stats_of(loaded).memory_bytes == stats_of(replay).memory_bytes);
         check_same(loaded, replay);
         check_room();
         check_same_draws(loaded, replay, 0, 1, &seed);
         per_replay_free(loaded);
-        CHECK_OK(per_replay_load(path, PER_CPU, 0, &loaded));
+        CHECK_OK(per_replay_load(path, NULL, &loaded));
         CHECK(stats_of(loaded).memory_bytes > stats_of(replay).memory_bytes);
         per_replay_free(loaded);
-        place.storage = "no/such/folder";
-        CHECK_FAILS(per_replay_load_with(path, &place, &loaded), PER_ERROR_IO, "storage no/such/folder cannot be");
+        place.memory.storage = "no/such/folder";
+        CHECK_FAILS(per_replay_load(path, &place, &loaded), PER_ERROR_IO, "storage no/such/folder cannot be");
         CHECK(loaded == NULL);
-        place.storage = NULL;
-        place.storage_preallocated = 1;
-        CHECK_FAILS(per_replay_load_with(path, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "storage_preallocated");
+        place.memory.storage = NULL;
+        place.memory.storage_preallocated = 1;
+        CHECK_FAILS(per_replay_load(path, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "storage_preallocated");
         if (i == 0) CHECK(unlink(path) == 0);
     }
-    CHECK_FAILS(per_replay_load_with(NULL, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "path is NULL");
-    CHECK_FAILS(per_replay_load_with(path, NULL, &loaded), PER_ERROR_INVALID_ARGUMENT, "place is NULL");
-    CHECK_FAILS(per_replay_load_with(path, &place, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out is NULL");
     per_replay_free(replay);
     snprintf(path, sizeof path, "rm -r %s/saved", folder);
     CHECK(system(path) == 0);
@@ -362,32 +361,33 @@ static void what_is_refused(void) {
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO,
                 "storage no/such/folder cannot be written: No such file or directory");
     CHECK(replay == NULL);
-    options.storage = "";
+    options.memory.storage = "";
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "storage  cannot be written: No such file");
-    options.storage = "/proc"; /* where nobody makes files */
+    options.memory.storage = "/proc"; /* where nobody makes files */
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "storage /proc cannot be written: ");
     snprintf(file, sizeof file, "%s/file", folder);
     close(open(file, O_CREAT | O_WRONLY, 0600));
-    options.storage = file;
+    options.memory.storage = file;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "/file cannot be written: Not a directory");
     unlink(file);
-    options.storage = folder;
-    options.storage_preallocated = 2;
+    options.memory.storage = folder;
+    options.memory.storage_preallocated = 2;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
                 "storage_preallocated is 2: allowed are 0 .. 1");
-    options.storage_preallocated = 0;
+    options.memory.storage_preallocated = 0;
     options.device = PER_CUDA;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA ");
     options.device = PER_CPU;
     field.shape = huge;
     options.fields = &field;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_OUT_OF_MEMORY, "out of memory");
     options = options_with_everything(100, folder);
     options.capacity = INT64_C(1) << 40; /* some 2 10^15 bytes: more than a file of most file systems has */
     CHECK(per_replay_create(&options, &replay) != PER_OK && replay == NULL);
-    options.storage = NULL;
-    options.storage_preallocated = 1;
+    options.memory.storage = NULL;
+    options.memory.storage_preallocated = 1;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
                 "storage_preallocated is 1: must be 0 where storage is not given");
     CHECK(n_files() == 0);
@@ -442,10 +442,10 @@ static void fill_the_disk(void) {
         fprintf(stderr, "no file system of its own (%s): a disk that really is full is not tested\n", strerror(errno));
         _exit(0);
     }
-    options.storage_preallocated = 1;
+    options.memory.storage_preallocated = 1;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "cannot be written: No space left on device");
     CHECK(statvfs(folder, &disk) == 0 && disk.f_bfree == disk.f_blocks);
-    options.storage_preallocated = 0;
+    options.memory.storage_preallocated = 0;
     replay = create_replay(&options);
     snprintf(filler, sizeof filler, "%s/filler", folder);
     file = open(filler, O_CREAT | O_WRONLY, 0600);
@@ -476,18 +476,17 @@ static void refuse_everything(per_replay* replay) {
     int64_t id = 0, live = 0;
     const float priority = 1;
     CHECK_OK(per_batch_init(&batch, sizeof batch));
-    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
 #define REFUSED(call) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, why)
     REFUSED(try_steps(replay, 1, 0, 0));
     REFUSED(per_replay_sample(replay, NULL, 4, &batch, NULL));
     REFUSED(per_replay_get(replay, 1, &id, &batch, NULL));
-    REFUSED(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
-    REFUSED(per_replay_live(replay, &live));
-    REFUSED(per_replay_stats(replay, &statistics));
+    REFUSED(write_priorities(replay, 1, &id, &priority, NULL));
+    REFUSED(per_replay_get_live_ids(replay, 0, NULL, &live));
+    REFUSED(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     REFUSED(per_replay_clear(replay, NULL));
     REFUSED(per_replay_cut(replay, 0, NULL, NULL));
-    REFUSED(per_replay_save(replay, "/dev/null"));
-    REFUSED(per_replay_checkpoint(replay, "no/such/folder/new", NULL));
+    REFUSED(per_replay_save(replay, "/dev/null", NULL));
+    REFUSED(per_replay_checkpoint(replay, "no/such/folder/new", NULL, NULL));
 #undef REFUSED
 }
 
@@ -496,7 +495,7 @@ static void a_child_leaves_the_rows_to_its_parent(void) {
     per_replay *replay, *twin;
     int status, t;
     pid_t child;
-    options.storage = folder;
+    options.memory.storage = folder;
     replay = create_replay(&options);
     twin = create_replay(&plain);
     for (t = 0; t < 100; t += 20) add_steps(replay, 20, t), add_steps(twin, 20, t);
@@ -529,7 +528,7 @@ static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
     per_status status;
     int64_t n = 0, steps = 0, added;
     int i;
-    options.storage = folder;
+    options.memory.storage = folder;
     replay = create_replay(&options);
     channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     writer = attach(path_of(channel));
@@ -560,7 +559,7 @@ static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     per_writer* writer;
     per_status status;
     int n, before;
-    options.storage = folder;
+    options.memory.storage = folder;
     replay = create_replay(&options);
     channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     writer = attach(path_of(channel));

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checkpoints.h"
 #include "replay_check.h"
 
 enum { ENVS = 2, ROWS = 400, LARGE = 4000, FIRST = 20, BATCH = 16, CHECKPOINTS = 8, LAST = 1 << 14, FILES = 30 };
@@ -30,7 +31,8 @@ static per_replay_options options_in(const char* storage) {
     fields[1] = field_of("action", PER_INT16, 0, NULL);
     options.fields = fields;
     options.n_fields = 2;
-    options.storage = storage;
+    options.field_size = sizeof(per_field);
+    options.memory.storage = storage;
     return options;
 }
 
@@ -98,7 +100,7 @@ static void check_all_rows(per_replay* replay) {
     per_batch batch;
     int64_t n = 0;
     CHECK(rows != NULL && live > 0);
-    CHECK_OK(per_replay_live_ids(replay, ROWS, rows->ids, &n));
+    CHECK_OK(per_replay_get_live_ids(replay, ROWS, rows->ids, &n));
     CHECK(n == live);
     batch = batch_into(rows);
     batch.ids = NULL;
@@ -116,17 +118,17 @@ static char* saved(per_replay* replay, size_t* size_out) {
     char* bytes = NULL;
     FILE* const file = open_memstream(&bytes, size_out);
     CHECK(file != NULL);
-    CHECK_OK(per_replay_save_to(replay, append, file));
+    CHECK_OK(save_to(replay, append, file));
     CHECK(fclose(file) == 0);
     return bytes;
 }
 
 static per_replay* loaded(const char* storage) {
-    per_replay_options place;
+    per_load_options place;
     per_replay* replay;
-    CHECK_OK(per_replay_options_init(&place, sizeof place));
-    place.storage = storage;
-    CHECK_OK(per_replay_load_with(folder, &place, &replay));
+    CHECK_OK(per_load_options_init(&place, sizeof place));
+    place.memory.storage = storage;
+    CHECK_OK(per_replay_load(folder, &place, &replay));
     return replay;
 }
 
@@ -197,7 +199,7 @@ static void* draw_update_and_set(void* argument) {
             priorities[i] = (float)(1 + rows->ids[i] % 5);
             actions[i] = (int16_t)((int)rows->reward[i] % 7 + 7 * (i + 1));
         }
-        CHECK_OK(per_replay_set_priorities(shared, BATCH, rows->ids, priorities, NULL));
+        CHECK_OK(write_priorities(shared, BATCH, rows->ids, priorities, NULL));
         CHECK_OK(per_replay_set(shared, BATCH, rows->ids, fields, NULL));
         usleep(300);
     }
@@ -241,7 +243,7 @@ static void threads_go_on_while_checkpoints_are_made(void) {
     shared = filled(FIRST);
     for (i = 0; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, work[i], (void*)&envs[i % ENVS]) == 0);
     for (i = 0; i < CHECKPOINTS; ++i) {
-        CHECK_OK(per_replay_checkpoint(shared, folder, NULL));
+        CHECK_OK(per_replay_checkpoint(shared, folder, NULL, NULL));
         again = loaded(NULL);
         check_all_rows(again);
         per_replay_free(again);
@@ -249,7 +251,7 @@ static void threads_go_on_while_checkpoints_are_made(void) {
     }
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
     for (i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
-    CHECK_OK(per_replay_checkpoint(shared, folder, NULL));
+    CHECK_OK(per_replay_checkpoint(shared, folder, NULL, NULL));
     expected = saved(shared, &size);
     check_checkpoint(expected, size);
     per_replay_free(shared);
@@ -305,7 +307,7 @@ static void fill_the_disk(void) {
         _exit(0);
     }
     replay = filled(t);
-    CHECK_OK(per_replay_checkpoint(replay, folder, NULL));
+    CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
     named = saved(replay, &named_size);
     snprintf(filler, sizeof filler, "%s/filler", folder);
     file = open(filler, O_CREAT | O_WRONLY, 0600);
@@ -318,7 +320,7 @@ static void fill_the_disk(void) {
     while (write(file, before, 4096) > 0) continue;
     CHECK(errno == ENOSPC);
     close(file);
-    CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL), PER_ERROR_IO, "No space left on device");
+    CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL, NULL), PER_ERROR_IO, "No space left on device");
     after = saved(replay, &size_after);
     CHECK(size_after == size && memcmp(after, before, size) == 0);
     check_checkpoint(named, named_size);
@@ -329,7 +331,7 @@ static void fill_the_disk(void) {
     CHECK_OK(try_add(replay, 0, t + 1));
     check_checkpoint(named, named_size);
     free(named);
-    CHECK_OK(per_replay_checkpoint(replay, folder, NULL));
+    CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
     before = saved(replay, &size);
     per_replay_free(replay);
     check_checkpoint(before, size);
@@ -358,11 +360,11 @@ static void a_full_disk_changes_nothing(void) {
 /* ------------------------------------------------------------------- owners */
 
 static void check_busy(void) {
-    per_replay_options place;
+    per_load_options place;
     per_replay* replay;
-    CHECK_OK(per_replay_options_init(&place, sizeof place));
-    place.storage = folder;
-    CHECK_FAILS(per_replay_load_with(folder, &place, &replay), PER_ERROR_BUSY, "a buffer has its rows already");
+    CHECK_OK(per_load_options_init(&place, sizeof place));
+    place.memory.storage = folder;
+    CHECK_FAILS(per_replay_load(folder, &place, &replay), PER_ERROR_BUSY, "a buffer has its rows already");
     CHECK(replay == NULL);
 }
 
@@ -373,14 +375,14 @@ static void a_forked_child_has_the_file_too(void) {
     char byte;
     for (i = 0; i < 2; ++i) {
         pid_t child;
-        CHECK_OK(per_replay_checkpoint(replay, folder, NULL));
+        CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
         CHECK(pipe(to_child) == 0);
         child = fork();
         CHECK(child >= 0);
         if (child == 0) {
             close(to_child[1]);
             if (i == 1) CHECK(read(to_child[0], &byte, 1) == 0);
-            CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL), PER_ERROR_INVALID_ARGUMENT, "the parent's");
+            CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "the parent's");
 #ifndef SANITIZED /* ThreadSanitizer takes a lock that the child made anew for one that is held */
             per_replay_free(replay);
 #endif

@@ -45,7 +45,7 @@ static void lanes_of_one_window(void) {
     for (t = 0; t < 4; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
     CHECK_LIVE(replay, 2);
     CHECK_WINDOW(replay, 2, 2, 3 + 2, 0.25f, 3.5f, 2, 0, 0);
-    CHECK_FAILS(per_replay_set_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 3: 1 for a step, 2 for");
+    CHECK_FAILS(change_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 3: 1 for a step, 2 for");
     CHECK(strstr(per_last_error(), "next observations") == NULL);
     per_replay_free(replay);
 }

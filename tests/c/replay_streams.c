@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checkpoints.h"
 #include "loader_check.h"
 
 enum { ROOM = 1 << 20, MAX_PIECE = 1 << 20, PLACES = 64 };
@@ -73,7 +74,7 @@ static per_replay* filled(int n_steps) {
 
 static per_replay* load(stream* s, int32_t device) {
     per_replay* replay = NULL;
-    CHECK_OK(per_replay_load_from(read_from, s, device, 0, &replay));
+    CHECK_OK(load_from(read_from, s, device, 0, &replay));
     CHECK(replay != NULL);
     return replay;
 }
@@ -103,8 +104,8 @@ static void a_stream_has_the_bytes_of_a_file(void) {
     ssize_t size;
     CHECK(file >= 0);
     begin(&s);
-    CHECK_OK(per_replay_save_to(replay, write_to, &s));
-    CHECK_OK(per_replay_save(replay, path));
+    CHECK_OK(save_to(replay, write_to, &s));
+    CHECK_OK(per_replay_save(replay, path, NULL));
     CHECK(close(file) == 0);
     {
         FILE* saved = fopen(path, "rb");
@@ -113,7 +114,7 @@ static void a_stream_has_the_bytes_of_a_file(void) {
         CHECK(fclose(saved) == 0);
     }
     CHECK(size == s.size && memcmp(bytes, s.bytes, (size_t)size) == 0);
-    CHECK_OK(per_replay_load(path, test_device(), 0, &loaded));
+    CHECK_OK(load_on(path, test_device(), 0, &loaded));
     other = load(&s, test_device());
     CHECK(s.at == s.size);
     check_twins(other, loaded);
@@ -137,7 +138,7 @@ static void a_stream_may_hold_several_checkpoints_and_what_else(void) {
     for (i = 0; i < 3; ++i) {
         CHECK(write_to(&s, "mine", 4) == 4);
         saved[i] = filled(n_steps[i]);
-        CHECK_OK(per_replay_save_to(saved[i], write_to, &s));
+        CHECK_OK(save_to(saved[i], write_to, &s));
     }
     CHECK(write_to(&s, "mine", 4) == 4);
     for (i = 0; i < 3; ++i) {
@@ -159,11 +160,11 @@ static void functions_may_take_less_than_they_are_given(void) {
     per_replay *replay = filled(30), *loaded;
     int i;
     begin(&whole);
-    CHECK_OK(per_replay_save_to(replay, write_to, &whole));
+    CHECK_OK(save_to(replay, write_to, &whole));
     for (i = 0; i < 3; ++i) {
         begin(&s);
         s.piece = pieces[i];
-        CHECK_OK(per_replay_save_to(replay, write_to, &s));
+        CHECK_OK(save_to(replay, write_to, &s));
         CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
         CHECK(s.n_calls >= s.size / s.piece);
         loaded = load(&s, test_device());
@@ -197,7 +198,7 @@ static void large_fields_come_in_pieces(void) {
         fill_call(&given, 1, frame, NULL, &reward, NULL, NULL);
         CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
     }
-    CHECK_OK(per_replay_save_to(replay, discard, &total));
+    CHECK_OK(save_to(replay, discard, &total));
     CHECK(total > (int64_t)(STEPS * sizeof frame));
     per_replay_free(replay);
 }
@@ -209,21 +210,21 @@ static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
     per_replay *replay = filled(30), *twin = filled(30);
     int k, i;
     begin(&whole);
-    CHECK_OK(per_replay_save_to(replay, write_to, &whole));
+    CHECK_OK(save_to(replay, write_to, &whole));
     for (k = 1; k <= 40; ++k) {
         begin(&s);
         s.piece = whole.size / 40 + 1;
         s.bad_at = k;
         s.answer = answers[k % 4];
         if (k > 1 && s.piece * (k - 1) >= whole.size) break;
-        CHECK_FAILS(per_replay_save_to(replay, write_to, &s), PER_ERROR_CALLBACK, "write returned ");
+        CHECK_FAILS(save_to(replay, write_to, &s), PER_ERROR_CALLBACK, "write returned ");
         CHECK(strstr(per_last_error(), ": allowed are 1 .. ") != NULL);
         CHECK(s.n_calls == k && s.size == s.piece * (k - 1));
         CHECK(memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
     }
     CHECK(k > 20);
     begin(&s);
-    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK_OK(save_to(replay, write_to, &s));
     CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
     for (i = 0; i < 2; ++i) check_twins(replay, twin);
     per_replay_free(replay);
@@ -238,7 +239,7 @@ static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
     int64_t size, k, step;
     int n_calls;
     begin(&s);
-    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK_OK(save_to(replay, write_to, &s));
     size = s.size;
     s.n_calls = 0;
     per_replay_free(load(&s, test_device()));
@@ -250,8 +251,7 @@ static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
         s.bad_at = (int)k;
         s.answer = answers[k % 3];
         loaded = replay;
-        CHECK_FAILS(per_replay_load_from(read_from, &s, test_device(), 0, &loaded), PER_ERROR_CALLBACK,
-                    "read returned ");
+        CHECK_FAILS(load_from(read_from, &s, test_device(), 0, &loaded), PER_ERROR_CALLBACK, "read returned ");
         CHECK(strstr(per_last_error(), ": allowed are 0 .. ") != NULL);
         CHECK(loaded == NULL && s.n_calls == k);
     }
@@ -260,7 +260,7 @@ static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
         begin(&s);
         s.size = k;
         loaded = replay;
-        CHECK(per_replay_load_from(read_from, &s, test_device(), 0, &loaded) == PER_ERROR_CORRUPT_FILE);
+        CHECK(load_from(read_from, &s, test_device(), 0, &loaded) == PER_ERROR_CORRUPT_FILE);
         CHECK(strstr(per_last_error(), "the stream is damaged") != NULL);
         CHECK(strstr(per_last_error(), k < 8 ? ": it is not a file of libper" : ": it ends early") != NULL);
         CHECK(loaded == NULL);
@@ -310,29 +310,28 @@ static void use_handles(stream* s) {
     given.steps.n_envs = 1;
     given.steps.env_ids = &id;
     begin(&nested);
-    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
     CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
     loader_options.batch_size = 4;
     loader_options.device = loader_device();
     CHECK_BUSY(per_replay_add(replay, &given.steps, NULL, NULL));
     CHECK_BUSY(per_replay_cut(replay, 0, NULL, NULL));
     CHECK_BUSY(per_replay_sample(replay, NULL, 4, &drawn.batch, NULL));
-    CHECK_BUSY(per_replay_set_priorities(replay, 1, &id, &number, NULL));
+    CHECK_BUSY(write_priorities(replay, 1, &id, &number, NULL));
     CHECK_BUSY(per_replay_clear(replay, NULL));
-    CHECK_BUSY(per_replay_set_gamma(replay, 0.5, NULL));
-    CHECK_BUSY(per_replay_live(replay, &count));
-    CHECK_BUSY(per_replay_stats(replay, &statistics));
-    CHECK_BUSY(per_replay_save(replay, "/tmp/per_streams_never"));
-    CHECK_BUSY(per_replay_save_to(replay, write_to, &nested));
+    CHECK_BUSY(change_gamma(replay, 0.5, NULL));
+    CHECK_BUSY(per_replay_get_live_ids(replay, 0, NULL, &count));
+    CHECK_BUSY(per_replay_get_statistics(replay, &statistics, sizeof statistics));
+    CHECK_BUSY(per_replay_save(replay, "/tmp/per_streams_never", NULL));
+    CHECK_BUSY(save_to(replay, write_to, &nested));
     CHECK_BUSY(per_epochs_create(replay, 1, 4, 0, NULL, &new_walk));
     CHECK_BUSY(per_epochs_next(walk, &drawn.batch, &count, NULL));
     CHECK_BUSY(per_loader_create(replay, &loader_options, &new_loader));
-    CHECK_BUSY(try_next(loader, 1, &batch, &slot));
+    CHECK_BUSY(try_next(loader, -1, &batch, &slot));
     CHECK_BUSY(per_loader_release(loader, slot_out, NULL));
     CHECK_BUSY(per_loader_stop(loader));
     CHECK(nested.n_calls == 0);
     draw(another, 4, &drawn);
-    CHECK_OK(per_replay_save_to(another, write_to, &nested));
+    CHECK_OK(save_to(another, write_to, &nested));
     per_replay_free(load(&nested, test_device()));
 }
 
@@ -350,10 +349,10 @@ static void own_calls_are_busy_and_other_handles_are_not(void) {
     begin(&s);
     s.visit = use_handles;
     s.replay = replay;
-    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK_OK(save_to(replay, write_to, &s));
     CHECK(n_visits > 0);
     begin(&after);
-    CHECK_OK(per_replay_save_to(replay, write_to, &after));
+    CHECK_OK(save_to(replay, write_to, &after));
     CHECK(after.size == s.size);
     CHECK_OK(per_loader_release(loader, slot_out, NULL));
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
@@ -390,13 +389,13 @@ static void other_threads_wait_for_the_end_of_the_save(void) {
     per_replay* replay = filled(30);
     const int64_t added = stats_of(replay).added;
     begin(&before);
-    CHECK_OK(per_replay_save_to(replay, write_to, &before));
+    CHECK_OK(save_to(replay, write_to, &before));
     n_visits = has_begun = has_added = 0;
     begin(&s);
     s.visit = start_adding;
     s.replay = replay;
     s.piece = before.size / 8 + 1;
-    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK_OK(save_to(replay, write_to, &s));
     CHECK(pthread_join(adder, NULL) == 0 && n_visits == 8);
     CHECK(s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0);
     CHECK(stats_of(replay).added == added + 1);
@@ -441,12 +440,12 @@ static void forks_do_not_wait(void) {
     per_status status;
     int good;
     begin(&before);
-    CHECK_OK(per_replay_save_to(replay, write_to, &before));
+    CHECK_OK(save_to(replay, write_to, &before));
     n_visits = 0;
     begin(&s);
     s.visit = fork_once;
     s.replay = replay;
-    status = per_replay_save_to(replay, write_to, &s);
+    status = save_to(replay, write_to, &s);
     good = status == PER_OK && s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0;
     if (own_child == 0) {
         if (!on_cuda()) add_full(replay, 0, 70, 1, GOES_ON, 71);
@@ -464,13 +463,13 @@ static void end_thread(stream* s) {
 
 static void* save_and_end(void* context) {
     stream* s = (stream*)context;
-    per_replay_save_to(s->replay, write_to, s);
+    save_to(s->replay, write_to, s);
     return NULL;
 }
 
 static void* load_and_end(void* context) {
     per_replay* loaded = NULL;
-    per_replay_load_from(read_from, context, test_device(), 0, &loaded);
+    load_from(read_from, context, test_device(), 0, &loaded);
     return NULL;
 }
 
@@ -486,7 +485,7 @@ static void a_thread_may_end_in_a_function(void) {
     CHECK(pthread_create(&thread, NULL, save_and_end, &s) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == &s && s.size == 100);
     begin(&s);
-    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK_OK(save_to(replay, write_to, &s));
     s.n_calls = 0;
     s.visit = end_thread;
     CHECK(pthread_create(&thread, NULL, load_and_end, &s) == 0);
@@ -496,21 +495,50 @@ static void a_thread_may_end_in_a_function(void) {
     per_replay_free(twin);
 }
 
+static void* allocate(void* context, int64_t bytes, int64_t alignment, int32_t use) {
+    (void)context, (void)bytes, (void)alignment, (void)use;
+    return NULL;
+}
+
+static void deallocate(void* context, void* memory, int64_t bytes, int32_t use) {
+    (void)context, (void)memory, (void)bytes, (void)use;
+}
+
 static void bad_arguments_are_refused(void) {
     static stream s;
     per_replay* replay = filled(5);
     per_replay* loaded = replay;
+    per_save_options saving;
+    per_load_options loading;
+    per_save* save;
     begin(&s);
-    CHECK_FAILS(per_replay_save_to(NULL, write_to, &s), PER_ERROR_INVALID_ARGUMENT, "replay is NULL");
-    CHECK_FAILS(per_replay_save_to(replay, NULL, &s), PER_ERROR_INVALID_ARGUMENT, "write is NULL");
+    CHECK_FAILS(save_to(NULL, write_to, &s), PER_ERROR_INVALID_ARGUMENT, "replay is NULL");
+    CHECK_OK(per_save_options_init(&saving, sizeof saving));
+    CHECK(saving.timeout_ms == PER_DIRECTORY_TIMEOUT_MS && saving.compression == -1 && saving.reserved == 0);
+    CHECK(saving.write == NULL && saving.context == NULL);
+    saving.write = write_to;
+    saving.context = &s;
+    CHECK_FAILS(per_replay_save(replay, "a", &saving), PER_ERROR_INVALID_ARGUMENT, "path is given: must be NULL");
+    CHECK_FAILS(per_replay_save_start(replay, "a", &saving, &save), PER_ERROR_INVALID_ARGUMENT, "write is given");
+    CHECK_FAILS(per_replay_checkpoint(replay, "a", &saving, NULL), PER_ERROR_INVALID_ARGUMENT, "write is given");
     CHECK(s.n_calls == 0);
-    CHECK_OK(per_replay_save_to(replay, write_to, &s));
-    CHECK_FAILS(per_replay_load_from(NULL, &s, test_device(), 0, &loaded), PER_ERROR_INVALID_ARGUMENT, "read is NULL");
+    CHECK_OK(save_to(replay, write_to, &s));
+    CHECK_OK(per_load_options_init(&loading, sizeof loading));
+    CHECK(loading.device == PER_CPU && loading.device_index == 0 && loading.timeout_ms == PER_DIRECTORY_TIMEOUT_MS);
+    CHECK(loading.read == NULL && loading.context == NULL && loading.memory.storage == NULL);
+    loading.read = read_from;
+    loading.context = &s;
+    CHECK_FAILS(per_replay_load("a", &loading, &loaded), PER_ERROR_INVALID_ARGUMENT, "path is given: must be NULL");
     CHECK(loaded == NULL);
-    CHECK_FAILS(per_replay_load_from(read_from, &s, test_device(), 0, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "replay_out is NULL");
+    loading.memory.storage = "/tmp";
+    CHECK_FAILS(per_replay_load(NULL, &loading, &loaded), PER_ERROR_INVALID_ARGUMENT, "storage is given: must be NULL");
+    loading.memory.storage = NULL;
+    loading.memory.allocate = allocate;
+    loading.memory.deallocate = deallocate;
+    CHECK_FAILS(per_replay_load(NULL, &loading, &loaded), PER_ERROR_INVALID_ARGUMENT, "allocate is given: must be");
+    CHECK_FAILS(load_from(read_from, &s, test_device(), 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out is NULL");
     loaded = replay;
-    CHECK_FAILS(per_replay_load_from(read_from, &s, 7, 0, &loaded), PER_ERROR_INVALID_ARGUMENT, "device is 7");
+    CHECK_FAILS(load_from(read_from, &s, 7, 0, &loaded), PER_ERROR_INVALID_ARGUMENT, "device is 7");
     CHECK(loaded == NULL);
     per_replay_free(replay);
 }

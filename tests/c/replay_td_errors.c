@@ -28,7 +28,7 @@ static void magnitude_plus_epsilon(void) {
     per_replay* replay = create(0.25, PER_INVALID_ERROR);
     const int64_t ids[] = {0, 1, 2, 3};
     const float td_errors[] = {-2, 0, 0.5f, -0.0f};
-    CHECK_OK(per_replay_update_priorities(replay, 4, ids, 1, td_errors, NULL));
+    CHECK_OK(write_td_errors(replay, 4, ids, 1, td_errors, NULL));
     CHECK(priority_of(replay, 0) == 2.25f && priority_of(replay, 1) == 0.25f);
     CHECK(priority_of(replay, 2) == 0.75f && priority_of(replay, 3) == 0.25f);
     CHECK(stats_of(replay).total == 3.5 && stats_of(replay).max_priority == 2.25);
@@ -47,7 +47,7 @@ static void magnitudes_of_many(void) {
     for (i = 0; i < MOST; ++i) ids[i] = add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
     for (n = 1; n <= MOST; ++n) {
         for (i = 0; i < n; ++i) td_errors[i] = (float)((i + n) % 2 == 0 ? i + n : -i - n);
-        CHECK_OK(per_replay_update_priorities(replay, n, ids, 1, td_errors, NULL));
+        CHECK_OK(write_td_errors(replay, n, ids, 1, td_errors, NULL));
         for (i = 0; i < n; ++i) CHECK(priority_of(replay, ids[i]) == (float)(i + n) + 0.25f);
     }
     per_replay_free(replay);
@@ -57,7 +57,7 @@ static void mean_over_critics(void) {
     per_replay* replay = create(1, PER_INVALID_ERROR);
     const int64_t ids[] = {2, 0};
     const float td_errors[3][2] = {{1, -4}, {-2, 4}, {6, -7}};
-    CHECK_OK(per_replay_update_priorities(replay, 2, ids, 3, td_errors[0], NULL));
+    CHECK_OK(write_td_errors(replay, 2, ids, 3, td_errors[0], NULL));
     CHECK(priority_of(replay, 2) == 3 + 1 && priority_of(replay, 0) == 5 + 1 && priority_of(replay, 1) == 1);
     per_replay_free(replay);
 }
@@ -66,7 +66,7 @@ static void maximum_over_critics(void) {
     per_replay* replay = create_for(PER_CRITICS_MAX, 1, PER_INVALID_ERROR);
     const int64_t ids[] = {2, 0, 3};
     const float td_errors[3][3] = {{1, -4, 0}, {-2, 4, -0.0f}, {6, -7, 0}};
-    CHECK_OK(per_replay_update_priorities(replay, 3, ids, 3, td_errors[0], NULL));
+    CHECK_OK(write_td_errors(replay, 3, ids, 3, td_errors[0], NULL));
     CHECK(priority_of(replay, 2) == 6 + 1 && priority_of(replay, 0) == 7 + 1 && priority_of(replay, 3) == 0 + 1);
     CHECK(priority_of(replay, 1) == 1);
     per_replay_free(replay);
@@ -80,7 +80,7 @@ static void one_critic_that_is_not_finite(void) {
     int i;
     for (i = 0; i < 5; ++i) {
         per_replay* replay = create_for(PER_CRITICS_MAX, 0, PER_INVALID_ERROR);
-        CHECK_BAD_PRIORITY(per_replay_update_priorities(replay, 1, &id, 3, td_errors[i], NULL), "td_errors[0]");
+        CHECK_BAD_PRIORITY(write_td_errors(replay, 1, &id, 3, td_errors[i], NULL), "td_errors[0]");
         CHECK(priority_of(replay, 1) == 1 && stats_of(replay).max_priority == 1);
         per_replay_free(replay);
     }
@@ -91,7 +91,7 @@ static void the_mean_does_not_overflow(void) {
     per_replay* replay = create(0, PER_INVALID_ERROR);
     const int64_t id = 1;
     const float td_errors[] = {FLT_MAX, -FLT_MAX};
-    CHECK_OK(per_replay_update_priorities(replay, 1, &id, 2, td_errors, NULL));
+    CHECK_OK(write_td_errors(replay, 1, &id, 2, td_errors, NULL));
     CHECK(priority_of(replay, 1) == FLT_MAX);
     per_replay_free(replay);
 }
@@ -108,7 +108,7 @@ static void check_invalid(const float* bad, int64_t n_critics, double epsilon) {
         td_errors[3 * c + 1] = bad[c];
         td_errors[3 * c + 2] = -3;
     }
-    CHECK_BAD_PRIORITY(per_replay_update_priorities(strict, 3, ids, n_critics, td_errors, NULL), "td_errors");
+    CHECK_BAD_PRIORITY(write_td_errors(strict, 3, ids, n_critics, td_errors, NULL), "td_errors");
     if (!on_cuda()) {
         CHECK(strstr(per_last_error(), "1]") != NULL);
         after = stats_of(strict);
@@ -116,7 +116,7 @@ static void check_invalid(const float* bad, int64_t n_critics, double epsilon) {
         CHECK(priority_of(strict, 0) == 1 && priority_of(strict, 1) == 1 && priority_of(strict, 2) == 1);
     }
 
-    CHECK_OK(per_replay_update_priorities(skipping, 3, ids, n_critics, td_errors, NULL));
+    CHECK_OK(write_td_errors(skipping, 3, ids, n_critics, td_errors, NULL));
     CHECK(priority_of(skipping, 0) == (float)(2 + epsilon) && priority_of(skipping, 2) == (float)(3 + epsilon));
     CHECK(priority_of(skipping, 1) == 1);
     after = stats_of(skipping);
@@ -147,10 +147,10 @@ static void priorities_that_are_not_allowed(void) {
         per_replay *strict = create(0, PER_INVALID_ERROR), *skipping = create(0, PER_INVALID_SKIP);
         const int64_t ids[] = {0, 1};
         const float priorities[] = {7, bad[i]};
-        CHECK_BAD_PRIORITY(per_replay_set_priorities(strict, 2, ids, priorities, NULL), "priorities[1]");
+        CHECK_BAD_PRIORITY(write_priorities(strict, 2, ids, priorities, NULL), "priorities[1]");
         CHECK(priority_of(strict, 1) == 1 && priority_of(strict, 0) == (on_cuda() ? 7 : 1));
         CHECK(stats_of(strict).max_priority == (on_cuda() ? 7 : 1));
-        CHECK_OK(per_replay_set_priorities(skipping, 2, ids, priorities, NULL));
+        CHECK_OK(write_priorities(skipping, 2, ids, priorities, NULL));
         CHECK(priority_of(skipping, 0) == 7 && priority_of(skipping, 1) == 1);
         CHECK(stats_of(skipping).rejected_updates == 1);
         per_replay_free(strict);
@@ -163,7 +163,7 @@ static void given_priorities_are_kept_as_they_are(void) {
     per_replay* replay = create(0.5, PER_INVALID_ERROR);
     const int64_t ids[] = {0, 1, 2};
     const float priorities[] = {0, -0.0f, FLT_MAX};
-    CHECK_OK(per_replay_set_priorities(replay, 3, ids, priorities, NULL));
+    CHECK_OK(write_priorities(replay, 3, ids, priorities, NULL));
     CHECK(priority_of(replay, 0) == 0 && priority_of(replay, 1) == 0 && priority_of(replay, 2) == FLT_MAX);
     CHECK(live_of(replay) == 4);
     per_replay_free(replay);

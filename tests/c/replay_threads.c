@@ -53,7 +53,7 @@ static void* sample_and_update(void* argument) {
             CHECK(drawn->weights[i] > 0 && drawn->weights[i] <= 1 && drawn->priorities[i] > 0);
             errors[i] = (float)(i % 5 + 1);
         }
-        CHECK_OK(per_replay_update_priorities(replay, batch_size, drawn->ids, 1, errors, NULL));
+        CHECK_OK(write_td_errors(replay, batch_size, drawn->ids, 1, errors, NULL));
     }
     free(drawn);
     return NULL;
@@ -75,8 +75,8 @@ static void* change_settings(void* argument) {
     double alpha = 0.5;
     (void)argument;
     while (!is_stopping()) {
-        CHECK_OK(per_replay_set_alpha(replay, alpha, NULL));
-        CHECK_OK(per_replay_set_beta(replay, alpha, NULL));
+        CHECK_OK(change_alpha(replay, alpha, NULL));
+        CHECK_OK(change_beta(replay, alpha, NULL));
         alpha = alpha == 0.5 ? 0.9 : 0.5;
     }
     return NULL;

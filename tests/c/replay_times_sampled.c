@@ -45,7 +45,7 @@ static void add_steps(per_replay* replay, int64_t n) {
 /* The ids of what is live, and how many there are. */
 static int64_t live_ids_of(per_replay* replay, int64_t* ids_out) {
     int64_t count = -1;
-    CHECK_OK(per_replay_live_ids(replay, CAPACITY, ids_out, &count));
+    CHECK_OK(per_replay_get_live_ids(replay, CAPACITY, ids_out, &count));
     CHECK(count == live_of(replay));
     return count;
 }
@@ -133,7 +133,7 @@ static void check_used_up(per_replay* replay, int64_t oldest, int64_t end, int32
         for (i = 0; i < count; ++i) is_live |= ids[i] == id;
         CHECK(is_live == (uses[id] < most));
         expected += uses[id] < most;
-        CHECK_OK(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
+        CHECK_OK(write_priorities(replay, 1, &id, &priority, NULL));
         CHECK(stats_of(replay).stale_updates == stale + !is_live);
         CHECK(priority_of(replay, id) == (is_live ? priority : 0));
     }
@@ -160,13 +160,13 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
         if (live > 0) draw_counted(replay, NULL, 1 + random_below(live), most);
         switch (random_below(30)) {
             case 0:
-                CHECK_OK(per_replay_set_alpha(replay, (double)random_below(3) / 2, NULL));
+                CHECK_OK(change_alpha(replay, (double)random_below(3) / 2, NULL));
                 break;
             case 1:
                 /* Rows at the end stop being live, and become so again unless they were used up. */
-                CHECK_OK(per_replay_set_n_step(replay, 4, NULL));
+                CHECK_OK(change_n_step(replay, 4, NULL));
                 add_steps(replay, 2);
-                CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+                CHECK_OK(change_n_step(replay, 1, NULL));
                 end += 2;
                 if (end - oldest > CAPACITY - 1) oldest = end - (CAPACITY - 1);
                 break;
@@ -216,10 +216,11 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     int i;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.max_times_sampled = 1;
     options.scheme = PER_WITHOUT_REPLACEMENT;
-    options.samples_per_insert = 1;
-    options.samples_tolerance = 2;
+    options.rate_limit.samples_per_insert = 1;
+    options.rate_limit.samples_tolerance = 2;
     replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     steps.fields = steps.next_fields = numbers;
@@ -234,7 +235,7 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     hindsight.reward = no_reward;
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     batch.ids = &id;
-    CHECK_FAILS(per_replay_sample_hindsight(replay, NULL, &hindsight, 1, &batch, NULL), PER_ERROR_CALLBACK, "reward");
+    CHECK_FAILS(sample_with_hindsight(replay, NULL, &hindsight, 1, &batch, NULL), PER_ERROR_CALLBACK, "reward");
     CHECK(stats_of(replay).samples == 0 && live_of(replay) == 0);
     /* The rate limiter counts it, or the third of these would have to wait for a draw of what is used up. */
     for (i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
@@ -253,15 +254,15 @@ static void what_does_not_fit_is_refused(void) {
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
                 "scheme is 0: must be PER_WITHOUT_REPLACEMENT (3) where max_times_sampled is given");
     options.scheme = PER_WITHOUT_REPLACEMENT;
-    options.samples_per_insert = 1.5;
-    options.samples_tolerance = 10;
+    options.rate_limit.samples_per_insert = 1.5;
+    options.rate_limit.samples_tolerance = 10;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
                 "samples_per_insert is 1.5: must be at most max_times_sampled, 1");
-    options.samples_per_insert = 1;
-    CHECK_FAILS(per_coordinator_create(&options, 1, &coordinator), PER_ERROR_UNSUPPORTED, "samples_per_insert");
-    options.samples_per_insert = 0;
-    options.samples_tolerance = 0;
-    CHECK_FAILS(per_coordinator_create(&options, 1, &coordinator), PER_ERROR_UNSUPPORTED, "max_times_sampled 1");
+    options.rate_limit.samples_per_insert = 1;
+    CHECK_FAILS(per_coordinator_create(&options, 1, NULL, &coordinator), PER_ERROR_UNSUPPORTED, "samples_per_insert");
+    options.rate_limit.samples_per_insert = 0;
+    options.rate_limit.samples_tolerance = 0;
+    CHECK_FAILS(per_coordinator_create(&options, 1, NULL, &coordinator), PER_ERROR_UNSUPPORTED, "max_times_sampled 1");
 
     replay = create_replay(&options);
     add_steps(replay, 3);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "checkpoints.h"
 #include "replay_check.h"
 
 typedef struct held {
@@ -27,7 +28,7 @@ static inline int64_t hold(void* context, const void* data, int64_t size) {
 
 static inline void* run_save(void* context) {
     held* save = context;
-    CHECK_OK(per_replay_save_to(save->replay, hold, save));
+    CHECK_OK(save_to(save->replay, hold, save));
     return NULL;
 }
 

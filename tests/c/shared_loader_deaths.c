@@ -73,7 +73,7 @@ static void read_for_ever(const char* path, uint64_t seed, told* with, int has_c
         }
         memcpy(copy, batch[0].fields[0], sizeof copy);
         for (i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(&state) % 100) / 10;
-        CHECK_OK(per_reader_update_priorities(reader, BATCH, batch[0].ids, 1, errors, -1));
+        CHECK_OK(send_td_errors(reader, BATCH, batch[0].ids, 1, errors, -1));
         with->sent = with->sent + 1;
         if (next_random(&state) % 4 == 0) pause_ns((long)(next_random(&state) % 100000));
         if (memcmp(copy, batch[0].fields[0], sizeof copy) != 0) with->wrong = 1;

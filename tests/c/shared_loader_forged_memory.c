@@ -65,7 +65,7 @@ static per_reader* second_reader(per_shared_loader* loader) {
 /* What a reader tells, as the memory has it. */
 typedef struct mail {
     uint32_t kind, reserved;
-    int64_t n_bytes, number, n_critics, n_left_out;
+    int64_t n_bytes, number, n_critics, n_steps;
 } mail;
 
 enum { ASK = 1, RELEASE, LEAVE, TD_ERRORS, PRIORITIES, OTHERS_SLOT = -77, HUGE_MAIL = 1 << 30 };
@@ -110,7 +110,7 @@ static void mail_that_no_reader_writes(mail forged) {
     read_batch(reader, &batch);
     slot = read_batch(other, &batch);
     if (forged.number == OTHERS_SLOT) forged.number = slot;
-    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
@@ -151,7 +151,7 @@ static void check_reader(per_reader* reader) {
     for (i = 0; i < 5; ++i) {
         const int64_t slot = read_batch(reader, &batch);
         check_taken(&batch);
-        CHECK_OK(per_reader_update_priorities(reader, BATCH, batch.ids, 1, errors, -1));
+        CHECK_OK(send_td_errors(reader, BATCH, batch.ids, 1, errors, -1));
         CHECK_OK(per_reader_release(reader, slot));
     }
     CHECK_OK(per_reader_flush(reader, -1));
@@ -176,7 +176,7 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
     of_reader = read_batch(reader, &batch);
     slot = read_batch(other, &of_other);
-    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
@@ -249,15 +249,15 @@ static void an_answer_that_no_loader_gives(answer forged) {
     unsigned char* of_loader;
     int32_t descriptor;
     int64_t slot;
-    options.samples_per_insert = 1; /* so that nothing is answered */
-    options.samples_tolerance = BATCH;
+    options.rate_limit.samples_per_insert = 1; /* so that nothing is answered */
+    options.rate_limit.samples_tolerance = BATCH;
     replay = create_replay(&options);
     loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
     reader = attach_reader(path_of_batches(loader));
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(try_read(reader, 0, &batch, &slot) == PER_ERROR_BUSY); /* it has asked */
     CHECK_OK(per_reader_flush(reader, -1));
-    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
@@ -296,7 +296,7 @@ static void numbers_of_the_header_are_those_of_its_loader(void) {
     size_t at = 0;
     uint64_t bytes;
     int32_t descriptor;
-    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
@@ -342,7 +342,7 @@ int main(void) {
         int t;
         for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
         reader = second_reader(loader);
-        CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+        CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
         CHECK(fstat(descriptor, &status) == 0);
         CHECK(ftruncate(descriptor, 1) != 0);
         forging.size = (size_t)status.st_size;
@@ -359,7 +359,7 @@ int main(void) {
             const per_status read = try_read(reader, 1, &batch, &slot);
             if (read != PER_OK && read != PER_ERROR_BUSY) latest = read;
             if (read != PER_OK) continue;
-            per_reader_update_priorities(reader, BATCH, batch.ids, 1, errors, 1);
+            send_td_errors(reader, BATCH, batch.ids, 1, errors, 1);
             per_reader_release(reader, slot);
         }
         pthread_join(thread, NULL);
@@ -375,7 +375,7 @@ int main(void) {
                 int k;
                 const int64_t slot = read_batch(reader, &batch);
                 for (k = 0; k < BATCH; ++k) CHECK(((const float*)batch.next_fields[0])[k] == batch.reward[k] + 1);
-                CHECK_OK(per_reader_update_priorities(reader, BATCH, batch.ids, 1, errors, -1));
+                CHECK_OK(send_td_errors(reader, BATCH, batch.ids, 1, errors, -1));
                 CHECK_OK(per_reader_release(reader, slot));
             }
             CHECK_OK(per_reader_flush(reader, -1));

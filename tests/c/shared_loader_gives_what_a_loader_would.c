@@ -57,15 +57,15 @@ static void send_errors(per_reader* reader, per_replay* twin, const int64_t* ids
     int i;
     for (i = 0; i < n_critics * BATCH * n_steps; ++i) errors[i] = (float)(next_random(state) % 1000) / 100 - 5;
     if (steps > 0) {
-        CHECK_OK(per_reader_update_sequences(reader, BATCH, ids, n_critics, n_steps, errors, -1));
-        CHECK_OK(per_replay_update_sequences(twin, BATCH, ids, n_critics, n_steps, errors, NULL));
+        CHECK_OK(send_sequence_errors(reader, BATCH, ids, n_critics, n_steps, errors, -1));
+        CHECK_OK(write_sequence_errors(twin, BATCH, ids, n_critics, n_steps, errors, NULL));
     } else if (n_critics == 2) {
-        CHECK_OK(per_reader_update_priorities(reader, BATCH, ids, n_critics, errors, -1));
-        CHECK_OK(per_replay_update_priorities(twin, BATCH, ids, n_critics, errors, NULL));
+        CHECK_OK(send_td_errors(reader, BATCH, ids, n_critics, errors, -1));
+        CHECK_OK(write_td_errors(twin, BATCH, ids, n_critics, errors, NULL));
     } else {
         for (i = 0; i < BATCH; ++i) errors[i] = errors[i] < 0 ? -errors[i] : errors[i];
-        CHECK_OK(per_reader_set_priorities(reader, BATCH, ids, errors, -1));
-        CHECK_OK(per_replay_set_priorities(twin, BATCH, ids, errors, NULL));
+        CHECK_OK(send_priorities(reader, BATCH, ids, errors, -1));
+        CHECK_OK(write_priorities(twin, BATCH, ids, errors, NULL));
     }
 }
 

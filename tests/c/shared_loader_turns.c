@@ -145,9 +145,9 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     float errors[BATCH] = {1};
     int64_t ids[BATCH] = {0}, slot;
     int t = 0, i, n = 0;
-    options.samples_per_insert = 1;
-    options.samples_tolerance = 16;
-    options.min_size_to_sample = 4;
+    options.rate_limit.samples_per_insert = 1;
+    options.rate_limit.samples_tolerance = 16;
+    options.rate_limit.min_size_to_sample = 4;
     replay = create_replay(&options);
     loader = share_batches(replay, BATCH, 2, 2, NULL);
     reader = attach_reader(path_of_batches(loader));
@@ -164,7 +164,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
     CHECK_FAILS(try_read(reader, 30, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
     /* What the other one sends comes through meanwhile, also before steps that it writes. */
-    CHECK_OK(per_reader_update_priorities(other, 1, ids, 1, errors, -1));
+    CHECK_OK(send_td_errors(other, 1, ids, 1, errors, -1));
     CHECK_OK(per_reader_flush(other, 60000));
     CHECK(stats_of(replay).updates == 1);
     /* Writers and readers at their own pace, each of which would run ahead. */
@@ -198,25 +198,23 @@ static void what_is_wrong_with_values_is_told_or_counted(void) {
     const float bad = NAN, below = -1;
     per_replay_options described;
     int64_t batch_size;
-    CHECK_FAILS(per_reader_update_priorities(reader, 1, &late, 1, &bad, -1), PER_ERROR_INVALID_ARGUMENT,
-                "TD errors must be finite");
-    CHECK_FAILS(per_reader_set_priorities(reader, 1, &late, &below, -1), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(send_td_errors(reader, 1, &late, 1, &bad, -1), PER_ERROR_INVALID_ARGUMENT, "TD errors must be finite");
+    CHECK_FAILS(send_priorities(reader, 1, &late, &below, -1), PER_ERROR_INVALID_ARGUMENT,
                 "priorities[0] is -1: must be finite and >= 0");
-    CHECK_FAILS(per_reader_update_priorities(reader, 1, &negative, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(send_td_errors(reader, 1, &negative, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
                 "ids[0] is -2: never issued");
-    CHECK_FAILS(per_reader_update_priorities(reader, 1 << 20, ids, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(send_td_errors(reader, 1 << 20, ids, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
                 "count is 1048576: ids and values of a call to a reader may take");
-    CHECK_FAILS(per_reader_update_priorities(reader, 1, &late, 1, errors, -2), PER_ERROR_INVALID_ARGUMENT,
-                "timeout_ms is -2");
-    CHECK_OK(per_reader_update_priorities(reader, 0, NULL, 1, NULL, -1));
+    CHECK_FAILS(send_td_errors(reader, 1, &late, 1, errors, -2), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    CHECK_OK(send_td_errors(reader, 0, NULL, 1, NULL, -1));
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(sharing_stats(loader).updates == 0 && sharing_stats(loader).refused == 0);
-    CHECK_OK(per_reader_update_priorities(reader, 1, &never, 1, errors, -1));
+    CHECK_OK(send_td_errors(reader, 1, &never, 1, errors, -1));
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(sharing_stats(loader).updates == 0 && sharing_stats(loader).refused == 1);
     fill(replay, 50, 300); /* id 0 is overwritten */
-    CHECK_OK(per_reader_update_priorities(reader, 1, &late, 1, errors, -1));
-    CHECK_OK(per_reader_update_priorities(reader, 1, &nobody, 1, errors, -1));
+    CHECK_OK(send_td_errors(reader, 1, &late, 1, errors, -1));
+    CHECK_OK(send_td_errors(reader, 1, &nobody, 1, errors, -1));
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(sharing_stats(loader).updates == 2 && stats_of(replay).stale_updates == 2);
     CHECK_OK(per_replay_options_init(&described, sizeof described));
@@ -252,11 +250,11 @@ static void what_cannot_be_is_named(void) {
     CHECK_FAILS(per_reader_attach(path_of(channel), -1, &reader), PER_ERROR_CORRUPT_FILE,
                 "the shared memory is no shared loader: it begins with other bytes");
     CHECK(reader == NULL);
-    CHECK_FAILS(per_writer_attach(path_of_batches(loader), -1, NULL, 0, &writer), PER_ERROR_CORRUPT_FILE,
+    CHECK_FAILS(per_writer_attach(path_of_batches(loader), -1, NULL, 0, 0, &writer), PER_ERROR_CORRUPT_FILE,
                 "the shared memory is no channel: it begins with other bytes");
     CHECK_FAILS(per_reader_attach("/dev/null", -1, &reader), PER_ERROR_CORRUPT_FILE, "/dev/null is no shared loader");
     CHECK_FAILS(per_reader_attach(NULL, -1, &reader), PER_ERROR_IO, "/proc/self/fd/-1");
-    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK_OK(per_reader_attach(NULL, descriptor, &reader));
     per_reader_free(reader);
     CHECK(strlen(path_of_batches(loader)) < sizeof path);
@@ -276,7 +274,7 @@ static void memory_of_another_version_is_named(void) {
     per_reader* reader;
     int32_t descriptor;
     int small;
-    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(pread(descriptor, label, sizeof label, 0) == sizeof label);
     memcpy(label + 8, &version, sizeof version);
     CHECK(pwrite(descriptor, label, sizeof label, 0) == sizeof label);
@@ -316,7 +314,7 @@ static void a_closed_loader_is_told_to_its_readers(void) {
     slot = read_batch(reader, &batch);
     start_taking(&waits, reader);
     CHECK_OK(per_reader_flush(other, -1));
-    CHECK_OK(per_reader_set_priorities(other, 1, &id, &error, -1));
+    CHECK_OK(send_priorities(other, 1, &id, &error, -1));
     per_shared_loader_free(loader);
     CHECK(priority_of(replay, 0) == 7); /* what was sent before is there */
     pthread_join(waits.thread, NULL);
@@ -382,9 +380,9 @@ static void a_forked_child_has_none(void) {
         per_reader* other = NULL;
         const char* again;
         alarm(20);
-        CHECK_OK(per_shared_loader_statistics_init(&statistics, sizeof statistics));
-        CHECK_FAILS(per_shared_loader_stats(loader, &statistics), PER_ERROR_INVALID_ARGUMENT, "before a fork");
-        CHECK_FAILS(per_shared_loader_path(loader, &again), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_shared_loader_get_statistics(loader, &statistics, sizeof statistics),
+                    PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_shared_loader_get_address(loader, &again, NULL), PER_ERROR_INVALID_ARGUMENT, "before a fork");
         CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT, "before a fork");
         CHECK_FAILS(per_reader_release(reader, slot), PER_ERROR_INVALID_ARGUMENT, "before a fork");
         CHECK_FAILS(per_reader_stop(reader), PER_ERROR_INVALID_ARGUMENT, "before a fork");
@@ -437,23 +435,23 @@ static void a_save_keeps_no_place_and_no_slot(void) {
     hold_buffer(&save, replay);
     while ((status = try_read(waits, 200, &batch, &slot)) == PER_OK) CHECK_OK(per_reader_release(waits, slot));
     CHECK(status == PER_ERROR_BUSY); /* what was drawn ahead is used up */
-    CHECK_OK(per_reader_set_priorities(loud, 2, ids, sevens, 0));
-    CHECK_OK(per_reader_set_priorities(loud, 1, ids + 1, &nine, 0));
+    CHECK_OK(send_priorities(loud, 2, ids, sevens, 0));
+    CHECK_OK(send_priorities(loud, 1, ids + 1, &nine, 0));
     per_reader_free(loud);
     per_reader_free(quiet);
     while (sharing_stats(loader).returned < 2) sched_yield();
     CHECK(sharing_stats(loader).out == 0 && sharing_stats(loader).updates == 0);
     in_place_of_loud = attach_reader(path_of_batches(loader));
     in_place_of_quiet = attach_reader(path_of_batches(loader));
-    CHECK_FAILS(per_reader_set_priorities(in_place_of_loud, 1, ids, &eleven, 200), PER_ERROR_BUSY,
+    CHECK_FAILS(send_priorities(in_place_of_loud, 1, ids, &eleven, 200), PER_ERROR_BUSY,
                 "the shared loader has not taken notice of this reader yet");
-    CHECK_OK(per_reader_set_priorities(in_place_of_quiet, 1, ids + 2, &eleven, 60000));
+    CHECK_OK(send_priorities(in_place_of_quiet, 1, ids + 2, &eleven, 60000));
     CHECK(sharing_stats(loader).updates == 0);
     let_go(&save);
     CHECK_OK(per_reader_flush(in_place_of_loud, 60000));
     CHECK_OK(per_reader_flush(in_place_of_quiet, 60000));
     CHECK(sharing_stats(loader).updates == 3 && sharing_stats(loader).refused == 0);
-    CHECK_OK(per_replay_priorities(replay, 3, ids, priorities, NULL));
+    CHECK_OK(per_replay_get_priorities(replay, 3, ids, priorities, NULL));
     CHECK(priorities[0] == 7 && priorities[1] == 9 && priorities[2] == 11);
     CHECK_OK(try_read(waits, 60000, &batch, &slot));
     per_reader_free(waits);

@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,10 +15,15 @@
 /* The sizes of the older header, of which each struct lacks its last fields, if these may be 0. */
 enum {
     TREE_OPTIONS = offsetof(per_tree_options, device),
+    TREE_DESCRIPTION = offsetof(per_tree_description, scale),
+    FIELD = offsetof(per_field, padding),
     REPLAY_OPTIONS = offsetof(per_replay_options, save_compression),
+    SAVE_OPTIONS = offsetof(per_save_options, write),
+    LOAD_OPTIONS = offsetof(per_load_options, read),
     STEPS = offsetof(per_steps, td_errors),
     SAMPLE_OPTIONS = offsetof(per_sample_options, n_step_min),
     BATCH = offsetof(per_batch, gamma_m),
+    PRIORITIES = offsetof(per_priorities, n_steps),
     STATISTICS = offsetof(per_replay_statistics, suspected_resets),
     HINDSIGHT_OPTIONS = offsetof(per_hindsight_options, context),
     LOADER_OPTIONS = offsetof(per_loader_options, gather_on_device),
@@ -25,8 +31,9 @@ enum {
     CHANNEL_STATISTICS = offsetof(per_channel_statistics, attached),
     SHARED_LOADER_OPTIONS = offsetof(per_shared_loader_options, sample),
     SHARED_LOADER_STATISTICS = offsetof(per_shared_loader_statistics, refused),
-    LAW = sizeof(per_law),
-    COORDINATOR_STATUS = sizeof(per_coordinator_status)
+    SETTINGS = sizeof(per_replay_settings),
+    LAW = sizeof(per_shard_summary),
+    COORDINATOR_STATUS = sizeof(per_coordinator_state)
 };
 
 #ifdef PER_OLDER_HEADER
@@ -34,10 +41,15 @@ enum {
 bool __wrap__ZN3per19is_size_of_a_headerEPKmmm(const uint64_t* sizes, size_t n_sizes, uint64_t size);
 bool __wrap__ZN3per19is_size_of_a_headerEPKmmm(const uint64_t* sizes, size_t n_sizes, uint64_t size) {
     static const uint64_t older[][2] = {{sizeof(per_tree_options), TREE_OPTIONS},
+                                        {sizeof(per_tree_description), TREE_DESCRIPTION},
+                                        {sizeof(per_field), FIELD},
                                         {sizeof(per_replay_options), REPLAY_OPTIONS},
+                                        {sizeof(per_save_options), SAVE_OPTIONS},
+                                        {sizeof(per_load_options), LOAD_OPTIONS},
                                         {sizeof(per_steps), STEPS},
                                         {sizeof(per_sample_options), SAMPLE_OPTIONS},
                                         {sizeof(per_batch), BATCH},
+                                        {sizeof(per_priorities), PRIORITIES},
                                         {sizeof(per_replay_statistics), STATISTICS},
                                         {sizeof(per_hindsight_options), HINDSIGHT_OPTIONS},
                                         {sizeof(per_loader_options), LOADER_OPTIONS},
@@ -95,6 +107,8 @@ static int32_t no_reward(void* context, int64_t count, const void* achieved, con
 }
 
 static void of_a_tree(void) {
+    const size_t size = size_of(TREE_DESCRIPTION, sizeof(per_tree_description));
+    per_tree_description* description = end_of_page(size);
     per_tree_options* options = end_of_page(size_of(TREE_OPTIONS, sizeof *options));
     per_tree* tree;
     CHECK_OK(per_tree_options_init(options, size_of(TREE_OPTIONS, sizeof *options)));
@@ -102,28 +116,69 @@ static void of_a_tree(void) {
     if (is_later) options->device = test_device();
     CHECK_UNKNOWN(per_tree_create(options, &tree), options);
     CHECK_OK(per_tree_create(options, &tree));
+    CHECK_OK(per_tree_describe(tree, description, size));
+    CHECK(description->struct_size == size && description->capacity == 9 && description->total == 0);
+    CHECK_FAILS(per_tree_describe(tree, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
     per_tree_free(tree);
     CHECK_FAILS(per_tree_create(too_short(), &tree), PER_ERROR_INVALID_ARGUMENT, "options.struct_size is 8");
 }
 
+/* The fields of the program, as far apart as its struct is large. */
+static per_field* fields_of_program(size_t size) {
+    static const char* const names[2] = {"observation", "goal"};
+    char* fields = end_of_page(2 * size);
+    int i;
+    memset(fields, 0, 2 * size);
+    for (i = 0; i < 2; ++i) {
+        per_field* field = (per_field*)(void*)(fields + (size_t)i * size);
+        field->name = names[i];
+        field->dtype = PER_FLOAT32;
+    }
+    return (per_field*)(void*)fields;
+}
+
 static per_replay* created(void) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
+    const size_t field_size = size_of(FIELD, sizeof(per_field));
+    per_field* fields = fields_of_program(field_size);
+    unsigned char* last = (unsigned char*)fields + 2 * field_size - 1;
     per_replay_options* options = end_of_page(size_of(REPLAY_OPTIONS, sizeof *options));
     per_replay_options* described = end_of_page(size_of(REPLAY_OPTIONS, sizeof *described));
+    const per_field* second;
+    int64_t capacity;
     per_replay* replay;
     CHECK_OK(per_replay_options_init(options, size_of(REPLAY_OPTIONS, sizeof *options)));
     options->capacity = 20;
     options->fields = fields;
     options->n_fields = 2;
+    options->field_size = (int64_t)field_size;
     options->device = test_device();
     CHECK_UNKNOWN(per_replay_create(options, &replay), options);
+    if (is_later) {
+        *last = 1;
+        CHECK_FAILS(per_replay_create(options, &replay), PER_ERROR_UNSUPPORTED, "fields[1] has byte");
+        CHECK_FAILS(per_replay_compute_capacity(options, 1, 1, &capacity), PER_ERROR_UNSUPPORTED, "fields[1] has byte");
+        *last = 0;
+    }
+    CHECK_OK(per_replay_compute_capacity(options, 1, 1, &capacity));
+    CHECK_OK(per_field_check(fields, (int64_t)field_size));
     CHECK_OK(per_replay_create(options, &replay));
     CHECK_OK(per_replay_options_init(described, size_of(REPLAY_OPTIONS, sizeof *described)));
     CHECK_OK(per_replay_describe(replay, described));
     CHECK(described->struct_size == size_of(REPLAY_OPTIONS, sizeof *described) && described->capacity == 20 &&
           described->gather_threads == 1);
+    second = (const per_field*)(const void*)((const char*)described->fields + described->field_size);
+    CHECK(described->n_fields == 2 && strcmp(second->name, "goal") == 0);
     return replay;
+}
+
+static void change(per_replay* replay) {
+    per_replay_settings* settings = end_of_page(size_of(SETTINGS, sizeof *settings));
+    CHECK_OK(per_replay_settings_init(settings, size_of(SETTINGS, sizeof *settings)));
+    settings->gamma = 0.5;
+    CHECK_UNKNOWN(per_replay_change_settings(replay, settings, NULL), settings);
+    CHECK_OK(per_replay_change_settings(replay, settings, NULL));
+    CHECK_FAILS(per_replay_change_settings(replay, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT,
+                "settings.struct_size is 8");
 }
 
 static void add_to(per_replay* replay) {
@@ -152,6 +207,7 @@ static void draw_from(per_replay* replay) {
     float rewards[4];
     per_sample_options* options = end_of_page(size_of(SAMPLE_OPTIONS, sizeof *options));
     per_hindsight_options* hindsight = end_of_page(size_of(HINDSIGHT_OPTIONS, sizeof *hindsight));
+    per_sample_options* with_hindsight = end_of_page(size_of(sizeof *with_hindsight, sizeof *with_hindsight));
     per_batch* batch = end_of_page(size_of(BATCH, sizeof *batch));
     per_epochs* epochs;
     CHECK_OK(per_sample_options_init(options, size_of(SAMPLE_OPTIONS, sizeof *options)));
@@ -175,12 +231,14 @@ static void draw_from(per_replay* replay) {
     hindsight->goal_field = 1;
     hindsight->reward = no_reward;
     hindsight->fraction = 1;
-    CHECK_UNKNOWN(per_replay_sample_hindsight(replay, options, hindsight, 4, batch, NULL), hindsight);
-    CHECK_OK(per_replay_sample_hindsight(replay, options, hindsight, 4, batch, NULL));
+    CHECK_OK(per_sample_options_init(with_hindsight, size_of(sizeof *with_hindsight, sizeof *with_hindsight)));
+    with_hindsight->hindsight = hindsight;
+    CHECK_UNKNOWN(per_replay_sample(replay, with_hindsight, 4, batch, NULL), hindsight);
+    CHECK_OK(per_replay_sample(replay, with_hindsight, 4, batch, NULL));
     CHECK(rewards[0] == 0);
-    CHECK_UNKNOWN(per_replay_get_windows_hindsight(replay, options, hindsight, 0, 1, &id, batch, NULL), hindsight);
+    CHECK_UNKNOWN(per_replay_get_windows(replay, with_hindsight, 0, 1, &id, batch, NULL), hindsight);
     rewards[0] = 7;
-    CHECK_OK(per_replay_get_windows_hindsight(replay, options, hindsight, 0, 1, &id, batch, NULL));
+    CHECK_OK(per_replay_get_windows(replay, with_hindsight, 0, 1, &id, batch, NULL));
     CHECK(rewards[0] == 0);
     CHECK_OK(per_epochs_create(replay, 1, 3, 0, NULL, &epochs));
     CHECK_UNKNOWN(per_epochs_next(epochs, batch, &count, NULL), batch);
@@ -188,17 +246,57 @@ static void draw_from(per_replay* replay) {
     CHECK(count == 3 && rewards[0] + rewards[1] + rewards[2] == 6);
     CHECK_FAILS(per_epochs_next(epochs, too_short(), &count, NULL), PER_ERROR_INVALID_ARGUMENT, "batch.struct_size");
     per_epochs_free(epochs);
-    CHECK_UNKNOWN(per_replay_bootstraps(replay, 4, batch, &count, NULL), batch);
-    CHECK_OK(per_replay_bootstraps(replay, 4, batch, &count, NULL));
+    CHECK_UNKNOWN(per_replay_get_bootstraps(replay, 4, batch, &count, NULL), batch);
+    CHECK_OK(per_replay_get_bootstraps(replay, 4, batch, &count, NULL));
     CHECK(count == 1 && ids[0] == 2);
 
     CHECK_FAILS(per_replay_sample(replay, too_short(), 4, batch, NULL), PER_ERROR_INVALID_ARGUMENT, "options.struct");
     CHECK_FAILS(per_replay_sample(replay, options, 4, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT, "batch.struct");
     CHECK_FAILS(per_replay_get(replay, 1, &id, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT, "batch.struct_size");
-    CHECK_FAILS(per_replay_bootstraps(replay, 4, too_short(), &count, NULL), PER_ERROR_INVALID_ARGUMENT,
+    CHECK_FAILS(per_replay_get_bootstraps(replay, 4, too_short(), &count, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "batch.struct_size");
-    CHECK_FAILS(per_replay_sample_hindsight(replay, options, too_short(), 4, batch, NULL), PER_ERROR_INVALID_ARGUMENT,
+    with_hindsight->hindsight = too_short();
+    CHECK_FAILS(per_replay_sample(replay, with_hindsight, 4, batch, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "hindsight.struct_size");
+}
+
+static void set_priorities_of(per_replay* replay) {
+    const int64_t id = 1;
+    const float td_error = -3;
+    float priority = -7;
+    per_priorities* priorities = end_of_page(size_of(PRIORITIES, sizeof *priorities));
+    CHECK_OK(per_priorities_init(priorities, size_of(PRIORITIES, sizeof *priorities)));
+    priorities->count = 1;
+    priorities->ids = &id;
+    priorities->td_errors = &td_error;
+    CHECK_UNKNOWN(per_replay_update_priorities(replay, priorities, NULL), priorities);
+    CHECK_OK(per_replay_update_priorities(replay, priorities, NULL));
+    CHECK_OK(per_replay_get_priorities(replay, 1, &id, &priority, NULL));
+    CHECK(priority > 3 && priority < 3.1f);
+    CHECK_FAILS(per_replay_update_priorities(replay, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT,
+                "priorities.struct_size is 8");
+}
+
+static void of_files(per_replay* replay) {
+    char path[] = "/tmp/per-headers-XXXXXX";
+    per_save_options* saving = end_of_page(size_of(SAVE_OPTIONS, sizeof *saving));
+    per_load_options* loading = end_of_page(size_of(LOAD_OPTIONS, sizeof *loading));
+    per_replay* loaded;
+    per_save* save;
+    const int file = mkstemp(path);
+    CHECK(file >= 0 && close(file) == 0);
+    CHECK_OK(per_save_options_init(saving, size_of(SAVE_OPTIONS, sizeof *saving)));
+    CHECK_UNKNOWN(per_replay_save(replay, path, saving), saving);
+    CHECK_UNKNOWN(per_replay_save_start(replay, path, saving, &save), saving);
+    CHECK_UNKNOWN(per_replay_checkpoint(replay, path, saving, NULL), saving);
+    CHECK_OK(per_replay_save(replay, path, saving));
+    CHECK_OK(per_load_options_init(loading, size_of(LOAD_OPTIONS, sizeof *loading)));
+    CHECK_UNKNOWN(per_replay_load(path, loading, &loaded), loading);
+    CHECK_OK(per_replay_load(path, loading, &loaded));
+    per_replay_free(loaded);
+    CHECK(unlink(path) == 0);
+    CHECK_FAILS(per_replay_save(replay, path, too_short()), PER_ERROR_INVALID_ARGUMENT, "options.struct_size is 8");
+    CHECK_FAILS(per_replay_load(path, too_short(), &loaded), PER_ERROR_INVALID_ARGUMENT, "options.struct_size is 8");
 }
 
 static void of_a_loader(per_replay* replay) {
@@ -216,10 +314,10 @@ static void of_a_loader(per_replay* replay) {
     CHECK_UNKNOWN(per_loader_create(replay, options, &loader), options);
     CHECK_OK(per_loader_create(replay, options, &loader));
     CHECK_OK(per_batch_init(batch, size_of(BATCH, sizeof *batch)));
-    CHECK_OK(per_loader_next(loader, 1, batch, &slot, NULL));
+    CHECK_OK(per_loader_next(loader, -1, batch, &slot, NULL));
     CHECK(batch->struct_size == size_of(BATCH, sizeof *batch) && batch->ids != NULL && batch->mask == NULL);
     CHECK_OK(per_loader_release(loader, slot, NULL));
-    CHECK_FAILS(per_loader_next(loader, 1, too_short(), &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out.struct");
+    CHECK_FAILS(per_loader_next(loader, -1, too_short(), &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out.struct");
     per_loader_free(loader);
     options->sample = too_short();
     CHECK_FAILS(per_loader_create(replay, options, &loader), PER_ERROR_INVALID_ARGUMENT, "sample.struct_size is 8");
@@ -228,16 +326,16 @@ static void of_a_loader(per_replay* replay) {
 
 static void of_a_channel(per_replay* replay) {
     per_channel_options* options = end_of_page(size_of(CHANNEL_OPTIONS, sizeof *options));
-    per_channel_statistics* statistics = end_of_page(size_of(CHANNEL_STATISTICS, sizeof *statistics));
+    const size_t size = size_of(CHANNEL_STATISTICS, sizeof(per_channel_statistics));
+    per_channel_statistics* statistics = end_of_page(size);
     per_channel* channel;
     CHECK_OK(per_channel_options_init(options, size_of(CHANNEL_OPTIONS, sizeof *options)));
     options->slots = 8;
     CHECK_UNKNOWN(per_channel_create(replay, options, &channel), options);
     CHECK_OK(per_channel_create(replay, options, &channel));
-    CHECK_OK(per_channel_statistics_init(statistics, size_of(CHANNEL_STATISTICS, sizeof *statistics)));
-    CHECK_OK(per_channel_stats(channel, statistics));
-    CHECK(statistics->struct_size == size_of(CHANNEL_STATISTICS, sizeof *statistics) && statistics->slots == 8);
-    CHECK_FAILS(per_channel_stats(channel, too_short()), PER_ERROR_INVALID_ARGUMENT, "statistics_out.struct_size is 8");
+    CHECK_OK(per_channel_get_statistics(channel, statistics, size));
+    CHECK(statistics->struct_size == size && statistics->slots == 8);
+    CHECK_FAILS(per_channel_get_statistics(channel, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
     per_channel_free(channel);
     CHECK_FAILS(per_channel_create(replay, too_short(), &channel), PER_ERROR_INVALID_ARGUMENT, "options.struct_size");
 }
@@ -257,11 +355,11 @@ static void of_a_shared_loader(per_replay* replay) {
     options->readers = 3;
     CHECK_UNKNOWN(per_shared_loader_create(replay, options, &loader), options);
     CHECK_OK(per_shared_loader_create(replay, options, &loader));
-    CHECK_OK(per_shared_loader_statistics_init(statistics, size));
-    CHECK_OK(per_shared_loader_stats(loader, statistics));
+    CHECK_OK(per_shared_loader_get_statistics(loader, statistics, size));
     CHECK(statistics->struct_size == size && statistics->places == 3);
-    CHECK_FAILS(per_shared_loader_stats(loader, too_short()), PER_ERROR_INVALID_ARGUMENT, "statistics_out.struct_size");
-    CHECK_OK(per_shared_loader_path(loader, &path));
+    CHECK_FAILS(per_shared_loader_get_statistics(loader, too_short(), 8), PER_ERROR_INVALID_ARGUMENT,
+                "struct_size is 8");
+    CHECK_OK(per_shared_loader_get_address(loader, &path, NULL));
     CHECK_OK(per_reader_attach(path, -1, &reader));
     CHECK_OK(per_batch_init(batch, size_of(BATCH, sizeof *batch)));
     CHECK_OK(per_reader_next(reader, -1, batch, &slot));
@@ -273,39 +371,42 @@ static void of_a_shared_loader(per_replay* replay) {
 }
 
 static void statistics_of(per_replay* replay) {
-    per_replay_statistics* statistics = end_of_page(size_of(STATISTICS, sizeof *statistics));
-    CHECK_OK(per_replay_statistics_init(statistics, size_of(STATISTICS, sizeof *statistics)));
-    CHECK_OK(per_replay_stats(replay, statistics));
-    CHECK(statistics->struct_size == size_of(STATISTICS, sizeof *statistics) && statistics->added == 3 &&
-          statistics->memory_bytes > 0);
-    CHECK_FAILS(per_replay_stats(replay, too_short()), PER_ERROR_INVALID_ARGUMENT, "statistics_out.struct_size is 8");
+    const size_t size = size_of(STATISTICS, sizeof(per_replay_statistics));
+    per_replay_statistics* statistics = end_of_page(size);
+    CHECK_OK(per_replay_get_statistics(replay, statistics, size));
+    CHECK(statistics->struct_size == size && statistics->added == 3 && statistics->memory_bytes > 0);
+    CHECK_FAILS(per_replay_get_statistics(replay, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
     CHECK_FAILS(per_replay_describe(replay, too_short()), PER_ERROR_INVALID_ARGUMENT, "options_out.struct_size is 8");
 }
 
 static void of_a_coordinator(per_replay* replay) {
+    const size_t size_of_law = size_of(LAW, sizeof(per_shard_summary));
+    const size_t size_of_status = size_of(COORDINATOR_STATUS, sizeof(per_coordinator_state));
     per_replay_options* options = end_of_page(size_of(REPLAY_OPTIONS, sizeof *options));
-    per_law* law = end_of_page(size_of(LAW, sizeof *law));
-    per_coordinator_status* status = end_of_page(size_of(COORDINATOR_STATUS, sizeof *status));
-    per_coordinator* coordinator;
+    per_shard_summary* law = end_of_page(size_of_law);
+    per_coordinator_state* status = end_of_page(size_of_status);
+    per_coordinator *coordinator, *again;
     CHECK_OK(per_replay_options_init(options, size_of(REPLAY_OPTIONS, sizeof *options)));
     CHECK_OK(per_replay_describe(replay, options));
-    CHECK_UNKNOWN(per_coordinator_create(options, 1, &coordinator), options);
-    CHECK_OK(per_coordinator_create(options, 1, &coordinator));
-    CHECK_OK(per_coordinator_status_init(status, size_of(COORDINATOR_STATUS, sizeof *status)));
-    CHECK_OK(per_coordinator_state(coordinator, status));
-    CHECK(status->struct_size == size_of(COORDINATOR_STATUS, sizeof *status) && status->max_priority == 1);
-    CHECK_UNKNOWN(per_coordinator_restore(coordinator, status), status);
-    CHECK_OK(per_coordinator_restore(coordinator, status));
-    CHECK_OK(per_law_init(law, size_of(LAW, sizeof *law)));
-    CHECK_OK(per_replay_law(replay, PER_SCALE_AUTOMATIC, law));
-    CHECK(law->struct_size == size_of(LAW, sizeof *law) && law->live == 3);
-    CHECK_UNKNOWN(per_coordinator_tell(coordinator, 0, law), law);
-    CHECK_OK(per_coordinator_tell(coordinator, 0, law));
-    CHECK_FAILS(per_replay_law(replay, PER_SCALE_AUTOMATIC, too_short()), PER_ERROR_INVALID_ARGUMENT, "law_out.struct");
-    CHECK_FAILS(per_coordinator_tell(coordinator, 0, too_short()), PER_ERROR_INVALID_ARGUMENT, "law.struct_size is 8");
-    CHECK_FAILS(per_coordinator_state(coordinator, too_short()), PER_ERROR_INVALID_ARGUMENT, "status_out.struct_size");
-    CHECK_FAILS(per_coordinator_restore(coordinator, too_short()), PER_ERROR_INVALID_ARGUMENT, "status.struct_size");
-    CHECK_FAILS(per_coordinator_create(too_short(), 1, &coordinator), PER_ERROR_INVALID_ARGUMENT, "options.struct");
+    CHECK_UNKNOWN(per_coordinator_create(options, 1, NULL, &coordinator), options);
+    CHECK_OK(per_coordinator_create(options, 1, NULL, &coordinator));
+    CHECK_OK(per_coordinator_get_state(coordinator, status, size_of_status));
+    CHECK(status->struct_size == size_of_status && status->max_priority == 1);
+    CHECK_UNKNOWN(per_coordinator_create(options, 1, status, &again), status);
+    CHECK_OK(per_coordinator_create(options, 1, status, &again));
+    per_coordinator_free(again);
+    CHECK_OK(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, law, size_of_law));
+    CHECK(law->struct_size == size_of_law && law->live == 3);
+    CHECK_UNKNOWN(per_coordinator_report(coordinator, 0, law), law);
+    CHECK_OK(per_coordinator_report(coordinator, 0, law));
+    CHECK_FAILS(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, too_short(), 8), PER_ERROR_INVALID_ARGUMENT,
+                "struct_size is 8");
+    CHECK_FAILS(per_coordinator_report(coordinator, 0, too_short()), PER_ERROR_INVALID_ARGUMENT,
+                "summary.struct_size is 8");
+    CHECK_FAILS(per_coordinator_get_state(coordinator, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
+    CHECK_FAILS(per_coordinator_create(options, 1, too_short(), &again), PER_ERROR_INVALID_ARGUMENT,
+                "state.struct_size");
+    CHECK_FAILS(per_coordinator_create(too_short(), 1, NULL, &again), PER_ERROR_INVALID_ARGUMENT, "options.struct");
     per_coordinator_free(coordinator);
 }
 
@@ -315,8 +416,11 @@ int main(void) {
         of_a_tree();
         replay = created();
         add_to(replay);
+        change(replay);
         draw_from(replay);
+        set_priorities_of(replay);
         statistics_of(replay);
+        of_files(replay);
         of_a_loader(replay);
         of_a_channel(replay);
         of_a_coordinator(replay);

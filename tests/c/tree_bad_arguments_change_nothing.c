@@ -14,14 +14,15 @@ static int32_t scale_before;
 static float priorities_before[N];
 
 static void remember(void) {
-    CHECK_OK(per_tree_mass(tree, &mass_before, &scale_before));
-    CHECK_OK(per_tree_priorities(tree, N, NULL, priorities_before, NULL));
+    mass_before = total_mass_of(tree);
+    scale_before = scale_of(tree);
+    CHECK_OK(per_tree_get_priorities(tree, N, NULL, priorities_before, NULL));
 }
 
 static void check_unchanged(void) {
     float priorities[N];
     CHECK(total_mass_of(tree) == mass_before && scale_of(tree) == scale_before);
-    CHECK_OK(per_tree_priorities(tree, N, NULL, priorities, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, N, NULL, priorities, NULL));
     CHECK(memcmp(priorities, priorities_before, sizeof priorities) == 0);
 }
 
@@ -32,7 +33,7 @@ static void check_bad_entry(const int64_t* indices, const float* priorities, int
     int i;
     CHECK_BAD_ENTRY(per_update(tree, BATCH, indices, priorities, NULL), name);
     if (!on_cuda()) return;
-    CHECK_OK(per_tree_priorities(tree, N, NULL, now, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, N, NULL, now, NULL));
     CHECK(now[good_index] == priorities_before[good_index]);
     for (i = 0; i < BATCH; ++i) {
         if (i == at) continue;
@@ -124,16 +125,17 @@ static void check_sample(void) {
 static void check_readers(void) {
     int64_t indices[2] = {0, N};
     float priorities[2] = {-7, -7};
-    double prefix_sum = 0, total;
+    double prefix_sum = 0;
     uint64_t unit = 0;
-    int64_t capacity;
-    CHECK_BAD_ENTRY(per_tree_priorities(tree, 2, indices, priorities, NULL), "indices[1]");
+    per_tree_description description;
+    uint64_t size = sizeof description;
+    CHECK_BAD_ENTRY(per_tree_get_priorities(tree, 2, indices, priorities, NULL), "indices[1]");
     CHECK(priorities[0] == (on_cuda() ? priorities_before[0] : -7) && priorities[1] == (on_cuda() ? 0 : -7));
-    CHECK_FAILS(per_tree_priorities(tree, 2, NULL, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_tree_priorities(tree, -1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_tree_priorities(tree, 1, indices, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
-    CHECK_NO_STREAM(per_tree_priorities(tree, 1, indices, priorities, &tree));
-    CHECK_FAILS(per_tree_priorities(NULL, 1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_tree_get_priorities(tree, 2, NULL, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_tree_get_priorities(tree, -1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_tree_get_priorities(tree, 1, indices, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
+    CHECK_NO_STREAM(per_tree_get_priorities(tree, 1, indices, priorities, &tree));
+    CHECK_FAILS(per_tree_get_priorities(NULL, 1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
 
     CHECK_FAILS(per_tree_find(tree, -1, &prefix_sum, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_tree_find(tree, 1, NULL, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "prefix_sums");
@@ -146,12 +148,11 @@ static void check_readers(void) {
     CHECK_NO_STREAM(per_tree_find_mass(tree, 1, &unit, indices, &tree));
     CHECK_FAILS(per_tree_find_mass(NULL, 1, &unit, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
 
-    CHECK_FAILS(per_tree_capacity(NULL, &capacity), PER_ERROR_INVALID_ARGUMENT, "tree");
-    CHECK_FAILS(per_tree_capacity(tree, NULL), PER_ERROR_INVALID_ARGUMENT, "capacity_out");
-    CHECK_FAILS(per_tree_total(NULL, &total), PER_ERROR_INVALID_ARGUMENT, "tree");
-    CHECK_FAILS(per_tree_total(tree, NULL), PER_ERROR_INVALID_ARGUMENT, "total_out");
-    CHECK_FAILS(per_tree_mass(NULL, &unit, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
-    CHECK_OK(per_tree_mass(tree, NULL, NULL));
+    memset(&description, 0xAA, sizeof description);
+    CHECK_FAILS(per_tree_describe(NULL, &description, size), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_tree_describe(tree, NULL, size), PER_ERROR_INVALID_ARGUMENT, "description_out");
+    CHECK_FAILS(per_tree_describe(tree, &description, size - 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 32");
+    for (size = 0; size < sizeof description; ++size) CHECK(((unsigned char*)&description)[size] == 0xAA);
     CHECK_FAILS(per_tree_reset(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
     CHECK_NO_STREAM(per_tree_reset(tree, &tree));
     CHECK_FAILS(per_tree_synchronize(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
@@ -176,8 +177,8 @@ static void check_misaligned(void) {
     CHECK_MISALIGNED(per_tree_find(tree, BATCH, sums, MISALIGNED(indices), NULL), "indices_out");
     CHECK_MISALIGNED(per_tree_find_mass(tree, BATCH, MISALIGNED(units), indices, NULL), "units");
     CHECK_MISALIGNED(per_tree_find_mass(tree, BATCH, units, MISALIGNED(indices), NULL), "indices_out");
-    CHECK_MISALIGNED(per_tree_priorities(tree, BATCH, MISALIGNED(indices), floats, NULL), "indices");
-    CHECK_MISALIGNED(per_tree_priorities(tree, BATCH, indices, MISALIGNED(floats), NULL), "priorities_out");
+    CHECK_MISALIGNED(per_tree_get_priorities(tree, BATCH, MISALIGNED(indices), floats, NULL), "indices");
+    CHECK_MISALIGNED(per_tree_get_priorities(tree, BATCH, indices, MISALIGNED(floats), NULL), "priorities_out");
     check_unchanged();
 }
 

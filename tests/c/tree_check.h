@@ -25,7 +25,7 @@ static inline int64_t after_bad_entry(void) {
 #define per_sample(tree, ...) synchronized(tree, per_sample(tree, __VA_ARGS__))
 #define per_tree_find(tree, ...) synchronized(tree, per_tree_find(tree, __VA_ARGS__))
 #define per_tree_find_mass(tree, ...) synchronized(tree, per_tree_find_mass(tree, __VA_ARGS__))
-#define per_tree_priorities(tree, ...) synchronized(tree, per_tree_priorities(tree, __VA_ARGS__))
+#define per_tree_get_priorities(tree, ...) synchronized(tree, per_tree_get_priorities(tree, __VA_ARGS__))
 #define per_tree_reset(tree, ...) synchronized(tree, per_tree_reset(tree, __VA_ARGS__))
 
 static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
@@ -51,24 +51,6 @@ static inline void update_all(per_tree* tree, int64_t capacity, const float* pri
     for (i = 0; i < capacity; ++i) indices[i] = i;
     CHECK_OK(per_update(tree, capacity, indices, priorities, NULL));
     free(indices);
-}
-
-static inline double total_of(per_tree* tree) {
-    double total = -1;
-    CHECK_OK(per_tree_total(tree, &total));
-    return total;
-}
-
-static inline uint64_t total_mass_of(per_tree* tree) {
-    uint64_t total = 0;
-    CHECK_OK(per_tree_mass(tree, &total, NULL));
-    return total;
-}
-
-static inline int32_t scale_of(per_tree* tree) {
-    int32_t scale = 0;
-    CHECK_OK(per_tree_mass(tree, NULL, &scale));
-    return scale;
 }
 
 static inline int64_t find_mass(per_tree* tree, uint64_t unit) {

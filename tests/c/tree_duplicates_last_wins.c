@@ -21,7 +21,7 @@ static void few_in_a_large_tree(void) {
         for (i = 0; i < PLACES; ++i) total += expected[i];
         CHECK(total_of(tree) == total);
         for (i = 0; i < PLACES; ++i) indices[i] = i * APART;
-        CHECK_OK(per_tree_priorities(tree, PLACES, indices, priorities, NULL));
+        CHECK_OK(per_tree_get_priorities(tree, PLACES, indices, priorities, NULL));
         for (i = 0; i < PLACES; ++i) CHECK(priorities[i] == expected[i]);
     }
     per_tree_free(tree);
@@ -40,7 +40,7 @@ int main(void) {
 
     CHECK_OK(per_update(tree, 4, few, values, NULL));
     CHECK(total_of(tree) == 2.5);
-    CHECK_OK(per_tree_priorities(tree, N, NULL, read, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, N, NULL, read, NULL));
     CHECK(read[1] == 2 && read[3] == 0.5f && read[0] == 0);
 
     expected[1] = 2;
@@ -52,7 +52,7 @@ int main(void) {
             expected[indices[i]] = priorities[i];
         }
         CHECK_OK(per_update(tree, COUNT, indices, priorities, NULL));
-        CHECK_OK(per_tree_priorities(tree, N, NULL, read, NULL));
+        CHECK_OK(per_tree_get_priorities(tree, N, NULL, read, NULL));
         for (total = 0, i = 0; i < N; ++i) {
             CHECK(read[i] == expected[i]);
             total += expected[i];

@@ -138,7 +138,7 @@ static void negative_zero(void) {
             priorities[i] = i % 3 == 0 ? 1 : -0.0f;
         }
         CHECK_OK(per_update(tree, N, indices, priorities, NULL));
-        CHECK_OK(per_tree_priorities(tree, N, indices, read, NULL));
+        CHECK_OK(per_tree_get_priorities(tree, N, indices, read, NULL));
         for (i = 0; i < N; ++i) CHECK(read[i] == priorities[i] && !signbit(read[i]));
         CHECK(total_of(tree) == N / 3);
         per_tree_free(tree);

@@ -47,7 +47,7 @@ static record run(const float* priorities) {
     update_all(tree, N, priorities);
     r.mass = total_mass_of(tree);
     CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 0.7f, r.indices, NULL, r.weights, NULL));
-    CHECK_OK(per_tree_priorities(tree, N, NULL, r.priorities, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, N, NULL, r.priorities, NULL));
     per_tree_free(tree);
     return r;
 }

@@ -47,7 +47,7 @@ static void use_copy(void) {
     float priority = 2 + 16;
     static float before;
     CHECK(total_of(tree) == N);
-    CHECK_OK(per_tree_priorities(tree, 1, &index, &before, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, 1, &index, &before, NULL));
     CHECK_OK(per_update(tree, 1, &index, &priority, NULL));
     CHECK(total_of(tree) == N + 18 - (double)before);
     CHECK_OK(per_sample(tree, 1, PER_INDEPENDENT, 1, &index, NULL, NULL, NULL));
@@ -57,18 +57,19 @@ static void refuse_everything(void) {
     static const char* const why = "cannot be used in a forked child";
     int64_t index = 7;
     float priority = 2;
-    double total = -7, sum = 0;
-    uint64_t mass = 7;
+    double sum = 0;
+    uint64_t unit = 7;
+    per_tree_description description;
+    description.capacity = 7;
     CHECK_FAILS(per_update(tree, 1, &index, &priority, NULL), PER_ERROR_NO_DEVICE, why);
     CHECK_FAILS(per_sample(tree, 1, PER_INDEPENDENT, 1, &index, NULL, NULL, NULL), PER_ERROR_NO_DEVICE, why);
     CHECK_FAILS(per_tree_find(tree, 1, &sum, &index, NULL), PER_ERROR_NO_DEVICE, why);
-    CHECK_FAILS(per_tree_find_mass(tree, 1, &mass, &index, NULL), PER_ERROR_NO_DEVICE, why);
-    CHECK_FAILS(per_tree_priorities(tree, 1, &index, &priority, NULL), PER_ERROR_NO_DEVICE, why);
-    CHECK_FAILS(per_tree_total(tree, &total), PER_ERROR_NO_DEVICE, why);
-    CHECK_FAILS(per_tree_mass(tree, &mass, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_find_mass(tree, 1, &unit, &index, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_get_priorities(tree, 1, &index, &priority, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_describe(tree, &description, sizeof description), PER_ERROR_NO_DEVICE, why);
     CHECK_FAILS(per_tree_reset(tree, NULL), PER_ERROR_NO_DEVICE, why);
     CHECK_FAILS(per_tree_synchronize(tree, NULL), PER_ERROR_NO_DEVICE, why);
-    CHECK(index == 7 && priority == 2 && total == -7 && mass == 7);
+    CHECK(index == 7 && priority == 2 && description.capacity == 7);
 }
 
 static void use_in_child(void) {

@@ -11,14 +11,14 @@ static void many(void) {
     static double sums[MOST];
     static uint64_t units[MOST];
     static int64_t expected[MOST], indices[MOST + 1];
-    uint64_t random = 3, total;
+    uint64_t random = 3;
     int32_t scale;
     int64_t i;
     size_t k;
     per_tree* tree = create_tree(LEAVES, 0);
     for (i = 0; i < LEAVES; ++i) priorities[i] = (float)(i % 3); /* whole numbers: sums of them are exact */
     update_all(tree, LEAVES, priorities);
-    CHECK_OK(per_tree_mass(tree, &total, &scale));
+    scale = scale_of(tree);
     for (i = 0; i < MOST; ++i) {
         /* Three leaves in a row have 0 + 1 + 2: of each such group the first unit is the second leaf's. */
         const uint64_t sum = next_random(&random) % 999;

@@ -58,7 +58,7 @@ static void total_is_the_sum_of_the_leaves(void) {
         priorities[i] = (float)next_uniform(&state);
     }
     CHECK_OK(per_update(tree, COUNT, indices, priorities, NULL));
-    CHECK_OK(per_tree_priorities(tree, N, NULL, leaves, NULL));
+    CHECK_OK(per_tree_get_priorities(tree, N, NULL, leaves, NULL));
     for (i = 0; i < N; ++i) sum += leaves[i];
     CHECK(fabs(total_of(tree) / sum - 1) < 1e-12);
     per_tree_free(tree);

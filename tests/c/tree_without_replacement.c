@@ -69,7 +69,7 @@ static void indices_differ_and_the_tree_is_unchanged(void) {
             seen[indices[i]] = 1;
         }
         CHECK(total_mass_of(tree) == mass && scale_of(tree) == scale);
-        CHECK_OK(per_tree_priorities(tree, N, NULL, read, NULL));
+        CHECK_OK(per_tree_get_priorities(tree, N, NULL, read, NULL));
         CHECK(memcmp(read, priorities, sizeof read) == 0);
         CHECK(find_mass(tree, mass - 1) == N - 1);
     }

@@ -38,6 +38,7 @@ int main(void) {
     options.capacity = N_STEPS;
     options.fields = &field;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.n_step = 3;
     options.seed = 3;
     per_replay* replay;

@@ -50,8 +50,8 @@ class Bells : public testing::Test {
 // With the rate limiter five steps are allowed, and then one more for each transition that is drawn.
 per_replay* create_buffer(bool is_limited) {
     per_replay_options options = replay_options(1000, 1);
-    options.samples_per_insert = is_limited ? 1 : 0;
-    options.samples_tolerance = is_limited ? batch_size : 0;
+    options.rate_limit.samples_per_insert = is_limited ? 1 : 0;
+    options.rate_limit.samples_tolerance = is_limited ? batch_size : 0;
     return create_replay(&options);
 }
 
@@ -237,7 +237,7 @@ TEST_F(ReaderBells, each_call_is_answered) {
         const int64_t slot = read_batch(reader_, &batch);
         const float errors[batch_size] = {1, 2, 3, 4};
         pause();
-        ASSERT_EQ(per_reader_update_priorities(reader_, batch_size, batch.ids, 1, errors, -1), PER_OK);
+        ASSERT_EQ(send_td_errors(reader_, batch_size, batch.ids, 1, errors, -1), PER_OK);
         ASSERT_EQ(per_reader_flush(reader_, -1), PER_OK) << per_last_error();
         pause();
         ASSERT_EQ(per_reader_release(reader_, slot), PER_OK);

@@ -117,7 +117,7 @@ Element element_of(int32_t dtype, int value) {
 }
 
 void cast_all(int32_t from_dtype, const void* from, int32_t to_dtype, void* to, int64_t elements) {
-    cast("x", per_array{from, nullptr, 0, from_dtype}, to_dtype, to, {.entries = 1, .elements = elements});
+    cast("x", per_array{from, nullptr, 0, from_dtype, nullptr}, to_dtype, to, {.entries = 1, .elements = elements});
 }
 
 template <class To, class From>
@@ -354,7 +354,8 @@ TEST(Cast, the_place_of_a_value_follows_the_shape) {
     uint8_t to[6];
     const int64_t shape[] = {2, 3};
     const auto cast_all = [&](const int64_t* given_shape, int32_t ndim, int32_t dtype) {
-        cast("observation", per_array{values, given_shape, ndim, dtype}, PER_UINT8, to, {.entries = 2, .elements = 3});
+        cast("observation", per_array{values, given_shape, ndim, dtype, nullptr}, PER_UINT8, to,
+             {.entries = 2, .elements = 3});
     };
     EXPECT_EQ(refusal([&] { cast_all(shape, 2, PER_UINT32); }),
               "observation[1, 1] is 256: allowed are 0 .. 255 (uint8)");
@@ -363,7 +364,7 @@ TEST(Cast, the_place_of_a_value_follows_the_shape) {
     const double scalar = 1e39;
     EXPECT_EQ(refusal([&] {
                   float single;
-                  cast("reward", per_array{&scalar, shape, 0, PER_FLOAT64}, PER_FLOAT32, &single,
+                  cast("reward", per_array{&scalar, shape, 0, PER_FLOAT64, nullptr}, PER_FLOAT32, &single,
                        {.entries = 1, .elements = 1});
               }),
               "reward is 1e+39: allowed are -3.4028235e+38 .. 3.4028235e+38 (float32)");
@@ -373,22 +374,23 @@ TEST(Cast, masked_entries_are_neither_read_nor_written) {
     const int32_t values[] = {1, 2, 1000, -5, 5, 6};
     const uint8_t mask[] = {1, 0, 1};
     uint8_t cast_to[6] = {9, 9, 9, 9, 9, 9};
-    cast("x", per_array{values, nullptr, 0, PER_UINT32}, PER_UINT8, cast_to,
+    cast("x", per_array{values, nullptr, 0, PER_UINT32, nullptr}, PER_UINT8, cast_to,
          {.entries = 3, .elements = 2, .mask = mask});
     EXPECT_EQ(std::vector<int>(cast_to, cast_to + 6), (std::vector<int>{1, 2, 9, 9, 5, 6}));
     int32_t copied[6] = {9, 9, 9, 9, 9, 9};
-    cast("x", per_array{values, nullptr, 0, PER_INT32}, PER_INT32, copied, {.entries = 3, .elements = 2, .mask = mask});
+    cast("x", per_array{values, nullptr, 0, PER_INT32, nullptr}, PER_INT32, copied,
+         {.entries = 3, .elements = 2, .mask = mask});
     EXPECT_EQ(std::vector<int>(copied, copied + 6), (std::vector<int>{1, 2, 9, 9, 5, 6}));
 }
 
 TEST(Cast, of_stacked_frames_the_newest_is_taken) {
     const uint16_t values[] = {1000, 1000, 1, 2, 1000, 1000, 3, 4};  // two entries of two frames of two elements
     uint8_t cast_to[4];
-    cast("x", per_array{values, nullptr, 0, PER_UINT16}, PER_UINT8, cast_to,
+    cast("x", per_array{values, nullptr, 0, PER_UINT16, nullptr}, PER_UINT8, cast_to,
          {.entries = 2, .elements = 2, .frames = 2});
     EXPECT_EQ(std::vector<int>(cast_to, cast_to + 4), (std::vector<int>{1, 2, 3, 4}));
     uint16_t copied[4];
-    cast("x", per_array{values, nullptr, 0, PER_UINT16}, PER_UINT16, copied,
+    cast("x", per_array{values, nullptr, 0, PER_UINT16, nullptr}, PER_UINT16, copied,
          {.entries = 2, .elements = 2, .frames = 2});
     EXPECT_EQ(std::vector<int>(copied, copied + 4), (std::vector<int>{1, 2, 3, 4}));
 }
@@ -398,17 +400,18 @@ TEST(Cast, entries_may_begin_within_an_array) {
     const int64_t shape[] = {4, 2};
     uint8_t cast_to[4];
     const auto cast_two = [&](int64_t first) {
-        cast("x", per_array{values, shape, 2, PER_UINT32}, PER_UINT8, cast_to,
+        cast("x", per_array{values, shape, 2, PER_UINT32, nullptr}, PER_UINT8, cast_to,
              {.entries = 2, .elements = 2, .first = first});
     };
     cast_two(1);
     EXPECT_EQ(std::vector<int>(cast_to, cast_to + 4), (std::vector<int>{1, 2, 3, 4}));
     EXPECT_EQ(refusal([&] { cast_two(2); }), "x[3, 1] is 600: allowed are 0 .. 255 (uint8)");
     int32_t copied[4];
-    cast("x", per_array{values, shape, 2, PER_INT32}, PER_INT32, copied, {.entries = 2, .elements = 2, .first = 1});
+    cast("x", per_array{values, shape, 2, PER_INT32, nullptr}, PER_INT32, copied,
+         {.entries = 2, .elements = 2, .first = 1});
     EXPECT_EQ(std::vector<int>(copied, copied + 4), (std::vector<int>{1, 2, 3, 4}));
     const uint8_t mask[] = {1, 1};
-    cast("x", per_array{values, shape, 2, PER_UINT32}, PER_UINT8, cast_to,
+    cast("x", per_array{values, shape, 2, PER_UINT32, nullptr}, PER_UINT8, cast_to,
          {.entries = 2, .elements = 2, .mask = mask, .first = 1});
     EXPECT_EQ(std::vector<int>(cast_to, cast_to + 4), (std::vector<int>{1, 2, 3, 4}));
 }
@@ -427,13 +430,13 @@ TEST(Cast, same_dtype_keeps_every_bit) {
 TEST(Cast, an_empty_array_may_be_null) {
     cast_all(PER_FLOAT64, nullptr, PER_FLOAT32, nullptr, 0);
     cast_all(PER_FLOAT64, nullptr, PER_FLOAT64, nullptr, 0);
-    cast_flags("mask", per_array{nullptr, nullptr, 0, PER_FLOAT64}, nullptr, {0, 1});
+    cast_flags("mask", per_array{nullptr, nullptr, 0, PER_FLOAT64, nullptr}, nullptr, {0, 1});
 }
 
 std::string flag_refusal(const void* data, int32_t dtype, int64_t entries, const uint8_t* mask = nullptr) {
     uint8_t flags[8];
     try {
-        cast_flags("terminated", {data, nullptr, 0, dtype}, flags, {entries, 1, 1, mask});
+        cast_flags("terminated", {data, nullptr, 0, dtype, nullptr}, flags, {entries, 1, 1, mask});
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), PER_ERROR_INVALID_ARGUMENT);
         return error.what();
@@ -446,7 +449,7 @@ TEST(CastFlags, zero_and_one_are_flags_in_every_dtype_and_nothing_else_is) {
         for (int value : {0, 1}) {
             const Element source = element_of(dtype, value);
             uint8_t flag = 9;
-            cast_flags("mask", per_array{source.bytes, nullptr, 0, dtype}, &flag, {1, 1});
+            cast_flags("mask", per_array{source.bytes, nullptr, 0, dtype, nullptr}, &flag, {1, 1});
             EXPECT_EQ(flag, value) << dtype_name(dtype);
         }
         if (dtype == PER_BOOL) continue;
@@ -469,7 +472,7 @@ TEST(CastFlags, zero_and_one_are_flags_in_every_dtype_and_nothing_else_is) {
 TEST(CastFlags, masked_flags_are_false_and_not_looked_at) {
     const uint8_t given[] = {1, 7, 0}, mask[] = {1, 0, 1};
     uint8_t flags[3] = {9, 9, 9};
-    cast_flags("mask", per_array{given, nullptr, 0, PER_BOOL}, flags, {3, 1, 1, mask});
+    cast_flags("mask", per_array{given, nullptr, 0, PER_BOOL, nullptr}, flags, {3, 1, 1, mask});
     EXPECT_EQ(std::vector<int>(flags, flags + 3), (std::vector<int>{1, 0, 0}));
 }
 
@@ -479,7 +482,7 @@ using Axes = std::vector<int64_t>;
 
 int64_t frames_of(const Axes& given, int64_t length, int64_t n_envs, const Axes& shape, int32_t stack = 1) {
     const Axes axes = given.empty() ? Axes{0} : given;  // data() of an empty vector may be NULL, which means trusted
-    const per_array array{nullptr, axes.data(), static_cast<int32_t>(given.size()), PER_UINT8};
+    const per_array array{nullptr, axes.data(), static_cast<int32_t>(given.size()), PER_UINT8, nullptr};
     return check_array("observation", array, {length, n_envs, shape, stack});
 }
 
@@ -523,7 +526,7 @@ TEST(CheckArray, axes_of_one_that_are_too_many_are_not_expected) {
 
 TEST(CheckArray, another_number_of_environments_is_told_as_the_reason) {
     const auto refusal_of = [](const Axes& given, int64_t length, int64_t n_envs, const Axes& shape) {
-        const per_array array{nullptr, given.data(), static_cast<int32_t>(given.size()), PER_UINT8};
+        const per_array array{nullptr, given.data(), static_cast<int32_t>(given.size()), PER_UINT8, nullptr};
         return refusal([&] { check_array("x", array, {length, n_envs, shape, 1, "n_envs is"}); });
     };
     EXPECT_EQ(refusal_of({4, 84}, 1, 1, {84}), "x has shape (4, 84): expected is (1, 84), as n_envs is 1");
@@ -552,18 +555,18 @@ TEST(CheckArray, stacked_frames_are_told_from_single_ones) {
 }
 
 TEST(CheckArray, a_missing_shape_is_trusted_and_a_bad_ndim_or_dtype_refused) {
-    EXPECT_EQ(check_array("x", per_array{nullptr, nullptr, 99, PER_UINT8}, {5, 8, {}, 4}), 1);
+    EXPECT_EQ(check_array("x", per_array{nullptr, nullptr, 99, PER_UINT8, nullptr}, {5, 8, {}, 4}), 1);
     const int64_t shape[17] = {};
     EXPECT_EQ(refusal([&] {
-                  check_array("x", per_array{nullptr, shape, 17, PER_UINT8}, {5, 8, {}, 4});
+                  check_array("x", per_array{nullptr, shape, 17, PER_UINT8, nullptr}, {5, 8, {}, 4});
               }),
               "x.ndim is 17: allowed are 0 .. 16");
     EXPECT_EQ(refusal([&] {
-                  check_array("x", per_array{nullptr, shape, -1, PER_UINT8}, {5, 8, {}, 4});
+                  check_array("x", per_array{nullptr, shape, -1, PER_UINT8, nullptr}, {5, 8, {}, 4});
               }),
               "x.ndim is -1: allowed are 0 .. 16");
     EXPECT_EQ(refusal([&] {
-                  check_array("x", per_array{nullptr, nullptr, 0, 13}, {5, 8, {}, 4});
+                  check_array("x", per_array{nullptr, nullptr, 0, 13, nullptr}, {5, 8, {}, 4});
               }),
               "x.dtype is 13: allowed are 0 .. 12");
 }

@@ -46,7 +46,7 @@ struct Parts {
     explicit Parts(const std::string& path) {
         CheckpointReader reader(path.c_str());
         options = std::make_unique<CheckpointOptions>(reader);
-        const per_replay_options given = options->options(default_replay_options);
+        const per_replay_options given = options->options(default_load_options);
         fields = std::make_unique<Fields>(given);
         rules = window_rules(resolve_replay_options(given, *fields), *fields);
         CheckpointState state(reader, rules, given.alpha, given.max_times_sampled);
@@ -116,11 +116,11 @@ class CraftedFile : public ::testing::Test {
     std::string path(const char* name = "buffer.per") const { return (folder_ / name).string(); }
 
     void save(per_replay* replay) const {
-        ASSERT_EQ(per_replay_save(replay, path().c_str()), PER_OK) << per_last_error();
+        ASSERT_EQ(per_replay_save(replay, path().c_str(), nullptr), PER_OK) << per_last_error();
     }
     per_status load(Replay& replay_out) const {
         per_replay* replay = nullptr;
-        const per_status status = per_replay_load(path().c_str(), PER_CPU, 0, &replay);
+        const per_status status = per_replay_load(path().c_str(), nullptr, &replay);
         EXPECT_EQ(replay != nullptr, status == PER_OK);
         replay_out.reset(replay);
         return status;
@@ -158,7 +158,7 @@ TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) 
     const float observation[] = {0, 0};
     const float zero = 0;
     const uint8_t no = 0;
-    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype, nullptr}; };
     const per_array fields[] = {array(observation, PER_FLOAT32), array(observation, PER_FLOAT32),
                                 array(&zero, PER_FLOAT32), array(&zero, PER_FLOAT32)};
     per_steps steps;
@@ -193,7 +193,7 @@ class LongFile : public CraftedFile {
         const std::vector<float> zeros(2 * n_rows);
         const std::vector<uint8_t> no(n_rows);
         const auto array = [](const auto& values, int32_t dtype) {
-            return per_array{values.data(), nullptr, 0, dtype};
+            return per_array{values.data(), nullptr, 0, dtype, nullptr};
         };
         const std::vector<per_array> fields(4, array(zeros, PER_FLOAT32));
         per_steps steps;
@@ -213,7 +213,7 @@ class LongFile : public CraftedFile {
         edit(parts);
         parts.write(path("forged.per"));
         per_replay* replay = nullptr;
-        const per_status status = per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay);
+        const per_status status = per_replay_load(path("forged.per").c_str(), nullptr, &replay);
         const Replay loaded(replay);
         live_.clear();
         if (loaded) live_ = live_ids(loaded.get());
@@ -362,7 +362,7 @@ TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
             edit(parts);
             parts.write(path("forged.per"));
             per_replay* replay = nullptr;
-            const per_status status = per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay);
+            const per_status status = per_replay_load(path("forged.per").c_str(), nullptr, &replay);
             per_replay_free(replay);
             return status;
         };
@@ -394,7 +394,7 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
     const std::vector<int64_t> ids = live_ids(saved.get());
     const std::vector<float> ones(ids.size(), 1.0f);
     const auto n_live = static_cast<int64_t>(ids.size());
-    ASSERT_EQ(per_replay_set_priorities(saved.get(), n_live, ids.data(), ones.data(), nullptr), PER_OK);
+    ASSERT_EQ(write_priorities(saved.get(), n_live, ids.data(), ones.data(), nullptr), PER_OK);
     Arrays drawn(options, 4, false);
     ASSERT_EQ(per_replay_sample(saved.get(), nullptr, 4, &drawn.batch, nullptr), PER_OK);
     save(saved.get());
@@ -407,7 +407,7 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
             (is_of_ranks ? parts.ranks->tree_scale : parts.numbers.tree_scale) = scale;
             parts.write(path("forged.per"));
             per_replay* replay = nullptr;
-            EXPECT_EQ(per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay), PER_ERROR_CORRUPT_FILE)
+            EXPECT_EQ(per_replay_load(path("forged.per").c_str(), nullptr, &replay), PER_ERROR_CORRUPT_FILE)
                 << is_of_ranks << " " << scale;
             per_replay_free(replay);
         }
@@ -416,7 +416,7 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
             (is_of_ranks ? parts.ranks->tree_scale : parts.numbers.tree_scale) = scale;
             parts.write(path("forged.per"));
             per_replay* replay = nullptr;
-            ASSERT_EQ(per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay), PER_OK) << per_last_error();
+            ASSERT_EQ(per_replay_load(path("forged.per").c_str(), nullptr, &replay), PER_OK) << per_last_error();
             const Replay loaded(replay);
             EXPECT_EQ(live_ids(replay), ids);
             ASSERT_EQ(per_replay_sample(replay, nullptr, 4, &drawn.batch, nullptr), PER_OK);
@@ -434,7 +434,7 @@ TEST_F(CraftedFile, sequences_that_start_between_those_of_their_episode_are_refu
     const Replay saved = create(options);
     const float zeros[] = {0, 0};
     const uint8_t no = 0;
-    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype, nullptr}; };
     const std::vector<per_array> fields(5, array(zeros, PER_FLOAT32));
     per_steps steps;
     per_steps_init(&steps, sizeof steps);
@@ -456,7 +456,7 @@ TEST_F(CraftedFile, sequences_that_start_between_those_of_their_episode_are_refu
         }
         parts.write(path("forged.per"));
         per_replay* replay = nullptr;
-        const per_status status = per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay);
+        const per_status status = per_replay_load(path("forged.per").c_str(), nullptr, &replay);
         per_replay_free(replay);
         EXPECT_EQ(status, after == 0 ? PER_OK : PER_ERROR_CORRUPT_FILE) << after;
         if (after == 0) continue;
@@ -763,7 +763,7 @@ TEST_F(CraftedFile, what_is_loaded_can_be_used) {
             mutate(parts, user);
             parts.write(path("mutated.per"));
             per_replay* replay = nullptr;
-            const per_status status = per_replay_load(path("mutated.per").c_str(), PER_CPU, 0, &replay);
+            const per_status status = per_replay_load(path("mutated.per").c_str(), nullptr, &replay);
             const Replay loaded(replay);
             ASSERT_TRUE(status == PER_OK || status == PER_ERROR_CORRUPT_FILE || status == PER_ERROR_OUT_OF_MEMORY)
                 << per_status_name(status) << ": " << per_last_error();
@@ -773,8 +773,8 @@ TEST_F(CraftedFile, what_is_loaded_can_be_used) {
             user.sample(loaded.get());
             user.read(loaded.get());
             // Its state still is one that a buffer can have.
-            ASSERT_EQ(per_replay_save(loaded.get(), path("mutated.per").c_str()), PER_OK) << per_last_error();
-            ASSERT_EQ(per_replay_load(path("mutated.per").c_str(), PER_CPU, 0, &replay), PER_OK)
+            ASSERT_EQ(per_replay_save(loaded.get(), path("mutated.per").c_str(), nullptr), PER_OK) << per_last_error();
+            ASSERT_EQ(per_replay_load(path("mutated.per").c_str(), nullptr, &replay), PER_OK)
                 << "seed " << seed << ", file " << i << ": " << per_last_error();
             per_replay_free(replay);
             if (HasFailure()) FAIL() << "seed " << seed << ", file " << i;
@@ -794,10 +794,10 @@ class CraftedTable : public CraftedFile {
         storage_ = path("storage");
         fs::create_directory(storage_);
         per_replay_options options = options_of(60'000, 3);
-        options.storage = storage_.c_str();
+        options.memory.storage = storage_.c_str();
         const Replay replay = create(options);
         User(1).add(replay.get(), 12);
-        ASSERT_EQ(per_replay_checkpoint(replay.get(), storage_.c_str(), nullptr), PER_OK) << per_last_error();
+        ASSERT_EQ(per_replay_checkpoint(replay.get(), storage_.c_str(), nullptr, nullptr), PER_OK) << per_last_error();
         save(replay.get());
         rows_ = contents(path());
         good_ = contents(manifest());
@@ -830,11 +830,11 @@ class CraftedTable : public CraftedFile {
     }
     // Rows are copied into memory, or stay in their file.
     per_status load_to(bool stays, Replay& replay_out) const {
-        per_replay_options place;
-        per_replay_options_init(&place, sizeof place);
-        if (stays) place.storage = storage_.c_str();
+        per_load_options place;
+        per_load_options_init(&place, sizeof place);
+        if (stays) place.memory.storage = storage_.c_str();
         per_replay* replay = nullptr;
-        const per_status status = per_replay_load_with(storage_.c_str(), &place, &replay);
+        const per_status status = per_replay_load(storage_.c_str(), &place, &replay);
         EXPECT_EQ(replay != nullptr, status == PER_OK);
         replay_out.reset(replay);
         return status;
@@ -929,7 +929,7 @@ TEST_F(CraftedTable, what_is_loaded_of_any_table_can_be_used) {
         if (status != PER_OK) continue;
         user.use(replay.get(), 6);
         user.sample(replay.get());
-        EXPECT_EQ(per_replay_checkpoint(replay.get(), storage_.c_str(), nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_checkpoint(replay.get(), storage_.c_str(), nullptr, nullptr), PER_OK) << per_last_error();
         save(replay.get());
         const std::string saved = contents(path());
         replay.reset();
@@ -989,14 +989,14 @@ TEST_F(CraftedFile, ids_beyond_2_to_the_53_are_exact) {
             ASSERT_EQ(high_rows.numbers, low_rows.numbers);
             ASSERT_EQ(high_rows.values, low_rows.values);
             const std::vector<float> priorities(16, static_cast<float>(round + 1));
-            ASSERT_EQ(per_replay_set_priorities(low.get(), 8, low_rows.batch.ids, priorities.data(), nullptr), PER_OK);
-            ASSERT_EQ(per_replay_set_priorities(high.get(), 8, ids.data(), priorities.data(), nullptr), PER_OK);
+            ASSERT_EQ(write_priorities(low.get(), 8, low_rows.batch.ids, priorities.data(), nullptr), PER_OK);
+            ASSERT_EQ(write_priorities(high.get(), 8, ids.data(), priorities.data(), nullptr), PER_OK);
         }
         EXPECT_EQ(statistics_of(high.get()).stale_updates, 0);
         EXPECT_EQ(statistics_of(high.get()).total, statistics_of(low.get()).total);
         int64_t never_issued = shift + 2 * 10000 + 1;
         const float one = 1;
-        EXPECT_EQ(per_replay_set_priorities(high.get(), 1, &never_issued, &one, nullptr), PER_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(write_priorities(high.get(), 1, &never_issued, &one, nullptr), PER_ERROR_INVALID_ARGUMENT);
     }
 }
 

@@ -21,6 +21,7 @@ per_replay_options options_of(const std::vector<per_field>& fields, int64_t fram
     per_replay_options options{};
     options.fields = fields.data();
     options.n_fields = static_cast<int64_t>(fields.size());
+    options.field_size = sizeof(per_field);
     options.frame_stack = frame_stack;
     return options;
 }

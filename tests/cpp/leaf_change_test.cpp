@@ -207,6 +207,7 @@ class WholeCalls : public testing::Test {
         options_.prioritization = PER_RANK;
         options_.fields = &field_;
         options_.n_fields = 1;
+        options_.field_size = sizeof(per_field);
         fields_.emplace(options_);
         options_ = resolve_replay_options(options_, *fields_);
         state_.emplace(options_, *fields_);
@@ -219,16 +220,16 @@ class WholeCalls : public testing::Test {
         const std::vector<float> values(priorities.size());
         const std::vector<uint8_t> ends(priorities.size(), 1);
         const std::vector<uint8_t> none(priorities.size(), 0);
-        const GivenArray given = {{values.data(), nullptr, 0, PER_FLOAT32}, 1};
+        const GivenArray given = {{values.data(), nullptr, 0, PER_FLOAT32, nullptr}, 1};
         ReplaySteps steps = {};
         steps.length = static_cast<int64_t>(priorities.size());
         steps.n_envs = 1;
         steps.fields = &given;
-        steps.reward = {values.data(), nullptr, 0, PER_FLOAT32};
-        steps.terminated = {ends.data(), nullptr, 0, PER_BOOL};
-        steps.truncated = {none.data(), nullptr, 0, PER_BOOL};
-        steps.next_mask = {none.data(), nullptr, 0, PER_BOOL};
-        steps.priorities = {priorities.data(), nullptr, 0, PER_FLOAT32};
+        steps.reward = {values.data(), nullptr, 0, PER_FLOAT32, nullptr};
+        steps.terminated = {ends.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.truncated = {none.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.next_mask = {none.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.priorities = {priorities.data(), nullptr, 0, PER_FLOAT32, nullptr};
         StepWriter(*state_, options_).add(steps, nullptr);
     }
 

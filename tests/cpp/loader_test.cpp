@@ -43,9 +43,9 @@ void run(per_replay* replay, per_loader* loader, int n_batches) {
         per_batch batch;
         int64_t slot = -1;
         per_batch_init(&batch, sizeof batch);
-        ASSERT_EQ(per_loader_next(loader, 1, &batch, &slot, nullptr), PER_OK);
+        ASSERT_EQ(per_loader_next(loader, -1, &batch, &slot, nullptr), PER_OK);
         for (int64_t j = 0; j < 64; ++j) td_errors[j] = static_cast<float>((batch.ids[j] + i) % 10);
-        ASSERT_EQ(per_replay_update_priorities(replay, 64, batch.ids, 1, td_errors, nullptr), PER_OK);
+        ASSERT_EQ(write_td_errors(replay, 64, batch.ids, 1, td_errors, nullptr), PER_OK);
         ASSERT_EQ(per_loader_release(loader, slot, nullptr), PER_OK);
     }
 }
@@ -109,6 +109,7 @@ Fields declared_fields() {
     per_replay_options options = Buffer::options(10);
     options.fields = declared;
     options.n_fields = 3;
+    options.field_size = sizeof(per_field);
     return Fields(options);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../c/check.h"
+#include "../c/struct_calls.h"
 #include "per.h"
 
 namespace {
@@ -131,6 +132,7 @@ per_replay_options options_of(const per_field* fields) {
     options.capacity = capacity;
     options.fields = fields;
     options.n_fields = 3;
+    options.field_size = sizeof(per_field);
     options.seed = 3;
     return options;
 }
@@ -160,7 +162,7 @@ per_status with_steps(int64_t first, int64_t n, const Add& add) {
         priorities[i] = static_cast<double>((first + i) * 7 % 31) + 0.5;
         terminated[i] = (first + i) % 50 == 49;
     }
-    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype, nullptr}; };
     const per_array fields[] = {array(observations, PER_FLOAT64), array(goals, PER_INT16),
                                 array(advantages, PER_INT16)};
     const per_array next_fields[] = {array(nexts, PER_FLOAT64), {}, {}};
@@ -191,8 +193,7 @@ Handle create(const per_replay_options& options) {
 // What a buffer says of itself, but for the memory that the first call of a kind adds.
 std::vector<double> figures_of(per_replay* replay) {
     per_replay_statistics s;
-    per_replay_statistics_init(&s, sizeof s);
-    EXPECT_EQ(per_replay_stats(replay, &s), PER_OK);
+    EXPECT_EQ(per_replay_get_statistics(replay, &s, sizeof s), PER_OK);
     return {static_cast<double>(s.live),
             static_cast<double>(s.added),
             static_cast<double>(s.episodes),
@@ -311,7 +312,7 @@ TEST(OutOfMemory, draws_with_hindsight_go_on_as_if_nothing_had_been) {
         const Work work = [](per_replay* replay, int64_t size, Arrays& arrays) {
             BatchOf out(arrays);
             const per_hindsight_options hindsight = hindsight_options();
-            return per_replay_sample_hindsight(replay, nullptr, &hindsight, size, &out.batch, nullptr);
+            return sample_with_hindsight(replay, nullptr, &hindsight, size, &out.batch, nullptr);
         };
         fail_each_allocation(options, work, true);
     }
@@ -329,7 +330,7 @@ TEST(OutOfMemory, draws_with_hindsight_allocate_nothing_after_the_first) {
     BatchOf out(arrays);
     per_hindsight_options hindsight = hindsight_options();
     const auto draw = [&](int64_t size) {
-        return per_replay_sample_hindsight(replay.get(), nullptr, &hindsight, size, &out.batch, nullptr);
+        return sample_with_hindsight(replay.get(), nullptr, &hindsight, size, &out.batch, nullptr);
     };
     const auto check = [&](per_status expected) {
         ASSERT_EQ(failing_after(0, [&] { return draw(large_batch / 2); }), expected) << per_last_error();
@@ -355,9 +356,9 @@ TEST(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
     per_replay_options options = options_of(fields_of_buffers());
     options.max_times_sampled = 1;
     options.scheme = PER_WITHOUT_REPLACEMENT;
-    options.samples_per_insert = 1;
-    options.samples_tolerance = large_batch;
-    options.min_size_to_sample = 2000;
+    options.rate_limit.samples_per_insert = 1;
+    options.rate_limit.samples_tolerance = large_batch;
+    options.rate_limit.min_size_to_sample = 2000;
     const per_hindsight_options hindsight = hindsight_options();
     int n_used_up = 0;
     has_failed = true;
@@ -365,14 +366,13 @@ TEST(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
         const Handle replay = create(options);
         Arrays arrays;
         BatchOf out(arrays);
-        per_law law;
-        per_law_init(&law, sizeof law);
-        ASSERT_EQ(per_replay_law(replay.get(), PER_SCALE_AUTOMATIC, &law), PER_OK);
-        const per_law before = law;
+        per_shard_summary law;
+        ASSERT_EQ(per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, &law, sizeof law), PER_OK);
+        const per_shard_summary before = law;
         failing_after(n, [&] {
-            return per_replay_sample_hindsight(replay.get(), nullptr, &hindsight, large_batch, &out.batch, nullptr);
+            return sample_with_hindsight(replay.get(), nullptr, &hindsight, large_batch, &out.batch, nullptr);
         });
-        ASSERT_EQ(per_replay_law(replay.get(), PER_SCALE_AUTOMATIC, &law), PER_OK);
+        ASSERT_EQ(per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, &law, sizeof law), PER_OK);
         const bool is_used_up = law.live != before.live;
         ASSERT_EQ(law.live, before.live - (is_used_up ? large_batch : 0)) << "allocation " << n;
         ASSERT_EQ(law.changes != before.changes, is_used_up) << "allocation " << n;
@@ -390,8 +390,8 @@ void open_channel(per_replay* replay, int32_t moved_by, per_channel*& channel, p
     ring.moved_by = moved_by;
     ASSERT_EQ(per_channel_create(replay, &ring, &channel), PER_OK);
     const char* path = nullptr;
-    ASSERT_EQ(per_channel_path(channel, &path), PER_OK);
-    ASSERT_EQ(per_writer_attach(path, -1, nullptr, 0, &writer), PER_OK) << per_last_error();
+    ASSERT_EQ(per_channel_get_address(channel, &path, nullptr), PER_OK);
+    ASSERT_EQ(per_writer_attach(path, -1, nullptr, 0, 0, &writer), PER_OK) << per_last_error();
 }
 
 // Nothing is lost: the steps stay in the ring, which gets full, and whoever flushes hears why.
@@ -412,8 +412,7 @@ TEST(OutOfMemory, steps_of_a_channel_are_tried_again) {
     };
     const auto stats = [&] {
         per_channel_statistics statistics;
-        per_channel_statistics_init(&statistics, sizeof statistics);
-        EXPECT_EQ(per_channel_stats(channel, &statistics), PER_OK);
+        EXPECT_EQ(per_channel_get_statistics(channel, &statistics, sizeof statistics), PER_OK);
         return statistics;
     };
     memory_has_ended = true;
@@ -478,10 +477,9 @@ TEST(OutOfMemory, a_channel_without_a_thread_says_so_and_moves_its_steps_later) 
 TEST(OutOfMemory, rows_are_added_as_if_nothing_had_been) {
     fail_each_allocation(options_of(fields_of_buffers()), [](per_replay* replay, int64_t size, Arrays& arrays) {
         per_replay_statistics before;
-        per_replay_statistics_init(&before, sizeof before);
         {
             const NothingFails nothing_fails;
-            per_replay_stats(replay, &before);
+            per_replay_get_statistics(replay, &before, sizeof before);
         }
         return add(replay, before.added, size, arrays.ids.data());
     });
@@ -496,10 +494,10 @@ TEST(OutOfMemory, rows_by_id_are_read_and_written_as_if_nothing_had_been) {
     std::iota(whole, whole + large_batch, int16_t{1});
     const per_replay_options options = options_of(fields_of_buffers());
     fail_each_allocation(options, [](per_replay* replay, int64_t size, Arrays&) {
-        return per_replay_update_priorities(replay, size, ids, 1, values, nullptr);
+        return write_td_errors(replay, size, ids, 1, values, nullptr);
     });
     fail_each_allocation(options, [](per_replay* replay, int64_t size, Arrays&) {
-        const per_array fields[3] = {{}, {}, {whole, nullptr, 0, PER_INT16}};
+        const per_array fields[3] = {{}, {}, {whole, nullptr, 0, PER_INT16, nullptr}};
         return per_replay_set(replay, size, ids, fields, nullptr);
     });
     fail_each_allocation(
@@ -510,7 +508,7 @@ TEST(OutOfMemory, rows_by_id_are_read_and_written_as_if_nothing_had_been) {
             const per_status status = per_replay_get(replay, size, ids, &out.batch, nullptr);
             if (status != PER_OK) return status;
             int64_t n_ids = 0;
-            return per_replay_live_ids(replay, capacity, arrays.ids.data(), &n_ids);
+            return per_replay_get_live_ids(replay, capacity, arrays.ids.data(), &n_ids);
         },
         true);
 }
@@ -573,7 +571,7 @@ TEST(OutOfMemory, a_loader_that_cannot_be_made_leaves_the_buffer_as_it_was) {
         per_batch batch;
         int64_t slot = -1;
         per_batch_init(&batch, sizeof batch);
-        EXPECT_EQ(per_loader_next(loader, 1, &batch, &slot, nullptr), PER_OK);
+        EXPECT_EQ(per_loader_next(loader, -1, &batch, &slot, nullptr), PER_OK);
         std::copy_n(batch.ids, size, arrays.ids.data());
         per_loader_free(loader);
         return PER_OK;
@@ -587,20 +585,20 @@ TEST(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
 #endif
     const per_replay_options options = options_of(fields_of_buffers());
     per_coordinator* coordinator = nullptr;
-    ASSERT_EQ(per_coordinator_create(&options, 1, &coordinator), PER_OK);
+    ASSERT_EQ(per_coordinator_create(&options, 1, nullptr, &coordinator), PER_OK);
     // Of 2000 transitions one has nearly all of the mass, so that it is taken out. The others have a unit each.
     constexpr int64_t heavy = int64_t{1} << 40;
-    per_law law;
-    per_law_init(&law, sizeof law);
+    per_shard_summary law = {};
+    law.struct_size = sizeof law;
     law.live = 2000;
     law.total_mass = law.measured_low = heavy + 1999;
     law.largest_leaf = 1.0f;
     law.is_scale_fixed = 1;
-    int32_t todo = PER_SETTLE_SET, scale = 0;
-    while (todo != PER_SETTLED) {
+    int32_t todo = PER_SCALE_SET, scale = 0;
+    while (todo != PER_SCALE_AGREED) {
         law.scale = law.measured_scale = scale;
-        ASSERT_EQ(per_coordinator_tell(coordinator, 0, &law), PER_OK) << per_last_error();
-        ASSERT_EQ(per_coordinator_settle(coordinator, 0, &todo, &scale), PER_OK) << per_last_error();
+        ASSERT_EQ(per_coordinator_report(coordinator, 0, &law), PER_OK) << per_last_error();
+        ASSERT_EQ(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale), PER_OK) << per_last_error();
     }
     int64_t n_units = 0, n_before = 0;
     static int64_t shards[2000], units[2000], ids[2000];
@@ -616,18 +614,18 @@ TEST(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
     int64_t n = 0;
     while (failing_after(n, [&] { return draw(PER_WITHOUT_REPLACEMENT, 500); }) == PER_ERROR_OUT_OF_MEMORY) {
         ++n;
-        ASSERT_EQ(per_coordinator_units(coordinator, n_before, shards, units), PER_OK);
+        ASSERT_EQ(per_coordinator_get_units(coordinator, n_before, shards, units), PER_OK);
     }
     EXPECT_GT(n, 5);
     int n_rounds = 0;
     for (; n_units > 0; ++n_rounds) {
-        ASSERT_EQ(per_coordinator_units(coordinator, n_units, shards, units), PER_OK);
+        ASSERT_EQ(per_coordinator_get_units(coordinator, n_units, shards, units), PER_OK);
         for (int64_t i = 0; i < n_units; ++i) {
             ids[i] = std::max<int64_t>(units[i] - heavy + 1, 0);
             masses[i] = ids[i] == 0 ? heavy : 1;
             firsts[i] = ids[i] == 0 ? 0 : static_cast<uint64_t>(units[i]);
         }
-        const auto found = [&] { return per_coordinator_found(coordinator, n_units, ids, masses, firsts, &n_units); };
+        const auto found = [&] { return per_coordinator_submit(coordinator, n_units, ids, masses, firsts, &n_units); };
         ASSERT_EQ(failing_after(0, found), PER_OK) << per_last_error();
         ASSERT_FALSE(has_failed);
     }

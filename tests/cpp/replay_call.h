@@ -89,7 +89,7 @@ struct Sequence {
 };
 
 inline per_array array_of(const void* data, int32_t dtype) {
-    return {data, nullptr, 0, dtype};
+    return {data, nullptr, 0, dtype, nullptr};
 }
 
 class Buffer {
@@ -117,6 +117,7 @@ class Buffer {
         fields[2].role = PER_ROLE_RECURRENT_STATE;
         options.fields = fields;
         options.n_fields = options.sequence_length > 0 ? 3 : 2;
+        options.field_size = sizeof(per_field);
         per_replay* replay = nullptr;
         EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
         handle_.reset(replay);
@@ -136,10 +137,11 @@ class Buffer {
     // Goes on with what was saved, with its rows in memory or in a file of that directory.
     void reload(const std::string& path, const char* storage = nullptr) {
         handle_ = nullptr;
-        per_replay_options place = options(0);
-        place.storage = storage;
+        per_load_options place;
+        per_load_options_init(&place, sizeof place);
+        place.memory.storage = storage;
         per_replay* replay = nullptr;
-        EXPECT_EQ(per_replay_load_with(path.c_str(), &place, &replay), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_load(path.c_str(), &place, &replay), PER_OK) << per_last_error();
         handle_.reset(replay);
     }
 
@@ -226,13 +228,13 @@ class Buffer {
         std::map<int64_t, Row> live;
         if (statistics().live == 0) return live;
         const double alpha = statistics().alpha;
-        EXPECT_EQ(per_replay_set_alpha(get(), 0.0, nullptr), PER_OK);
+        EXPECT_EQ(change_alpha(get(), 0.0, nullptr), PER_OK);
         per_sample_options options;
         per_sample_options_init(&options, sizeof options);
         options.beta = 0.0;
         std::vector<Row> rows;
         EXPECT_EQ(sample(2 * statistics().live + 1, rows, &options), PER_OK) << per_last_error();
-        EXPECT_EQ(per_replay_set_alpha(get(), alpha, nullptr), PER_OK);
+        EXPECT_EQ(change_alpha(get(), alpha, nullptr), PER_OK);
         for (const Row& row : rows) live.emplace(row.id, row);
         return live;
     }
@@ -242,10 +244,10 @@ class Buffer {
         std::map<int64_t, Sequence> live;
         if (statistics().live == 0) return live;
         const double alpha = statistics().alpha;
-        EXPECT_EQ(per_replay_set_alpha(get(), 0.0, nullptr), PER_OK);
+        EXPECT_EQ(change_alpha(get(), 0.0, nullptr), PER_OK);
         std::vector<Sequence> sequences;
         EXPECT_EQ(sample_sequences(2 * statistics().live + 1, n_step, sequences), PER_OK) << per_last_error();
-        EXPECT_EQ(per_replay_set_alpha(get(), alpha, nullptr), PER_OK);
+        EXPECT_EQ(change_alpha(get(), alpha, nullptr), PER_OK);
         for (const Sequence& sequence : sequences) live.emplace(sequence.id, sequence);
         return live;
     }
@@ -316,18 +318,15 @@ class Buffer {
 
     float priority(int64_t id) {
         float priority = -1;
-        EXPECT_EQ(per_replay_priorities(get(), 1, &id, &priority, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_get_priorities(get(), 1, &id, &priority, nullptr), PER_OK) << per_last_error();
         return priority;
     }
 
-    per_status set_priority(int64_t id, float priority) {
-        return per_replay_set_priorities(get(), 1, &id, &priority, nullptr);
-    }
+    per_status set_priority(int64_t id, float priority) { return write_priorities(get(), 1, &id, &priority, nullptr); }
 
     per_replay_statistics statistics() {
         per_replay_statistics statistics;
-        per_replay_statistics_init(&statistics, sizeof statistics);
-        EXPECT_EQ(per_replay_stats(get(), &statistics), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_get_statistics(get(), &statistics, sizeof statistics), PER_OK) << per_last_error();
         return statistics;
     }
 

@@ -115,9 +115,9 @@ TEST(ReplayDraw, all_priorities_zero_draws_uniformly_with_weights_1) {
 
 TEST(ReplayDraw, alpha_0_is_uniform_also_over_priorities_of_0) {
     Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
-    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 0.0, nullptr), PER_OK);
+    ASSERT_EQ(change_alpha(buffer.get(), 0.0, nullptr), PER_OK);
     expect_distribution(buffer, sample_options(1.0), {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
-    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 0.5, nullptr), PER_OK);
+    ASSERT_EQ(change_alpha(buffer.get(), 0.5, nullptr), PER_OK);
     expect_distribution(buffer, sample_options(1.0), {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
 }
 
@@ -186,9 +186,9 @@ TEST(ReplayWeights, buffer_maximum_follows_updates_deaths_and_alpha) {
     EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 16);
     ASSERT_EQ(buffer.set_priority(0, 2), PER_OK);
     EXPECT_FLOAT_EQ(weight_of_3(), 2.0f / 16);
-    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 2.0, nullptr), PER_OK);
+    ASSERT_EQ(change_alpha(buffer.get(), 2.0, nullptr), PER_OK);
     EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 256);
-    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 1.0, nullptr), PER_OK);
+    ASSERT_EQ(change_alpha(buffer.get(), 1.0, nullptr), PER_OK);
     buffer.step({.observation = {0, 4}, .next = {0, 5}});  // overwrites id 0
     EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 16);
 }
@@ -233,7 +233,7 @@ TEST(ReplaySchedule, setting_beta_ends_it) {
     Filled buffer({1, 3}, options);
     std::vector<Row> rows;
     ASSERT_EQ(buffer.sample(2, rows), PER_OK);
-    ASSERT_EQ(per_replay_set_beta(buffer.get(), 0.125, nullptr), PER_OK);
+    ASSERT_EQ(change_beta(buffer.get(), 0.125, nullptr), PER_OK);
     for (int i = 0; i < 5; ++i) ASSERT_EQ(buffer.sample(2, rows), PER_OK);
     EXPECT_EQ(buffer.statistics().beta, 0.125);
 }
@@ -483,9 +483,9 @@ TEST(ReplayRank, follows_updates_alpha_clear_and_overwriting) {
     EXPECT_FLOAT_EQ(probability_of(0), 2.0f / 11);
     ASSERT_EQ(buffer.set_priority(0, 3), PER_OK);
     EXPECT_FLOAT_EQ(probability_of(0), 3.0f / 11);
-    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 0.0, nullptr), PER_OK);
+    ASSERT_EQ(change_alpha(buffer.get(), 0.0, nullptr), PER_OK);
     EXPECT_FLOAT_EQ(probability_of(0), 1.0f / 3);
-    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 1.0, nullptr), PER_OK);
+    ASSERT_EQ(change_alpha(buffer.get(), 1.0, nullptr), PER_OK);
     buffer.step({.observation = {0, 3}, .next = {0, 4}});  // id 3 with priority 4 in place of id 0
     EXPECT_FLOAT_EQ(probability_of(1), 2.0f / 11);
     ASSERT_EQ(per_replay_clear(buffer.get(), nullptr), PER_OK);

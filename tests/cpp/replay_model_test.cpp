@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../c/checkpoints.h"
 #include "replay_walk.h"
 
 namespace per::test {
@@ -64,8 +65,8 @@ class OwnChannel {
         options.moved_by = PER_MOVED_BY_CALLS;
         EXPECT_EQ(per_channel_create(buffer.get(), &options, &channel_), PER_OK) << per_last_error();
         const char* path = nullptr;
-        EXPECT_EQ(per_channel_path(channel_, &path), PER_OK);
-        EXPECT_EQ(per_writer_attach(path, 0, nullptr, 0, &writer_), PER_OK) << per_last_error();
+        EXPECT_EQ(per_channel_get_address(channel_, &path, nullptr), PER_OK);
+        EXPECT_EQ(per_writer_attach(path, 0, nullptr, 0, 0, &writer_), PER_OK) << per_last_error();
     }
     ~OwnChannel() {
         per_writer_free(writer_);
@@ -95,7 +96,7 @@ std::string saved(const Buffer& buffer) {
         static_cast<std::string*>(context)->append(static_cast<const char*>(data), static_cast<size_t>(size));
         return size;
     };
-    EXPECT_EQ(per_replay_save_to(buffer.get(), append, &bytes), PER_OK) << per_last_error();
+    EXPECT_EQ(save_to(buffer.get(), append, &bytes), PER_OK) << per_last_error();
     return bytes;
 }
 

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "../c/settings.h"
+#include "../c/struct_calls.h"
 #include "choices.h"
 #include "per.h"
 
@@ -41,6 +43,7 @@ inline Replay create(per_replay_options options) {
     };
     options.fields = fields;
     options.n_fields = options.sequence_length > 0 ? 5 : 4;
+    options.field_size = sizeof(per_field);
     per_replay* replay = nullptr;
     EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
     return Replay(replay);
@@ -48,7 +51,8 @@ inline Replay create(per_replay_options options) {
 
 // Whether the rate limiter holds a call, as buffers in files may have one.
 inline bool is_held(const per_replay_options& options, per_status status) {
-    return status == PER_ERROR_BUSY && (options.samples_per_insert > 0 || options.min_size_to_sample > 0);
+    return status == PER_ERROR_BUSY &&
+           (options.rate_limit.samples_per_insert > 0 || options.rate_limit.min_size_to_sample > 0);
 }
 
 inline per_replay_options described(per_replay* replay) {
@@ -60,15 +64,14 @@ inline per_replay_options described(per_replay* replay) {
 
 inline per_replay_statistics statistics_of(per_replay* replay) {
     per_replay_statistics statistics;
-    per_replay_statistics_init(&statistics, sizeof statistics);
-    EXPECT_EQ(per_replay_stats(replay, &statistics), PER_OK);
+    EXPECT_EQ(per_replay_get_statistics(replay, &statistics, sizeof statistics), PER_OK);
     return statistics;
 }
 
 inline std::vector<int64_t> live_ids(per_replay* replay) {
     std::vector<int64_t> ids(static_cast<size_t>(statistics_of(replay).live));
     int64_t count = -1;
-    EXPECT_EQ(per_replay_live_ids(replay, static_cast<int64_t>(ids.size()), ids.data(), &count), PER_OK);
+    EXPECT_EQ(per_replay_get_live_ids(replay, static_cast<int64_t>(ids.size()), ids.data(), &count), PER_OK);
     EXPECT_EQ(count, static_cast<int64_t>(ids.size()));
     return ids;
 }
@@ -145,7 +148,7 @@ class User {
             next_mask[i] = options.store_next_observation && !terminated[i] && !truncated[i] ? 1 : !chance(4);
             priorities[i] = static_cast<float>(below(100)) * 0.25f;
         }
-        const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+        const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype, nullptr}; };
         const per_array fields[] = {array(observations.data(), PER_FLOAT32), array(goals.data(), PER_FLOAT32),
                                     array(numbers.data(), PER_FLOAT32), array(numbers.data(), PER_FLOAT32),
                                     array(numbers.data(), PER_FLOAT32)};
@@ -209,7 +212,7 @@ class User {
         hindsight.reward = [](void*, int64_t, const void*, const void*, float*, uint8_t*) { return int32_t{0}; };
         const per_replay_options options = described(replay);
         Arrays arrays(options, n, false);
-        const per_status status = per_replay_sample_hindsight(replay, nullptr, &hindsight, n, &arrays.batch, nullptr);
+        const per_status status = sample_with_hindsight(replay, nullptr, &hindsight, n, &arrays.batch, nullptr);
         const bool is_refused = status == PER_ERROR_EMPTY || status == PER_ERROR_INVALID_ARGUMENT;
         EXPECT_TRUE(status == PER_OK || is_refused || is_held(options, status)) << per_last_error();
     }
@@ -222,9 +225,8 @@ class User {
         for (float& error : errors) error = static_cast<float>(below(1000)) * 0.5f;
         const int64_t n = static_cast<int64_t>(ids_.size());
         const bool by_errors = chance(2);
-        const per_status status = by_errors
-                                      ? per_replay_update_priorities(replay, n, ids_.data(), 1, errors.data(), nullptr)
-                                      : per_replay_set_priorities(replay, n, ids_.data(), errors.data(), nullptr);
+        const per_status status = by_errors ? write_td_errors(replay, n, ids_.data(), 1, errors.data(), nullptr)
+                                            : write_priorities(replay, n, ids_.data(), errors.data(), nullptr);
         EXPECT_TRUE(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT) << per_last_error();
     }
 
@@ -233,17 +235,18 @@ class User {
         const std::vector<int64_t> ids = live_ids(replay);
         std::vector<float> priorities(ids.size());
         const int64_t n = static_cast<int64_t>(ids.size());
-        EXPECT_EQ(per_replay_priorities(replay, n, ids.data(), priorities.data(), nullptr), PER_OK);
+        EXPECT_EQ(per_replay_get_priorities(replay, n, ids.data(), priorities.data(), nullptr), PER_OK);
         for (const float priority : priorities) EXPECT_TRUE(std::isfinite(priority) && priority >= 0);
         Arrays arrays(options, n + 8, true);
         EXPECT_EQ(per_replay_get(replay, n, ids.data(), &arrays.batch, nullptr), PER_OK) << per_last_error();
         int64_t count = 0;
-        EXPECT_EQ(per_replay_bootstraps(replay, 8, &arrays.batch, &count, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_get_bootstraps(replay, 8, &arrays.batch, &count, nullptr), PER_OK) << per_last_error();
         if (count <= 8) {
             const std::vector<int64_t> bootstraps(arrays.batch.ids, arrays.batch.ids + count);
             const std::vector<float> values(8);
-            EXPECT_EQ(per_replay_advantages(replay, 2, 3, -1, 0.5, count, bootstraps.data(), values.data(), nullptr),
-                      PER_OK)
+            EXPECT_EQ(
+                per_replay_compute_advantages(replay, 2, 3, -1, 0.5, count, bootstraps.data(), values.data(), nullptr),
+                PER_OK)
                 << per_last_error();
         }
         if (n == 0) return;
@@ -262,10 +265,10 @@ class User {
                     EXPECT_EQ(per_replay_cut(replay, 0, nullptr, nullptr), PER_OK);
                     break;
                 case 1:
-                    EXPECT_EQ(per_replay_set_alpha(replay, static_cast<double>(below(3)) * 0.5, nullptr), PER_OK);
+                    EXPECT_EQ(change_alpha(replay, static_cast<double>(below(3)) * 0.5, nullptr), PER_OK);
                     break;
                 case 2:
-                    per_replay_set_n_step(replay, static_cast<int64_t>(1 + below(4)), nullptr);
+                    change_n_step(replay, static_cast<int64_t>(1 + below(4)), nullptr);
                     break;
                 case 3:
                     EXPECT_TRUE(!chance(4) || per_replay_clear(replay, nullptr) == PER_OK);

@@ -265,9 +265,9 @@ class NapsOfALoader : public testing::Test {
         loader_ = nullptr;
         per_replay_free(replay_);
         per_replay_options options = replay_options(1000, 1);
-        options.samples_per_insert = batch_size;
-        options.samples_tolerance = 2 * batch_size;
-        options.min_size_to_sample = 10;
+        options.rate_limit.samples_per_insert = batch_size;
+        options.rate_limit.samples_tolerance = 2 * batch_size;
+        options.rate_limit.min_size_to_sample = 10;
         replay_ = create_replay(&options);
     }
     // Takes batches of which each lets a step be added, and before each one waits for the steps that are due by then.
@@ -300,7 +300,7 @@ TEST_F(NapsOfALoader, a_call_on_the_buffer_waits_for_a_draw_that_was_asked_for) 
         per_batch batch;
         const int64_t slot = take_evenly(batch);
         const float priorities[batch_size] = {1, 2, 3, 4};
-        ASSERT_EQ(per_replay_set_priorities(replay_, batch_size, batch.ids, priorities, nullptr), PER_OK);
+        ASSERT_EQ(write_priorities(replay_, batch_size, batch.ids, priorities, nullptr), PER_OK);
         ASSERT_EQ(per_loader_release(loader_, slot, nullptr), PER_OK);
     }
     EXPECT_GT(n_naps, before);

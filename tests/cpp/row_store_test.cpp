@@ -43,6 +43,7 @@ class Rows {
         }
         options_.fields = given_.data();
         options_.n_fields = static_cast<int64_t>(given_.size());
+        options_.field_size = sizeof(per_field);
         options_.capacity = capacity;
         if (change != nullptr) change(options_);
         check_replay_options(options_);
@@ -146,7 +147,7 @@ struct Listener : ChangeListener {
 TEST(RowStore, a_listener_is_called_before_a_value_can_be_written) {
     const auto keeps_counts_in_a_file = [](per_replay_options& options) {
         options.keep_times_sampled = 1;
-        options.storage = "/tmp";
+        options.memory.storage = "/tmp";
     };
     for (const auto change : {static_cast<void (*)(per_replay_options&)>(nullptr), stores_next, takes_largest_live,
                               static_cast<void (*)(per_replay_options&)>(keeps_counts_in_a_file)}) {

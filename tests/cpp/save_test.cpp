@@ -25,6 +25,9 @@
 #include <vector>
 
 #include "../c/check.h"
+#include "../c/checkpoints.h"
+#include "../c/settings.h"
+#include "../c/struct_calls.h"
 #include "choices.h"
 #include "file/compression.h"
 #include "per.h"
@@ -60,7 +63,7 @@ struct Disk {
     }
     // Waits until the save has done so much, or has come to its end.
     void wait_for(int64_t n, per_save* save) {
-        while (n_done < n && per_save_wait(save, 0) == PER_ERROR_BUSY) std::this_thread::yield();
+        while (n_done < n && per_save_wait(save, 0, nullptr, nullptr) == PER_ERROR_BUSY) std::this_thread::yield();
     }
 } disk;
 
@@ -170,7 +173,7 @@ const Kind kinds[] = {
          options.burn_in = 1;
          options.sequence_stride = 2;
      }},
-    {"in a file", 3000, 1100, [](per_replay_options& options) { options.storage = "/tmp"; }},
+    {"in a file", 3000, 1100, [](per_replay_options& options) { options.memory.storage = "/tmp"; }},
     {"compressed frames", 1500, 1100, [](per_replay_options&) {}, PER_COMPRESSION_DELTA},
     {"compressed small frames", 9000, 8, [](per_replay_options& options) { options.store_next_observation = 1; },
      PER_COMPRESSION_DELTA}};
@@ -188,7 +191,7 @@ enum { some_slots_unused, all_slots_used, cleared };
 const std::vector<VariedOption> varied_options = {
     {{8, 1100}},
     {{in_memory, in_a_file, compressed},
-     [](per_replay_options& o, int32_t value) { o.storage = value == in_a_file ? "/tmp" : nullptr; }},
+     [](per_replay_options& o, int32_t value) { o.memory.storage = value == in_a_file ? "/tmp" : nullptr; }},
     {{0, 1}, [](per_replay_options& o, int32_t value) { o.store_next_observation = value; }},
     {{0, 1}, [](per_replay_options& o, int32_t value) { o.keep_times_sampled = value; }},
     {{0, 1, 2},
@@ -248,6 +251,7 @@ class Subject {
         options.n_envs = n_envs;
         options.fields = fields;
         options.n_fields = n_fields;
+        options.field_size = sizeof(per_field);
         options.seed = seed;
         kind.change(options);
         stores_next_ = options.store_next_observation != 0;
@@ -301,9 +305,9 @@ class Subject {
                 EXPECT_OK(per_replay_cut(get(), 0, nullptr, nullptr));
                 return;
             case 2:
-                EXPECT_OK(per_replay_set_alpha(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
-                EXPECT_OK(per_replay_set_beta(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
-                EXPECT_OK(per_replay_set_gamma(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
+                EXPECT_OK(change_alpha(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
+                EXPECT_OK(change_beta(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
+                EXPECT_OK(change_gamma(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
                 return;
             case 3:
                 if (has_windows_) set_n_step(1 + random_() % 4);
@@ -328,7 +332,7 @@ class Subject {
     // How many of 64 images of a compressed field are nothing like the one before; the others differ in three bytes.
     void set_noise(uint32_t noise_of_64) { noise_of_64_ = noise_of_64; }
 
-    void set_n_step(int64_t n_step) { EXPECT_OK(per_replay_set_n_step(get(), n_step, nullptr)); }
+    void set_n_step(int64_t n_step) { EXPECT_OK(change_n_step(get(), n_step, nullptr)); }
     void clear() { EXPECT_OK(per_replay_clear(get(), nullptr)); }
 
     // Draws a batch and gives it other priorities.
@@ -339,7 +343,7 @@ class Subject {
         batch.ids = ids.data();
         const per_status status = per_replay_sample(get(), nullptr, 64, &batch, nullptr);
         if (status == PER_OK) {
-            EXPECT_OK(per_replay_set_priorities(get(), 64, ids.data(), floats(64).data(), nullptr));
+            EXPECT_OK(write_priorities(get(), 64, ids.data(), floats(64).data(), nullptr));
         } else {
             EXPECT_TRUE(status == PER_ERROR_EMPTY || is_used_up_) << per_last_error();
         }
@@ -360,36 +364,35 @@ class Subject {
 
     void set_advantages() {
         int64_t count = 0;
-        EXPECT_OK(per_replay_bootstraps(get(), 0, nullptr, &count, nullptr));
+        EXPECT_OK(per_replay_get_bootstraps(get(), 0, nullptr, &count, nullptr));
         std::vector<int64_t> ids(static_cast<size_t>(count));
         per_batch batch;
         per_batch_init(&batch, sizeof batch);
         batch.ids = ids.data();
-        EXPECT_OK(per_replay_bootstraps(get(), count, &batch, &count, nullptr));
-        EXPECT_OK(per_replay_advantages(get(), value, advantage, chance(2) ? result : -1, 0.9, count, ids.data(),
-                                        floats(ids.size()).data(), nullptr));
+        EXPECT_OK(per_replay_get_bootstraps(get(), count, &batch, &count, nullptr));
+        EXPECT_OK(per_replay_compute_advantages(get(), value, advantage, chance(2) ? result : -1, 0.9, count,
+                                                ids.data(), floats(ids.size()).data(), nullptr));
     }
 
     // Sets the priority of each live transition, one by one. Returns how much memory that took.
     std::size_t set_each_priority(const std::vector<int64_t>& ids) {
         const float priority = 2.0f;
         const std::size_t before = n_allocated_bytes;
-        for (const int64_t& id : ids) EXPECT_OK(per_replay_set_priorities(get(), 1, &id, &priority, nullptr));
+        for (const int64_t& id : ids) EXPECT_OK(write_priorities(get(), 1, &id, &priority, nullptr));
         return n_allocated_bytes - before;
     }
 
     std::vector<int64_t> live_ids() {
         int64_t count = 0;
-        EXPECT_OK(per_replay_live_ids(get(), 0, nullptr, &count));
+        EXPECT_OK(per_replay_get_live_ids(get(), 0, nullptr, &count));
         std::vector<int64_t> ids(static_cast<size_t>(count));
-        EXPECT_OK(per_replay_live_ids(get(), count, ids.data(), &count));
+        EXPECT_OK(per_replay_get_live_ids(get(), count, ids.data(), &count));
         return ids;
     }
 
     int64_t memory_bytes() const {
         per_replay_statistics statistics;
-        per_replay_statistics_init(&statistics, sizeof statistics);
-        EXPECT_OK(per_replay_stats(get(), &statistics));
+        EXPECT_OK(per_replay_get_statistics(get(), &statistics, sizeof statistics));
         return statistics.memory_bytes;
     }
 
@@ -400,20 +403,20 @@ class Subject {
             static_cast<std::string*>(to)->append(static_cast<const char*>(data), static_cast<size_t>(size));
             return size;
         };
-        EXPECT_OK(per_replay_save_to(get(), append, &bytes));
+        EXPECT_OK(save_to(get(), append, &bytes));
         return bytes;
     }
 
     SaveHandle start(const std::string& path) const {
         per_save* save = nullptr;
-        EXPECT_OK(per_replay_save_start(get(), path.c_str(), &save));
+        EXPECT_OK(per_replay_save_start(get(), path.c_str(), nullptr, &save));
         return SaveHandle(save);
     }
 
  private:
     static constexpr int64_t n_envs = 3;
 
-    static per_array of(const void* data, int32_t dtype) { return {data, nullptr, 0, dtype}; }
+    static per_array of(const void* data, int32_t dtype) { return {data, nullptr, 0, dtype, nullptr}; }
     bool chance(uint32_t n) { return random_() % n == 0; }
     std::vector<uint8_t> noise(size_t n) {
         std::vector<uint8_t> bytes(n, static_cast<uint8_t>(random_()));
@@ -493,17 +496,17 @@ TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_r
         const std::string expected = subject.saved();
         disk.hold();
         const SaveHandle save = subject.start(path());
-        for (int64_t n = 0; per_save_wait(save.get(), 0) == PER_ERROR_BUSY; ++n) {
+        for (int64_t n = 0; per_save_wait(save.get(), 0, nullptr, nullptr) == PER_ERROR_BUSY; ++n) {
             for (int i = 0; i < 12; ++i) subject.change();
             disk.allow(n + 1);
             disk.wait_for(n + 1, save.get());
         }
-        EXPECT_OK(per_save_wait(save.get(), -1));
+        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
         EXPECT_TRUE(contents() == expected);
         disk.reset();
         const std::string later = subject.saved();
         EXPECT_TRUE(later != expected);
-        EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+        EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
         EXPECT_TRUE(contents() == later);
         if (HasFailure()) return;
     }
@@ -523,7 +526,7 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back) {
         const SaveHandle save = subject.start(path());
         subject.fill();
         disk.reset();
-        EXPECT_OK(per_save_wait(save.get(), -1));
+        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
     }
     EXPECT_LT(subject.memory_bytes(), 3 * before);
 }
@@ -539,9 +542,9 @@ TEST_F(Save, threads_of_saves_that_are_freed_leave_no_stack) {
     };
     Subject subject(kinds[0], 1);
     subject.add(20);
-    for (int i = 0; i < 5; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    for (int i = 0; i < 5; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     const int64_t before = n_mappings();
-    for (int i = 0; i < 60; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    for (int i = 0; i < 60; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     EXPECT_LT(n_mappings(), before + 30);
 }
 
@@ -557,7 +560,7 @@ TEST_F(Save, memory_of_the_very_last_frame_is_given_back) {
         const SaveHandle save = subject.start(path());
         subject.fill();
         disk.reset();
-        EXPECT_OK(per_save_wait(save.get(), -1));
+        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
         if (i == 10) before = subject.memory_bytes();
     }
     EXPECT_LT(subject.memory_bytes(), before + 40 * kind.image_bytes);
@@ -571,7 +574,8 @@ void go_on_until_all_is_read(per_save* save, const Visit& visit) {
         const int64_t before = written;
         disk.allow(n);
         disk.wait_for(n, save);
-        EXPECT_OK(per_save_progress(save, &written, &total));
+        const per_status status = per_save_wait(save, 0, &written, &total);
+        EXPECT_TRUE(status == PER_ERROR_BUSY || status == PER_OK) << per_last_error();
         visit(written - before);
     }
 }
@@ -592,7 +596,7 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back_piece_by_piece) {
     subject.fill();
     EXPECT_LT(subject.memory_bytes(), before + before / 2);
     disk.allow(INT64_MAX);
-    EXPECT_OK(per_save_wait(save.get(), -1));
+    EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
 #endif
 }
 
@@ -608,7 +612,7 @@ TEST_F(Save, pieces_of_small_compressed_frames_have_few_of_them) {
     go_on_until_all_is_read(save.get(), [&](int64_t piece) { largest = std::max(largest, piece); });
     EXPECT_LE(largest, 2 * 512 * kind.image_bytes);
     disk.allow(INT64_MAX);
-    EXPECT_OK(per_save_wait(save.get(), -1));
+    EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
 #endif
 }
 
@@ -625,7 +629,7 @@ TEST_F(Save, memory_of_failed_saves_is_given_back_piece_by_piece) {
         subject.fill();
         disk.write_error = ENOSPC;
         disk.allow(INT64_MAX);
-        EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_IO);
+        EXPECT_EQ(per_save_wait(save.get(), -1, nullptr, nullptr), PER_ERROR_IO);
         EXPECT_GE(disk.n_done - disk.n_refused_at, 9000 / 512);
         disk.reset();
     }
@@ -655,13 +659,14 @@ TEST_F(Save, threads_that_use_the_buffer_do_not_reach_the_file) {
                 while (!is_over) {
                     const per_status status = per_replay_sample(subject.get(), nullptr, 32, &batch, nullptr);
                     if (status == PER_ERROR_EMPTY) continue;
-                    EXPECT_OK(per_replay_set_priorities(subject.get(), 32, ids.data(), priorities.data(), nullptr));
+                    EXPECT_OK(write_priorities(subject.get(), 32, ids.data(), priorities.data(), nullptr));
                     int64_t written = -1, total = -1;
-                    EXPECT_OK(per_save_progress(save.get(), &written, &total));
+                    const per_status of_save = per_save_wait(save.get(), 0, &written, &total);
+                    EXPECT_TRUE(of_save == PER_ERROR_BUSY || of_save == PER_OK) << per_last_error();
                     EXPECT_TRUE(0 <= written && written <= total);
                 }
             });
-            EXPECT_OK(per_save_wait(save.get(), -1));
+            EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
             is_over = true;
             for (std::thread& thread : threads) thread.join();
             EXPECT_TRUE(contents() == expected);
@@ -675,51 +680,50 @@ TEST_F(Save, a_buffer_has_one_save_at_a_time_and_waits_end_in_time) {
     disk.hold();
     const SaveHandle save = subject.start(path());
     per_save* other = save.get();
-    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), &other), PER_ERROR_BUSY);
+    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr, &other), PER_ERROR_BUSY);
     EXPECT_EQ(other, nullptr);
     EXPECT_EQ(n_files(), 1u);
-    EXPECT_EQ(per_save_wait(save.get(), 0), PER_ERROR_BUSY);
-    EXPECT_EQ(per_save_wait(save.get(), 20), PER_ERROR_BUSY);
+    EXPECT_EQ(per_save_wait(save.get(), 0, nullptr, nullptr), PER_ERROR_BUSY);
+    EXPECT_EQ(per_save_wait(save.get(), 20, nullptr, nullptr), PER_ERROR_BUSY);
     EXPECT_NE(strstr(per_last_error(), "still running"), nullptr);
     // Another buffer may, and this one may be saved by a call that waits.
     Subject neighbour(kinds[1], 1);
     disk.n_allowed = 0;
     const SaveHandle beside = neighbour.start(path() + ".2");
-    EXPECT_OK(per_replay_save(subject.get(), (path() + ".3").c_str()));
+    EXPECT_OK(per_replay_save(subject.get(), (path() + ".3").c_str(), nullptr));
     disk.allow(INT64_MAX);
-    EXPECT_OK(per_save_wait(save.get(), INT64_MAX));
-    EXPECT_OK(per_save_wait(save.get(), 0));
-    EXPECT_OK(per_save_wait(beside.get(), -1));
+    EXPECT_OK(per_save_wait(save.get(), INT64_MAX, nullptr, nullptr));
+    EXPECT_OK(per_save_wait(beside.get(), -1, nullptr, nullptr));
     int64_t written = -1, total = -1;
-    EXPECT_OK(per_save_progress(save.get(), &written, &total));
+    EXPECT_OK(per_save_wait(save.get(), 0, &written, &total));
     EXPECT_TRUE(written == total && total > 0);
     EXPECT_EQ(n_files(), 3u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
 }
 
 TEST_F(Save, a_disk_that_fails_is_told_by_every_wait_and_leaves_what_was_there) {
     Subject subject(kinds[0], 1);
     subject.fill();
-    EXPECT_OK(per_replay_save(subject.get(), path().c_str()));
+    EXPECT_OK(per_replay_save(subject.get(), path().c_str(), nullptr));
     const std::string before = contents();
     subject.add(10);
     for (const bool at_write : {true, false}) {
         (at_write ? disk.write_error : disk.fsync_error) = ENOSPC;
         const SaveHandle save = subject.start(path());
         for (int i = 0; i < 2; ++i) {
-            EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_IO);
+            int64_t written = -1;
+            EXPECT_EQ(per_save_wait(save.get(), -1, &written, nullptr), PER_ERROR_IO);
             EXPECT_NE(strstr(per_last_error(), "No space left"), nullptr) << per_last_error();
+            EXPECT_GE(written, 0);
         }
-        int64_t written = -1;
-        EXPECT_OK(per_save_progress(save.get(), &written, nullptr));
         EXPECT_TRUE(contents() == before);
         EXPECT_EQ(n_files(), 1u);
         disk.reset();
     }
     per_save* save = nullptr;
-    EXPECT_EQ(per_replay_save_start(subject.get(), (folder_ / "none" / "x").c_str(), &save), PER_ERROR_IO);
+    EXPECT_EQ(per_replay_save_start(subject.get(), (folder_ / "none" / "x").c_str(), nullptr, &save), PER_ERROR_IO);
     EXPECT_EQ(save, nullptr);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     EXPECT_TRUE(contents() == subject.saved());
 }
 
@@ -729,7 +733,7 @@ TEST_F(Save, an_error_names_the_file_as_it_is) {
     const std::string name = path() + " 100%% full %s";
     disk.write_error = ENOSPC;
     const SaveHandle save = subject.start(name);
-    EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_IO);
+    EXPECT_EQ(per_save_wait(save.get(), -1, nullptr, nullptr), PER_ERROR_IO);
     EXPECT_NE(strstr(per_last_error(), name.c_str()), nullptr) << per_last_error();
     disk.reset();
 }
@@ -742,13 +746,13 @@ TEST_F(Save, a_thread_that_cannot_start_is_an_error_and_nothing_is_kept) {
     subject.set_each_priority(ids);
     per_save* save = nullptr;
     refuses_threads = true;
-    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), &save), PER_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr, &save), PER_ERROR_OUT_OF_MEMORY);
     refuses_threads = false;
     EXPECT_NE(strstr(per_last_error(), "no thread for the save"), nullptr);
     EXPECT_EQ(save, nullptr);
     EXPECT_EQ(n_files(), 0u);
     EXPECT_EQ(subject.set_each_priority(ids), 0u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     EXPECT_TRUE(contents() == subject.saved());
 #endif
 }
@@ -760,17 +764,17 @@ TEST_F(Save, memory_that_ends_ends_the_save_and_not_the_call) {
     const int64_t id = subject.live_ids()[0];
     const float priority = 2.0f;
     // After the first such call the buffer has what the others need themselves.
-    EXPECT_OK(per_replay_set_priorities(subject.get(), 1, &id, &priority, nullptr));
+    EXPECT_OK(write_priorities(subject.get(), 1, &id, &priority, nullptr));
     disk.hold();
     const SaveHandle save = subject.start(path());
     refuses_memory = true;
-    const per_status status = per_replay_set_priorities(subject.get(), 1, &id, &priority, nullptr);
+    const per_status status = write_priorities(subject.get(), 1, &id, &priority, nullptr);
     refuses_memory = false;
     EXPECT_OK(status);
     disk.allow(INT64_MAX);
-    EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(per_save_wait(save.get(), -1, nullptr, nullptr), PER_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(n_files(), 0u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     EXPECT_TRUE(contents() == subject.saved());
 #endif
 }
@@ -789,7 +793,7 @@ TEST_F(Save, memory_holds_each_row_that_changes_before_it_is_read_once) {
         EXPECT_LE(subject.set_each_priority(ids), ids.size() * 96 + (1u << 18) + 10000);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         disk.allow(INT64_MAX);
-        EXPECT_OK(per_save_wait(save.get(), -1));
+        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         // Once all rows were read, none is kept, though the save has not ended.
         disk.hold();
@@ -797,7 +801,7 @@ TEST_F(Save, memory_holds_each_row_that_changes_before_it_is_read_once) {
         go_on_until_all_is_read(late.get(), [](int64_t) {});
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         disk.allow(INT64_MAX);
-        EXPECT_OK(per_save_wait(late.get(), -1));
+        EXPECT_OK(per_save_wait(late.get(), -1, nullptr, nullptr));
     }
 #endif
 }
@@ -813,9 +817,9 @@ TEST_F(Save, a_buffer_that_is_freed_ends_its_save_first) {
             save.reset();
             disk.allow(INT64_MAX);
             per_save* other = nullptr;
-            while (per_replay_save_start(subject.get(), (path() + ".2").c_str(), &other) == PER_ERROR_BUSY)
+            while (per_replay_save_start(subject.get(), (path() + ".2").c_str(), nullptr, &other) == PER_ERROR_BUSY)
                 std::this_thread::yield();
-            EXPECT_OK(per_save_wait(other, -1));
+            EXPECT_OK(per_save_wait(other, -1, nullptr, nullptr));
             per_save_free(other);
             EXPECT_TRUE(contents() == expected);
             fs::remove(path());
@@ -827,7 +831,7 @@ TEST_F(Save, a_buffer_that_is_freed_ends_its_save_first) {
         });
         subject.close();
         EXPECT_TRUE(contents() == expected);
-        EXPECT_OK(per_save_wait(save.get(), 0));
+        EXPECT_OK(per_save_wait(save.get(), 0, nullptr, nullptr));
         later.join();
     }
 }
@@ -845,9 +849,9 @@ TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
         if (child == 0) {
             alarm(20);  // a wait for the parent's thread ends the child
             disk.allow(INT64_MAX);
-            bool is_right = per_save_wait(save.get(), -1) == PER_ERROR_INVALID_ARGUMENT &&
-                            strstr(per_last_error(), "fork") != nullptr &&
-                            per_save_progress(save.get(), nullptr, nullptr) == PER_ERROR_INVALID_ARGUMENT;
+            int64_t written = -7;
+            bool is_right = per_save_wait(save.get(), -1, &written, nullptr) == PER_ERROR_INVALID_ARGUMENT &&
+                            strstr(per_last_error(), "fork") != nullptr && written == -7;
             // Nobody will read what the rows were.
             is_right = is_right && subject.set_each_priority(subject.live_ids()) <= 1000;
             for (int k = 0; k < 30; ++k) subject.change();
@@ -855,7 +859,7 @@ TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
             if (i % 2 == 0) {
                 const std::string own = subject.saved();
                 const std::string own_path = path() + ".child";
-                is_right = is_right && per_save_wait(subject.start(own_path).get(), -1) == PER_OK;
+                is_right = is_right && per_save_wait(subject.start(own_path).get(), -1, nullptr, nullptr) == PER_OK;
                 std::ifstream file(own_path, std::ios::binary);
                 is_right = is_right && std::string(std::istreambuf_iterator<char>(file), {}) == own;
                 fs::remove(own_path);
@@ -871,7 +875,7 @@ TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
         disk.allow(i + 1);
     }
     disk.allow(INT64_MAX);
-    EXPECT_OK(per_save_wait(save.get(), -1));
+    EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
     EXPECT_TRUE(contents() == expected);
     EXPECT_EQ(n_files(), 1u);
 }
@@ -880,7 +884,7 @@ TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
 #ifndef SANITIZED  // ThreadSanitizer knows no threads in a child
     Subject subject(kinds[1], 4);
     subject.fill();
-    EXPECT_OK(per_replay_save(subject.get(), path().c_str()));
+    EXPECT_OK(per_replay_save(subject.get(), path().c_str(), nullptr));
     const std::string before = contents();
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
@@ -902,7 +906,7 @@ TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
     waitpid(child, nullptr, 0);
     EXPECT_TRUE(contents() == before);
     EXPECT_EQ(n_files(), 2u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     EXPECT_EQ(n_files(), 1u);
 #endif
 }
@@ -910,19 +914,17 @@ TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
 TEST_F(Save, bad_arguments_start_nothing) {
     Subject subject(kinds[0], 1);
     per_save* save = reinterpret_cast<per_save*>(&subject);
-    EXPECT_EQ(per_replay_save_start(nullptr, path().c_str(), &save), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_replay_save_start(nullptr, path().c_str(), nullptr, &save), PER_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(save, nullptr);
-    EXPECT_EQ(per_replay_save_start(subject.get(), nullptr, &save), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(per_save_wait(nullptr, 0), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(per_save_progress(nullptr, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_replay_save_start(subject.get(), nullptr, nullptr, &save), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_save_wait(nullptr, 0, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
     per_save_free(nullptr);
     EXPECT_EQ(n_files(), 0u);
     const SaveHandle empty = subject.start(path());
-    EXPECT_EQ(per_save_wait(empty.get(), -2), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_save_wait(empty.get(), -2, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
     EXPECT_NE(strstr(per_last_error(), "timeout_ms is -2"), nullptr);
-    EXPECT_OK(per_save_progress(empty.get(), nullptr, nullptr));
-    EXPECT_OK(per_save_wait(empty.get(), -1));
+    EXPECT_OK(per_save_wait(empty.get(), -1, nullptr, nullptr));
     EXPECT_TRUE(contents() == subject.saved());
 }
 

@@ -51,6 +51,7 @@ struct Declared {
         per_replay_options with_fields = options;
         with_fields.fields = declared.data();
         with_fields.n_fields = static_cast<int64_t>(declared.size());
+        with_fields.field_size = sizeof(per_field);
         return Fields(with_fields);
     }
 };

@@ -331,7 +331,7 @@ TEST(CastOnTheDevice, of_every_dtype_to_every_other_is_that_of_the_host) {
                 uint64_t expected = 0;
                 bool fits = true;
                 try {
-                    cast("x", {&bits, nullptr, 0, from}, to, &expected, {.entries = 1, .elements = 1});
+                    cast("x", {&bits, nullptr, 0, from, nullptr}, to, &expected, {.entries = 1, .elements = 1});
                 } catch (const Error&) {
                     fits = false;
                 }

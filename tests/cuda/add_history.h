@@ -197,8 +197,8 @@ class Environments {
             write_element(dtype, is_newest ? value(entry, i % elements) : 55.0, both.host() + i * size);
         }
         both.copy_to_device();
-        on_cpu = {both.host(), nullptr, 0, dtype};
-        on_cuda = {chance(manner_.p_host_memory) ? both.lent() : both.device(), nullptr, 0, dtype};
+        on_cpu = {both.host(), nullptr, 0, dtype, nullptr};
+        on_cuda = {chance(manner_.p_host_memory) ? both.lent() : both.device(), nullptr, 0, dtype, nullptr};
     }
 
     template <class Value>

@@ -186,6 +186,7 @@ class BothBuffers {
         declared.options = default_replay_options;
         declared.options.fields = declared.fields.data();
         declared.options.n_fields = static_cast<int32_t>(declared.fields.size());
+        declared.options.field_size = sizeof(per_field);
         declared.options.capacity = shape.rows * shape.n_envs;
         declared.options.n_envs = shape.n_envs;
         declared.options.n_step = shape.n_step;
@@ -223,7 +224,7 @@ class BothBuffers {
     static std::vector<GivenArray> arrays_of(const std::vector<std::vector<std::byte>>& frames, const Fields& fields) {
         std::vector<GivenArray> arrays;
         for (int64_t i = 0; i < fields.count(); ++i)
-            arrays.push_back({{frames[static_cast<std::size_t>(i)].data(), nullptr, 0, fields[i].dtype}, 1});
+            arrays.push_back({{frames[static_cast<std::size_t>(i)].data(), nullptr, 0, fields[i].dtype, nullptr}, 1});
         return arrays;
     }
 
@@ -259,10 +260,10 @@ class BothBuffers {
         steps.n_envs = shape_.n_envs;
         steps.fields = arrays.data();
         steps.next_fields = next_arrays.data();
-        steps.reward = {rewards.data(), nullptr, 0, PER_FLOAT32};
-        steps.terminated = {terminated.data(), nullptr, 0, PER_BOOL};
-        steps.truncated = {truncated.data(), nullptr, 0, PER_BOOL};
-        steps.next_mask = {next_mask.data(), nullptr, 0, PER_BOOL};
+        steps.reward = {rewards.data(), nullptr, 0, PER_FLOAT32, nullptr};
+        steps.terminated = {terminated.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.truncated = {truncated.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.next_mask = {next_mask.data(), nullptr, 0, PER_BOOL, nullptr};
         cpu_.add(steps, nullptr, nullptr);
     }
 

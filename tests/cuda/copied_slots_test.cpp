@@ -35,6 +35,7 @@ Fields declared_fields() {
     per_replay_options options = test::Buffer::options(10);
     options.fields = declared;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     return Fields(options);
 }
 

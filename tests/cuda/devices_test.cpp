@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "../c/checkpoints.h"
 #include "replay_twins.h"
 #include "simulator.h"
 #include "steered_simulator.h"
@@ -35,12 +36,12 @@ void use_tree(cudaStream_t stream) {
     const std::vector<int64_t> indices = {0, 1, 2, 3};
     const std::vector<float> priorities = {1, 2, 3, 4};
     std::vector<int64_t> drawn(n);
-    double total = 0;
+    per_tree_description description = {};
     expect_status(PER_OK, per_update(tree, n, indices.data(), priorities.data(), stream));
     expect_status(PER_OK, per_sample(tree, n, PER_STRATIFIED, 0.5f, drawn.data(), nullptr, nullptr, stream));
-    expect_status(PER_OK, per_tree_total(tree, &total));
+    expect_status(PER_OK, per_tree_describe(tree, &description, sizeof description));
     expect_status(PER_OK, per_tree_synchronize(tree, stream));
-    EXPECT_EQ(total, 10.0);
+    EXPECT_EQ(description.total, 10.0);
     per_tree_free(tree);
 }
 
@@ -58,7 +59,7 @@ void use_batches(per_replay* replay, cudaStream_t stream) {
     hindsight.goal_field = 5;
     hindsight.reward = no_reward;
     expect_status(PER_OK, per_replay_sample(replay, nullptr, n, &batch, stream));
-    expect_status(PER_OK, per_replay_sample_hindsight(replay, nullptr, &hindsight, n, &batch, stream));
+    expect_status(PER_OK, sample_with_hindsight(replay, nullptr, &hindsight, n, &batch, stream));
     per_epochs* epochs = nullptr;
     int64_t count = 0;
     expect_status(PER_OK, per_epochs_create(replay, 1, n, 0, stream, &epochs));
@@ -78,7 +79,7 @@ void use_loader(per_replay* replay, cudaStream_t stream) {
     per_batch batch;
     int64_t slot = -1;
     per_batch_init(&batch, sizeof batch);
-    expect_status(PER_OK, per_loader_next(loader, 1, &batch, &slot, stream));
+    expect_status(PER_OK, per_loader_next(loader, -1, &batch, &slot, stream));
     expect_status(PER_OK, per_loader_release(loader, slot, stream));
     per_loader_free(loader);
 }
@@ -98,10 +99,10 @@ void use_replay(int32_t device, cudaStream_t stream) {
     EXPECT_FALSE(live_ids_of(replay.get()).empty());
     EXPECT_GT(statistics_of(replay.get()).live, 0);
     const std::string path = testing::TempDir() + "/devices." + std::to_string(getpid());
-    expect_status(PER_OK, per_replay_save(replay.get(), path.c_str()));
+    expect_status(PER_OK, per_replay_save(replay.get(), path.c_str(), nullptr));
     replay.reset();
     per_replay* loaded = nullptr;
-    expect_status(PER_OK, per_replay_load(path.c_str(), PER_CUDA, own_device, &loaded));
+    expect_status(PER_OK, load_on(path.c_str(), PER_CUDA, own_device, &loaded));
     per_replay_free(loaded);
     std::remove(path.c_str());
 }
@@ -226,8 +227,7 @@ TEST_F(CudaDevices, arrays_of_another_one_are_refused_by_name) {
     per_batch_init(&batch, sizeof batch);
     batch.ids = elsewhere.as<int64_t>();
     expect_refused(per_replay_sample(replay.get(), nullptr, n, &batch, nullptr), "ids");
-    expect_refused(per_replay_set_priorities(replay.get(), n, elsewhere.as<int64_t>(), here.as<float>(), nullptr),
-                   "ids");
+    expect_refused(write_priorities(replay.get(), n, elsewhere.as<int64_t>(), here.as<float>(), nullptr), "ids");
     EXPECT_EQ(simulator::counters().launches, 0u);
     per_tree_free(tree);
 }
@@ -243,7 +243,7 @@ TEST_F(CudaDevices, every_array_of_an_add_is_refused_by_name) {
                                             "next_mask",   "priorities"};
     for (const std::string& name : names) {
         const auto array = [&](const char* of, int32_t dtype) {
-            return per_array{(name == of ? elsewhere : here).as<void>(), nullptr, 0, dtype};
+            return per_array{(name == of ? elsewhere : here).as<void>(), nullptr, 0, dtype, nullptr};
         };
         const per_array value = array("value", PER_FLOAT32);
         const per_array goal = array("goal", PER_FLOAT32);

@@ -46,10 +46,10 @@ struct Taken {
     int64_t slot = -7;
 };
 
-Taken take(const LoaderHandle& loader, cudaStream_t stream, int32_t wait = 1) {
+Taken take(const LoaderHandle& loader, cudaStream_t stream, int64_t timeout_ms = -1) {
     Taken taken;
     per_batch_init(&taken.batch, sizeof taken.batch);
-    taken.status = per_loader_next(loader.get(), wait, &taken.batch, &taken.slot, stream);
+    taken.status = per_loader_next(loader.get(), timeout_ms, &taken.batch, &taken.slot, stream);
     return taken;
 }
 
@@ -119,7 +119,7 @@ void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, c
         of_cpu.emplace_back().read(a.batch);
         of_gpu.emplace_back().queue_use(b.batch, stream);
         const auto set = [&](const ReplayHandle& replay, void* on) {
-            return per_replay_set_priorities(replay.get(), batch_size, ids.back().data(), priorities.back().data(), on);
+            return write_priorities(replay.get(), batch_size, ids.back().data(), priorities.back().data(), on);
         };
         expect_status(PER_OK, set(twins.cpu, nullptr));
         expect_status(PER_OK, set(twins.gpu, streams[walk.random() % 2]));

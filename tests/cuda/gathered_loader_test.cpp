@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "../c/struct_calls.h"
 #include "backend/batch.h"
 #include "backend/frame_gather.h"
 #include "cuda/runtime/create.h"
@@ -69,6 +70,7 @@ ReplayHandle create_replay(per_replay_options options, int32_t padding = PER_PAD
     fields[odd].stack = 1;
     options.fields = fields;
     options.n_fields = n_fields;
+    options.field_size = sizeof(per_field);
     per_replay* replay = nullptr;
     EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
     return ReplayHandle(replay);
@@ -110,11 +112,11 @@ struct Steps {
     per_status add(const ReplayHandle& replay) const {
         per_array arrays[n_fields] = {}, next_arrays[n_fields] = {};
         for (int i = 0; i < n_fields; ++i) {
-            arrays[i] = {fields[i].data(), nullptr, 0, dtypes[i]};
-            if (is_observation(i)) next_arrays[i] = {next_fields[i].data(), nullptr, 0, dtypes[i]};
+            arrays[i] = {fields[i].data(), nullptr, 0, dtypes[i], nullptr};
+            if (is_observation(i)) next_arrays[i] = {next_fields[i].data(), nullptr, 0, dtypes[i], nullptr};
         }
         const auto array = [](const auto& values, int32_t dtype) {
-            return per_array{values.data(), nullptr, 0, dtype};
+            return per_array{values.data(), nullptr, 0, dtype, nullptr};
         };
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
@@ -221,10 +223,10 @@ struct Taken {
     int64_t slot = -1;
 };
 
-Taken take(const LoaderHandle& loader, cudaStream_t stream, int32_t wait = 1) {
+Taken take(const LoaderHandle& loader, cudaStream_t stream, int64_t timeout_ms = -1) {
     Taken taken;
     per_batch_init(&taken.batch, sizeof taken.batch);
-    taken.status = per_loader_next(loader.get(), wait, &taken.batch, &taken.slot, stream);
+    taken.status = per_loader_next(loader.get(), timeout_ms, &taken.batch, &taken.slot, stream);
     return taken;
 }
 
@@ -285,7 +287,7 @@ class GatheredLoader : public SteeredSimulator {
         std::vector<unsigned char> plans;
         for (int64_t i = 0; i < batch_size; ++i) append_values(plans, plan, static_cast<uint32_t>(walk.below(1000)));
         per_array fields[n_fields] = {};
-        fields[plan] = {plans.data(), nullptr, 0, PER_FLOAT32};
+        fields[plan] = {plans.data(), nullptr, 0, PER_FLOAT32, nullptr};
         ASSERT_EQ(per_replay_set(replay.get(), batch_size, ids, fields, nullptr), PER_OK) << per_last_error();
         ASSERT_EQ(per_replay_set(twin.get(), batch_size, ids, fields, nullptr), PER_OK) << per_last_error();
     }
@@ -315,6 +317,7 @@ TEST_F(GatheredLoader, the_cpu_copies_no_large_frame) {
     declared[1].dtype = PER_INT64;
     options.fields = declared;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     const Fields fields(options);
     constexpr int64_t stride = 1088;
     std::vector<std::byte> rows(20 * stride);
@@ -401,8 +404,8 @@ TEST_F(GatheredLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) 
         const Taken taken = take(loader, streams_[0]);
         ASSERT_EQ(taken.status, PER_OK) << per_last_error();
         const float priority = 2;
-        expect_status(PER_OK, per_replay_set_priorities(replay.get(), 1, std::vector<int64_t>{40 + i}.data(), &priority,
-                                                        nullptr));
+        expect_status(PER_OK,
+                      write_priorities(replay.get(), 1, std::vector<int64_t>{40 + i}.data(), &priority, nullptr));
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, streams_[0]));
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
@@ -439,12 +442,12 @@ TEST_F(GatheredLoader, set_waits_for_frames_that_it_overwrites) {
     simulator::reset_counters();
     const int64_t number = 3;
     per_array fields[n_fields] = {};
-    fields[action] = {&number, nullptr, 0, PER_INT64};
+    fields[action] = {&number, nullptr, 0, PER_INT64, nullptr};
     expect_status(PER_OK, per_replay_set(replay.get(), 1, ids.data(), fields, nullptr));
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);  // of a small field
     std::vector<unsigned char> values;
     append_values(values, plan, 3);
-    fields[plan] = {values.data(), nullptr, 0, PER_FLOAT32};
+    fields[plan] = {values.data(), nullptr, 0, PER_FLOAT32, nullptr};
     expect_status(PER_OK, per_replay_set(replay.get(), 1, ids.data(), fields, nullptr));
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 1u);
 }
@@ -554,16 +557,16 @@ TEST_F(GatheredLoader, what_it_cannot_be_asked_for_says_so_and_changes_nothing) 
         expect_status(PER_ERROR_INVALID_ARGUMENT, create(on_device, options), "gather_on_device is 1: allowed for");
     }
     others.device = PER_CPU;
-    others.allocate = [](void*, int64_t size, int64_t alignment, int32_t) {
+    others.memory.allocate = [](void*, int64_t size, int64_t alignment, int32_t) {
         return std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(size));
     };
-    others.deallocate = [](void*, void* memory, int64_t, int32_t) { std::free(memory); };
+    others.memory.deallocate = [](void*, void* memory, int64_t, int32_t) { std::free(memory); };
     expect_status(PER_ERROR_UNSUPPORTED, create(create_replay(others), options),
                   "gather_on_device is 1: the rows lie in memory of the caller's (allocate)");
-    others.allocate = nullptr;
-    others.deallocate = nullptr;
+    others.memory.allocate = nullptr;
+    others.memory.deallocate = nullptr;
     const std::string folder = ::testing::TempDir();
-    others.storage = folder.c_str();
+    others.memory.storage = folder.c_str();
     expect_status(PER_ERROR_UNSUPPORTED, create(create_replay(others), options),
                   "gather_on_device is 1: the rows lie in a file (storage)");
 
@@ -584,18 +587,19 @@ TEST_F(GatheredLoader, without_large_fields_it_is_a_loader_like_others) {
     field.dtype = PER_FLOAT32;
     options.fields = &field;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     per_replay* created = nullptr;
     ASSERT_EQ(per_replay_create(&options, &created), PER_OK);
     const ReplayHandle replay(created);
     const float values[n_envs] = {1, 2};
     const uint8_t flags[n_envs] = {};
     for (int i = 0; i < 10; ++i) {
-        const per_array array = {values, nullptr, 0, PER_FLOAT32};
+        const per_array array = {values, nullptr, 0, PER_FLOAT32, nullptr};
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
         steps.fields = &array;
         steps.reward = array;
-        steps.terminated = steps.truncated = {flags, nullptr, 0, PER_BOOL};
+        steps.terminated = steps.truncated = {flags, nullptr, 0, PER_BOOL, nullptr};
         ASSERT_EQ(per_replay_add(replay.get(), &steps, nullptr, nullptr), PER_OK) << per_last_error();
     }
     simulator::reset_counters();
@@ -685,15 +689,13 @@ TEST_F(GatheredLoader, a_sticky_error_is_answered_by_every_call_and_free_works) 
     expect_status(PER_ERROR_CUDA, take(loader, streams_[0]).status, "cudaErrorIllegalAddress");
     expect_status(PER_ERROR_CUDA, per_loader_release(loader.get(), taken.slot, streams_[0]), "cudaErrorIllegalAddress");
     per_replay_statistics before, after;
-    per_replay_statistics_init(&before, sizeof before);
-    per_replay_statistics_init(&after, sizeof after);
     per_status status = PER_OK;
     for (int i = 0; i < 40 && status == PER_OK; ++i) {
-        per_replay_stats(replay.get(), &before);
+        per_replay_get_statistics(replay.get(), &before, sizeof before);
         status = walk.next().add(replay);
     }
     expect_status(PER_ERROR_CUDA, status, "cudaErrorIllegalAddress");
-    per_replay_stats(replay.get(), &after);
+    per_replay_get_statistics(replay.get(), &after, sizeof after);
     EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
     expect_status(PER_ERROR_CUDA, per_loader_stop(loader.get()), "cudaErrorIllegalAddress");
     fill(replay, walk, 30);  // nothing reads the rows any more

@@ -60,7 +60,7 @@ struct HandMade {
 
     ReplaySteps steps() {
         const auto array = [](const auto& values, int32_t dtype) {
-            return per_array{values.empty() ? nullptr : values.data(), nullptr, 0, dtype};
+            return per_array{values.empty() ? nullptr : values.data(), nullptr, 0, dtype, nullptr};
         };
         const per_array plain_array =
             plain_dtype == PER_INT64 ? array(plain_64, PER_INT64) : array(plain_16, PER_INT16);

@@ -103,7 +103,7 @@ class HostArrays : public testing::Test {
             return 0;
         };
         const per_batch batch = batch_with_ids(ids);
-        return per_replay_sample_hindsight(replay_.get(), nullptr, &hindsight, n, &batch, stream);
+        return sample_with_hindsight(replay_.get(), nullptr, &hindsight, n, &batch, stream);
     }
 
     std::vector<NamedCall> calls_of_tree() const {
@@ -129,11 +129,11 @@ class HostArrays : public testing::Test {
              }},
             {"priorities", "indices",
              [=, this](void* array, void* stream) {
-                 return per_tree_priorities(tree_, n, as(array, int64_t{}), floats, stream);
+                 return per_tree_get_priorities(tree_, n, as(array, int64_t{}), floats, stream);
              }},
             {"all priorities", "priorities_out",
              [=, this](void* array, void* stream) {
-                 return per_tree_priorities(tree_, most_bytes / 8, nullptr, as(array, float{}), stream);
+                 return per_tree_get_priorities(tree_, most_bytes / 8, nullptr, as(array, float{}), stream);
              }},
         };
     }
@@ -172,15 +172,15 @@ class HostArrays : public testing::Test {
              [=, this](void* array, void* stream) { return sample_hindsight(array, stream); }, false},
             {"update_priorities", "ids",
              [=, this](void* array, void* stream) {
-                 return per_replay_update_priorities(replay_.get(), n, ids(array), 1, floats, stream);
+                 return write_td_errors(replay_.get(), n, ids(array), 1, floats, stream);
              }},
             {"set_priorities", "ids",
              [=, this](void* array, void* stream) {
-                 return per_replay_set_priorities(replay_.get(), n, ids(array), floats, stream);
+                 return write_priorities(replay_.get(), n, ids(array), floats, stream);
              }},
             {"priorities", "ids",
              [=, this](void* array, void* stream) {
-                 return per_replay_priorities(replay_.get(), n, ids(array), floats, stream);
+                 return per_replay_get_priorities(replay_.get(), n, ids(array), floats, stream);
              }},
             {"get", "ids",
              [=, this](void* array, void* stream) {
@@ -189,7 +189,8 @@ class HostArrays : public testing::Test {
              }},
             {"set", "ids",
              [=, this](void* array, void* stream) {
-                 const per_array fields[n_fields] = {{}, {other_.as<int64_t>(), nullptr, 0, PER_INT64}, {}, {}, {}, {}};
+                 const per_array fields[n_fields] = {
+                     {}, {other_.as<int64_t>(), nullptr, 0, PER_INT64, nullptr}, {}, {}, {}, {}};
                  return per_replay_set(replay_.get(), n, ids(array), fields, stream);
              }},
             {"epochs_next", "ids",
@@ -202,12 +203,12 @@ class HostArrays : public testing::Test {
              [=, this](void* array, void* stream) {
                  const per_batch batch = batch_with_ids(array);
                  int64_t count;
-                 return per_replay_bootstraps(replay_.get(), n, &batch, &count, stream);
+                 return per_replay_get_bootstraps(replay_.get(), n, &batch, &count, stream);
              },
              false},
             {"advantages", "ids",
              [=, this](void* array, void* stream) {
-                 return per_replay_advantages(replay_.get(), 2, 3, 4, 0.5, n, ids(array), floats, stream);
+                 return per_replay_compute_advantages(replay_.get(), 2, 3, 4, 0.5, n, ids(array), floats, stream);
              }},
         };
     }
@@ -275,8 +276,8 @@ TEST_F(HostArrays, of_no_entries_are_not_looked_at) {
     int64_t* const ids = reinterpret_cast<int64_t*>(host_.data());
     float* const floats = reinterpret_cast<float*>(host_.data());
     EXPECT_EQ(per_update(tree_, 0, ids, floats, stream_), PER_OK) << per_last_error();
-    EXPECT_EQ(per_replay_update_priorities(replay_.get(), 0, ids, 1, floats, stream_), PER_OK) << per_last_error();
-    EXPECT_EQ(per_replay_priorities(replay_.get(), 0, ids, floats, stream_), PER_OK) << per_last_error();
+    EXPECT_EQ(write_td_errors(replay_.get(), 0, ids, 1, floats, stream_), PER_OK) << per_last_error();
+    EXPECT_EQ(per_replay_get_priorities(replay_.get(), 0, ids, floats, stream_), PER_OK) << per_last_error();
 }
 
 }  // namespace

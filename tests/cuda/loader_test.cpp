@@ -104,9 +104,9 @@ void queue_read(const per_batch& batch, Bytes& bytes_out, cudaStream_t stream, i
     }
 }
 
-per_status next(per_loader* loader, per_batch& batch, int64_t& slot, cudaStream_t stream, int32_t wait = 1) {
+per_status next(per_loader* loader, per_batch& batch, int64_t& slot, cudaStream_t stream, int64_t timeout_ms = -1) {
     per_batch_init(&batch, sizeof batch);
-    return per_loader_next(loader, wait, &batch, &slot, stream);
+    return per_loader_next(loader, timeout_ms, &batch, &slot, stream);
 }
 
 void expect_error(per_status status, per_status expected, const char* text) {
@@ -144,14 +144,14 @@ class CudaLoader : public testing::Test {
             std::vector<float> priorities;
             for (const int64_t id : ids)
                 priorities.push_back(static_cast<float>((id * 7 + static_cast<int64_t>(i)) % 5));
-            per_replay_set_priorities(twin.get(), batch_size, ids.data(), priorities.data(), nullptr);
+            write_priorities(twin.get(), batch_size, ids.data(), priorities.data(), nullptr);
             ASSERT_EQ(per_loader_release(plain.get(), slot, nullptr), PER_OK);
 
             const cudaStream_t stream = streams_[i % 3 == 0];
             ASSERT_EQ(next(loader.get(), batch, slot, stream), PER_OK) << per_last_error();
             queue_read(batch, read[i], stream, steps);
             cudaMemsetAsync(batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
-            per_replay_set_priorities(buffer.get(), batch_size, ids.data(), priorities.data(), nullptr);
+            write_priorities(buffer.get(), batch_size, ids.data(), priorities.data(), nullptr);
             ASSERT_EQ(per_loader_release(loader.get(), slot, stream), PER_OK) << per_last_error();
         }
         for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
@@ -188,7 +188,7 @@ TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
         cudaMemsetAsync(batch.ids, 0xEE, 8, streams_[0]);
         const int64_t id = i;
         const float priority = 2;
-        per_replay_set_priorities(buffer.get(), 1, &id, &priority, nullptr);
+        write_priorities(buffer.get(), 1, &id, &priority, nullptr);
         ASSERT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);

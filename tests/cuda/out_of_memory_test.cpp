@@ -34,6 +34,7 @@ per_replay_options options_of(const per_field& field) {
     options.prioritization = PER_RANK;
     options.fields = &field;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.device = PER_CUDA;
     return options;
 }

@@ -28,6 +28,7 @@ per_replay_options options_of(int64_t capacity, int64_t n_envs) {
     options.n_step = 3;
     options.fields = &observation;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.max_priority = PER_MAX_EVER;
     return options;
 }

@@ -128,19 +128,19 @@ class PriorityTwin {
             next_mask[i] = numbers_() % 4 != 0;
         }
         const bool has_priorities = numbers_() % 2 == 0;
-        const GivenArray field = {{values.data(), nullptr, 0, PER_FLOAT32}, 1};
-        const GivenArray next_field = {{next.data(), nullptr, 0, PER_FLOAT32}, 1};
+        const GivenArray field = {{values.data(), nullptr, 0, PER_FLOAT32, nullptr}, 1};
+        const GivenArray next_field = {{next.data(), nullptr, 0, PER_FLOAT32, nullptr}, 1};
         ReplaySteps steps = {};
         steps.length = 1;
         steps.n_envs = options_.n_envs;
         steps.fields = &field;
         steps.next_fields = &next_field;
-        steps.reward = {rewards.data(), nullptr, 0, PER_FLOAT32};
-        steps.terminated = {terminated.data(), nullptr, 0, PER_BOOL};
-        steps.truncated = {truncated.data(), nullptr, 0, PER_BOOL};
-        steps.mask = {mask.data(), nullptr, 0, PER_BOOL};
-        steps.next_mask = {next_mask.data(), nullptr, 0, PER_BOOL};
-        if (has_priorities) steps.priorities = {given.data(), nullptr, 0, PER_FLOAT32};
+        steps.reward = {rewards.data(), nullptr, 0, PER_FLOAT32, nullptr};
+        steps.terminated = {terminated.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.truncated = {truncated.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.mask = {mask.data(), nullptr, 0, PER_BOOL, nullptr};
+        steps.next_mask = {next_mask.data(), nullptr, 0, PER_BOOL, nullptr};
+        if (has_priorities) steps.priorities = {given.data(), nullptr, 0, PER_FLOAT32, nullptr};
         const std::vector<Lane> before = cpu_.lanes;
         cpu::StepWriter(cpu_, options_).add(steps, nullptr);
         copy_rows(before);

@@ -38,7 +38,7 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
         const std::vector<float> errors = {1.0f, 2.0f, 0.5f, 0.0f};
         std::vector<float> priorities(4);
         const std::vector<int64_t> actions = {1, 2, 3, 4};
-        const per_array set_fields[n_fields] = {{}, {actions.data(), nullptr, 0, PER_INT64}, {}, {}, {}};
+        const per_array set_fields[n_fields] = {{}, {actions.data(), nullptr, 0, PER_INT64, nullptr}, {}, {}, {}};
         // Also the first call of each kind.
         simulator::reset_counters();
         for (int i = 0; i < 2 * n_warm_up; ++i) {
@@ -46,18 +46,19 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
             expect_status(PER_OK, steps.back().add(replay, twins.stream));
             if (i < n_warm_up) continue;
             expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, twins.stream));
-            expect_status(PER_OK, per_replay_update_priorities(replay, 4, drawn.ids.data(), 1, errors.data(),
-                                                               i % 2 ? nullptr : twins.stream));
-            expect_status(PER_OK, per_replay_set_priorities(replay, 4, drawn.ids.data(), errors.data(), twins.stream));
-            expect_status(PER_OK, per_replay_priorities(replay, 4, drawn.ids.data(), priorities.data(), twins.stream));
+            expect_status(
+                PER_OK, write_td_errors(replay, 4, drawn.ids.data(), 1, errors.data(), i % 2 ? nullptr : twins.stream));
+            expect_status(PER_OK, write_priorities(replay, 4, drawn.ids.data(), errors.data(), twins.stream));
+            expect_status(PER_OK,
+                          per_replay_get_priorities(replay, 4, drawn.ids.data(), priorities.data(), twins.stream));
             expect_status(PER_OK, per_replay_get(replay, 4, drawn.ids.data(), &rows, twins.stream));
             expect_status(PER_OK, per_replay_set(replay, 4, drawn.ids.data(), set_fields, twins.stream));
         }
         expect_status(PER_OK, per_replay_cut(replay, 0, nullptr, twins.stream));
-        expect_status(PER_OK, per_replay_set_n_step(replay, 1, twins.stream));
-        expect_status(PER_OK, per_replay_set_alpha(replay, 0.5, twins.stream));
-        expect_status(PER_OK, per_replay_set_beta(replay, 0.5, twins.stream));
-        expect_status(PER_OK, per_replay_set_gamma(replay, 0.5, twins.stream));
+        expect_status(PER_OK, change_n_step(replay, 1, twins.stream));
+        expect_status(PER_OK, change_alpha(replay, 0.5, twins.stream));
+        expect_status(PER_OK, change_beta(replay, 0.5, twins.stream));
+        expect_status(PER_OK, change_gamma(replay, 0.5, twins.stream));
         expect_status(PER_OK, per_replay_clear(replay, twins.stream));
         EXPECT_EQ(simulator::counters().host_waits, 0u);
         EXPECT_EQ(simulator::counters().allocations, 0u);
@@ -86,13 +87,13 @@ TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
         for (std::size_t k = 0; k < ids.size(); ++k) ids[k] = live[k % live.size()];
         const std::vector<float> errors(n, 3.0f), twos(live.size(), 2.0f);
         simulator::meanwhile = [&] { std::memset(ids.data(), 0xff, n * sizeof(int64_t)); };
-        expect_status(PER_OK, per_replay_update_priorities(replay, n, ids.data(), 1, errors.data(), twins.stream));
+        expect_status(PER_OK, write_td_errors(replay, n, ids.data(), 1, errors.data(), twins.stream));
         cudaStreamSynchronize(twins.stream);
         simulator::meanwhile = nullptr;
         EXPECT_EQ(ids, std::vector<int64_t>(n, -1));
-        expect_status(PER_OK, per_replay_set_priorities(replay, n_live, live.data(), twos.data(), twins.stream));
+        expect_status(PER_OK, write_priorities(replay, n_live, live.data(), twos.data(), twins.stream));
         std::vector<float> read(live.size());
-        expect_status(PER_OK, per_replay_priorities(replay, n_live, live.data(), read.data(), twins.stream));
+        expect_status(PER_OK, per_replay_get_priorities(replay, n_live, live.data(), read.data(), twins.stream));
         cudaStreamSynchronize(twins.stream);
         ASSERT_EQ(read, twos) << "seed " << i;
     }
@@ -127,7 +128,7 @@ TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     const auto step = [&](per_replay* replay, void* stream, TwinBatch& drawn, const per_batch& batch) {
         expect_status(PER_OK, steps.add(replay, stream));
         expect_status(PER_OK, per_replay_sample(replay, nullptr, 6, &batch, stream));
-        expect_status(PER_OK, per_replay_update_priorities(replay, 6, drawn.ids.data(), 1, errors.data(), stream));
+        expect_status(PER_OK, write_td_errors(replay, 6, drawn.ids.data(), 1, errors.data(), stream));
     };
     cudaGraph_t graph;
     cudaGraphExec_t executable;
@@ -183,13 +184,12 @@ TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
     void* const stream = twins.stream;
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(replay, stream), "captured");
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_epochs_create(replay, 1, 4, 0, stream, &epochs), "captured");
-    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_bootstraps(replay, 4, &rows, &count, stream), "captured");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_get_bootstraps(replay, 4, &rows, &count, stream), "captured");
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
     const std::vector<int64_t> ids(5000, -1);
     const std::vector<float> priorities(5000, 1.0f);
-    expect_status(PER_ERROR_INVALID_ARGUMENT,
-                  per_replay_set_priorities(replay, 5000, ids.data(), priorities.data(), stream),
+    expect_status(PER_ERROR_INVALID_ARGUMENT, write_priorities(replay, 5000, ids.data(), priorities.data(), stream),
                   "the first batch or update of more than 4096 rows (5000) allocates memory");
     expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, stream));
     EXPECT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
@@ -228,10 +228,9 @@ TEST_F(CudaReplayCalls, calls_on_several_streams_run_in_the_order_in_which_they_
             if (per_replay_sample(twins.cpu.get(), nullptr, 5, &cpu_batch, nullptr) != PER_OK) continue;
             expect_status(PER_OK, per_replay_sample(twins.gpu.get(), nullptr, 5, &gpu_batch, next_stream()));
             const float* const of_step = errors.back().data();
-            expect_status(PER_OK, per_replay_update_priorities(twins.cpu.get(), 5, of_cpu.back().ids.data(), 1, of_step,
-                                                               nullptr));
-            expect_status(PER_OK, per_replay_update_priorities(twins.gpu.get(), 5, of_gpu.back().ids.data(), 1, of_step,
-                                                               next_stream()));
+            expect_status(PER_OK, write_td_errors(twins.cpu.get(), 5, of_cpu.back().ids.data(), 1, of_step, nullptr));
+            expect_status(PER_OK,
+                          write_td_errors(twins.gpu.get(), 5, of_gpu.back().ids.data(), 1, of_step, next_stream()));
         }
         twins.synchronize();
         for (std::size_t i = 0; i < of_cpu.size(); ++i) EXPECT_EQ(of_cpu[i].ids, of_gpu[i].ids) << seed << " " << i;
@@ -257,8 +256,8 @@ TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_onc
         std::vector<int64_t> ids = twins.sample(4);
         const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
         const std::vector<float> errors = {1.0f, nan, infinity, 2.0f};
-        expect_status(PER_OK, per_replay_update_priorities(twins.cpu.get(), 4, ids.data(), 1, errors.data(), nullptr));
-        expect_status(PER_OK, per_replay_update_priorities(gpu, 4, ids.data(), 1, errors.data(), twins.stream));
+        expect_status(PER_OK, write_td_errors(twins.cpu.get(), 4, ids.data(), 1, errors.data(), nullptr));
+        expect_status(PER_OK, write_td_errors(gpu, 4, ids.data(), 1, errors.data(), twins.stream));
         const bool reports = on_invalid == PER_INVALID_ERROR;
         expect_status(reports ? PER_ERROR_INVALID_ARGUMENT : PER_OK, per_replay_synchronize(gpu, twins.stream),
                       "2 priorities or td_errors");
@@ -269,11 +268,11 @@ TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_onc
         const std::vector<int64_t> never = {ids[0], INT64_MAX, -2, 1 << 20};
         const std::vector<int64_t> first = {ids[0]};
         const std::vector<float> priorities = {3.0f, 4.0f, 5.0f, 6.0f};
-        expect_status(PER_OK, per_replay_set_priorities(twins.cpu.get(), 1, first.data(), priorities.data(), nullptr));
-        expect_status(PER_OK, per_replay_set_priorities(gpu, 4, never.data(), priorities.data(), twins.stream));
+        expect_status(PER_OK, write_priorities(twins.cpu.get(), 1, first.data(), priorities.data(), nullptr));
+        expect_status(PER_OK, write_priorities(gpu, 4, never.data(), priorities.data(), twins.stream));
         expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(gpu, twins.stream), "3 ids");
         std::vector<float> read(4, -7.0f);
-        expect_status(PER_OK, per_replay_priorities(gpu, 4, never.data(), read.data(), twins.stream));
+        expect_status(PER_OK, per_replay_get_priorities(gpu, 4, never.data(), read.data(), twins.stream));
         expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(gpu, twins.stream), "3 ids");
         EXPECT_EQ(read, (std::vector<float>{3.0f, 0.0f, 0.0f, 0.0f}));
         TwinBatch rows(4);
@@ -366,15 +365,14 @@ TEST_F(CudaReplayCalls, a_sticky_error_is_answered_by_every_call_and_free_works)
         int64_t live = -7;
         per_epochs* epochs = nullptr;
         per_replay_statistics statistics;
-        per_replay_statistics_init(&statistics, sizeof statistics);
         simulator::stick(cudaErrorIllegalAddress);
         const char* const name = "cudaErrorIllegalAddress";
         expect_status(PER_ERROR_CUDA, steps.add(gpu, twins.stream), name);
         expect_status(PER_ERROR_CUDA, per_replay_sample(gpu, nullptr, 2, &batch, twins.stream), name);
-        expect_status(PER_ERROR_CUDA, per_replay_set_priorities(gpu, 1, &id, &one, twins.stream), name);
+        expect_status(PER_ERROR_CUDA, write_priorities(gpu, 1, &id, &one, twins.stream), name);
         expect_status(PER_ERROR_CUDA, per_replay_clear(gpu, twins.stream), name);
-        expect_status(PER_ERROR_CUDA, per_replay_live(gpu, &live), name);
-        expect_status(PER_ERROR_CUDA, per_replay_stats(gpu, &statistics), name);
+        expect_status(PER_ERROR_CUDA, per_replay_get_live_ids(gpu, 0, nullptr, &live), name);
+        expect_status(PER_ERROR_CUDA, per_replay_get_statistics(gpu, &statistics, sizeof statistics), name);
         expect_status(PER_ERROR_CUDA, per_epochs_create(gpu, 1, 1, 0, nullptr, &epochs), name);
         expect_status(PER_ERROR_CUDA, per_replay_synchronize(gpu, twins.stream), name);
     }
@@ -414,6 +412,7 @@ struct TwoLanes {
         options.n_step = 3;
         options.fields = &field;
         options.n_fields = 1;
+        options.field_size = sizeof(per_field);
         options.device = device;
         per_replay* made = nullptr;
         expect_status(PER_OK, per_replay_create(&options, &made));
@@ -423,7 +422,7 @@ struct TwoLanes {
     void add(int64_t env) {
         static const float number = 1.0f;
         static const uint8_t goes_on = 0;
-        const per_array field = {&number, nullptr, 0, PER_FLOAT32};
+        const per_array field = {&number, nullptr, 0, PER_FLOAT32, nullptr};
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
         steps.n_envs = 1;
@@ -431,7 +430,7 @@ struct TwoLanes {
         steps.fields = &field;
         steps.next_fields = &field;
         steps.reward = field;
-        steps.terminated = steps.truncated = {&goes_on, nullptr, 0, PER_BOOL};
+        steps.terminated = steps.truncated = {&goes_on, nullptr, 0, PER_BOOL, nullptr};
         expect_status(PER_OK, per_replay_add(replay.get(), &steps, nullptr, nullptr));
     }
 
@@ -441,9 +440,8 @@ struct TwoLanes {
     }
 
     uint64_t mass() {
-        per_law law;
-        per_law_init(&law, sizeof law);
-        expect_status(PER_OK, per_replay_law(replay.get(), PER_SCALE_AUTOMATIC, &law));
+        per_shard_summary law;
+        expect_status(PER_OK, per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, &law, sizeof law));
         return law.total_mass;
     }
 };
@@ -536,7 +534,7 @@ TEST_F(CudaReplayCalls, a_forked_child_may_only_free) {
         int n_right = 0;
         n_right += steps.add(gpu, twins.stream) == PER_ERROR_NO_DEVICE;
         n_right += std::strstr(per_last_error(), "forked") != nullptr;
-        n_right += per_replay_live(gpu, &live) == PER_ERROR_NO_DEVICE;
+        n_right += per_replay_get_live_ids(gpu, 0, nullptr, &live) == PER_ERROR_NO_DEVICE;
         n_right += per_replay_synchronize(gpu, twins.stream) == PER_ERROR_NO_DEVICE;
         // Any call of the runtime would fail.
         simulator::reset_counters();

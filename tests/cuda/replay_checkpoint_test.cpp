@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../c/checkpoints.h"
 #include "file/checksum.h"
 #include "replay_twins.h"
 #include "simulator.h"
@@ -39,11 +40,11 @@ class CudaCheckpoint : public testing::Test {
     }
 
     static per_status save(per_replay* replay, const std::string& path) {
-        return per_replay_save(replay, path.c_str());
+        return per_replay_save(replay, path.c_str(), nullptr);
     }
     static ReplayHandle load(const std::string& path, int32_t device) {
         per_replay* replay = nullptr;
-        EXPECT_EQ(per_replay_load(path.c_str(), device, 0, &replay), PER_OK) << per_last_error();
+        EXPECT_EQ(load_on(path.c_str(), device, 0, &replay), PER_OK) << per_last_error();
         return ReplayHandle(replay);
     }
 
@@ -92,16 +93,15 @@ TEST_F(CudaCheckpoint, a_save_in_the_background_is_that_of_its_start) {
             twins.sample(16);
             ASSERT_EQ(save(twins.cpu.get(), path("expected")), PER_OK) << per_last_error();
             per_save* background = nullptr;
-            ASSERT_EQ(per_replay_save_start(twins.gpu.get(), path("gpu").c_str(), &background), PER_OK)
+            ASSERT_EQ(per_replay_save_start(twins.gpu.get(), path("gpu").c_str(), nullptr, &background), PER_OK)
                 << per_last_error();
             per_save* other = nullptr;
-            ASSERT_EQ(per_replay_save_start(twins.cpu.get(), path("cpu").c_str(), &other), PER_OK);
+            ASSERT_EQ(per_replay_save_start(twins.cpu.get(), path("cpu").c_str(), nullptr, &other), PER_OK);
             twins.use(walk, 7);
-            EXPECT_EQ(per_save_wait(background, -1), PER_OK) << per_last_error();
-            EXPECT_EQ(per_save_wait(other, -1), PER_OK) << per_last_error();
             int64_t written = -1, total = -1;
-            EXPECT_EQ(per_save_progress(background, &written, &total), PER_OK);
+            EXPECT_EQ(per_save_wait(background, -1, &written, &total), PER_OK) << per_last_error();
             EXPECT_EQ(written, total);
+            EXPECT_EQ(per_save_wait(other, -1, nullptr, nullptr), PER_OK) << per_last_error();
             per_save_free(background);
             per_save_free(other);
             EXPECT_TRUE(contents(path("gpu")) == contents(path("expected")));
@@ -181,10 +181,10 @@ TEST_F(CudaCheckpoint, settings_and_stored_next_observations_come_back) {
     TwinWalk walk(5, true);
     twins.use(walk, 15);
     for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()}) {
-        EXPECT_EQ(per_replay_set_alpha(replay, 0.25, nullptr), PER_OK) << per_last_error();
-        EXPECT_EQ(per_replay_set_gamma(replay, 1.0, nullptr), PER_OK) << per_last_error();
-        EXPECT_EQ(per_replay_set_n_step(replay, 2, nullptr), PER_OK) << per_last_error();
-        EXPECT_EQ(per_replay_set_beta(replay, 0.75, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(change_alpha(replay, 0.25, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(change_gamma(replay, 1.0, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(change_n_step(replay, 2, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(change_beta(replay, 0.75, nullptr), PER_OK) << per_last_error();
         EXPECT_EQ(per_replay_clear(replay, nullptr), PER_OK) << per_last_error();
     }
     ASSERT_EQ(save(twins.gpu.get(), path()), PER_OK);
@@ -216,12 +216,12 @@ TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_stream) {
         TwinWalk walk(8);
         twins.use(walk, 30);
         std::string stream;
-        ASSERT_EQ(per_replay_save_to(twins.cpu.get(), append, &stream), PER_OK) << per_last_error();
-        ASSERT_EQ(per_replay_save_to(twins.gpu.get(), append, &stream), PER_OK) << per_last_error();
+        ASSERT_EQ(save_to(twins.cpu.get(), append, &stream), PER_OK) << per_last_error();
+        ASSERT_EQ(save_to(twins.gpu.get(), append, &stream), PER_OK) << per_last_error();
         per_replay* replay = nullptr;
-        ASSERT_EQ(per_replay_load_from(take, &stream, PER_CUDA, 0, &replay), PER_OK) << per_last_error();
+        ASSERT_EQ(load_from(take, &stream, PER_CUDA, 0, &replay), PER_OK) << per_last_error();
         twins.gpu = ReplayHandle(replay);
-        ASSERT_EQ(per_replay_load_from(take, &stream, PER_CPU, 0, &replay), PER_OK) << per_last_error();
+        ASSERT_EQ(load_from(take, &stream, PER_CPU, 0, &replay), PER_OK) << per_last_error();
         twins.cpu = ReplayHandle(replay);
         EXPECT_TRUE(stream.empty());
         twins.expect_same();
@@ -247,7 +247,7 @@ TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {
     const auto status_of_loading = [&](const std::string& bytes) {
         write(path(), bytes);
         per_replay* loaded = nullptr;
-        const per_status status = per_replay_load(path().c_str(), PER_CUDA, 0, &loaded);
+        const per_status status = load_on(path().c_str(), PER_CUDA, 0, &loaded);
         EXPECT_EQ(loaded != nullptr, status == PER_OK);
         per_replay_free(loaded);
         return status;
@@ -329,9 +329,9 @@ TEST_F(CudaCheckpoint, damage_with_right_checksums_is_judged_alike_on_both_devic
             bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
             write(path(), resealed(bad, sections));
             per_replay* loaded[2] = {nullptr, nullptr};
-            const per_status status = per_replay_load(path().c_str(), PER_CPU, 0, &loaded[0]);
+            const per_status status = per_replay_load(path().c_str(), nullptr, &loaded[0]);
             const ReplayHandle cpu(loaded[0]);
-            ASSERT_EQ(per_replay_load(path().c_str(), PER_CUDA, 0, &loaded[1]), status) << "byte " << i;
+            ASSERT_EQ(load_on(path().c_str(), PER_CUDA, 0, &loaded[1]), status) << "byte " << i;
             const ReplayHandle gpu(loaded[1]);
             ++(status == PER_OK ? n_loaded : n_refused);
             if (status != PER_OK) continue;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "../c/checkpoints.h"
 #include "replay_twins.h"
 #include "run_length.h"
 #include "simulator.h"
@@ -57,7 +58,7 @@ void expect_refused_after_a_capture(const per_sample_options& options, const cha
     const std::vector<int64_t> ids = twins.sample(4);
     const std::vector<float> errors = {1e-4f, 50.0f, 2e-4f, 70.0f};
     const auto update = [&](per_replay* replay, void* stream) {
-        EXPECT_EQ(per_replay_update_priorities(replay, 4, ids.data(), 1, errors.data(), stream), PER_OK);
+        EXPECT_EQ(write_td_errors(replay, 4, ids.data(), 1, errors.data(), stream), PER_OK);
     };
     Graph graph(twins, [&] { update(twins.gpu.get(), twins.stream); });
     TwinBatch drawn(8);
@@ -85,7 +86,7 @@ TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_
         for (int64_t i = 0; i < n; ++i) ids.push_back(drawn[static_cast<std::size_t>(i % 8)]);
         const std::vector<float> priorities(n, 1.0f);
         const auto update = [&](cudaStream_t stream) {
-            EXPECT_EQ(per_replay_set_priorities(replay, n, ids.data(), priorities.data(), stream), PER_OK);
+            EXPECT_EQ(write_priorities(replay, n, ids.data(), priorities.data(), stream), PER_OK);
         };
         Graph graph(twins, [&] { update(twins.stream); });
         cudaStream_t other;
@@ -105,8 +106,7 @@ TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_
                 << per_last_error();
         }
         per_replay_statistics statistics;
-        per_replay_statistics_init(&statistics, sizeof statistics);
-        EXPECT_EQ(per_replay_stats(replay, &statistics), PER_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(per_replay_get_statistics(replay, &statistics, sizeof statistics), PER_ERROR_INVALID_ARGUMENT);
         cudaStreamDestroy(other);
     }
     simulator::options().seed = seed;
@@ -135,13 +135,12 @@ TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
         const std::vector<int64_t> ids = twins.sample(4, &options);
         std::vector<float> errors = {1e-4f, 50.0f, 2e-4f, 70.0f};
         Graph graph(twins, [&] {
-            EXPECT_EQ(per_replay_update_priorities(twins.gpu.get(), 4, ids.data(), 1, errors.data(), twins.stream),
-                      PER_OK);
+            EXPECT_EQ(write_td_errors(twins.gpu.get(), 4, ids.data(), 1, errors.data(), twins.stream), PER_OK);
         });
         for (int i = 0; i < 5; ++i) {
             errors[0] *= 0.5f;
             graph.launch();
-            ASSERT_EQ(per_replay_update_priorities(twins.cpu.get(), 4, ids.data(), 1, errors.data(), nullptr), PER_OK);
+            ASSERT_EQ(write_td_errors(twins.cpu.get(), 4, ids.data(), 1, errors.data(), nullptr), PER_OK);
             twins.synchronize();
             twins.sample(8, &options);
         }
@@ -193,8 +192,8 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         Graph graph(twins,
                     [&] { EXPECT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 4, &batch, twins.stream), PER_OK); });
         const auto set_n_step = [&](int64_t n_step) {
-            EXPECT_EQ(per_replay_set_n_step(twins.cpu.get(), n_step, nullptr), PER_OK);
-            EXPECT_EQ(per_replay_set_n_step(twins.gpu.get(), n_step, twins.stream), PER_OK);
+            EXPECT_EQ(change_n_step(twins.cpu.get(), n_step, nullptr), PER_OK);
+            EXPECT_EQ(change_n_step(twins.gpu.get(), n_step, twins.stream), PER_OK);
         };
         set_n_step(1);
         graph.launch();
@@ -261,8 +260,8 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
                   PER_OK);
         EXPECT_TRUE(given == expected);
     }
-    EXPECT_EQ(per_replay_set_n_step(twins.cpu.get(), 1, nullptr), PER_OK);
-    EXPECT_EQ(per_replay_set_n_step(twins.gpu.get(), 1, twins.stream), PER_OK);
+    EXPECT_EQ(change_n_step(twins.cpu.get(), 1, nullptr), PER_OK);
+    EXPECT_EQ(change_n_step(twins.gpu.get(), 1, twins.stream), PER_OK);
     graph.launch();
     EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
     EXPECT_NE(std::strstr(per_last_error(), "1 draws of graphs had a larger n_step"), nullptr) << per_last_error();
@@ -288,9 +287,9 @@ void lead_a_whole_life() {
     twins.expect_same();
     twins.sample(4100);
     const std::string path = testing::TempDir() + "/captured." + std::to_string(getpid());
-    EXPECT_EQ(per_replay_save(twins.gpu.get(), path.c_str()), PER_OK) << per_last_error();
+    EXPECT_EQ(per_replay_save(twins.gpu.get(), path.c_str(), nullptr), PER_OK) << per_last_error();
     per_replay* loaded = nullptr;
-    EXPECT_EQ(per_replay_load(path.c_str(), PER_CUDA, 0, &loaded), PER_OK) << per_last_error();
+    EXPECT_EQ(load_on(path.c_str(), PER_CUDA, 0, &loaded), PER_OK) << per_last_error();
     per_replay_free(loaded);
     std::remove(path.c_str());
 
@@ -304,7 +303,7 @@ void lead_a_whole_life() {
     };
     TwinBatch drawn(8);
     const per_batch batch = drawn.batch();
-    EXPECT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &hindsight, 8, &batch, twins.stream), PER_OK)
+    EXPECT_EQ(sample_with_hindsight(twins.gpu.get(), nullptr, &hindsight, 8, &batch, twins.stream), PER_OK)
         << per_last_error();
     per_epochs* epochs = nullptr;
     EXPECT_EQ(per_epochs_create(twins.gpu.get(), 1, 8, 0, nullptr, &epochs), PER_OK) << per_last_error();

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "../c/settings.h"
+#include "../c/struct_calls.h"
 #include "../cpp/choices.h"
 #include "per.h"
 
@@ -42,11 +44,13 @@ inline ReplayHandle create_replay(per_replay_options options, int32_t device) {
     fields[5].stack = goal_stack;
     const float advantage = -2.5f;
     const int8_t return_value = 3;
-    const per_array defaults[] = {{&advantage, nullptr, 0, PER_FLOAT32}, {&return_value, nullptr, 0, PER_INT8}};
+    const per_array defaults[] = {{&advantage, nullptr, 0, PER_FLOAT32, nullptr},
+                                  {&return_value, nullptr, 0, PER_INT8, nullptr}};
     fields[3].default_value = &defaults[0];
     fields[4].default_value = &defaults[1];
     options.fields = fields;
     options.n_fields = n_fields;
+    options.field_size = sizeof(per_field);
     options.device = device;
     if (device == PER_CPU) options.device_index = 0;
     per_replay* replay = nullptr;
@@ -79,7 +83,7 @@ struct TwinSteps {
 
     per_status add(per_replay* replay, void* stream) {
         const auto array = [](const auto& values, int32_t dtype) {
-            return per_array{values.data(), nullptr, 0, dtype};
+            return per_array{values.data(), nullptr, 0, dtype, nullptr};
         };
         const per_array values = array(value, PER_FLOAT32);
         const per_array computed = leaves_out ? per_array{} : values;
@@ -220,16 +224,15 @@ struct TwinBatch {
 
 inline per_replay_statistics statistics_of(per_replay* replay) {
     per_replay_statistics statistics;
-    per_replay_statistics_init(&statistics, sizeof statistics);
-    EXPECT_EQ(per_replay_stats(replay, &statistics), PER_OK) << per_last_error();
+    EXPECT_EQ(per_replay_get_statistics(replay, &statistics, sizeof statistics), PER_OK) << per_last_error();
     return statistics;
 }
 
 inline std::vector<int64_t> live_ids_of(per_replay* replay) {
     int64_t count = 0;
-    EXPECT_EQ(per_replay_live_ids(replay, 0, nullptr, &count), PER_OK) << per_last_error();
+    EXPECT_EQ(per_replay_get_live_ids(replay, 0, nullptr, &count), PER_OK) << per_last_error();
     std::vector<int64_t> ids(static_cast<std::size_t>(count));
-    EXPECT_EQ(per_replay_live_ids(replay, count, ids.data(), &count), PER_OK) << per_last_error();
+    EXPECT_EQ(per_replay_get_live_ids(replay, count, ids.data(), &count), PER_OK) << per_last_error();
     return ids;
 }
 
@@ -285,8 +288,8 @@ class Twins {
 
     void update(const std::vector<int64_t>& ids, const std::vector<float>& td_errors) {
         const int64_t n = static_cast<int64_t>(ids.size());
-        EXPECT_EQ(per_replay_update_priorities(cpu.get(), n, ids.data(), 1, td_errors.data(), nullptr), PER_OK);
-        EXPECT_EQ(per_replay_update_priorities(gpu.get(), n, ids.data(), 1, td_errors.data(), stream), PER_OK);
+        EXPECT_EQ(write_td_errors(cpu.get(), n, ids.data(), 1, td_errors.data(), nullptr), PER_OK);
+        EXPECT_EQ(write_td_errors(gpu.get(), n, ids.data(), 1, td_errors.data(), stream), PER_OK);
         synchronize();
     }
 

@@ -104,8 +104,8 @@ Bootstraps bootstraps_of(Twins& twins, int64_t capacity) {
     TwinBatch cpu_rows(capacity), gpu_rows(capacity);
     per_batch cpu_batch = cpu_rows.batch(false), gpu_batch = gpu_rows.batch(false);
     int64_t count = -7, gpu_count = -8;
-    EXPECT_EQ(per_replay_bootstraps(twins.cpu.get(), capacity, &cpu_batch, &count, nullptr), PER_OK);
-    EXPECT_EQ(per_replay_bootstraps(twins.gpu.get(), capacity, &gpu_batch, &gpu_count, twins.stream), PER_OK)
+    EXPECT_EQ(per_replay_get_bootstraps(twins.cpu.get(), capacity, &cpu_batch, &count, nullptr), PER_OK);
+    EXPECT_EQ(per_replay_get_bootstraps(twins.gpu.get(), capacity, &gpu_batch, &gpu_count, twins.stream), PER_OK)
         << per_last_error();
     twins.synchronize();
     EXPECT_EQ(count, gpu_count);
@@ -118,9 +118,9 @@ Bootstraps bootstraps_of(Twins& twins, int64_t capacity) {
 }
 
 per_status advantages(per_replay* replay, const Bootstraps& bootstraps, int32_t returns, void* stream) {
-    return per_replay_advantages(replay, value_field, advantage_field, returns, 0.9,
-                                 static_cast<int64_t>(bootstraps.ids.size()), bootstraps.ids.data(),
-                                 bootstraps.values.data(), stream);
+    return per_replay_compute_advantages(replay, value_field, advantage_field, returns, 0.9,
+                                         static_cast<int64_t>(bootstraps.ids.size()), bootstraps.ids.data(),
+                                         bootstraps.values.data(), stream);
 }
 
 void expect_same_rows(Twins& twins) {
@@ -246,12 +246,10 @@ TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
                 TwinBatch cpu_rows(24), gpu_rows(24);
                 const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
                 const per_sample_options range = range_from(i % 3);
-                ASSERT_EQ(per_replay_sample_hindsight(twins.cpu.get(), &range, &cpu_options, 24, &cpu_batch, nullptr),
-                          PER_OK)
+                ASSERT_EQ(sample_with_hindsight(twins.cpu.get(), &range, &cpu_options, 24, &cpu_batch, nullptr), PER_OK)
                     << per_last_error();
-                ASSERT_EQ(
-                    per_replay_sample_hindsight(twins.gpu.get(), &range, &gpu_options, 24, &gpu_batch, twins.stream),
-                    PER_OK)
+                ASSERT_EQ(sample_with_hindsight(twins.gpu.get(), &range, &gpu_options, 24, &gpu_batch, twins.stream),
+                          PER_OK)
                     << per_last_error();
                 EXPECT_GT(of_cpu.terminated.size(), 24u);
                 EXPECT_EQ(of_cpu.achieved, of_gpu.achieved);
@@ -287,12 +285,12 @@ TEST(CudaWalks, hindsight_by_id_relabels_as_the_cpu_does) {
         const per_sample_options range = range_from(i % 3);
         TwinBatch cpu_rows(24), gpu_rows(24);
         const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
-        ASSERT_EQ(per_replay_get_windows_hindsight(twins.cpu.get(), &range, &cpu_options, PER_INVALID_SKIP, 24,
-                                                   ids.data(), &cpu_batch, nullptr),
+        ASSERT_EQ(get_windows_with_hindsight(twins.cpu.get(), &range, &cpu_options, PER_INVALID_SKIP, 24, ids.data(),
+                                             &cpu_batch, nullptr),
                   PER_OK)
             << per_last_error();
-        ASSERT_EQ(per_replay_get_windows_hindsight(twins.gpu.get(), &range, &gpu_options, PER_INVALID_SKIP, 24,
-                                                   ids.data(), &gpu_batch, twins.stream),
+        ASSERT_EQ(get_windows_with_hindsight(twins.gpu.get(), &range, &gpu_options, PER_INVALID_SKIP, 24, ids.data(),
+                                             &gpu_batch, twins.stream),
                   PER_OK)
             << per_last_error();
         EXPECT_GT(of_cpu.terminated.size(), 24u);
@@ -315,7 +313,7 @@ TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
     TwinBatch rows(8);
     const per_batch batch = rows.batch();
     for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()})
-        EXPECT_EQ(per_replay_sample_hindsight(replay, nullptr, &options, 8, &batch, nullptr), PER_ERROR_CALLBACK);
+        EXPECT_EQ(sample_with_hindsight(replay, nullptr, &options, 8, &batch, nullptr), PER_ERROR_CALLBACK);
     twins.expect_same();
     twins.use(walk, 3);
     twins.expect_same();
@@ -330,8 +328,7 @@ TEST(CudaWalks, rewards_that_cannot_be_written_are_no_draw) {
     const per_hindsight_options options = hindsight_options(PER_GOAL_FUTURE, question);
     TwinBatch rows(8);
     const per_batch batch = rows.batch();
-    EXPECT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &options, 8, &batch, nullptr),
-              PER_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(sample_with_hindsight(twins.gpu.get(), nullptr, &options, 8, &batch, nullptr), PER_ERROR_OUT_OF_MEMORY);
     twins.expect_same();
     twins.use(walk, 3);
     twins.expect_same();
@@ -355,7 +352,7 @@ TEST(CudaWalks, draws_that_fail_leave_ranks_as_they_were) {
             Question question;
             question.answer = 1;
             const per_hindsight_options hindsight = hindsight_options(PER_GOAL_FUTURE, question);
-            ASSERT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &hindsight, 24, &batch, nullptr),
+            ASSERT_EQ(sample_with_hindsight(twins.gpu.get(), nullptr, &hindsight, 24, &batch, nullptr),
                       PER_ERROR_CALLBACK);
         } else {
             per_sample_options without_replacement;
@@ -366,11 +363,11 @@ TEST(CudaWalks, draws_that_fail_leave_ranks_as_they_were) {
         }
         int64_t n_live = 0;
         std::vector<int64_t> ids(most);
-        ASSERT_EQ(per_replay_live_ids(twins.cpu.get(), most, ids.data(), &n_live), PER_OK);
+        ASSERT_EQ(per_replay_get_live_ids(twins.cpu.get(), most, ids.data(), &n_live), PER_OK);
         ASSERT_GT(n_live, 64);
         const float largest = 1000;
         for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()})
-            ASSERT_EQ(per_replay_set_priorities(replay, 1, ids.data(), &largest, nullptr), PER_OK);
+            ASSERT_EQ(write_priorities(replay, 1, ids.data(), &largest, nullptr), PER_OK);
         ASSERT_EQ(per_replay_sample(twins.cpu.get(), nullptr, 24, &cpu_batch, nullptr), PER_OK);
         ASSERT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 24, &gpu_batch, nullptr), PER_OK);
         ASSERT_EQ(per_replay_synchronize(twins.gpu.get(), nullptr), PER_OK);
@@ -385,7 +382,7 @@ TEST(CudaWalks, hindsight_from_nothing_is_an_error) {
     const per_hindsight_options options = hindsight_options(PER_GOAL_FUTURE, question);
     TwinBatch rows(8);
     const per_batch batch = rows.batch();
-    EXPECT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &options, 8, &batch, nullptr), PER_ERROR_EMPTY);
+    EXPECT_EQ(sample_with_hindsight(twins.gpu.get(), nullptr, &options, 8, &batch, nullptr), PER_ERROR_EMPTY);
     EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), nullptr), PER_OK);
 }
 

@@ -232,7 +232,7 @@ TEST_P(CudaRows, of_equal_ids_the_last_value_is_written) {
         std::vector<per_array> arrays;
         for (std::size_t f = 0; f < given.size(); ++f)
             arrays.push_back({given[f].empty() ? nullptr : given[f].data(), nullptr, 0,
-                              buffers.fields()[static_cast<int64_t>(f)].dtype});
+                              buffers.fields()[static_cast<int64_t>(f)].dtype, nullptr});
         return arrays;
     };
     const int64_t n = static_cast<int64_t>(ids.size());
@@ -262,9 +262,9 @@ TEST(CudaRowsOfOtherTypes, are_cast_as_they_are_added) {
     for (int64_t& hint : hints) hint = static_cast<int16_t>(buffers.random()());
     const auto arrays_from = [&](std::size_t first) {
         std::vector<per_array> arrays(6);
-        arrays[3] = {actions.data() + first, nullptr, 0, PER_INT32};
-        arrays[4] = {states.data() + 2 * first, nullptr, 0, PER_FLOAT32};
-        arrays[5] = {hints.data() + 5 * first, nullptr, 0, PER_INT64};
+        arrays[3] = {actions.data() + first, nullptr, 0, PER_INT32, nullptr};
+        arrays[4] = {states.data() + 2 * first, nullptr, 0, PER_FLOAT32, nullptr};
+        arrays[5] = {hints.data() + 5 * first, nullptr, 0, PER_INT64, nullptr};
         return arrays;
     };
     const std::vector<std::size_t> unfit = {0, 7, n - 1};

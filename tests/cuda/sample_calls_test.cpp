@@ -131,7 +131,7 @@ TEST(CudaSampleCalls, rows_by_id_wait_for_nothing_and_allocate_nothing) {
     windows.batch = batch.batch;
     const std::vector<int64_t> actions(ids.size());
     std::vector<per_array> fields(static_cast<std::size_t>(buffers.fields().count()));
-    fields[3] = {actions.data(), nullptr, 0, PER_INT64};
+    fields[3] = {actions.data(), nullptr, 0, PER_INT64, nullptr};
     simulator::reset_counters();
     {
         cuda::StreamOrder::Call call(buffers.order(), buffers.stream());
@@ -213,7 +213,7 @@ TEST(CudaSampleCalls, more_fields_than_a_launch_takes) {
     std::vector<per_array> fields(static_cast<std::size_t>(buffers.fields().count()));
     for (std::size_t f = 6; f < fields.size(); ++f) {
         values.emplace_back(ids.size(), static_cast<int32_t>(f));
-        fields[f] = {values.back().data(), nullptr, 0, PER_INT32};
+        fields[f] = {values.back().data(), nullptr, 0, PER_INT32, nullptr};
     }
     const int64_t n = static_cast<int64_t>(ids.size());
     buffers.cpu().set(n, ids.data(), fields.data(), nullptr);

@@ -39,7 +39,7 @@ class StreamsThatEnd : public SteeredSimulator {
     }
     void read(cudaStream_t stream) {
         read_.assign(n, -1.0f);
-        expect_status(PER_OK, per_tree_priorities(tree_, n, indices_.data(), read_.data(), stream));
+        expect_status(PER_OK, per_tree_get_priorities(tree_, n, indices_.data(), read_.data(), stream));
     }
 
     per_tree* tree_ = nullptr;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../c/checkpoints.h"
 #include "replay_twins.h"
 #include "simulator.h"
 
@@ -32,7 +33,7 @@ std::string saved(per_replay* replay) {
         static_cast<std::string*>(context)->append(static_cast<const char*>(piece), static_cast<std::size_t>(size));
         return size;
     };
-    EXPECT_EQ(per_replay_save_to(replay, write, &bytes), PER_OK) << per_last_error();
+    EXPECT_EQ(save_to(replay, write, &bytes), PER_OK) << per_last_error();
     return bytes;
 }
 
@@ -77,9 +78,9 @@ class Counted : public Twins {
             EXPECT_EQ(call(gpu.get(), stream), PER_OK) << per_last_error();
         };
         both([&](per_replay* replay, void* on) {
-            if (kind < 3) return per_replay_set_n_step(replay, 1 + static_cast<int64_t>(kind), on);
+            if (kind < 3) return change_n_step(replay, 1 + static_cast<int64_t>(kind), on);
             if (kind == 3) return per_replay_clear(replay, on);
-            return per_replay_set_alpha(replay, 0.25 * static_cast<double>(kind - 4), on);
+            return change_alpha(replay, 0.25 * static_cast<double>(kind - 4), on);
         });
     }
 

@@ -7,16 +7,15 @@
 namespace per::test {
 namespace {
 
-per_law law_of(per_replay* replay, int32_t measured_scale) {
-    per_law law;
-    EXPECT_EQ(per_law_init(&law, sizeof law), PER_OK);
-    EXPECT_EQ(per_replay_law(replay, measured_scale, &law), PER_OK) << per_last_error();
+per_shard_summary law_of(per_replay* replay, int32_t measured_scale) {
+    per_shard_summary law;
+    EXPECT_EQ(per_replay_summarize(replay, measured_scale, &law, sizeof law), PER_OK) << per_last_error();
     return law;
 }
 
-per_law expect_same_law(Twins& twins, int32_t measured_scale) {
-    const per_law cpu = law_of(twins.cpu.get(), measured_scale);
-    const per_law gpu = law_of(twins.gpu.get(), measured_scale);
+per_shard_summary expect_same_law(Twins& twins, int32_t measured_scale) {
+    const per_shard_summary cpu = law_of(twins.cpu.get(), measured_scale);
+    const per_shard_summary gpu = law_of(twins.gpu.get(), measured_scale);
     EXPECT_EQ(cpu.total_mass, gpu.total_mass);
     EXPECT_EQ(cpu.scale, gpu.scale);
     EXPECT_EQ(cpu.max_priority, gpu.max_priority);
@@ -48,7 +47,7 @@ struct UnitsFound {
 };
 
 // Units of every kind, the first and the last of each among them.
-std::vector<int64_t> some_units(TwinWalk& walk, const per_law& law) {
+std::vector<int64_t> some_units(TwinWalk& walk, const per_shard_summary& law) {
     std::vector<int64_t> units;
     for (int i = 0; i < 20; ++i) {
         const uint64_t random = walk.random() << 32 ^ walk.random();
@@ -76,7 +75,7 @@ TEST(UnitsOnCuda, are_those_of_the_cpu_at_every_scale) {
                 EXPECT_EQ(per_replay_raise_max_priority(twins.gpu.get(), priority, twins.stream), PER_OK);
             }
             const int32_t scale = static_cast<int32_t>(walk.random() % 80);
-            per_law law = expect_same_law(twins, i % 5 == 0 ? PER_SCALE_AUTOMATIC : scale - 20);
+            per_shard_summary law = expect_same_law(twins, i % 5 == 0 ? PER_SCALE_AUTOMATIC : scale - 20);
             if (law.live == 0) continue;
             const std::vector<int64_t> ids = live_ids_of(twins.cpu.get());
             if (i % 3 == 0) {
@@ -118,8 +117,8 @@ TEST(ScalesOnCuda, that_were_set_are_left_by_leaves_that_are_too_large_and_by_al
     twins.update({ids[0]}, {0x1p90f});
     EXPECT_EQ(expect_same_law(twins, PER_SCALE_AUTOMATIC).is_scale_fixed, 0);
     set_same_scale(twins, -20);
-    EXPECT_EQ(per_replay_set_alpha(twins.cpu.get(), 0.5, nullptr), PER_OK);
-    EXPECT_EQ(per_replay_set_alpha(twins.gpu.get(), 0.5, twins.stream), PER_OK);
+    EXPECT_EQ(change_alpha(twins.cpu.get(), 0.5, nullptr), PER_OK);
+    EXPECT_EQ(change_alpha(twins.gpu.get(), 0.5, twins.stream), PER_OK);
     twins.synchronize();
     EXPECT_EQ(expect_same_law(twins, PER_SCALE_AUTOMATIC).is_scale_fixed, 0);
 }
@@ -128,7 +127,7 @@ TEST(UnitsOnCuda, that_there_are_not_leave_zeros_and_are_counted) {
     Twins twins(twin_options());
     TwinWalk walk(3);
     for (int i = 0; i < 9; ++i) twins.add(walk.next());
-    const per_law law = law_of(twins.gpu.get(), PER_SCALE_AUTOMATIC);
+    const per_shard_summary law = law_of(twins.gpu.get(), PER_SCALE_AUTOMATIC);
     ASSERT_GT(law.live, 0);
     const int64_t end = static_cast<int64_t>(law.total_mass);
     const std::vector<int64_t> units = {end, end - 1, -1 - law.live, -law.live};

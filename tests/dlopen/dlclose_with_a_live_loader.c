@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     per_status (*replay_add)(per_replay*, const per_steps*, int64_t*, void*);
     per_status (*loader_options_init)(per_loader_options*, uint64_t);
     per_status (*loader_create)(per_replay*, const per_loader_options*, per_loader**);
-    per_status (*loader_next)(per_loader*, int32_t, per_batch*, int64_t*, void*);
+    per_status (*loader_next)(per_loader*, int64_t, per_batch*, int64_t*, void*);
     per_status (*loader_release)(per_loader*, int64_t, void*);
     per_status (*batch_init)(per_batch*, uint64_t);
     per_replay_options options;
@@ -67,12 +67,14 @@ int main(int argc, char** argv) {
     options.capacity = 10;
     options.fields = &field;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     CHECK(replay_create(&options, &replay) == PER_OK);
     CHECK(steps_init(&steps, sizeof steps) == PER_OK);
     fields.data = &observation, next_fields.data = &next, steps.reward.data = &reward;
     steps.terminated.data = steps.truncated.data = &flag;
     fields.shape = next_fields.shape = NULL;
     fields.ndim = next_fields.ndim = 0;
+    fields.reserved = next_fields.reserved = NULL;
     fields.dtype = next_fields.dtype = steps.reward.dtype = PER_FLOAT32;
     steps.fields = &fields;
     steps.next_fields = &next_fields;
@@ -84,7 +86,7 @@ int main(int argc, char** argv) {
     CHECK(dlclose(library) == 0);
     CHECK(batch_init(&batch, sizeof batch) == PER_OK);
     for (i = 0; i < 5; ++i) {
-        CHECK(loader_next(loader, 1, &batch, &slot, NULL) == PER_OK);
+        CHECK(loader_next(loader, -1, &batch, &slot, NULL) == PER_OK);
         CHECK(batch.reward[999999] == 3 && batch.ids[999999] == 0);
         CHECK(loader_release(loader, slot, NULL) == PER_OK);
     }

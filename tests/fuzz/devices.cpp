@@ -246,7 +246,7 @@ class TwinUse {
         const int64_t size = 1 + any(40);
         const std::vector<int64_t> ids =
             both(size, how.n_step, Arrays::Of::draw, [&](per_replay* r, void* stream, const per_batch& batch) {
-                return has_goals ? per_replay_sample_hindsight(r, &how, &hindsight, size, &batch, stream)
+                return has_goals ? sample_with_hindsight(r, &how, &hindsight, size, &batch, stream)
                                  : per_replay_sample(r, &how, size, &batch, stream);
             });
         if (!ids.empty() && any(4) != 0) update(ids);
@@ -259,9 +259,8 @@ class TwinUse {
         for (int64_t i = 0; i < n_critics * n * n_steps; ++i)
             td_errors.push_back(static_cast<float>(walk_.random() % 256) - 100.0f);
         both([&](per_replay* r, void* stream, bool) {
-            return steps() > 0
-                       ? per_replay_update_sequences(r, n, ids.data(), n_critics, n_steps, td_errors.data(), stream)
-                       : per_replay_update_priorities(r, n, ids.data(), n_critics, td_errors.data(), stream);
+            return steps() > 0 ? write_sequence_errors(r, n, ids.data(), n_critics, n_steps, td_errors.data(), stream)
+                               : write_td_errors(r, n, ids.data(), n_critics, td_errors.data(), stream);
         });
     }
 
@@ -279,13 +278,13 @@ class TwinUse {
                     return per_replay_clear(r, stream);
                 case 1:
                 case 2:
-                    return per_replay_set_n_step(r, 1 + value % max_n_step, stream);
+                    return change_n_step(r, 1 + value % max_n_step, stream);
                 case 3:
-                    return per_replay_set_alpha(r, number, stream);
+                    return change_alpha(r, number, stream);
                 case 4:
-                    return per_replay_set_beta(r, number, stream);
+                    return change_beta(r, number, stream);
                 case 5:
-                    return per_replay_set_gamma(r, number / 2, stream);
+                    return change_gamma(r, number / 2, stream);
                 case 6:
                     return per_replay_raise_max_priority(r, static_cast<float>(1 + 100 * value), stream);
                 default:
@@ -305,11 +304,11 @@ class TwinUse {
         }
         const auto n = static_cast<int64_t>(ids.size());
         both([&](per_replay* r, void* stream, bool) {
-            return per_replay_set_priorities(r, n, ids.data(), priorities.data(), stream);
+            return write_priorities(r, n, ids.data(), priorities.data(), stream);
         });
         std::vector<float> read[2] = {std::vector<float>(ids.size()), std::vector<float>(ids.size())};
         both([&](per_replay* r, void* stream, bool is_gpu) {
-            return per_replay_priorities(r, n, ids.data(), read[is_gpu].data(), stream);
+            return per_replay_get_priorities(r, n, ids.data(), read[is_gpu].data(), stream);
         });
         EXPECT_EQ(read[0], read[1]);
     }
@@ -318,7 +317,7 @@ class TwinUse {
         const std::vector<int64_t> ids = live_ids();
         const std::vector<float> values(ids.size(), static_cast<float>(any(256)));
         per_array fields[n_fields] = {};
-        fields[return_value] = {values.data(), nullptr, 0, PER_FLOAT32};
+        fields[return_value] = {values.data(), nullptr, 0, PER_FLOAT32, nullptr};
         both([&](per_replay* r, void* stream, bool) {
             return per_replay_set(r, static_cast<int64_t>(ids.size()), ids.data(), fields, stream);
         });
@@ -342,8 +341,8 @@ class TwinUse {
         const per_hindsight_options hindsight = hindsight_of(goals);
         both(n, how.n_step, Arrays::Of::draw, [&](per_replay* r, void* stream, const per_batch& batch) {
             return goals.fraction >= 0
-                       ? per_replay_get_windows_hindsight(r, &how, &hindsight, PER_INVALID_SKIP, n, ids.data(), &batch,
-                                                          stream)
+                       ? get_windows_with_hindsight(r, &how, &hindsight, PER_INVALID_SKIP, n, ids.data(), &batch,
+                                                    stream)
                        : per_replay_get_windows(r, &how, PER_INVALID_SKIP, n, ids.data(), &batch, stream);
         });
     }
@@ -370,11 +369,10 @@ class TwinUse {
     }
 
     void units() {
-        per_law laws[2];
+        per_shard_summary laws[2] = {};
         const int32_t measured = any(2) == 0 ? PER_SCALE_AUTOMATIC : static_cast<int32_t>(any(100)) - 50;
         both([&](per_replay* r, void*, bool is_gpu) {
-            per_law_init(&laws[is_gpu], sizeof laws[is_gpu]);
-            return per_replay_law(r, measured, &laws[is_gpu]);
+            return per_replay_summarize(r, measured, &laws[is_gpu], sizeof laws[is_gpu]);
         });
         EXPECT_EQ(std::memcmp(&laws[0], &laws[1], sizeof laws[0]), 0);
         std::vector<int64_t> wanted;
@@ -400,18 +398,18 @@ class TwinUse {
     void advantages() {
         int64_t counts[2] = {0, 0};
         both([&](per_replay* r, void* stream, bool is_gpu) {
-            return per_replay_bootstraps(r, 0, nullptr, &counts[is_gpu], stream);
+            return per_replay_get_bootstraps(r, 0, nullptr, &counts[is_gpu], stream);
         });
         EXPECT_EQ(counts[0], counts[1]);
         const std::vector<int64_t> ids =
             both(counts[0], 0, Arrays::Of::bootstraps, [&](per_replay* r, void* stream, const per_batch& batch) {
-                return per_replay_bootstraps(r, counts[0], &batch, &counts[r == replay(true)], stream);
+                return per_replay_get_bootstraps(r, counts[0], &batch, &counts[r == replay(true)], stream);
             });
         const std::vector<float> values(ids.size(), static_cast<float>(any(16)));
         const double lambda = 0.5 * static_cast<double>(any(3));
         both([&](per_replay* r, void* stream, bool) {
-            return per_replay_advantages(r, return_value, advantage, -1, lambda, static_cast<int64_t>(ids.size()),
-                                         ids.data(), values.data(), stream);
+            return per_replay_compute_advantages(r, return_value, advantage, -1, lambda,
+                                                 static_cast<int64_t>(ids.size()), ids.data(), values.data(), stream);
         });
     }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "../c/checkpoints.h"
 #include "../cpp/replay_user.h"
 #include "file/checkpoint_file.h"
 #include "file/checksum.h"
@@ -94,7 +95,7 @@ std::vector<uint8_t> resealed(const std::vector<uint8_t>& bytes) {
     return sealed;
 }
 
-// The bytes that per_replay_load_from() asks for.
+// The bytes that per_replay_load() asks for.
 int64_t next_bytes(void* context, void* bytes_out, int64_t size) {
     auto& rest = *static_cast<std::span<const uint8_t>*>(context);
     const std::size_t n = std::min(rest.size(), static_cast<std::size_t>(size));
@@ -106,7 +107,7 @@ int64_t next_bytes(void* context, void* bytes_out, int64_t size) {
 // The buffer that the bytes are the checkpoint of, or NULL.
 per_replay* load(std::span<const uint8_t> bytes) {
     per_replay* replay = nullptr;
-    const per_status status = per_replay_load_from(next_bytes, &bytes, PER_CPU, 0, &replay);
+    const per_status status = load_from(next_bytes, &bytes, PER_CPU, 0, &replay);
     if ((status == PER_OK) != (replay != nullptr)) std::abort();
     return replay;
 }

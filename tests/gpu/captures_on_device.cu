@@ -51,6 +51,7 @@ void lead_a_whole_life(cudaStream_t stream) {
     options.capacity = capacity;
     options.fields = &field;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.device = PER_CUDA;
     REQUIRE(per_replay_create(&options, &replay) == PER_OK);
     const float number = 0.5f;
@@ -66,7 +67,7 @@ void lead_a_whole_life(cudaStream_t stream) {
     for (int i = 0; i < 20; ++i) REQUIRE(per_replay_add(replay, &steps, nullptr, stream) == PER_OK);
     int64_t live = 0;
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
-    REQUIRE(per_replay_live(replay, &live) == PER_OK);
+    REQUIRE(per_replay_get_live_ids(replay, 0, nullptr, &live) == PER_OK);
     REQUIRE(live == 19);  // of the last step it is not known what followed
     per_replay_free(replay);
 }
@@ -115,7 +116,7 @@ void expect_threads_in_order(int rounds, std::size_t busy_bytes) {
         });
         other.join();
         std::vector<float> found(capacity);
-        REQUIRE(per_tree_priorities(tree, capacity, nullptr, read, own) == PER_OK);
+        REQUIRE(per_tree_get_priorities(tree, capacity, nullptr, read, own) == PER_OK);
         REQUIRE(cudaMemcpyAsync(found.data(), read, capacity * sizeof(float), cudaMemcpyDeviceToHost, own) ==
                 cudaSuccess);
         REQUIRE(cudaStreamSynchronize(own) == cudaSuccess);

@@ -139,7 +139,7 @@ class Builder:
         flags = ["-std=c++20", "-O2", "-fmad=false", f"-arch=sm_{self.architecture or 80}", "-Iinclude", "-lineinfo"]
         linker = [f"-L{BUILD}", f"-l:{library().name}", "-rpath=$ORIGIN", "-s"]
         linked = ["-o", BUILD / name, *(f"-Xlinker={word}" for word in linker), "-lpthread", "-ldl"]
-        of = ["include", "tests/gpu/*.h", "bench/gpu/*.h", *sources]
+        of = ["include", "tests/gpu/*.h", "tests/c/struct_calls.h", "bench/gpu/*.h", *sources]
         return self.make(name, of, [self.nvcc, *flags, *more, *sources, *linked])
 
     def host_arrays_library(self) -> bool:

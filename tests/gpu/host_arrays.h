@@ -40,13 +40,13 @@ Function* in_library(Function*, const char* name) {
 
 // Neither asks for the report of the device.
 inline void wait_for(per_tree* tree) {
-    uint64_t mass;
-    require(per_tree_mass(tree, &mass, nullptr) == PER_OK, "per_tree_mass");
+    per_tree_description description;
+    require(per_tree_describe(tree, &description, sizeof description) == PER_OK, "per_tree_describe");
 }
 
 inline void wait_for(per_replay* replay) {
     int64_t live;
-    require(per_replay_live(replay, &live) == PER_OK, "per_replay_live");
+    require(per_replay_get_live_ids(replay, 0, nullptr, &live) == PER_OK, "per_replay_get_live_ids");
 }
 
 // The arrays of one call: for a handle on PER_CUDA copies on the device, otherwise the caller's own. A copy has exactly

@@ -250,37 +250,26 @@ per_status per_replay_sample(per_replay* replay, const per_sample_options* sampl
     });
 }
 
-per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* sample,
-                                       const per_hindsight_options* hindsight, int64_t batch_size,
-                                       const per_batch* batch, void* stream) {
+per_status per_replay_update_priorities(per_replay* replay, const per_priorities* priorities, void* stream) {
     return with_staged(replay, [&](Staged& staged, Options options) {
-        const StagedBatch rows(staged, options, batch_size, drawn_rows(options, sample), batch);
-        return IN_LIBRARY(per_replay_sample_hindsight)(replay, sample, hindsight, batch_size, rows.get(), stream);
+        per_priorities given;
+        require(per_priorities_init(&given, sizeof given) == PER_OK, "per_priorities_init");
+        if (priorities == nullptr || priorities->struct_size != given.struct_size)
+            return IN_LIBRARY(per_replay_update_priorities)(replay, priorities, stream);
+        given = *priorities;
+        const int64_t n_steps = given.n_steps != 0 ? given.n_steps : drawn_rows(options, nullptr).steps;
+        given.ids = staged.array(given.ids, given.count);
+        given.td_errors = staged.array(given.td_errors, given.n_critics * given.count * n_steps);
+        given.priorities = staged.array(given.priorities, given.count);
+        return IN_LIBRARY(per_replay_update_priorities)(replay, &given, stream);
     });
 }
 
-per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids, int64_t n_critics,
-                                        const float* td_errors, void* stream) {
-    return with_staged(replay, [&](Staged& staged, Options options) {
-        const int64_t n = count * n_critics * drawn_rows(options, nullptr).steps;
-        return IN_LIBRARY(per_replay_update_priorities)(replay, count, staged.array(ids, count), n_critics,
-                                                        staged.array(td_errors, n), stream);
-    });
-}
-
-per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids, const float* priorities,
+per_status per_replay_get_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
                                      void* stream) {
     return with_staged(replay, [&](Staged& staged, Options) {
-        return IN_LIBRARY(per_replay_set_priorities)(replay, count, staged.array(ids, count),
-                                                     staged.array(priorities, count), stream);
-    });
-}
-
-per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
-                                 void* stream) {
-    return with_staged(replay, [&](Staged& staged, Options) {
-        return IN_LIBRARY(per_replay_priorities)(replay, count, staged.array(ids, count),
-                                                 staged.array(priorities_out, count), stream);
+        return IN_LIBRARY(per_replay_get_priorities)(replay, count, staged.array(ids, count),
+                                                     staged.array(priorities_out, count), stream);
     });
 }
 
@@ -300,16 +289,6 @@ per_status per_replay_get_windows(per_replay* replay, const per_sample_options* 
     });
 }
 
-per_status per_replay_get_windows_hindsight(per_replay* replay, const per_sample_options* sample,
-                                            const per_hindsight_options* hindsight, int32_t on_invalid, int64_t count,
-                                            const int64_t* ids, const per_batch* batch, void* stream) {
-    return with_staged(replay, [&](Staged& staged, Options options) {
-        const StagedBatch rows(staged, options, count, drawn_rows(options, sample), batch);
-        return IN_LIBRARY(per_replay_get_windows_hindsight)(replay, sample, hindsight, on_invalid, count,
-                                                            staged.array(ids, count), rows.get(), stream);
-    });
-}
-
 per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
                           void* stream) {
     return with_staged(replay, [&](Staged& staged, Options options) {
@@ -320,21 +299,21 @@ per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids,
     });
 }
 
-per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch, int64_t* count_out,
-                                 void* stream) {
+per_status per_replay_get_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch, int64_t* count_out,
+                                     void* stream) {
     return with_staged(replay, [&](Staged& staged, Options options) {
         const StagedBatch rows(staged, options, capacity, {}, batch);
-        return IN_LIBRARY(per_replay_bootstraps)(replay, capacity, rows.get(), count_out, stream);
+        return IN_LIBRARY(per_replay_get_bootstraps)(replay, capacity, rows.get(), count_out, stream);
     });
 }
 
-per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field, int32_t return_field,
-                                 double lambda, int64_t count, const int64_t* ids, const float* bootstrap_values,
-                                 void* stream) {
+per_status per_replay_compute_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
+                                         int32_t return_field, double lambda, int64_t count, const int64_t* ids,
+                                         const float* bootstrap_values, void* stream) {
     return with_staged(replay, [&](Staged& staged, Options) {
-        return IN_LIBRARY(per_replay_advantages)(replay, value_field, advantage_field, return_field, lambda, count,
-                                                 staged.array(ids, count), staged.array(bootstrap_values, count),
-                                                 stream);
+        return IN_LIBRARY(per_replay_compute_advantages)(replay, value_field, advantage_field, return_field, lambda,
+                                                         count, staged.array(ids, count),
+                                                         staged.array(bootstrap_values, count), stream);
     });
 }
 
@@ -376,8 +355,9 @@ per_status per_loader_create(per_replay* replay, const per_loader_options* optio
     return status;
 }
 
-per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out, void* stream) {
-    const per_status status = IN_LIBRARY(per_loader_next)(loader, wait, batch_out, slot_out, stream);
+per_status per_loader_next(per_loader* loader, int64_t timeout_ms, per_batch* batch_out, int64_t* slot_out,
+                           void* stream) {
+    const per_status status = IN_LIBRARY(per_loader_next)(loader, timeout_ms, batch_out, slot_out, stream);
     if (status != PER_OK) return status;
     const std::lock_guard<std::mutex> guard(mutex);
     if (const auto found = loaders().find(loader); found != loaders().end())

@@ -68,11 +68,11 @@ per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* uni
     });
 }
 
-per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
-                               void* stream) {
+per_status per_tree_get_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
+                                   void* stream) {
     return with_staged(tree, is_on_cuda(tree), [&](Staged& staged) {
-        return IN_LIBRARY(per_tree_priorities)(tree, count, staged.array(indices, count),
-                                               staged.array(priorities_out, count), stream);
+        return IN_LIBRARY(per_tree_get_priorities)(tree, count, staged.array(indices, count),
+                                                   staged.array(priorities_out, count), stream);
     });
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "../c/struct_calls.h"
 #include "require.h"
 
 namespace {
@@ -157,6 +158,7 @@ per_replay* create(int32_t device, const Kind& kind, const Size& size) {
     options.n_envs = size.n_lanes;
     options.fields = &observation;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.n_step = n_step;
     options.frame_stack = stack;
     options.sequence_length = kind.has_sequences ? learned_length : 0;
@@ -332,15 +334,13 @@ class Pair {
     }
 
     void update(per_replay* replay, const BatchArrays& batch, cudaStream_t stream) const {
-        REQUIRE(per_replay_update_priorities(replay, size_.batch, batch.ids, 1, batch.td_errors, stream) == PER_OK);
+        REQUIRE(write_td_errors(replay, size_.batch, batch.ids, 1, batch.td_errors, stream) == PER_OK);
     }
 
     void expect_same_statistics() const {
         per_replay_statistics of[2];
-        for (per_replay_statistics& statistics : of)
-            REQUIRE(per_replay_statistics_init(&statistics, sizeof statistics) == PER_OK);
-        REQUIRE(per_replay_stats(cpu_, &of[0]) == PER_OK);
-        REQUIRE(per_replay_stats(cuda_, &of[1]) == PER_OK);
+        REQUIRE(per_replay_get_statistics(cpu_, &of[0], sizeof of[0]) == PER_OK);
+        REQUIRE(per_replay_get_statistics(cuda_, &of[1], sizeof of[1]) == PER_OK);
         of[1].memory_bytes = of[0].memory_bytes;
         of[1].huge_page_bytes = of[0].huge_page_bytes;
         REQUIRE(std::memcmp(&of[0], &of[1], sizeof of[0]) == 0);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../c/struct_calls.h"
 #include "require.h"
 
 namespace {
@@ -81,6 +82,7 @@ per_replay* filled(int32_t device, int64_t n_numbers) {
     options.capacity = n_rows;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.seed = 3;
     options.n_step = 3;
     options.device = device;
@@ -169,7 +171,7 @@ class Comparison {
         per_batch batch;
         int64_t slot = -1;
         REQUIRE(per_batch_init(&batch, sizeof batch) == PER_OK);
-        REQUIRE(per_loader_next(plain_, 1, &batch, &slot, nullptr) == PER_OK);
+        REQUIRE(per_loader_next(plain_, -1, &batch, &slot, nullptr) == PER_OK);
         for (const Array& array : arrays_of(batch, batch_size_, n_numbers_)) {
             const char* const first = static_cast<const char*>(array.first);
             expected_.emplace_back(first, first + array.bytes);
@@ -178,10 +180,10 @@ class Comparison {
         std::vector<float> priorities;
         for (const int64_t id : ids) priorities.push_back(static_cast<float>((id * 31 + static_cast<int64_t>(i)) % 97));
         REQUIRE(per_loader_release(plain_, slot, nullptr) == PER_OK);
-        REQUIRE(per_replay_set_priorities(twin_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
+        REQUIRE(write_priorities(twin_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
 
         const cudaStream_t stream = streams_[i % 2];
-        REQUIRE(per_loader_next(loader_, 1, &batch, &slot, stream) == PER_OK);
+        REQUIRE(per_loader_next(loader_, -1, &batch, &slot, stream) == PER_OK);
         char* const busy = static_cast<char*>(busy_) + i % 2 * busy_bytes;
         REQUIRE(cudaMemsetAsync(busy, static_cast<int>(i), busy_bytes, stream) == cudaSuccess);
         for (const Array& array : arrays_of(batch, batch_size_, n_numbers_)) {
@@ -204,7 +206,7 @@ class Comparison {
     // With arrays where the buffer is. Those of the device, and what they are copied from, stay until all was compared.
     void set_priorities(std::size_t i, std::vector<int64_t> ids, std::vector<float> priorities, cudaStream_t stream) {
         if (device_ == PER_CPU) {
-            REQUIRE(per_replay_set_priorities(replay_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
+            REQUIRE(write_priorities(replay_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
             return;
         }
         const std::size_t n = ids.size();
@@ -217,7 +219,7 @@ class Comparison {
         };
         copy(to_ids, given_ids_.back().data(), n * sizeof(int64_t));
         copy(to_priorities, given_priorities_.back().data(), n * sizeof(float));
-        REQUIRE(per_replay_set_priorities(replay_, batch_size_, to_ids, to_priorities, stream) == PER_OK);
+        REQUIRE(write_priorities(replay_, batch_size_, to_ids, to_priorities, stream) == PER_OK);
     }
 
     void compare() {

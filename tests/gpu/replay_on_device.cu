@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "../c/struct_calls.h"
 #include "require.h"
 
 namespace {
@@ -77,6 +78,7 @@ per_replay* create(int32_t device, int32_t scheme) {
     options.n_envs = n_envs;
     options.fields = &observation;
     options.n_fields = 1;
+    options.field_size = sizeof(per_field);
     options.n_step = 3;
     options.frame_stack = stack;
     options.beta_steps = 50;
@@ -127,7 +129,7 @@ void sample(per_replay* replay, Batch& out, cudaStream_t stream) {
 }
 
 void update(per_replay* replay, const Batch& batch, cudaStream_t stream) {
-    REQUIRE(per_replay_update_priorities(replay, batch_size, batch.ids, 1, batch.td_errors, stream) == PER_OK);
+    REQUIRE(write_td_errors(replay, batch_size, batch.ids, 1, batch.td_errors, stream) == PER_OK);
 }
 
 // Both buffers, and what lies between calls on the device.
@@ -219,10 +221,8 @@ class Pair {
 
     void expect_same_statistics() {
         per_replay_statistics of[2];
-        for (per_replay_statistics& statistics : of)
-            REQUIRE(per_replay_statistics_init(&statistics, sizeof statistics) == PER_OK);
-        REQUIRE(per_replay_stats(cpu_, &of[0]) == PER_OK);
-        REQUIRE(per_replay_stats(cuda_, &of[1]) == PER_OK);
+        REQUIRE(per_replay_get_statistics(cpu_, &of[0], sizeof of[0]) == PER_OK);
+        REQUIRE(per_replay_get_statistics(cuda_, &of[1], sizeof of[1]) == PER_OK);
         of[1].memory_bytes = of[0].memory_bytes;
         of[1].huge_page_bytes = of[0].huge_page_bytes;
         REQUIRE(std::memcmp(&of[0], &of[1], sizeof of[0]) == 0);

@@ -127,11 +127,10 @@ class Pair {
     }
 
     void expect_same_mass() {
-        uint64_t totals[2];
-        int32_t scales[2];
-        REQUIRE(per_tree_mass(cpu_, &totals[0], &scales[0]) == PER_OK);
-        REQUIRE(per_tree_mass(cuda_, &totals[1], &scales[1]) == PER_OK);
-        REQUIRE(totals[0] == totals[1] && scales[0] == scales[1]);
+        per_tree_description of[2];
+        REQUIRE(per_tree_describe(cpu_, &of[0], sizeof of[0]) == PER_OK);
+        REQUIRE(per_tree_describe(cuda_, &of[1], sizeof of[1]) == PER_OK);
+        REQUIRE(of[0].total_mass == of[1].total_mass && of[0].scale == of[1].scale);
     }
 
     // A draw and an update in a graph: each launch is the CPU's next batch.

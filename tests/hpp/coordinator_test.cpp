@@ -15,18 +15,20 @@ per::Coordinator settled_coordinator() {
     per::ReplayOptions options = small_options();
     options.n_envs = 2;
     per::Coordinator coordinator(options, 2);
-    per_law law;
-    per_law_init(&law, sizeof law);
-    law.total_mass = law.measured_low = 8;
-    law.live = 8;
-    law.is_scale_fixed = 1;
-    law.largest_leaf = 1;
+    per::ShardSummary summary = {};
+    summary.struct_size = sizeof summary;
+    summary.total_mass = summary.measured_low = 8;
+    summary.live = 8;
+    summary.is_scale_fixed = 1;
+    summary.largest_leaf = 1;
     const auto tell = [&](int32_t scale) {
-        law.scale = law.measured_scale = scale;
-        for (int64_t s = 0; s < 2; ++s) coordinator.tell(s, law);
+        summary.scale = summary.measured_scale = scale;
+        for (int64_t s = 0; s < 2; ++s) coordinator.report(s, summary);
     };
     tell(0);
-    for (auto asked = coordinator.settle(); asked.todo != PER_SETTLED; asked = coordinator.settle()) tell(asked.scale);
+    for (auto asked = coordinator.agree_on_scale(); asked.todo != PER_SCALE_AGREED;
+         asked = coordinator.agree_on_scale())
+        tell(asked.scale);
     return coordinator;
 }
 
@@ -42,8 +44,8 @@ TEST(Coordinator, writes_no_more_than_the_spans_hold) {
     EXPECT_ERROR(coordinator.units(shards, few_units), InvalidArgument, "units_out has 4 elements");
     coordinator.units(shards, units);
     const std::vector<uint64_t> masses(100, 1);
-    EXPECT_ERROR(coordinator.found(few_ids, {masses.data(), 4}), InvalidArgument, "count is 4: allowed is 100");
-    EXPECT_EQ(coordinator.found(units, masses), 0);
+    EXPECT_ERROR(coordinator.submit(few_ids, {masses.data(), 4}), InvalidArgument, "count is 4: allowed is 100");
+    EXPECT_EQ(coordinator.submit(units, masses), 0);
     EXPECT_ERROR(coordinator.draw(4, &wrong), InvalidArgument, "scheme is 99");
     EXPECT_ERROR(coordinator.finish(few_ids), InvalidArgument, "batch_size is 4: allowed is 100");
     EXPECT_EQ(std::count(ids.begin(), ids.end(), -7), 100);

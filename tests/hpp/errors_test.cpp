@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <per.hpp>
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -115,7 +116,7 @@ TEST(Error, streams_reach_the_library) {
     options.batch_size = 1;
     per::Loader loader = buffer.loader(options);
     EXPECT_ERROR(loader.take(stream), InvalidArgument, "stream");
-    EXPECT_ERROR(loader.try_take(stream), InvalidArgument, "stream");
+    EXPECT_ERROR(loader.take(std::chrono::milliseconds(0), stream), InvalidArgument, "stream");
     per::Slot slot = loader.take();
     EXPECT_ERROR(slot.release(stream), InvalidArgument, "stream");
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <per.hpp>
 
+#include <chrono>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -24,11 +25,11 @@ TEST(Handle, moves_and_leaves_nothing_behind) {
     per::SumTree second = std::move(first);
     EXPECT_EQ(second.get(), handle);
     EXPECT_EQ(first.get(), nullptr);
-    EXPECT_ERROR(first.total(), InvalidArgument, "NULL");
+    EXPECT_ERROR(first.describe(), InvalidArgument, "NULL");
     first = small_tree();
     first = std::move(second);  // frees what it had
     EXPECT_EQ(first.get(), handle);
-    EXPECT_EQ(first.capacity(), 4);
+    EXPECT_EQ(first.describe().capacity, 4);
 }
 
 TEST(Handle, of_a_buffer_that_was_moved_from_is_refused_by_every_method) {
@@ -70,7 +71,7 @@ TEST(Handle, of_a_loader_or_a_walk_that_was_moved_from_is_refused) {
     per::Loader loader = buffer.loader(options);
     per::Loader other_loader = std::move(loader);
     EXPECT_ERROR(loader.take(), InvalidArgument, "loader is NULL");
-    EXPECT_ERROR(loader.try_take(), InvalidArgument, "loader is NULL");
+    EXPECT_ERROR(loader.take(std::chrono::milliseconds(0)), InvalidArgument, "loader is NULL");
     EXPECT_ERROR(loader.stop(), InvalidArgument, "loader is NULL");
     EXPECT_EQ(other_loader.take().size(), 2);
 }
@@ -84,7 +85,7 @@ TEST(Handle, is_given_away_and_taken_over) {
     EXPECT_EQ(second.live(), 3);
     EXPECT_EQ(second.sample(4).field<float>("observation").size(), 8U);
     per::SumTree tree(small_tree().release());
-    EXPECT_EQ(tree.capacity(), 4);
+    EXPECT_EQ(tree.describe().capacity, 4);
 }
 
 TEST(Handle, of_a_moved_buffer_keeps_what_was_made_for_it) {

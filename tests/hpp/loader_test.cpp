@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <per.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -23,7 +24,7 @@ per::LoaderOptions loader_options(int64_t batch_size, int64_t slots) {
 
 // Waits until a batch is drawn, without holding one.
 void wait_for_a_batch(per::Loader& loader) {
-    while (!loader.try_take()) std::this_thread::yield();
+    while (!loader.take(std::chrono::milliseconds(0))) std::this_thread::yield();
 }
 
 TEST(Loader, gives_the_batches_that_the_buffer_would_have_drawn) {
@@ -50,9 +51,9 @@ TEST(Loader, a_slot_is_given_back_once_when_it_ends) {
     per::Loader loader = buffer.loader(loader_options(4, 1));
     {
         per::Slot first = loader.take();
-        EXPECT_FALSE(loader.try_take()) << "the only slot is out";
+        EXPECT_FALSE(loader.take(std::chrono::milliseconds(0))) << "the only slot is out";
         const per::Slot second = std::move(first);
-        EXPECT_FALSE(loader.try_take()) << "it is still out";
+        EXPECT_FALSE(loader.take(std::chrono::milliseconds(0))) << "it is still out";
     }
     per::Slot third = loader.take();
     const std::string latest_error = per_last_error();
@@ -63,7 +64,7 @@ TEST(Loader, a_slot_is_given_back_once_when_it_ends) {
     EXPECT_TRUE(third.shape("observation").empty());
     per::Slot fourth = loader.take();
     EXPECT_ERROR(third.release(), InvalidArgument, "loader is NULL");
-    EXPECT_FALSE(loader.try_take()) << "third has none to give back";
+    EXPECT_FALSE(loader.take(std::chrono::milliseconds(0))) << "third has none to give back";
     third = std::move(fourth);
     EXPECT_EQ(third.ids().size(), 4U);
 }
@@ -87,7 +88,7 @@ TEST(Loader, errors_of_a_draw_are_thrown_when_its_turn_comes) {
     EXPECT_ERROR(buffer.loader(loader_options(4, 2)), Busy, "");
     loader.stop();
     EXPECT_ERROR(loader.take(), InvalidArgument, "stopped");
-    EXPECT_ERROR(loader.try_take(), InvalidArgument, "stopped");
+    EXPECT_ERROR(loader.take(std::chrono::milliseconds(0)), InvalidArgument, "stopped");
 }
 
 TEST(Loader, may_be_moved_while_a_slot_is_out) {

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "../c/struct_calls.h"
 #include "buffers.h"
 
 namespace {
@@ -63,7 +64,7 @@ TEST(ReplayBuffer, fields_are_declared_by_type_and_shape) {
     EXPECT_EQ(buffer.field_number("label"), 3);
 
     const double two_numbers[] = {1.5, 2.5};
-    const per_array elements = {two_numbers, nullptr, 0, PER_FLOAT64};
+    const per_array elements = {two_numbers, nullptr, 0, PER_FLOAT64, nullptr};
     per::Field with_array = per::field<float>("pair", {2});
     with_array.default_value = &elements;
     const per::ReplayBuffer other(small_options(), {per::field<float>("observation"), with_array});
@@ -165,7 +166,7 @@ TEST(ReplayBuffer, draws_what_the_buffer_of_per_h_draws) {
         EXPECT_EQ(values(batch.weights()), weights);
         std::vector<float> td_errors(ids.begin(), ids.end());
         buffer.update_priorities(batch.ids(), td_errors);
-        ASSERT_EQ(per_replay_update_priorities(twin.get(), 32, ids.data(), 1, td_errors.data(), nullptr), PER_OK);
+        ASSERT_EQ(write_td_errors(twin.get(), 32, ids.data(), 1, td_errors.data(), nullptr), PER_OK);
     }
     per_batch own;  // the caller's own arrays
     ASSERT_EQ(per_batch_init(&own, sizeof own), PER_OK);
@@ -258,8 +259,8 @@ TEST(ReplayBuffer, stacked_frames_are_given_with_their_shape) {
     const std::vector<uint8_t> flag = {0};
     const int64_t shape[] = {2, 2};
     per::Steps steps = buffer.steps();
-    steps.fields["observation"] = per_array{stacked.data(), shape, 2, PER_FLOAT32};
-    steps.next_fields["observation"] = per_array{stacked.data(), shape, 2, PER_FLOAT32};
+    steps.fields["observation"] = per_array{stacked.data(), shape, 2, PER_FLOAT32, nullptr};
+    steps.next_fields["observation"] = per_array{stacked.data(), shape, 2, PER_FLOAT32, nullptr};
     steps.reward = reward;
     steps.terminated = flag;
     steps.truncated = flag;
@@ -327,8 +328,8 @@ TEST(ReplayBuffer, lies_in_the_memory_of_the_caller) {
     {
         per::ReplayOptions options;
         options.capacity = 64;
-        options.allocate = lend;
-        options.deallocate = take_back;
+        options.memory.allocate = lend;
+        options.memory.deallocate = take_back;
         const per::ReplayBuffer buffer(options, {per::field<float>("observation")});
         EXPECT_GE(lent_bytes, 64 * (4 + 6 + 9));
     }
@@ -346,19 +347,19 @@ TEST(ReplayBuffer, rows_lie_in_a_file) {
     const std::string path = folder + "/per_hpp_storage.per";
     per::ReplayOptions options = small_options();
     per::ReplayBuffer in_memory = small_buffer(options);
-    options.storage = folder.c_str();
+    options.memory.storage = folder.c_str();
     per::ReplayBuffer buffer = small_buffer(options);
-    EXPECT_EQ(buffer.describe().storage, folder);
+    EXPECT_EQ(buffer.describe().memory.storage, folder);
     add_episode(buffer, 6);
     add_episode(in_memory, 6);
     EXPECT_EQ(saved(buffer), saved(in_memory));
     buffer.save(path);
-    per::ReplayOptions place;
-    place.storage = folder.c_str();
+    per::LoadOptions place;
+    place.memory.storage = folder.c_str();
     per::ReplayBuffer loaded = per::ReplayBuffer::load(path, place);
-    EXPECT_EQ(loaded.describe().storage, folder);
+    EXPECT_EQ(loaded.describe().memory.storage, folder);
     EXPECT_EQ(saved(loaded), saved(buffer));
-    place.storage = "no/such/folder";
+    place.memory.storage = "no/such/folder";
     EXPECT_THROW(per::ReplayBuffer::load(path, place), per::IoError);
     std::remove(path.c_str());
 }
@@ -366,12 +367,12 @@ TEST(ReplayBuffer, rows_lie_in_a_file) {
 TEST(ReplayBuffer, rows_stay_in_their_file_where_a_checkpoint_is_in_its_directory) {
     const std::string directory = testing::TempDir() + "per_hpp_rows_" + std::to_string(getpid());
     ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
-    per::ReplayOptions place;
-    place.storage = directory.c_str();
+    per::LoadOptions place;
+    place.memory.storage = directory.c_str();
     std::string expected;
     {
         per::ReplayOptions options = small_options();
-        options.storage = directory.c_str();
+        options.memory.storage = directory.c_str();
         per::ReplayBuffer buffer = small_buffer(options);
         add_episode(buffer, 6);
         EXPECT_GT(buffer.checkpoint(directory), 0);
@@ -402,9 +403,9 @@ TEST(ReplayBuffer, fields_are_compressed) {
 
 TEST(ReplayBuffer, the_rate_limiter_is_waited_for) {
     per::ReplayOptions options = small_options();
-    options.samples_per_insert = 1;
-    options.samples_tolerance = 8;
-    options.min_size_to_sample = 6;
+    options.rate_limit.samples_per_insert = 1;
+    options.rate_limit.samples_tolerance = 8;
+    options.rate_limit.min_size_to_sample = 6;
     per::ReplayBuffer buffer = small_buffer(options);
     EXPECT_THROW(buffer.wait_to_sample(4, std::chrono::milliseconds(1)), per::Busy);
     add_episode(buffer, 6);
@@ -414,12 +415,12 @@ TEST(ReplayBuffer, the_rate_limiter_is_waited_for) {
     EXPECT_THROW(buffer.wait_to_add(9), per::InvalidArgument);
     buffer.stop_limiting();
     buffer.wait_to_add(1000000);
-    EXPECT_EQ(buffer.describe().samples_tolerance, 0);
+    EXPECT_EQ(buffer.describe().rate_limit.samples_tolerance, 0);
 }
 
 TEST(ReplayBuffer, a_loader_waits_for_the_rate_limiter) {
     per::ReplayOptions options = small_options();
-    options.min_size_to_sample = 6;
+    options.rate_limit.min_size_to_sample = 6;
     per::ReplayBuffer buffer = small_buffer(options);
     per::LoaderOptions loader_options;
     loader_options.batch_size = 4;
@@ -462,6 +463,18 @@ TEST(ReplayBuffer, settings_and_statistics) {
     EXPECT_EQ(options.beta, 0.75);
     EXPECT_EQ(options.gamma, 0.5);
     EXPECT_EQ(options.n_step, 2);
+    EXPECT_ERROR(buffer.set_alpha(std::nan("")), InvalidArgument, "alpha is nan");
+    EXPECT_ERROR(buffer.set_n_step(0), InvalidArgument, "n_step is 0");
+    EXPECT_ERROR(buffer.set_save_compression(-1), InvalidArgument, "save_compression is -1");
+    per::Settings settings;
+    settings.alpha = 0.25;
+    settings.n_step = 65;
+    EXPECT_ERROR(buffer.change_settings(settings), InvalidArgument, "n_step is 65");
+    EXPECT_EQ(buffer.describe().alpha, 0.5);
+    settings.n_step = 1;
+    buffer.change_settings(settings);
+    EXPECT_EQ(buffer.describe().alpha, 0.25);
+    EXPECT_EQ(buffer.describe().n_step, 1);
     const per::Statistics statistics = buffer.stats();
     EXPECT_EQ(statistics.capacity, 64);
     EXPECT_EQ(statistics.added, 6);
@@ -499,11 +512,14 @@ TEST(ReplayBuffer, a_loaded_one_goes_on_as_the_one_of_a_checkpoint) {
     EXPECT_ERROR(buffer.checkpoint(directory + "/none/below"), IoError, "below");
     const int lock = open(directory.c_str(), O_RDONLY | O_CLOEXEC);
     ASSERT_EQ(flock(lock, LOCK_EX), 0);
-    EXPECT_ERROR(buffer.checkpoint(directory, std::chrono::milliseconds(0)), Busy, directory);
-    EXPECT_ERROR(per::ReplayBuffer::load(directory, per::ReplayOptions(), std::chrono::milliseconds(0)), Busy,
-                 directory);
+    per::SaveOptions saving;
+    saving.timeout_ms = 0;
+    EXPECT_ERROR(buffer.checkpoint(directory, saving), Busy, directory);
+    per::LoadOptions loading;
+    loading.timeout_ms = 0;
+    EXPECT_ERROR(per::ReplayBuffer::load(directory, loading), Busy, directory);
     ASSERT_EQ(close(lock), 0);
-    EXPECT_GT(buffer.checkpoint(directory, std::chrono::milliseconds(-1)), 0);
+    EXPECT_GT(buffer.checkpoint(directory, saving), 0);
     for (const char* name : {"/manifest.per", "/pack-0000000000000000.per", ""})
         EXPECT_EQ(std::remove((directory + name).c_str()), 0);
     EXPECT_EQ(values(loaded.sample(8).ids()), values(buffer.sample(8).ids()));

@@ -33,14 +33,15 @@ TEST(SumTree, draws_what_the_tree_of_per_h_draws) {
 TEST(SumTree, finds_and_reads) {
     per::SumTree tree = small_tree();
     tree.update({0, 1, 3}, {1.0f, 2.0f, 4.0f});
-    EXPECT_EQ(tree.capacity(), 4);
-    EXPECT_EQ(tree.total(), 7.0);
+    const per::TreeDescription described = tree.describe();
+    EXPECT_EQ(described.capacity, 4);
+    EXPECT_EQ(described.total, 7.0);
     std::vector<int64_t> found(3);
     tree.find({0.5, 1.0, 3.5}, found);
     EXPECT_EQ(found, (std::vector<int64_t>{0, 1, 3}));
-    const per::SumTree::Mass mass = tree.mass();
-    ASSERT_EQ(mass.total, 7 * (uint64_t{1} << mass.scale));
-    tree.find_mass({0, mass.total / 7, mass.total - 1}, found);
+    const uint64_t mass = described.total_mass;
+    ASSERT_EQ(mass, 7 * (uint64_t{1} << described.scale));
+    tree.find_mass({0, mass / 7, mass - 1}, found);
     EXPECT_EQ(found, (std::vector<int64_t>{0, 1, 3}));
     std::vector<float> some(2), all(4);
     tree.priorities({3, 1}, some);
@@ -48,7 +49,7 @@ TEST(SumTree, finds_and_reads) {
     tree.priorities(all);
     EXPECT_EQ(all, (std::vector<float>{1, 2, 0, 4}));
     tree.reset();
-    EXPECT_EQ(tree.total(), 0.0);
+    EXPECT_EQ(tree.describe().total, 0.0);
     tree.synchronize();
     EXPECT_ERROR(tree.sample(PER_STRATIFIED, 0, found, {}, {}), Empty, "");
 }
@@ -71,7 +72,7 @@ TEST(SumTree, spans_of_other_sizes_are_refused_before_the_call) {
     EXPECT_ERROR(tree.find({0.5}, two), InvalidArgument, "indices_out has 2 elements: expected are 1");
     EXPECT_ERROR(tree.find_mass({0}, two), InvalidArgument, "indices_out has 2 elements: expected are 1");
     EXPECT_ERROR(tree.priorities(two, one), InvalidArgument, "priorities_out has 1 elements: expected are 2");
-    EXPECT_EQ(tree.total(), 2.0);
+    EXPECT_EQ(tree.describe().total, 2.0);
 }
 
 }  // namespace

@@ -55,8 +55,6 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
       functions_{function_at<decltype(Functions::add)>(addresses, "per_replay_add"),
                  function_at<decltype(Functions::sample)>(addresses, "per_replay_sample"),
                  function_at<decltype(Functions::update_priorities)>(addresses, "per_replay_update_priorities"),
-                 function_at<decltype(Functions::update_sequences)>(addresses, "per_replay_update_sequences"),
-                 function_at<decltype(Functions::set_priorities)>(addresses, "per_replay_set_priorities"),
                  function_at<decltype(Functions::write)>(addresses, "per_writer_add")},
       check_(std::move(check)),
       types_(std::move(as_array)),
@@ -353,20 +351,18 @@ void Exchange::update(const py::object& ids, const py::object& values, bool are_
         plain_.attr("update")(ids, values, are_priorities, stream);
         return;
     }
-    const int64_t count = id.shape[0];
-    const auto* id_data = static_cast<const int64_t*>(id.data);
-    const auto* value_data = static_cast<const float*>(value.data);
+    per_priorities priorities{};
+    priorities.struct_size = sizeof priorities;
+    priorities.count = id.shape[0];
+    priorities.ids = static_cast<const int64_t*>(id.data);
+    (are_priorities ? priorities.priorities : priorities.td_errors) = static_cast<const float*>(value.data);
+    priorities.n_critics = has_critics ? value.shape[0] : 1;
+    priorities.n_steps = n_steps;
     void* const queue = number_of(stream);
-    const int64_t n_critics = has_critics ? value.shape[0] : 1;
     per_status status;
     {
         const py::gil_scoped_release release;
-        if (are_priorities)
-            status = functions_.set_priorities(buffer(), count, id_data, value_data, queue);
-        else if (has_steps)
-            status = functions_.update_sequences(buffer(), count, id_data, n_critics, n_steps, value_data, queue);
-        else
-            status = functions_.update_priorities(buffer(), count, id_data, n_critics, value_data, queue);
+        status = functions_.update_priorities(buffer(), &priorities, queue);
     }
     check(status);
 }

@@ -34,8 +34,6 @@ class Exchange {
         decltype(&per_replay_add) add;
         decltype(&per_replay_sample) sample;
         decltype(&per_replay_update_priorities) update_priorities;
-        decltype(&per_replay_update_sequences) update_sequences;
-        decltype(&per_replay_set_priorities) set_priorities;
         decltype(&per_writer_add) write;
     };
 

@@ -14,6 +14,7 @@ PYBIND11_MODULE(_bridge, module) {
     sizes["per_array"] = sizeof(per_array);
     sizes["per_steps"] = sizeof(per_steps);
     sizes["per_batch"] = sizeof(per_batch);
+    sizes["per_priorities"] = sizeof(per_priorities);
     module.attr("sizes") = sizes;
 
     py::class_<Exchange>(module, "Exchange", "The calls of a buffer that take or give many arrays.")

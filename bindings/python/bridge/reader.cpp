@@ -183,7 +183,7 @@ bool Reader::read_numpy(PyObject* source, per_array& array) const {
 void Reader::set_number(per_array& array, per_dtype dtype, const void* bytes, size_t size) {
     uint64_t& number = numbers_[number_count_++];
     std::memcpy(&number, bytes, size);
-    array = {&number, &no_axes, 0, dtype};
+    array = {&number, &no_axes, 0, dtype, nullptr};
 }
 
 bool Reader::read_number(PyObject* source, per_array& array) {

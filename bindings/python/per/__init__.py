@@ -24,7 +24,7 @@ from per._library import path as library_path
 from per._library import version as _version
 from per.batch import Batch
 from per.channel import Channel, ChannelStatistics, Writer
-from per.coordinator import Coordinator, Law
+from per.coordinator import Coordinator, ShardSummary
 from per.epochs import Epochs
 from per.field import Field
 from per.hindsight import Hindsight
@@ -56,7 +56,6 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "IoError",
-    "Law",
     "Loader",
     "Mass",
     "NoDevice",
@@ -64,6 +63,7 @@ __all__ = [
     "Reader",
     "ReplayBuffer",
     "Save",
+    "ShardSummary",
     "SharedLoader",
     "SharedLoaderStatistics",
     "Statistics",

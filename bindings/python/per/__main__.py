@@ -21,7 +21,7 @@ import numpy.typing as npt
 import per
 from per import _options
 from per._handle import created
-from per._library import lib
+from per._library import NULL, lib
 
 # Programs by their place in the source tree. A wheel carries them in per/programs.
 BENCH = "bench/peers.py"
@@ -104,7 +104,7 @@ def histogram(priorities: npt.NDArray[np.float32]) -> Iterator[str]:
 
 def verify(file: str) -> None:
     """Checks all of a checkpoint as loading does: checksums, and that a buffer can be in the state that it holds."""
-    created(lib.per_replay_load, _options.path(file), lib.PER_CPU, 0)
+    created(lib.per_replay_load, _options.path(file), NULL)
     print(f"{file}: whole")
 
 

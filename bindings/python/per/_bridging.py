@@ -68,8 +68,7 @@ def new_exchange(
     # Without these functions the bridge can read no tensors: those of torch before 2.10, and no memory of a device.
     if (tensor_type is not None or is_on_device) and not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
         return plain
-    calls = ("add", "sample", "update_priorities", "update_sequences", "set_priorities")
-    names = *(f"per_replay_{call}" for call in calls), "per_writer_add"
+    names = "per_replay_add", "per_replay_sample", "per_replay_update_priorities", "per_writer_add"
     addresses = {name: _address(getattr(lib, name)) for name in names}
     return bridge.Exchange(
         plain=plain,

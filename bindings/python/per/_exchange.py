@@ -123,7 +123,11 @@ class Exchange:
         call: hindsight.Call | None = None,
         key: object = None,
     ) -> dict[str, Any]:
-        """per_replay_sample(): the arrays of the batch by name; those of `out` if it is given."""
+        """per_replay_sample(): the arrays of the batch by name; those of `out` if it is given.
+
+        Arguments:
+            options: address of a per_sample_options, which gets the call and the key; 0 only without these.
+        """
         handle, queue = self.handle(), self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)
         batch = _library.new("per_batch")
@@ -138,8 +142,9 @@ class Exchange:
         if call is None:
             check(lib.per_replay_sample(handle, chosen, size, batch, queue.handle))
         else:
+            chosen.hindsight = call.options
             with _callbacks.allowed():
-                status = lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, queue.handle)
+                status = lib.per_replay_sample(handle, chosen, size, batch, queue.handle)
             call.check(status)
         self._memory.finish(queue, arrays, numbers)
         del pointers
@@ -163,8 +168,9 @@ class Exchange:
         if call is None:
             check(lib.per_replay_get_windows(handle, options, *wanted))
         else:
+            options.hindsight = call.options
             with _callbacks.allowed():
-                status = lib.per_replay_get_windows_hindsight(handle, options, call.options, *wanted)
+                status = lib.per_replay_get_windows(handle, options, *wanted)
             call.check(status)
         self._memory.finish(queue, id_array, arrays)
         del pointers
@@ -227,20 +233,20 @@ class Exchange:
         return arrays if count[0] else None
 
     def bootstraps(self, stream: object) -> dict[str, Any] | None:
-        """per_replay_bootstraps(): the arrays of those rows; None if there are none."""
+        """per_replay_get_bootstraps(): the arrays of those rows; None if there are none."""
         handle, queue = self.handle(), self._memory.queue(stream)
         batch, count = _library.new("per_batch"), ffi.new("int64_t *")
         size = -1
         while count[0] > size:  # again where another thread added meanwhile
             size = int(count[0])
             arrays, pointers = self._new_arrays(size, batch, self._layout.windows, queue)
-            check(lib.per_replay_bootstraps(handle, size, batch, count, queue.handle))
+            check(lib.per_replay_get_bootstraps(handle, size, batch, count, queue.handle))
             del pointers
         self._memory.finish(queue, arrays)
         return {name: array[: count[0]] for name, array in arrays.items()} if count[0] else None
 
     def advantages(self, fields: Sequence[int], gae_lambda: float, ids: object, values: object, stream: object) -> None:
-        """per_replay_advantages(); `fields`: the numbers of those of values, advantages and returns.
+        """per_replay_compute_advantages(); `fields`: the numbers of those of values, advantages and returns.
 
         Raises InvalidArgument unless there are as many values as ids.
         """
@@ -251,7 +257,8 @@ class Exchange:
             raise InvalidArgument(f"bootstrap gave shape {list(value.shape)}; allowed: [{id_array.size}]")
         arrays = id_array.pointer, value.pointer
         check(
-            lib.per_replay_advantages(handle, *fields, gae_lambda, value.size, *arrays, queue.handle), _ADVANTAGE_WORDS
+            lib.per_replay_compute_advantages(handle, *fields, gae_lambda, value.size, *arrays, queue.handle),
+            _ADVANTAGE_WORDS,
         )
         self._memory.finish(queue, id_array, value)
 
@@ -310,22 +317,23 @@ class Exchange:
         return pointers
 
     def update(self, ids: object, values: object, are_priorities: bool, stream: object) -> None:
-        """per_replay_update_priorities(), or with are_priorities per_replay_set_priorities()."""
+        """per_replay_update_priorities(), by TD errors or with are_priorities by priorities."""
         handle, queue = self.handle(), self._memory.queue(stream)
         given = read_update(self._memory, self._layout, ids, values, are_priorities, queue)
-        check(getattr(lib, f"per_replay_{given.verb}")(handle, *given.arguments, queue.handle))
+        check(lib.per_replay_update_priorities(handle, given.priorities, queue.handle))
         self._memory.finish(queue, *given.kept)
 
 
 class Update(NamedTuple):
     """What a call that sets priorities is given."""
 
-    verb: str
-    """of the function, after the name of the object"""
-    arguments: tuple[Any, ...]
-    """between the handle and the last one"""
+    priorities: Any
+    """a per_priorities"""
     kept: tuple[Elements, ...]
-    """what the arguments point at"""
+    """what it points at"""
+
+
+_PRIORITIES = ffi.typeof("per_priorities *")
 
 
 def read_update(memory: Any, layout: Layout, ids: object, values: object, are_priorities: bool, queue: Queue) -> Update:
@@ -341,14 +349,19 @@ def read_update(memory: Any, layout: Layout, ids: object, values: object, are_pr
         axes += [] if are_priorities else [f"n_critics, {each}" for each in axes]
         allowed = " or ".join(f"[{each}]" for each in axes)
         raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: {allowed}, as ids has {count}")
+    priorities = ffi.new(_PRIORITIES)
+    priorities.struct_size = ffi.sizeof(_PRIORITIES.item)
+    priorities.count, priorities.ids, priorities.n_critics = count, id_array.pointer, critics
     if are_priorities:
-        return Update("set_priorities", (count, id_array.pointer, value.pointer), kept)
+        priorities.priorities = value.pointer
+    else:
+        priorities.td_errors = value.pointer
     if steps:
-        return Update("update_sequences", (count, id_array.pointer, critics, value.shape[-1], value.pointer), kept)
-    return Update("update_priorities", (count, id_array.pointer, critics, value.pointer), kept)
+        priorities.n_steps = value.shape[-1]
+    return Update(priorities, kept)
 
 
-# What arguments of per_replay_advantages() are called in Python.
+# What arguments of per_replay_compute_advantages() are called in Python.
 _ADVANTAGE_WORDS = {
     "value_field": "value",
     "advantage_field": "advantage",

@@ -14,7 +14,7 @@ class Figures:
         episodes: episodes that ended, cuts included
         cuts: of them, those that were cut
         samples: batches drawn, also ahead by a loader; each epoch counts as one, and each call of
-            per_replay_get_windows_hindsight(), and of per_replay_get_windows() with n_step_min
+            per_replay_get_windows() with n_step_min or hindsight
         beta_step: batches that advanced beta; those of a loader once they are handed out
         stale_updates: entries of updates, also of fields, that came too late
         rejected_updates: entries of calls that write, not allowed and skipped
@@ -51,8 +51,8 @@ class Figures:
     cuts: int
     """of them, those that were cut"""
     samples: int
-    """batches drawn, also ahead by a loader; each epoch counts as one, and each call of
-    per_replay_get_windows_hindsight(), and of per_replay_get_windows() with n_step_min"""
+    """batches drawn, also ahead by a loader; each epoch counts as one, and each call of per_replay_get_windows() with
+    n_step_min or hindsight"""
     beta_step: int
     """batches that advanced beta; those of a loader once they are handed out"""
     stale_updates: int

@@ -12,7 +12,7 @@ from typing import Any
 from per import _callbacks, _library
 from per._errors import CorruptFile, InvalidArgument
 from per._handle import created
-from per._library import ffi, lib
+from per._library import NULL, ffi, lib
 
 
 def is_file(target: object, verb: str) -> bool:
@@ -26,8 +26,8 @@ def is_file(target: object, verb: str) -> bool:
     return not isinstance(target, (str, bytes, os.PathLike)) and callable(getattr(target, verb, None))
 
 
-def save(handle: Any, file: Any) -> None:
-    """Writes a buffer to a file object. What that raises passes through."""
+def save(handle: Any, file: Any, options: Any) -> None:
+    """Writes a buffer to a file object, by per_save_options. What that raises passes through."""
 
     def write(memory: Any) -> int:
         n = file.write(bytes(memory))
@@ -38,8 +38,9 @@ def save(handle: Any, file: Any) -> None:
         return len(memory)  # it keeps no count
 
     call = _Call(write)
+    options.write, options.context = _pass_bytes, call.context
     with _callbacks.allowed():
-        status = lib.per_replay_save_to(handle, _pass_bytes, call.context)
+        status = lib.per_replay_save(handle, NULL, options)
     call.check(status)
 
 
@@ -54,8 +55,11 @@ def load(file: Any, device: tuple[int, int]) -> Any:
         return len(given)
 
     call = _Call(read)
+    options = _library.new("per_load_options")
+    options.device, options.device_index = device
+    options.read, options.context = _pass_bytes, call.context
     with _callbacks.allowed():
-        return created(lib.per_replay_load_from, _pass_bytes, call.context, *device, check=call.check)
+        return created(lib.per_replay_load, NULL, options, check=call.check)
 
 
 class Memory:

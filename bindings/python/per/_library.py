@@ -86,6 +86,20 @@ def new(struct: str) -> Any:
     return value
 
 
+def sized(struct: str) -> Any:
+    """A struct of per.h whose struct_size is set, and all else 0."""
+    value = ffi.new(f"{struct} *")
+    value.struct_size = ffi.sizeof(struct)
+    return value
+
+
+def filled(struct: str, function: Any, *arguments: object) -> Any:
+    """The struct that a function of per.h fills, which takes it and its size last."""
+    value = ffi.new(f"{struct} *")
+    check(function(*arguments, value, ffi.sizeof(struct)))
+    return value
+
+
 @functools.cache
 def choices(enum: str) -> dict[str, int]:
     """Names and numbers of an enum of per.h: {"stratified": 0, ...} for per_scheme."""

@@ -6,6 +6,7 @@ Only what C cannot express is refused here: numbers of the wrong type or beyond 
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import operator
 import os
@@ -113,8 +114,35 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
 def set_storage(options: Any, storage: Any) -> Any:
     """Sets the directory that rows lie in, unless it is None. What is returned must live as long as the options."""
     kept = None if storage is None else ffi.new("char[]", path(storage, "storage"))
-    options.storage = ffi.NULL if kept is None else kept
+    options.memory.storage = ffi.NULL if kept is None else kept
     return kept
+
+
+@functools.cache
+def places(struct: Any) -> dict[str, tuple[str, ...]]:
+    """The members of a struct of per.h, each with the members that lead to it: none, or the embedded struct it is in.
+
+    Arguments are flat: they name the members of embedded structs as they name the others.
+    """
+    own: dict[str, tuple[str, ...]] = {}
+    inner: dict[str, tuple[str, ...]] = {}
+    for name, member in struct.fields:
+        if member.type.kind == "struct":
+            inner |= {each: (name, *way) for each, way in places(member.type).items()}
+        else:
+            own[name] = ()
+    return inner | own
+
+
+def holder(options: Any, name: str) -> Any:
+    """The struct that has the member of that name: the options, or one that is embedded in them."""
+    return functools.reduce(getattr, places(_struct_of(options))[name], options)
+
+
+def _struct_of(options: Any) -> Any:
+    """The type of a struct, or of the one that a pointer points to."""
+    kind = ffi.typeof(options)
+    return kind.item if kind.kind == "pointer" else kind
 
 
 _MOST_SHOWN = 80  # characters of a path, which may be a whole file by mistake
@@ -129,10 +157,11 @@ def meant(name: str, names: Iterable[str]) -> str:
 
 def set_field(struct: Any, field: str, argument: str, value: object) -> None:
     """Sets a number in a struct. What C cannot hold is an error that names the argument."""
+    owner = holder(struct, field)
     try:
-        setattr(struct, field, value)
+        setattr(owner, field, value)
     except (TypeError, OverflowError) as error:
-        c_type = dict(ffi.typeof(struct).item.fields)[field].type.cname
+        c_type = dict(_struct_of(owner).fields)[field].type.cname
         raise _not_a_number(argument, value, c_type, error) from error
 
 
@@ -161,7 +190,7 @@ def path(value: Any, argument: str = "path") -> bytes:
 
 def option(options: Any, name: str) -> Any:
     """A field of an options struct as the argument of the same name takes it."""
-    value, enum = getattr(options, name), _CHOICES.get(name)
+    value, enum = getattr(holder(options, name), name), _CHOICES.get(name)
     return value if enum is None else _library.name_of(enum, value)
 
 
@@ -208,6 +237,16 @@ def sample_options(
         options.prioritization = number("per_prioritization", "prioritization", prioritization)
     if normalize_weights is not None:
         options.normalize_weights = number("per_normalization", "normalize_weights", normalize_weights)
+    return options
+
+
+def save_options(compression: int | None) -> Any:
+    """The per_save_options with a compression, unless it is None. The -1 of C for that is no value of the argument."""
+    options = _library.new("per_save_options")
+    if compression is not None:
+        set_field(options, "compression", "compression", compression)
+        if compression == -1:
+            raise InvalidArgument("compression is -1; allowed: None, 0 to 19")
     return options
 
 

@@ -69,7 +69,7 @@ def checkpoint(number: int, ticket: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     if not found:
         raise InvalidArgument("this state is of the past: go on with the one that add() or set_priorities() returned")
     file = io.BytesIO()
-    _files.save(ffi.cast("per_replay *", found), file)
+    _files.save(ffi.cast("per_replay *", found), file, _library.new("per_save_options"))
     return np.frombuffer(file.getbuffer(), np.uint8)
 
 

@@ -60,7 +60,7 @@ class Channel(Handle):
         self._handle = created(lib.per_channel_create, buffer, options, parent=buffer)
         with self._closed_on_error():
             path_out = ffi.new("char **")
-            check(lib.per_channel_path(self._handle, path_out))
+            check(lib.per_channel_get_address(self._handle, path_out, NULL))
             self._path = ffi.string(path_out[0]).decode()
 
     @property
@@ -117,8 +117,7 @@ class Channel(Handle):
 
     def stats(self) -> ChannelStatistics:
         """What the channel has done."""
-        statistics = _library.new("per_channel_statistics")
-        check(lib.per_channel_stats(self._open(), statistics))
+        statistics = _library.filled("per_channel_statistics", lib.per_channel_get_statistics, self._open())
         return ChannelStatistics(
             **{field.name: getattr(statistics, field.name) for field in dataclasses.fields(ChannelStatistics)}
         )
@@ -182,7 +181,8 @@ class Writer(Handle):
     def __init__(self, path: str, fields: Mapping[str, Field] | None = None) -> None:
         c_fields, kept = (NULL, None) if fields is None else to_c(fields)
         n_fields = 0 if fields is None else len(fields)
-        self._handle = created(lib.per_writer_attach, _options.path(path), -1, c_fields, n_fields)
+        given = c_fields, n_fields, ffi.sizeof("per_field")
+        self._handle = created(lib.per_writer_attach, _options.path(path), -1, *given)
         del kept
         with self._closed_on_error():
             self._describe()
@@ -190,7 +190,7 @@ class Writer(Handle):
     def _describe(self) -> None:
         options = _library.new("per_replay_options")
         check(lib.per_writer_describe(self._handle, options))
-        self._fields = from_c(options.fields, options.n_fields)
+        self._fields = from_c(options)
         self._n_envs = int(options.n_envs)
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         layout = layout_of(self._fields, self._n_envs)

@@ -17,8 +17,8 @@ Ids = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Law:
-    """What draws from a buffer are made of, in whole numbers: ReplayBuffer.law().
+class ShardSummary:
+    """What draws from a buffer are made of, in whole numbers: ReplayBuffer.summarize().
 
     Attributes:
         total_mass: sum of mass(p^alpha) = ceil(p^alpha 2^scale) over the live transitions
@@ -47,34 +47,32 @@ class Law:
     scale_needed: int = 0
 
     @classmethod
-    def _of(cls, replay: Any, measured_scale: int | None) -> Law:
-        law = _library.new("per_law")
+    def _of(cls, replay: Any, measured_scale: int | None) -> ShardSummary:
         scale = lib.PER_SCALE_AUTOMATIC if measured_scale is None else _options.whole("measured_scale", measured_scale)
-        check(lib.per_replay_law(replay, scale, law))
+        summary = _library.filled("per_shard_summary", lib.per_replay_summarize, replay, scale)
         return cls(
-            int(law.total_mass),
-            int(law.smallest_mass),
-            int(law.live),
-            int(law.changes),
-            float(law.max_priority),
-            int(law.scale),
-            bool(law.is_scale_fixed),
+            int(summary.total_mass),
+            int(summary.smallest_mass),
+            int(summary.live),
+            int(summary.changes),
+            float(summary.max_priority),
+            int(summary.scale),
+            bool(summary.is_scale_fixed),
             measured_scale,
-            int(law.measured_low) + (int(law.measured_high) << 64),
-            float(law.largest_leaf),
-            int(law.scale_needed),
+            int(summary.measured_low) + (int(summary.measured_high) << 64),
+            float(summary.largest_leaf),
+            int(summary.scale_needed),
         )
 
     def _struct(self) -> Any:
-        law = _library.new("per_law")
-        law.total_mass, law.smallest_mass, law.live = self.total_mass, self.smallest_mass, self.live
-        law.changes, law.max_priority = self.changes, self.max_priority
-        law.scale, law.is_scale_fixed = self.scale, self.is_scale_fixed
-        if self.measured_scale is not None:
-            law.measured_scale = self.measured_scale
-        law.measured_low, law.measured_high = self.measured_mass & (2**64 - 1), self.measured_mass >> 64
-        law.largest_leaf, law.scale_needed = self.largest_leaf, self.scale_needed
-        return law
+        summary = _library.sized("per_shard_summary")
+        summary.total_mass, summary.smallest_mass, summary.live = self.total_mass, self.smallest_mass, self.live
+        summary.changes, summary.max_priority = self.changes, self.max_priority
+        summary.scale, summary.is_scale_fixed = self.scale, self.is_scale_fixed
+        summary.measured_scale = lib.PER_SCALE_AUTOMATIC if self.measured_scale is None else self.measured_scale
+        summary.measured_low, summary.measured_high = self.measured_mass & (2**64 - 1), self.measured_mass >> 64
+        summary.largest_leaf, summary.scale_needed = self.largest_leaf, self.scale_needed
+        return summary
 
 
 class Shard(NamedTuple):
@@ -86,11 +84,11 @@ class Shard(NamedTuple):
     """the environment of the whole that is the shard's environment 0"""
 
 
-class Settling(NamedTuple):
-    """What Coordinator.settle() asks for."""
+class ScaleRequest(NamedTuple):
+    """What Coordinator.agree_on_scale() asks for."""
 
     todo: str
-    """"measure": law(measured_scale=scale) of each shard that is there; "set": set_scale(scale), and then its law()"""
+    """"measure": summarize(scale) of each shard that is there; "set": set_scale(scale), and then summarize()"""
     scale: int
 
 
@@ -121,7 +119,7 @@ class CoordinatorState:
     Attributes:
         samples: batches drawn; with the seed the whole random state
         beta_step: batches that advanced beta
-        total_mass: of the shards that were there when they were last settled
+        total_mass: of the shards that were there when they last agreed on a scale
         rescales_below: a total mass below this asks for another scale
         live: transitions of the shards that are there
         shards: how many are there
@@ -140,6 +138,12 @@ class CoordinatorState:
     max_priority: float
     scale: int
 
+    def _struct(self) -> Any:
+        status = _library.sized("per_coordinator_state")
+        for field in dataclasses.fields(self):
+            setattr(status, field.name, getattr(self, field.name))
+        return status
+
 
 class Coordinator(Handle):
     """Draws from several buffers, the shards, as one buffer with all their lanes would.
@@ -151,6 +155,7 @@ class Coordinator(Handle):
     Arguments:
         capacity, n_envs: of the whole. Shard s has the environments from s n_envs / n_shards on.
         n_shards: 1 to n_envs.
+        state: what state() said of a coordinator with the same arguments, to go on from there; None: a new one.
         options: those of ReplayBuffer, of which the law of draws matters: seed, alpha, beta, scheme, ...
 
     Raises:
@@ -165,47 +170,55 @@ class Coordinator(Handle):
     ...     shards.append(per.ReplayBuffer(capacity, fields, n_envs=n_envs))
     ...     steps = np.zeros((8, n_envs))
     ...     ids = shards[s].extend(observation=steps, reward=steps, terminated=steps, truncated=steps)
-    >>> per.coordinator.settle(coordinator, shards)
+    >>> per.coordinator.agree_on_scale(coordinator, shards)
     >>> round = coordinator.draw(6)
     >>> found = [(s, shards[s].get_units(round.units[round.shards == s])) for s in range(2)]
     >>> ids, masses = np.empty(6, np.int64), np.empty(6, np.int64)
     >>> for s, (batch, mass, _) in found:
     ...     ids[round.shards == s], masses[round.shards == s] = batch.ids, mass
-    >>> coordinator.found(ids, masses)
+    >>> coordinator.submit(ids, masses)
     >>> coordinator.finish().weights.tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
 
     _noun = "coordinator"
-    _in_place_of_pickling = "Pickle its state(), and restore() another."
+    _in_place_of_pickling = "Pickle its state(), and give it to another."
 
-    def __init__(self, capacity: int, n_shards: int, *, n_envs: int = 1, **options: object) -> None:
+    def __init__(
+        self, capacity: int, n_shards: int, *, n_envs: int = 1, state: CoordinatorState | None = None, **options: object
+    ) -> None:
         given = _library.new("per_replay_options")
-        known = {name for name, _ in ffi.typeof("per_replay_options").fields} - {"struct_size", "fields", "n_fields"}
+        known = set(_options.places(ffi.typeof("per_replay_options"))) - {
+            "struct_size",
+            "fields",
+            "n_fields",
+            "field_size",
+        }
         for name in options:
             if name not in known:
                 raise InvalidArgument(f"{name} is no option of a coordinator{_options.meant(name, known)}")
         # What is not given stays as the library filled it.
         _options.set_options(given, {name: value for name, value in options.items() if value is not None})
         _options.set_options(given, {"capacity": capacity, "n_envs": n_envs})
-        self._handle = created(lib.per_coordinator_create, given, _options.whole("n_shards", n_shards))
+        status = NULL if state is None else state._struct()
+        self._handle = created(lib.per_coordinator_create, given, _options.whole("n_shards", n_shards), status)
         self._batch_size = 0
 
     def shard(self, shard: int) -> Shard:
         """What that shard is to be created with, beside the options of the whole."""
         out = [ffi.new("int64_t *") for _ in range(3)]
-        check(lib.per_coordinator_shard(self._open(), _options.whole("shard", shard), *out))
+        check(lib.per_coordinator_describe_shard(self._open(), _options.whole("shard", shard), *out))
         return Shard(*(int(number[0]) for number in out))
 
-    def tell(self, shard: int, law: Law | None) -> None:
-        """Takes what law() says of a shard; None: it is gone, and its mass with it, until it tells of itself again."""
-        struct = NULL if law is None else law._struct()
-        check(lib.per_coordinator_tell(self._open(), _options.whole("shard", shard), struct))
+    def report(self, shard: int, summary: ShardSummary | None) -> None:
+        """Takes the summary of a shard; None: it is gone, and its mass with it, until it reports again."""
+        struct = NULL if summary is None else summary._struct()
+        check(lib.per_coordinator_report(self._open(), _options.whole("shard", shard), struct))
 
-    def settle(self, chooses_anew: bool = False) -> Settling | None:
+    def agree_on_scale(self, chooses_anew: bool = False) -> ScaleRequest | None:
         """Brings all shards to the scale that one buffer would have; None: they are there, and batches can be drawn.
 
-        What it asks for is done with every shard that is there, whose law is then told, and settle() called again.
+        What it asks for is done with every shard that is there, which then reports; and it is called again.
 
         Arguments:
             chooses_anew: as after setting alpha, whatever the scale was; for the first of these calls.
@@ -214,10 +227,10 @@ class Coordinator(Handle):
             InvalidArgument if a shard has never told of itself, or has not done what was asked for.
         """
         todo, scale = ffi.new("int32_t *"), ffi.new("int32_t *")
-        check(lib.per_coordinator_settle(self._open(), chooses_anew, todo, scale))
-        if todo[0] == lib.PER_SETTLED:
+        check(lib.per_coordinator_agree_on_scale(self._open(), chooses_anew, todo, scale))
+        if todo[0] == lib.PER_SCALE_AGREED:
             return None
-        return Settling("measure" if todo[0] == lib.PER_SETTLE_MEASURE else "set", int(scale[0]))
+        return ScaleRequest("measure" if todo[0] == lib.PER_SCALE_MEASURE else "set", int(scale[0]))
 
     def draw(
         self,
@@ -233,7 +246,7 @@ class Coordinator(Handle):
 
         Raises:
             Empty if nothing is live; Unsupported for prioritization "rank", and without replacement for a
-            uniform_fraction between 0 and 1; InvalidArgument, also before settle() has returned None.
+            uniform_fraction between 0 and 1; InvalidArgument, also before agree_on_scale() has returned None.
         """
         options = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, None)
         count = ffi.new("int64_t *")
@@ -244,10 +257,14 @@ class Coordinator(Handle):
 
     def _next_round(self, count: int) -> Round:
         round = Round(np.empty(count, np.int64), np.empty(count, np.int64))
-        check(lib.per_coordinator_units(self._open(), count, *(ffi.from_buffer("int64_t[]", array) for array in round)))
+        check(
+            lib.per_coordinator_get_units(
+                self._open(), count, *(ffi.from_buffer("int64_t[]", array) for array in round)
+            )
+        )
         return round
 
-    def found(self, ids: object, masses: object, first_units: object = None) -> Round | None:
+    def submit(self, ids: object, masses: object, first_units: object = None) -> Round | None:
         """Takes what get_units() of the shards found for the round, in the order of its units: int64[n] each.
 
         Returns:
@@ -267,7 +284,7 @@ class Coordinator(Handle):
         count = ffi.new("int64_t *")
         first = ffi.from_buffer("uint64_t[]", arrays[2]) if len(arrays) > 2 else NULL
         pointers = ffi.from_buffer("int64_t[]", arrays[0]), ffi.from_buffer("uint64_t[]", arrays[1]), first
-        check(lib.per_coordinator_found(self._open(), n, *pointers, count))
+        check(lib.per_coordinator_submit(self._open(), n, *pointers, count))
         return self._next_round(count[0]) if count[0] else None
 
     def finish(self) -> CoordinatedBatch:
@@ -296,33 +313,25 @@ class Coordinator(Handle):
         array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64)
         pointers = [ffi.from_buffer("int64_t[]", each) for each in (array, out)]
-        check(lib.per_coordinator_ids(self._open(), _options.whole("shard", shard), array.size, *pointers))
+        check(lib.per_coordinator_get_ids(self._open(), _options.whole("shard", shard), array.size, *pointers))
         return out
 
     def state(self) -> CoordinatorState:
         """What is to be saved with the shards."""
-        status = _library.new("per_coordinator_status")
-        check(lib.per_coordinator_state(self._open(), status))
+        status = _library.filled("per_coordinator_state", lib.per_coordinator_get_state, self._open())
         return CoordinatorState(*(getattr(status, field.name) for field in dataclasses.fields(CoordinatorState)))
 
-    def restore(self, state: CoordinatorState) -> None:
-        """Makes it the coordinator that had this state; before any shard has told of itself."""
-        status = _library.new("per_coordinator_status")
-        for field in dataclasses.fields(CoordinatorState):
-            setattr(status, field.name, getattr(state, field.name))
-        check(lib.per_coordinator_restore(self._open(), status))
 
-
-def settle(coordinator: Coordinator, shards: Any, chooses_anew: bool = False) -> None:
+def agree_on_scale(coordinator: Coordinator, shards: Any, chooses_anew: bool = False) -> None:
     """Tells of buffers of this process, one for each shard or None where it is gone, and brings them to one scale."""
     for s, shard in enumerate(shards):
-        coordinator.tell(s, None if shard is None else shard.law())
-    asked = coordinator.settle(chooses_anew)
+        coordinator.report(s, None if shard is None else shard.summarize())
+    asked = coordinator.agree_on_scale(chooses_anew)
     while asked is not None:
         for s, shard in enumerate(shards):
             if shard is None:
                 continue
             if asked.todo == "set":
                 shard.set_scale(asked.scale)
-            coordinator.tell(s, shard.law(asked.scale if asked.todo == "measure" else None))
-        asked = coordinator.settle()
+            coordinator.report(s, shard.summarize(asked.scale if asked.todo == "measure" else None))
+        asked = coordinator.agree_on_scale()

@@ -72,7 +72,7 @@ class Field(_options.Named):
         object.__setattr__(self, "compression", compression)
         c_field = ffi.new("per_field *")
         kept = _fill(c_field[0], self)
-        check(lib.per_field_check(c_field))
+        check(lib.per_field_check(c_field, ffi.sizeof("per_field")))
         del kept
 
 
@@ -110,6 +110,13 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
     return array, kept
 
 
+def set_fields(options: Any, fields: Mapping[str, Field]) -> list[Any]:
+    """Sets the fields of an options struct. What is returned must live as long as the options."""
+    c_fields, kept = to_c(fields)
+    options.fields, options.n_fields, options.field_size = c_fields, len(c_fields), ffi.sizeof("per_field")
+    return [c_fields, *kept]
+
+
 def _fill(target: Any, field: Field) -> Any:
     """Describes a field but for its name in a per_field; what that points at."""
     try:
@@ -144,9 +151,15 @@ def _default_from_c(field: Any, shape: tuple[int, ...]) -> Any:
     return _arrays.widened(elements) if name == "bfloat16" else elements
 
 
-def from_c(array: Any, count: int) -> dict[str, Field]:
-    """The fields that an array of per_field describes."""
-    return {ffi.string(field.name).decode(): _field_from_c(field) for field in array[0:count]}
+def from_c(options: Any) -> dict[str, Field]:
+    """The fields of described options, which are the library's own: they are field_size bytes apart."""
+    fields, size = {}, int(options.field_size)
+    for i in range(options.n_fields):
+        field = ffi.new("per_field *")
+        at = ffi.cast("char *", options.fields) + i * size
+        ffi.memmove(field, at, min(size, ffi.sizeof("per_field")))
+        fields[ffi.string(field.name).decode()] = _field_from_c(field)
+    return fields
 
 
 def _field_from_c(field: Any) -> Field:

@@ -72,7 +72,7 @@ class Hindsight(_options.Named):
 
 
 class Call:
-    """A call of per_replay_sample_hindsight(): its options, and what `reward` did in it."""
+    """Hindsight of a call: what the options of per.h point to, and what `reward` did in it."""
 
     def __init__(self, hindsight: Hindsight, layout: Layout) -> None:
         if not isinstance(hindsight, Hindsight):

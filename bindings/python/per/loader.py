@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,10 +13,8 @@ from per._handle import Handle, created, ended
 from per._layout import Output
 from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
+from per._waiting import seconds_of, waited
 from per.batch import Batch
-
-# Of the wait for a slot, between looks at whether one came back.
-_PAUSE_S = 0.001
 
 _set = object.__setattr__  # which Batch does not allow
 
@@ -73,7 +70,7 @@ class Loader(Handle):
         self,
         handle: Any,
         check_open: Callable[[], object],
-        wait_to_sample: Callable[[Callable[[], object]], None],
+        wait_to_sample: Callable[..., None],
         options: Any,
         outputs: Sequence[Output],
         memory: HostMemory | DeviceMemory,
@@ -88,30 +85,27 @@ class Loader(Handle):
         self._nest = nest
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it is first handed out
         self._answers: list[tuple[Any, Any]] = []  # what calls that are over have written to: a per_batch, and a slot
-        # An element for each batch that is out, or that a call is about to hand out: counted before C counts it, and
-        # back after it, so that C has no more out than are counted here. Lists need no lock, which a fork could copy.
-        self._out: list[None] = []
-        self._process = os.getpid()
         self._latest: LoadedBatch | None = None  # the one that iteration has handed out
         self._weak = weakref.ref(self)  # for batches, which do not keep their loader
         # Arrays hold the loader's memory, and the loader that of its buffer.
         self._handle = created(lib.per_loader_create, handle, options, parent=handle)
         self._thread = ended(self._handle, lib.per_loader_stop)
 
-    def take(self, *, wait: bool = True, stream: object = None) -> LoadedBatch:
+    def take(self, *, timeout: float | None = None, stream: object = None) -> LoadedBatch:
         """The next batch. Its slot is its own until batch.release().
 
         Arguments:
-            wait: for a batch that is still being drawn, for the buffer's rate limiter, and while `slots` batches are
-                out until one is released. A thread that itself holds all of them waits for ever; like any wait in
-                Python, this one ends by Ctrl-C.
+            timeout: seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while `slots` batches
+                are out until one is released; None: for as long as it takes, or until Ctrl-C. A thread that itself
+                holds all of them then waits for ever.
             stream: on CUDA, that of the work with the batch: what is queued there from now on sees it, and what was
                 queued there before its release is done before the slot is written again. None: the current one.
 
         Raises:
-            Busy if it would have to wait and may not; Empty if no transition is live, and what else sample() raises;
+            Busy if there is none by then; Empty if no transition is live, and what else sample() raises;
             InvalidArgument once the loader or the buffer is closed, and in a forked child.
         """
+        end = time.monotonic() + seconds_of(timeout)
         queue = self._memory.queue(stream)
         handle = self._open()
         try:
@@ -119,19 +113,22 @@ class Loader(Handle):
             slot_out[0] = -1
         except IndexError:
             batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
-        self._out.append(None)
+
+        def next_batch(timeout_ms: int) -> int:
+            return int(lib.per_loader_next(self._open(), timeout_ms, batch, slot_out, queue.handle))
+
         try:
-            if wait and len(self._out) > self._slots:
-                handle = self._wait_for_slot()
+            left = timeout
             while True:
                 try:
-                    check(lib.per_loader_next(handle, bool(wait), batch, slot_out, queue.handle))
+                    waited(left, next_batch)
                     break
-                except Busy:
-                    if not wait:
+                except Busy:  # where the rate limiter allows no draw yet, at once
+                    left = None if timeout is None else end - time.monotonic()
+                    if left is not None and left <= 0:
                         raise
-                self._wait_to_sample(self._open)
-                handle = self._open()
+                self._wait_to_sample(left, check_open=self._open)
+                left = None if timeout is None else max(end - time.monotonic(), 0.0)
             slot = int(slot_out[0])
             arrays = self._arrays.get(slot)
             if arrays is None:
@@ -140,7 +137,6 @@ class Loader(Handle):
         except BaseException:
             if slot_out[0] >= 0:
                 lib.per_loader_release(handle, slot_out[0], queue.handle)
-            self._out.pop()
             raise
         self._answers.append((batch, slot_out))
         loader = self._weak
@@ -171,17 +167,6 @@ class Loader(Handle):
         self._check_open()
         return handle
 
-    def _wait_for_slot(self) -> Any:
-        """Waits until a batch that is counted is not one too many. C waits too, but Ctrl-C would not end that."""
-        while len(self._out) > self._slots and os.getpid() == self._process:  # in a forked child C refuses every call
-            self._out.pop()
-            try:
-                time.sleep(_PAUSE_S)
-            finally:
-                self._out.append(None)
-            self._open()
-        return self._open()
-
 
 def views_of(
     batch: Any, batch_size: int, outputs: Sequence[Output], memory: HostMemory | DeviceMemory, owner: object
@@ -201,4 +186,3 @@ def _release(loader: Loader | None, slot: int, stream: object) -> None:
     handle = None if loader is None else loader._handle
     if loader is not None and handle is not None:
         check(lib.per_loader_release(handle, slot, loader._memory.queue(stream).handle))
-        loader._out.pop()

@@ -37,9 +37,9 @@ from per._library import NULL, check, ffi, lib
 from per._waiting import DIRECTORY_TIMEOUT, waited
 from per.batch import Batch, JaxBatch
 from per.channel import Channel
-from per.coordinator import Law
+from per.coordinator import ShardSummary
 from per.epochs import Epochs
-from per.field import Field, from_c, to_c
+from per.field import Field, from_c, set_fields
 from per.hindsight import Call, Hindsight
 from per.loader import LoadedBatch, Loader, loader_kind
 from per.saving import Save
@@ -213,8 +213,7 @@ class ReplayBuffer(Store):
         given = dict(locals())
         kind = _kinds.kind_of(arrays, str(device))
         options = _library.new("per_replay_options")
-        c_fields, kept = to_c(fields)
-        options.fields, options.n_fields = c_fields, len(c_fields)
+        kept = set_fields(options, fields)
         options.device, options.device_index = _options.device(device)
         # What is not given stays as the library filled it.
         _options.set_options(options, {name: given[name] for name in _OPTIONS if given[name] is not _DEFAULTS[name]})
@@ -232,7 +231,7 @@ class ReplayBuffer(Store):
         others = vars(self).keys() - self._attached
         options = _library.new("per_replay_options")
         check(lib.per_replay_describe(handle, options))
-        self._fields = from_c(options.fields, options.n_fields)
+        self._fields = from_c(options)
         self._n_envs, self._capacity = int(options.n_envs), int(options.capacity)
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         self._device, self._kind = device, kind
@@ -320,11 +319,10 @@ class ReplayBuffer(Store):
             c_options,
             {name: value for name, value in options.items() if name in _OPTIONS and value is not _DEFAULTS[name]},
         )
-        c_fields, kept = to_c(fields or {})
-        c_options.fields, c_options.n_fields = c_fields, len(c_fields)
+        kept = set_fields(c_options, fields or {})
         capacity = ffi.new("int64_t *")
         given = _options.whole("transitions", transitions), _options.whole("episode_length", episode_length)
-        check(lib.per_replay_capacity_for(c_options, *given, capacity))
+        check(lib.per_replay_compute_capacity(c_options, *given, capacity))
         del kept
         return int(capacity[0])
 
@@ -567,7 +565,8 @@ class ReplayBuffer(Store):
         if self._steps > 0 and n_step is None:
             n_step = self._n_step  # said with each call, since what is allocated here is for that one
         has_choice = scheme is not None or prioritization is not None or normalize_weights is not None
-        if has_choice or beta is not None or uniform_fraction is not None or n_step is not None or key is not None:
+        has_choice |= beta is not None or uniform_fraction is not None or n_step is not None
+        if has_choice or key is not None or hindsight is not None:
             options = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
             address = int(ffi.cast("uintptr_t", options))
         plain = self._plain
@@ -618,7 +617,7 @@ class ReplayBuffer(Store):
         """
         queue = self._memory.queue(stream)
         entries = self._memory.read_numbers(ids, "ids", "int64", queue)
-        return self._each(lib.per_replay_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
+        return self._each(lib.per_replay_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
     def get(self, ids: object, *, next_observations: bool = True, stream: object = None) -> Batch:
         """Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack.
@@ -711,7 +710,7 @@ class ReplayBuffer(Store):
         n_step: int | None = None,
         stream: object = None,
     ) -> Units:
-        """The transitions that own units of the total mass of law(), as get_windows() gives those of ids.
+        """The transitions that own units of the total mass of summarize(), as get_windows() gives those of ids.
 
         Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. -1 - r is
         the transition with r live ones before it: environment by environment, and by place in the ring of each.
@@ -731,7 +730,7 @@ class ReplayBuffer(Store):
         arrays, masses, first_units = plain.get_units(units, options, stream)
         return Units(self._new_batch(arrays), masses, first_units)
 
-    def law(self, measured_scale: int | None = None) -> Law:
+    def summarize(self, measured_scale: int | None = None) -> ShardSummary:
         """What draws are made of, in whole numbers: see Coordinator. Synchronises.
 
         Arguments:
@@ -741,16 +740,16 @@ class ReplayBuffer(Store):
         >>> buffer = per.ReplayBuffer(10, {"observation": per.Field()})
         >>> ids = buffer.extend(observation=range(4), reward=[0] * 4, terminated=[0] * 4, truncated=[0] * 4)
         >>> buffer.set_scale(3)
-        >>> buffer.law().total_mass, buffer.law().live, buffer.law(1).measured_mass
+        >>> buffer.summarize().total_mass, buffer.summarize().live, buffer.summarize(1).measured_mass
         (24, 3, 6)
         """
-        return Law._of(self._open(), measured_scale)
+        return ShardSummary._of(self._open(), measured_scale)
 
     def set_scale(self, scale: int | None) -> None:
         """Sets the scale of mass(p^alpha) = ceil(p^alpha 2^scale), from -120 up to one at which all masses fit.
 
         It stays until a call makes a leaf, or their sum, too large for it, or sets alpha; the buffer then chooses by
-        itself, and law() says so. None: it does so now. Synchronises.
+        itself, and summarize() says so. None: it does so now. Synchronises.
         """
         chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole("scale", scale)
         check(lib.per_replay_set_scale(self._open(), chosen))
@@ -786,16 +785,16 @@ class ReplayBuffer(Store):
         """Ids of the live transitions, int64[live]: environment by environment, in order of time."""
         count = ffi.new("int64_t *")
         ids = np.zeros(0, np.int64)
-        check(lib.per_replay_live_ids(self._open(), 0, NULL, count))
+        check(lib.per_replay_get_live_ids(self._open(), 0, NULL, count))
         while count[0] > ids.size:  # again where another thread added meanwhile
             ids = np.empty(count[0], np.int64)
-            check(lib.per_replay_live_ids(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), count))
+            check(lib.per_replay_get_live_ids(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), count))
         return ids[: count[0]]
 
     def __len__(self) -> int:
-        live = ffi.new("int64_t *")
-        check(lib.per_replay_live(self._open(), live))
-        return int(live[0])
+        count = ffi.new("int64_t *")
+        check(lib.per_replay_get_live_ids(self._open(), 0, NULL, count))
+        return int(count[0])
 
     @property
     def capacity(self) -> int:
@@ -832,7 +831,7 @@ class ReplayBuffer(Store):
             if _DEFAULTS[name] is None:
                 value = value or None  # not given
             options[name] = bool(value) if isinstance(_DEFAULTS[name], bool) else value
-        storage = described.storage
+        storage = described.memory.storage
         options["storage"] = None if storage == NULL else os.fsdecode(ffi.string(storage))
         return options
 
@@ -843,7 +842,7 @@ class ReplayBuffer(Store):
 
     @alpha.setter
     def alpha(self, value: float) -> None:
-        check(lib.per_replay_set_alpha(self._open(), _options.real("alpha", value), self._memory.queue(None).handle))
+        self._change("alpha", _options.real("alpha", value))
 
     @property
     def beta(self) -> float:
@@ -852,7 +851,7 @@ class ReplayBuffer(Store):
 
     @beta.setter
     def beta(self, value: float) -> None:
-        check(lib.per_replay_set_beta(self._open(), _options.real("beta", value), self._memory.queue(None).handle))
+        self._change("beta", _options.real("beta", value))
 
     @property
     def gamma(self) -> float:
@@ -861,7 +860,7 @@ class ReplayBuffer(Store):
 
     @gamma.setter
     def gamma(self, value: float) -> None:
-        check(lib.per_replay_set_gamma(self._open(), _options.real("gamma", value), self._memory.queue(None).handle))
+        self._change("gamma", _options.real("gamma", value))
 
     @property
     def n_step(self) -> int:
@@ -872,7 +871,7 @@ class ReplayBuffer(Store):
     def n_step(self, value: int) -> None:
         n_step = _options.whole("n_step", value)
         with self._n_step_lock:
-            check(lib.per_replay_set_n_step(self._open(), n_step, self._memory.queue(None).handle))
+            self._change("n_step", n_step)
             self._n_step = n_step
 
     @property
@@ -882,9 +881,16 @@ class ReplayBuffer(Store):
 
     @save_compression.setter
     def save_compression(self, value: int) -> None:
-        options = ffi.new("per_replay_options *")
-        _options.set_field(options, "save_compression", "save_compression", value)
-        check(lib.per_replay_set_save_compression(self._open(), options.save_compression))
+        self._change("save_compression", value)
+
+    def _change(self, name: str, value: float) -> None:
+        settings = _library.new("per_replay_settings")
+        unchanged = getattr(settings, name)
+        _options.set_field(settings, name, name, value)
+        if value == unchanged or value != value:  # by which C leaves a setting as it is
+            allowed = "1 and above" if name == "n_step" else "0 and above"
+            raise InvalidArgument(f"{name} is {value!r}; allowed: {allowed}")
+        check(lib.per_replay_change_settings(self._open(), settings, self._memory.queue(None).handle))
 
     # -------------------------------------------------------- rate limiter
 
@@ -957,10 +963,14 @@ class ReplayBuffer(Store):
     # --------------------------------------------------------------- files
 
     @overload
-    def save(self, path: str | os.PathLike[str] | BinaryIO, *, wait: Literal[True] = True) -> None: ...
+    def save(
+        self, path: str | os.PathLike[str] | BinaryIO, *, wait: Literal[True] = True, compression: int | None = None
+    ) -> None: ...
     @overload
-    def save(self, path: str | os.PathLike[str], *, wait: bool) -> Save | None: ...
-    def save(self, path: str | os.PathLike[str] | BinaryIO, *, wait: bool = True) -> Save | None:
+    def save(self, path: str | os.PathLike[str], *, wait: bool, compression: int | None = None) -> Save | None: ...
+    def save(
+        self, path: str | os.PathLike[str] | BinaryIO, *, wait: bool = True, compression: int | None = None
+    ) -> Save | None:
         """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
 
         Of a path the file takes its place once it is complete; until then, and after an error, what was there before
@@ -979,6 +989,7 @@ class ReplayBuffer(Store):
 
         Arguments:
             wait: for the file to be on the disk. A file object takes its bytes on the thread of the call.
+            compression: of this file, 0 to 19 as save_compression; None: save_compression.
 
         Raises:
             IoError: the file cannot be written.
@@ -993,17 +1004,24 @@ class ReplayBuffer(Store):
         >>> file.getvalue() == bytes(buffer)
         True
         """
+        options = _options.save_options(compression)
         if _files.is_file(path, "write"):
             if not wait:
                 raise InvalidArgument("path is a file object; allowed with wait=False: paths")
-            _files.save(self._open(), path)
+            _files.save(self._open(), path, options)
         elif wait:
-            check(lib.per_replay_save(self._open(), _options.path(path)))
+            check(lib.per_replay_save(self._open(), _options.path(path), options))
         else:
-            return Save(self._open(), _options.path(path))
+            return Save(self._open(), _options.path(path), options)
         return None
 
-    def checkpoint(self, directory: str | os.PathLike[str], *, timeout: float | None = DIRECTORY_TIMEOUT) -> int:
+    def checkpoint(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        timeout: float | None = DIRECTORY_TIMEOUT,
+        compression: int | None = None,
+    ) -> int:
         """Writes a checkpoint into a directory, and of it only what the last one there does not hold.
 
         That is rows that came since then or were set, priorities, and what else has changed. load() takes the
@@ -1017,6 +1035,7 @@ class ReplayBuffer(Store):
 
         Arguments:
             timeout: seconds until its turn; None: for as long as it takes.
+            compression: of what this call writes, 0 to 19 as save_compression; None: save_compression.
 
         Returns:
             The bytes that were written.
@@ -1039,10 +1058,13 @@ class ReplayBuffer(Store):
         """
         written_out = ffi.new("int64_t *")
         path = _options.path(directory, "directory")
-        waited(
-            timeout,
-            lambda timeout_ms: lib.per_replay_checkpoint_within(self._open(), path, timeout_ms, written_out),
-        )
+        options = _options.save_options(compression)
+
+        def checkpoint_once(timeout_ms: int) -> int:
+            options.timeout_ms = timeout_ms
+            return int(lib.per_replay_checkpoint(self._open(), path, options, written_out))
+
+        waited(timeout, checkpoint_once)
         return int(written_out[0])
 
     @classmethod
@@ -1083,16 +1105,17 @@ class ReplayBuffer(Store):
                     raise InvalidArgument(f"{name} is {value!r}; allowed: {allowed}, as a file object is read")
             handle = _files.load(path, _options.device(device))
         else:
-            place = _library.new("per_replay_options")
-            place.device, place.device_index = _options.device(device)
-            _options.set_options(place, {"storage_preallocated": storage_preallocated})
-            kept = _options.set_storage(place, storage)
+            options = _library.new("per_load_options")
+            options.device, options.device_index = _options.device(device)
+            _options.set_options(options, {"storage_preallocated": storage_preallocated})
+            kept = _options.set_storage(options, storage)
             given = _options.path(path)
             handle = None
 
             def load_once(timeout_ms: int) -> int:
                 nonlocal handle
-                handle = created(lib.per_replay_load_within, given, place, timeout_ms)
+                options.timeout_ms = timeout_ms
+                handle = created(lib.per_replay_load, given, options)
                 return int(lib.PER_OK)
 
             waited(timeout, load_once)
@@ -1350,7 +1373,9 @@ class ReplayBuffer(Store):
         layout = self._layout if self._steps == 0 else self._sequence_layout(choices.n_step)
         _kinds.check_dtypes(kind, layout)
         memory = _memory.memory_of(options.device, options.device_index, kind)
-        wait_to_sample = functools.partial(self._wait_for_rate, None, lib.per_replay_wait_to_sample, options.batch_size)
+        wait_to_sample = functools.partial(
+            self._wait_for_rate, wait=lib.per_replay_wait_to_sample, count=options.batch_size
+        )
         return Loader(self._open(), self._open, wait_to_sample, options, layout.batch, memory, self._nested)
 
     def shared_loader(
@@ -1503,8 +1528,7 @@ class ReplayBuffer(Store):
         return arrays
 
     def _statistics(self) -> Statistics:
-        statistics = _library.new("per_replay_statistics")
-        check(lib.per_replay_stats(self._open(), statistics))
+        statistics = _library.filled("per_replay_statistics", lib.per_replay_get_statistics, self._open())
         return Statistics(**{field.name: getattr(statistics, field.name) for field in dataclasses.fields(Statistics)})
 
     def _look_at_steps(self, calls: int) -> None:

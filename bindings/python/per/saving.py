@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from per._errors import Error
 from per._handle import created
-from per._library import check, ffi, lib
+from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 
 
@@ -19,8 +19,8 @@ class Save:
     The interpreter waits at its exit for saves that are running.
     """
 
-    def __init__(self, buffer: Any, path: bytes) -> None:
-        self._handle = created(lib.per_replay_save_start, buffer, path)
+    def __init__(self, buffer: Any, path: bytes, options: Any) -> None:
+        self._handle = created(lib.per_replay_save_start, buffer, path, options)
         _running.difference_update([save for save in _running if save.done])
         _running.add(self)
 
@@ -34,22 +34,26 @@ class Save:
             Busy if the save is still running then; IoError or OutOfMemory if it has failed: every call does.
             InvalidArgument in a forked child, where there is no thread that writes.
         """
-        waited(timeout, lambda timeout_ms: lib.per_save_wait(self._handle, timeout_ms))
+        waited(timeout, lambda timeout_ms: lib.per_save_wait(self._handle, timeout_ms, NULL, NULL))
 
     @property
     def done(self) -> bool:
         """Whether it has ended, with a file or with an error."""
-        status = lib.per_save_wait(self._handle, 0)
-        if status == lib.PER_ERROR_INVALID_ARGUMENT:
-            check(status)
-        return bool(status != lib.PER_ERROR_BUSY)
+        return bool(self._look(NULL, NULL) != lib.PER_ERROR_BUSY)
 
     @property
     def progress(self) -> float:
         """How much of the rows is written, 0 to 1. What is left then is to bring the file to the disk: see done."""
         written, total = ffi.new("int64_t *"), ffi.new("int64_t *")
-        check(lib.per_save_progress(self._handle, written, total))
+        self._look(written, total)
         return float(written[0] / total[0]) if total[0] > 0 else 1.0
+
+    def _look(self, written_out: Any, total_out: Any) -> int:
+        """The status of a wait that does not wait: how the save has ended, or that it has not."""
+        status = int(lib.per_save_wait(self._handle, 0, written_out, total_out))
+        if status == lib.PER_ERROR_INVALID_ARGUMENT:
+            check(status)
+        return status
 
     def __repr__(self) -> str:
         return f"per.Save({'done' if self.done else f'{self.progress:.0%}'})"

@@ -13,7 +13,7 @@ from per._errors import InvalidArgument
 from per._figures import SharedLoaderFigures
 from per._handle import Handle, created, ended
 from per._layout import layout_of
-from per._library import check, ffi, lib
+from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c
 from per.loader import LoadedBatch, loader_kind, views_of
@@ -64,7 +64,7 @@ class SharedLoader(Handle):
         self._handle = created(lib.per_shared_loader_create, buffer, options, parent=buffer)
         with self._closed_on_error():
             path_out = ffi.new("char **")
-            check(lib.per_shared_loader_path(self._handle, path_out))
+            check(lib.per_shared_loader_get_address(self._handle, path_out, NULL))
             self._path = ffi.string(path_out[0]).decode()
 
     @property
@@ -80,8 +80,8 @@ class SharedLoader(Handle):
 
     def stats(self) -> SharedLoaderStatistics:
         """What the loader has done."""
-        statistics = _library.new("per_shared_loader_statistics")
-        check(lib.per_shared_loader_stats(self._open(), statistics))
+        get = lib.per_shared_loader_get_statistics
+        statistics = _library.filled("per_shared_loader_statistics", get, self._open())
         return SharedLoaderStatistics(
             **{field.name: getattr(statistics, field.name) for field in dataclasses.fields(SharedLoaderStatistics)}
         )
@@ -154,7 +154,7 @@ class Reader(Handle):
         options, size_out = _library.new("per_replay_options"), ffi.new("int64_t *")
         check(lib.per_reader_describe(self._handle, options, size_out))
         self._batch_size = int(size_out[0])
-        self._fields = from_c(options.fields, options.n_fields)
+        self._fields = from_c(options)
         has_sequences = options.sequence_length > 0
         steps = int(options.burn_in + options.sequence_length) if has_sequences else 0
         counts = bool(options.keep_times_sampled)
@@ -232,8 +232,7 @@ class Reader(Handle):
         values = td_errors if priorities is None else priorities
         queue = self._memory.queue(None)
         given = _exchange.read_update(self._memory, self._layout, ids, values, priorities is not None, queue)
-        function = getattr(lib, f"per_reader_{given.verb}")
-        waited(timeout, lambda timeout_ms: function(handle, *given.arguments, timeout_ms))
+        waited(timeout, lambda timeout_ms: lib.per_reader_update_priorities(handle, given.priorities, timeout_ms))
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that this reader sent is in the buffer, or was refused.

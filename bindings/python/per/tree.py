@@ -11,7 +11,7 @@ from per import _kinds, _library, _memory, _options
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._handle import Store, created
-from per._library import NULL, check, ffi, lib
+from per._library import NULL, check, lib
 
 
 class Draw(NamedTuple):
@@ -172,7 +172,7 @@ class SumTree(Store):
             entries = Elements(NULL, (self._capacity,), "int64", None)
         else:
             entries = self._memory.read_numbers(indices, "indices", "int64", queue)
-        return self._each(lib.per_tree_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
+        return self._each(lib.per_tree_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
     def reset(self, *, stream: object = None) -> None:
         """Sets all priorities to 0. The random state stays."""
@@ -181,16 +181,16 @@ class SumTree(Store):
     @property
     def total(self) -> float:
         """Sum of the priorities, each rounded up to a whole multiple of 2^-scale. Synchronises."""
-        total = ffi.new("double *")
-        check(lib.per_tree_total(self._open(), total))
-        return float(total[0])
+        return float(self._describe().total)
 
     @property
     def mass(self) -> Mass:
         """Total mass and scale. Both may change with the next update. Synchronises."""
-        total, scale = ffi.new("uint64_t *"), ffi.new("int32_t *")
-        check(lib.per_tree_mass(self._open(), total, scale))
-        return Mass(int(total[0]), int(scale[0]))
+        described = self._describe()
+        return Mass(int(described.total_mass), int(described.scale))
+
+    def _describe(self) -> Any:
+        return _library.filled("per_tree_description", lib.per_tree_describe, self._open())
 
     @property
     def options(self) -> dict[str, Any]:

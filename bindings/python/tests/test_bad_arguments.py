@@ -68,7 +68,7 @@ GOOD = {
     "ReplayBuffer.get": lambda: {"ids": [4]},
     "ReplayBuffer.get_units": lambda: {"units": [4]},
     "ReplayBuffer.get_windows": lambda: {"ids": [4]},
-    "ReplayBuffer.law": dict,
+    "ReplayBuffer.summarize": dict,
     "ReplayBuffer.loader": lambda: {"batch_size": 4},
     "ReplayBuffer.priorities": lambda: {"ids": [4]},
     "ReplayBuffer.raise_max_priority": lambda: {"priority": 1.0},

@@ -7,7 +7,7 @@ import cuda_switch
 import numpy as np
 import per
 import pytest
-from per.coordinator import settle
+from per.coordinator import agree_on_scale
 
 FIELDS = {"observation": per.Field((), "float32"), "action": per.Field((), "int64")}
 ENVS = 8
@@ -18,15 +18,15 @@ class Shards:
     """Buffers that draw as one, in this process."""
 
     def __init__(self, n_shards, **options):
-        law = {name: value for name, value in options.items() if name not in ("device", "arrays")}
-        self.coordinator = per.Coordinator(ENVS * ROWS, n_shards, n_envs=ENVS, **law)
+        summary = {name: value for name, value in options.items() if name not in ("device", "arrays")}
+        self.coordinator = per.Coordinator(ENVS * ROWS, n_shards, n_envs=ENVS, **summary)
         self.places = [self.coordinator.shard(s) for s in range(n_shards)]
         shapes = [{"capacity": place.capacity, "n_envs": place.n_envs} for place in self.places]
         self.buffers = [per.ReplayBuffer(fields=FIELDS, **{**options, **shape, "seed": 99}) for shape in shapes]
         self.settle()
 
     def settle(self, chooses_anew=False):
-        settle(self.coordinator, self.buffers, chooses_anew)
+        agree_on_scale(self.coordinator, self.buffers, chooses_anew)
 
     def add(self, **steps):
         largest = self.coordinator.state().max_priority
@@ -48,7 +48,7 @@ class Shards:
                 batch, masses, first_units = buffer.get_units(round.units[here])
                 found[:, here] = batch.ids, masses, first_units
                 rows[: len(rows)] = placed(rows, here, batch)
-            round = self.coordinator.found(*found)
+            round = self.coordinator.submit(*found)
         drawn = self.coordinator.finish()
         if choices.get("scheme") == "without_replacement":
             shards, ids = self.coordinator.locate(drawn.ids)
@@ -107,12 +107,12 @@ LAWS = [
 
 
 @pytest.mark.parametrize("n_shards", [2] if cuda_switch.IS_CUDA else [1, 2, 3, 8])
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: "-".join(map(str, law.values())) or "defaults")
-def test_shards_draw_what_one_buffer_draws(law, n_shards):
+@pytest.mark.parametrize("summary", LAWS, ids=lambda summary: "-".join(map(str, summary.values())) or "defaults")
+def test_shards_draw_what_one_buffer_draws(summary, n_shards):
     random = np.random.default_rng(5)
-    choices = {name: value for name, value in law.items() if name != "n_step"}
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7, beta_steps=100, **law)
-    shards = Shards(n_shards, seed=7, beta_steps=100, **law)
+    choices = {name: value for name, value in summary.items() if name != "n_step"}
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7, beta_steps=100, **summary)
+    shards = Shards(n_shards, seed=7, beta_steps=100, **summary)
     size = 1.0
     n_drawn = 0
     scales = set()
@@ -173,7 +173,7 @@ def test_without_replacement_takes_out_what_holds_most_of_the_mass():
                 here = round.shards == s
                 batch, masses, first_units = buffer.get_units(round.units[here])
                 found[:, here] = batch.ids, masses, first_units
-            round = shards.coordinator.found(*found)
+            round = shards.coordinator.submit(*found)
         batch, drawn = whole.sample(100), shards.coordinator.finish()
         most_rounds = max(most_rounds, rounds)
         assert np.array_equal(batch.ids, drawn.ids)
@@ -195,18 +195,23 @@ def filled(priorities=(1.0, 2.0, 0.5, 0.25), **options):
 def test_a_law_has_the_whole_numbers_of_draws():
     buffer = filled(normalize_weights="buffer_max")
     buffer.set_scale(2)
-    law = buffer.law()
-    assert (law.total_mass, law.smallest_mass, law.live, law.scale) == (4 + 8 + 2 + 1, 1, 4, 2)
-    assert law.is_scale_fixed
-    assert law.max_priority == 2.0
-    assert (law.measured_scale, law.measured_mass, law.largest_leaf) == (None, 0, 0.0)
-    changes = law.changes
+    summary = buffer.summarize()
+    assert (summary.total_mass, summary.smallest_mass, summary.live, summary.scale) == (4 + 8 + 2 + 1, 1, 4, 2)
+    assert summary.is_scale_fixed
+    assert summary.max_priority == 2.0
+    assert (summary.measured_scale, summary.measured_mass, summary.largest_leaf) == (None, 0, 0.0)
+    changes = summary.changes
     buffer.update_priorities([0], priorities=[3.0])
-    law = buffer.law(-1)
-    assert law.changes > changes
+    summary = buffer.summarize(-1)
+    assert summary.changes > changes
     # ceil(1.5) + 1 + ceil(0.25) + ceil(0.125), and the largest leaf below 2^2: 2^(45 - 1).
-    assert (law.measured_scale, law.measured_mass, law.largest_leaf, law.scale_needed) == (-1, 5, 3.0, 44)
-    assert filled().law().smallest_mass == 0
+    assert (summary.measured_scale, summary.measured_mass, summary.largest_leaf, summary.scale_needed) == (
+        -1,
+        5,
+        3.0,
+        44,
+    )
+    assert filled().summarize().smallest_mass == 0
 
 
 def test_a_scale_that_does_not_fit_is_refused_with_those_that_do():
@@ -216,44 +221,44 @@ def test_a_scale_that_does_not_fit_is_refused_with_those_that_do():
         buffer.set_scale(51)
     with pytest.raises(per.InvalidArgument, match=r"scale is -121: allowed are -120 \.\. 50"):
         buffer.set_scale(-121)
-    assert not buffer.law().is_scale_fixed
+    assert not buffer.summarize().is_scale_fixed
     buffer.set_scale(50)
-    assert buffer.law().total_mass == 2**50 + 2**51 + 2**49 + 2**48
+    assert buffer.summarize().total_mass == 2**50 + 2**51 + 2**49 + 2**48
     with pytest.raises(per.InvalidArgument):
         buffer.set_scale(51)
-    assert buffer.law().scale == 50
-    assert filled(()).law().scale == 0
+    assert buffer.summarize().scale == 50
+    assert filled(()).summarize().scale == 0
 
 
 def test_a_fixed_scale_stays_until_leaves_are_too_large_for_it():
     buffer = filled()
-    automatic = buffer.law(0).scale_needed
+    automatic = buffer.summarize(0).scale_needed
     buffer.set_scale(20)
     buffer.update_priorities(np.arange(4), priorities=np.full(4, 1e-20, np.float32))
-    assert (buffer.law().total_mass, buffer.law().scale) == (4, 20)
+    assert (buffer.summarize().total_mass, buffer.summarize().scale) == (4, 20)
     buffer.clear()
-    assert (buffer.law().scale, buffer.law().is_scale_fixed) == (20, True)
+    assert (buffer.summarize().scale, buffer.summarize().is_scale_fixed) == (20, True)
     buffer = filled()
     buffer.set_scale(20)
     buffer.update_priorities([0], priorities=[2.0**33])
-    law = buffer.law(0)
-    assert not law.is_scale_fixed
-    assert law.scale == law.scale_needed < 20
+    summary = buffer.summarize(0)
+    assert not summary.is_scale_fixed
+    assert summary.scale == summary.scale_needed < 20
     buffer = filled()
     buffer.set_scale(20)
     buffer.alpha = 1.0
-    assert (buffer.law().scale, buffer.law().is_scale_fixed) == (automatic, False)
+    assert (buffer.summarize().scale, buffer.summarize().is_scale_fixed) == (automatic, False)
     buffer.set_scale(20)
     buffer.set_scale(None)
-    assert (buffer.law().scale, buffer.law().is_scale_fixed) == (automatic, False)
+    assert (buffer.summarize().scale, buffer.summarize().is_scale_fixed) == (automatic, False)
 
 
 def test_a_checkpoint_has_the_scale_but_not_that_it_was_set(tmp_path):
     buffer = filled()
     buffer.set_scale(20)
     buffer.save(tmp_path / "buffer.per")
-    law = per.ReplayBuffer.load(tmp_path / "buffer.per").law()
-    assert (law.scale, law.is_scale_fixed, law.total_mass) == (20, False, buffer.law().total_mass)
+    summary = per.ReplayBuffer.load(tmp_path / "buffer.per").summarize()
+    assert (summary.scale, summary.is_scale_fixed, summary.total_mass) == (20, False, buffer.summarize().total_mass)
 
 
 def test_each_unit_belongs_to_one_transition():
@@ -332,17 +337,17 @@ def test_a_coordinator_wants_to_be_told_and_settled_first():
     coordinator = per.Coordinator(100, 2, n_envs=2)
     buffers = [per.ReplayBuffer(50, FIELDS) for _ in range(2)]
     with pytest.raises(per.InvalidArgument, match="shard 0 has not told of itself"):
-        coordinator.settle()
+        coordinator.agree_on_scale()
     for s, buffer in enumerate(buffers):
-        coordinator.tell(s, buffer.law())
-    with pytest.raises(per.InvalidArgument, match="per_coordinator_settle"):
+        coordinator.report(s, buffer.summarize())
+    with pytest.raises(per.InvalidArgument, match="per_coordinator_agree_on_scale"):
         coordinator.draw(4)
-    assert coordinator.settle() == ("set", 0)
+    assert coordinator.agree_on_scale() == ("set", 0)
     with pytest.raises(per.InvalidArgument, match="shard 0 was to get the scale 0, and has not told so"):
-        coordinator.settle()
-    settle(coordinator, buffers)
+        coordinator.agree_on_scale()
+    agree_on_scale(coordinator, buffers)
     with pytest.raises(per.InvalidArgument, match="no round is under way"):
-        coordinator.found([], [])
+        coordinator.submit([], [])
     with pytest.raises(per.InvalidArgument, match="no batch has been found"):
         coordinator.finish()
 
@@ -354,7 +359,7 @@ def test_a_shard_that_is_gone_takes_its_mass_with_it():
         shards.add(**steps_of(random))
     all_live = shards.coordinator.state().live
     lost = len(shards.buffers[2])
-    settle(shards.coordinator, [None if s == 2 else buffer for s, buffer in enumerate(shards.buffers)])
+    agree_on_scale(shards.coordinator, [None if s == 2 else buffer for s, buffer in enumerate(shards.buffers)])
     assert (shards.coordinator.state().shards, shards.coordinator.state().live) == (3, all_live - lost)
     round = shards.coordinator.draw(500)
     assert set(round.shards) == {0, 1, 3}
@@ -365,7 +370,6 @@ def test_a_shard_that_is_gone_takes_its_mass_with_it():
 def test_a_restored_coordinator_goes_on_bit_for_bit(tmp_path):
     random = np.random.default_rng(3)
     shards, again = Shards(2, beta_steps=50), Shards(2, beta_steps=50)
-    again.coordinator = per.Coordinator(ENVS * ROWS, 2, n_envs=ENVS, beta_steps=50)
     for _ in range(20):
         shards.add(**steps_of(random))
         drawn, _ = shards.sample(8)
@@ -373,7 +377,8 @@ def test_a_restored_coordinator_goes_on_bit_for_bit(tmp_path):
     for s, buffer in enumerate(shards.buffers):
         buffer.save(tmp_path / f"{s}.per")
         again.buffers[s] = per.ReplayBuffer.load(tmp_path / f"{s}.per")
-    again.coordinator.restore(shards.coordinator.state())
+    state = shards.coordinator.state()
+    again.coordinator = per.Coordinator(ENVS * ROWS, 2, n_envs=ENVS, beta_steps=50, state=state)
     again.settle()
     for _ in range(20):
         steps = steps_of(random)
@@ -400,7 +405,9 @@ def test_ids_carry_their_shard():
         coordinator.locate([0, -2])
 
 
-LAW = per.Law(total_mass=0, smallest_mass=0, live=0, changes=0, max_priority=1.0, scale=0, is_scale_fixed=False)
+LAW = per.ShardSummary(
+    total_mass=0, smallest_mass=0, live=0, changes=0, max_priority=1.0, scale=0, is_scale_fixed=False
+)
 LEAVES = 10
 
 
@@ -414,9 +421,9 @@ class Shard:
     def masses(self, scale):
         return [-((-Fraction(leaf) * Fraction(2) ** scale) // 1) for leaf in self.leaves]
 
-    def law(self, measured_scale=None):
+    def summarize(self, measured_scale=None):
         masses = self.masses(self.scale)
-        law = dataclasses.replace(
+        summary = dataclasses.replace(
             LAW,
             total_mass=int(sum(masses)),
             smallest_mass=int(min((mass for mass in masses if mass), default=0)),
@@ -425,10 +432,10 @@ class Shard:
             is_scale_fixed=self.is_fixed,
         )
         if measured_scale is None:
-            return law
+            return summary
         measured = int(sum(min(mass, 2**52) for mass in self.masses(measured_scale)))
         largest = max(self.leaves, default=0.0)
-        return dataclasses.replace(law, measured_scale=measured_scale, measured_mass=measured, largest_leaf=largest)
+        return dataclasses.replace(summary, measured_scale=measured_scale, measured_mass=measured, largest_leaf=largest)
 
     def set_scale(self, scale):
         assert max(self.masses(scale), default=0) < 2**52, "a buffer refuses such a scale"
@@ -445,7 +452,7 @@ def settled(*leaves, **options):
     """A coordinator of such shards."""
     coordinator = per.Coordinator(1000 * len(leaves), len(leaves), n_envs=len(leaves), **options)
     shards = [Shard(*leaf) if isinstance(leaf, tuple) else Shard(leaf) for leaf in leaves]
-    settle(coordinator, shards)
+    agree_on_scale(coordinator, shards)
     return coordinator, shards
 
 
@@ -460,7 +467,7 @@ def found_for(shards, round):
 def drawn(coordinator, shards, batch_size, **choices):
     round = coordinator.draw(batch_size, **choices)
     while round is not None:
-        round = coordinator.found(*found_for(shards, round))
+        round = coordinator.submit(*found_for(shards, round))
     return coordinator.finish()
 
 
@@ -501,14 +508,14 @@ def test_a_shard_that_comes_back_is_brought_to_the_scale_of_all():
     """The scale of the others was chosen without it, and its leaves are too large for that."""
     coordinator, shards = settled(1e6, 1e-6)
     with_both = coordinator.state()
-    settle(coordinator, [None, shards[1]])
+    agree_on_scale(coordinator, [None, shards[1]])
     assert coordinator.state().scale > with_both.scale + 30
-    settle(coordinator, shards)
+    agree_on_scale(coordinator, shards)
     assert coordinator.state().scale == with_both.scale
     assert coordinator.state().total_mass == with_both.total_mass
-    settle(coordinator, [None, None])
-    settle(coordinator, [None, shards[1]])
-    settle(coordinator, shards)
+    agree_on_scale(coordinator, [None, None])
+    agree_on_scale(coordinator, [None, shards[1]])
+    agree_on_scale(coordinator, shards)
     assert coordinator.state().scale == with_both.scale
     assert shards[0].scale == shards[1].scale == with_both.scale
 
@@ -516,51 +523,51 @@ def test_a_shard_that_comes_back_is_brought_to_the_scale_of_all():
 def test_shards_that_grow_beyond_a_total_mass_while_they_are_settled_are_not_settled():
     coordinator = per.Coordinator(8 * 4096, 8, n_envs=8)
     for s in range(8):
-        coordinator.tell(s, LAW)
-    assert coordinator.settle() == ("set", 0)
-    # Each is a law that a buffer may have. Their sum is 2^65 - 8, of which 64 bits hold 2^64 - 8.
-    law = dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True)
+        coordinator.report(s, LAW)
+    assert coordinator.agree_on_scale() == ("set", 0)
+    # Each is a summary that a buffer may have. Their sum is 2^65 - 8, of which 64 bits hold 2^64 - 8.
+    summary = dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True)
     for s in range(8):
-        coordinator.tell(s, law)
+        coordinator.report(s, summary)
     with pytest.raises(per.InvalidArgument, match=r"their total mass is 2\^62 or more"):
-        coordinator.settle()
-    with pytest.raises(per.InvalidArgument, match="per_coordinator_settle"):
+        coordinator.agree_on_scale()
+    with pytest.raises(per.InvalidArgument, match="per_coordinator_agree_on_scale"):
         coordinator.draw(4)
     assert coordinator.state().total_mass == 0
-    assert coordinator.settle() == ("measure", 0)
+    assert coordinator.agree_on_scale() == ("measure", 0)
 
 
 def test_shards_may_have_a_total_mass_of_one_unit_less_than_2_to_62():
     for mass, is_allowed in ((0, True), (1, False)):
         coordinator = per.Coordinator(2 * 4096, 2, n_envs=2)
         for s in range(2):
-            coordinator.tell(s, LAW)
-        assert coordinator.settle() == ("set", 0)
-        coordinator.tell(0, dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True))
-        coordinator.tell(1, dataclasses.replace(LAW, total_mass=mass, live=1, is_scale_fixed=True))
+            coordinator.report(s, LAW)
+        assert coordinator.agree_on_scale() == ("set", 0)
+        coordinator.report(0, dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True))
+        coordinator.report(1, dataclasses.replace(LAW, total_mass=mass, live=1, is_scale_fixed=True))
         if is_allowed:
-            assert coordinator.settle() is None
+            assert coordinator.agree_on_scale() is None
             assert coordinator.state().total_mass == 2**62 - 1
         else:
             with pytest.raises(per.InvalidArgument, match=r"their total mass is 2\^62 or more"):
-                coordinator.settle()
+                coordinator.agree_on_scale()
 
 
 def test_a_scale_has_room_for_2_to_56_units_less_one_for_each_place():
     """Those that rounding up may add. At the scale 45 a leaf of 1 has a mass of 2^45."""
     for beyond in (0, 1):
         coordinator = per.Coordinator(2 * 4096, 2, n_envs=2)
-        law = dataclasses.replace(LAW, live=2048, total_mass=2048)
+        summary = dataclasses.replace(LAW, live=2048, total_mass=2048)
         for s in range(2):
-            coordinator.tell(s, law)
-        assert coordinator.settle() == ("measure", 0)
-        law = dataclasses.replace(law, largest_leaf=1.0, measured_scale=0)
+            coordinator.report(s, summary)
+        assert coordinator.agree_on_scale() == ("measure", 0)
+        summary = dataclasses.replace(summary, largest_leaf=1.0, measured_scale=0)
         for s in range(2):
-            coordinator.tell(s, law)
-        assert coordinator.settle() == ("measure", 45)
+            coordinator.report(s, summary)
+        assert coordinator.agree_on_scale() == ("measure", 45)
         for s, mass in enumerate((2**55, 2**55 - 2 * 4096 + beyond)):
-            coordinator.tell(s, dataclasses.replace(law, measured_scale=45, measured_mass=mass))
-        assert coordinator.settle() == ("set", 45 - beyond)
+            coordinator.report(s, dataclasses.replace(summary, measured_scale=45, measured_mass=mass))
+        assert coordinator.agree_on_scale() == ("set", 45 - beyond)
 
 
 @pytest.mark.parametrize("stop", ["measure", "set"])
@@ -571,19 +578,19 @@ def test_a_settling_that_was_given_up_leaves_no_trace(stop):
     before = coordinator.state()
     for s in range(2):
         of_whole[s].leaves = shards[s].leaves = [1e-3] * LEAVES
-        coordinator.tell(s, shards[s].law())
-    while (asked := coordinator.settle()).todo != stop:
+        coordinator.report(s, shards[s].summarize())
+    while (asked := coordinator.agree_on_scale()).todo != stop:
         for s, shard in enumerate(shards):
-            coordinator.tell(s, shard.law(asked.scale))
+            coordinator.report(s, shard.summarize(asked.scale))
     if stop == "set":
         shards[0].set_scale(asked.scale)
-        coordinator.tell(0, shards[0].law())
+        coordinator.report(0, shards[0].summarize())
     assert (coordinator.state().scale, coordinator.state().total_mass) == (before.scale, before.total_mass)
     assert coordinator.state().rescales_below == before.rescales_below
     with pytest.raises(per.InvalidArgument, match="and has not told so"):
-        coordinator.settle()
-    settle(whole, of_whole)
-    settle(coordinator, shards)
+        coordinator.agree_on_scale()
+    agree_on_scale(whole, of_whole)
+    agree_on_scale(coordinator, shards)
     assert coordinator.state() == whole.state()
     assert coordinator.state().scale > before.scale
 
@@ -592,14 +599,14 @@ def test_a_settling_that_was_given_up_still_chooses_anew():
     coordinator, shards = settled(1.0, 1.0)
     for s in range(2):
         shards[s].leaves = [0.5] * LEAVES  # not so little that another scale is due
-        coordinator.tell(s, shards[s].law())
+        coordinator.report(s, shards[s].summarize())
     scale = coordinator.state().scale
-    assert coordinator.settle(chooses_anew=True).todo == "measure"
+    assert coordinator.agree_on_scale(chooses_anew=True).todo == "measure"
     with pytest.raises(per.InvalidArgument, match="and has not told so"):
-        coordinator.settle()
-    settle(coordinator, shards)
+        coordinator.agree_on_scale()
+    agree_on_scale(coordinator, shards)
     assert coordinator.state().scale == scale + 1
-    settle(coordinator, shards)
+    agree_on_scale(coordinator, shards)
     assert coordinator.state().scale == scale + 1
 
 
@@ -623,27 +630,27 @@ def test_a_settling_that_was_given_up_still_chooses_anew():
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_laws_that_no_buffer_has_are_refused(fields, message):
+def test_summaries_that_no_buffer_has_are_refused(fields, message):
     coordinator, _ = settled(1.0, 1.0)
     with pytest.raises(per.InvalidArgument, match=message):
-        coordinator.tell(0, dataclasses.replace(LAW, **fields))
+        coordinator.report(0, dataclasses.replace(LAW, **fields))
     coordinator.draw(4)  # it is as it was: settled
 
 
-def test_the_largest_laws_are_settled():
+def test_the_largest_summaries_are_settled():
     coordinator = per.Coordinator(2000, 2, n_envs=2)
     for s in range(2):
-        coordinator.tell(s, dataclasses.replace(LAW, live=2, total_mass=2**53 - 2, smallest_mass=2**52 - 1))
-    assert coordinator.settle() == ("measure", 0)
+        coordinator.report(s, dataclasses.replace(LAW, live=2, total_mass=2**53 - 2, smallest_mass=2**52 - 1))
+    assert coordinator.agree_on_scale() == ("measure", 0)
     largest = float(np.finfo(np.float32).max)
     for s in range(2):
-        coordinator.tell(s, dataclasses.replace(LAW, live=2, total_mass=5, measured_scale=0, largest_leaf=largest))
-    assert coordinator.settle() == ("measure", 45 - 127)
+        coordinator.report(s, dataclasses.replace(LAW, live=2, total_mass=5, measured_scale=0, largest_leaf=largest))
+    assert coordinator.agree_on_scale() == ("measure", 45 - 127)
     measured = {"measured_scale": 45 - 127, "measured_mass": 1000 * 2**52, "live": 1000}
     for s in range(2):
-        coordinator.tell(s, dataclasses.replace(LAW, **measured))
+        coordinator.report(s, dataclasses.replace(LAW, **measured))
     # 2000 2^52 is to become 2^56 - 2000 at most, and 2^11 2^52 / 2^7 is 2^56.
-    assert coordinator.settle() == ("set", 45 - 127 - 7)
+    assert coordinator.agree_on_scale() == ("set", 45 - 127 - 7)
 
 
 def spoiled(array, value):
@@ -660,29 +667,29 @@ def test_what_no_shard_finds_for_a_round_is_refused_by_name():
     total = int(sum(shards[s].masses(shards[s].scale)))
     for bad in (0, total + 1, 2**63 - 1, -1):
         with pytest.raises(per.InvalidArgument, match=rf"masses\[1\] is \d+: allowed are 1 \.\. {total}"):
-            coordinator.found(ids, spoiled(masses, bad), firsts)
+            coordinator.submit(ids, spoiled(masses, bad), firsts)
     allowed = rf"allowed are {max(unit - masses[1] + 1, 0)} \.\. {min(unit, total - masses[1])}"
     for bad in (unit + 1, unit - masses[1], -1):
         with pytest.raises(per.InvalidArgument, match=rf"first_units\[1\] is \d+: {allowed}"):
-            coordinator.found(ids, masses, spoiled(firsts, bad))
+            coordinator.submit(ids, masses, spoiled(firsts, bad))
     # One whose mass is the number of units before the drawn one cannot begin at the first unit.
     with pytest.raises(per.InvalidArgument, match=r"first_units\[1\] is 0: allowed are 1 \.\. "):
-        coordinator.found(ids, spoiled(masses, unit), spoiled(firsts, 0))
+        coordinator.submit(ids, spoiled(masses, unit), spoiled(firsts, 0))
     with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is -1"):
-        coordinator.found(spoiled(ids, -1), masses, firsts)
+        coordinator.submit(spoiled(ids, -1), masses, firsts)
     while round is not None:  # the round is still under way
-        round = coordinator.found(*found_for(shards, round))
+        round = coordinator.submit(*found_for(shards, round))
     assert np.unique(coordinator.finish().ids).size == 8
 
 
 def test_masses_of_a_uniform_draw_may_be_0_but_not_more_than_there_is():
     coordinator, shards = settled(1.0, prioritization="uniform")
     shards[0].leaves[:] = [0.0] * LEAVES
-    settle(coordinator, shards)
+    agree_on_scale(coordinator, shards)
     round = coordinator.draw(4)
     with pytest.raises(per.InvalidArgument, match=r"masses\[2\] is 1: allowed are 0 \.\. 0"):
-        coordinator.found([0] * 4, [0, 0, 1, 0])
-    assert coordinator.found([0] * 4, [0] * 4) is None
+        coordinator.submit([0] * 4, [0, 0, 1, 0])
+    assert coordinator.submit([0] * 4, [0] * 4) is None
     assert coordinator.finish().weights.tolist() == [1.0] * round.units.size
 
 
@@ -692,21 +699,21 @@ def test_shards_that_find_the_same_for_all_units_do_not_keep_a_draw_going():
     round = coordinator.draw(8, scheme="without_replacement")
     with pytest.raises(per.InvalidArgument, match="ids are all of transitions that were taken out"):
         for _ in range(20):
-            round = coordinator.found(np.zeros_like(round.units), np.ones_like(round.units), round.units)
+            round = coordinator.submit(np.zeros_like(round.units), np.ones_like(round.units), round.units)
     with pytest.raises(per.InvalidArgument, match="no round is under way"):
-        coordinator.found([0], [1])
+        coordinator.submit([0], [1])
     assert np.unique(drawn(coordinator, shards, 8, scheme="without_replacement").ids).size == 8
 
 
 def test_parts_that_overlap_are_left_out_once():
     """Every transition is said to have all units of its shard: what is left is then nothing, and never less."""
     coordinator, shards = settled(1.0, 1.0)
-    total = shards[0].law().total_mass
+    total = shards[0].summarize().total_mass
     round = coordinator.draw(12, scheme="without_replacement")
     with pytest.raises(per.InvalidArgument, match=r"batch_size is 12: only [1-9] transitions"):
         for _ in range(20):
             n = round.units.size
-            round = coordinator.found(np.arange(n) % 3, np.full(n, total), np.zeros(n, np.int64))
+            round = coordinator.submit(np.arange(n) % 3, np.full(n, total), np.zeros(n, np.int64))
 
 
 def test_a_draw_that_fails_leaves_the_batch_under_way():
@@ -720,10 +727,10 @@ def test_a_draw_that_fails_leaves_the_batch_under_way():
     ):
         with pytest.raises(error):
             coordinator.draw(**choices)
-    coordinator.tell(0, shards[0].law())
-    with pytest.raises(per.InvalidArgument, match="per_coordinator_settle"):
+    coordinator.report(0, shards[0].summarize())
+    with pytest.raises(per.InvalidArgument, match="per_coordinator_agree_on_scale"):
         coordinator.draw(4)
-    assert coordinator.found(*found_for(shards, first)) is None
+    assert coordinator.submit(*found_for(shards, first)) is None
     assert coordinator.finish().ids.size == 8
 
 
@@ -732,11 +739,11 @@ def test_counts_that_are_not_those_of_the_batch_are_refused():
     found = found_for(shards, coordinator.draw(8))
     coordinator.draw(4)  # by another thread, say
     with pytest.raises(per.InvalidArgument, match="count is 8: allowed is 4"):
-        coordinator.found(*found)
+        coordinator.submit(*found)
     with pytest.raises(per.InvalidArgument, match="count is 8: allowed is 4"):
         coordinator._next_round(8)
     round = coordinator._next_round(4)
-    coordinator.found(*found_for(shards, round))
+    coordinator.submit(*found_for(shards, round))
     coordinator._batch_size = 8
     with pytest.raises(per.InvalidArgument, match="batch_size is 8: allowed is 4"):
         coordinator.finish()
@@ -748,11 +755,11 @@ def test_counters_of_a_restored_coordinator_have_room_to_count_on():
     coordinator, _ = settled(1.0, 1.0)
     state = coordinator.state()
     for name in ("samples", "beta_step"):
-        other = per.Coordinator(2000, 2, n_envs=2)
         with pytest.raises(per.InvalidArgument, match=rf"{name} is {2**62 + 1}: allowed are 0 \.\. {2**62}"):
-            other.restore(dataclasses.replace(state, **{name: 2**62 + 1}))
-    other.restore(dataclasses.replace(state, samples=2**62, beta_step=2**62))
+            per.Coordinator(2000, 2, n_envs=2, state=dataclasses.replace(state, **{name: 2**62 + 1}))
+    full = dataclasses.replace(state, samples=2**62, beta_step=2**62)
+    other = per.Coordinator(2000, 2, n_envs=2, state=full)
     shards = [Shard(1.0), Shard(1.0)]
-    settle(other, shards)
+    agree_on_scale(other, shards)
     drawn(other, shards, 4)
     assert (other.state().samples, other.state().beta_step) == (2**62 + 1, 2**62 + 1)

@@ -146,6 +146,30 @@ def test_compressed_screens_are_five_times_smaller():
     assert bytes(loaded) == bytes(buffer) == compressed
 
 
+def test_a_save_may_be_compressed_in_another_way_than_its_buffer(tmp_path):
+    if not has_zstd():
+        pytest.skip("libper was built without zstd")
+    buffer = per.ReplayBuffer(3000, {"observation": per.Field(10)})
+    flags = np.zeros(2000, bool)
+    observation = (np.arange(20_000) % 200).reshape(2000, 10)
+    buffer.extend(observation=observation, reward=flags, terminated=flags, truncated=flags)
+    plain = bytes(buffer)
+    file = io.BytesIO()
+    buffer.save(file, compression=3)
+    buffer.save(tmp_path / "whole", compression=3)
+    buffer.save(tmp_path / "background", compression=3, wait=False).wait()
+    assert file.getvalue() == (tmp_path / "whole").read_bytes() == (tmp_path / "background").read_bytes()
+    assert 2 * len(file.getvalue()) < len(plain)
+    loaded = per.ReplayBuffer.from_bytes(file.getvalue())
+    assert loaded.save_compression == 0 and bytes(loaded) == plain
+    written = [buffer.checkpoint(tmp_path / str(level), compression=level) for level in (0, 3)]
+    assert 2 * written[1] < written[0]
+    for bad, allowed in ((-1, "None, 0 to 19"), (20, "0 .. 19"), ("3", "an int")):
+        with pytest.raises(per.InvalidArgument, match=f"^compression is {bad!r}.*{allowed}"):
+            buffer.save(tmp_path / "none", compression=bad)
+    assert not (tmp_path / "none").exists()
+
+
 def test_compression_can_be_set_and_read():
     buffer = per.ReplayBuffer(10, FIELDS)
     assert buffer.save_compression == 0 == buffer.options["save_compression"]

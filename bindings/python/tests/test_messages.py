@@ -92,7 +92,7 @@ def add_in_between(buffer):
 def take_twice(buffer):
     with buffer.loader(4, slots=1) as loader:
         loader.take()
-        loader.take(wait=False)
+        loader.take(timeout=0)
 
 
 def two_loaders(buffer):

@@ -154,8 +154,9 @@ def test_a_loader_waits_for_adds():
     buffer = limited()
     with buffer.loader(32, slots=2) as batches:
         thread, result = waiting(lambda: len(batches.take().ids))
-        with pytest.raises(per.Busy):
-            batches.take(wait=False)
+        for timeout in (0, 0.02):
+            with pytest.raises(per.Busy):
+                batches.take(timeout=timeout)
         for _ in range(10):
             add(buffer)
         thread.join(30)

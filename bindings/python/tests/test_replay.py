@@ -11,7 +11,7 @@ import cuda_switch
 import numpy as np
 import per
 import pytest
-from per import _library
+from per import _library, _options
 from per._library import ffi
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -40,7 +40,7 @@ def test_defaults_that_the_signatures_show_are_those_of_the_library():
     for name, parameter in inspect.signature(per.ReplayBuffer).parameters.items():
         if name in ("capacity", "fields", "arrays"):
             continue
-        value = getattr(options, name)
+        value = getattr(_options.holder(options, name), name)
         if isinstance(parameter.default, str):
             enum = {"normalize_weights": "per_normalization"}.get(name, f"per_{name}")
             value = _library.name_of(enum, value)
@@ -144,9 +144,9 @@ def test_help_says_what_each_statistic_means():
 
 
 def test_every_option_of_the_header_is_an_argument():
-    known = set(inspect.signature(per.ReplayBuffer).parameters) | {"struct_size", "n_fields", "device_index"}
-    known |= {"allocate", "deallocate", "memory_context"}  # functions that C and C++ give
-    assert {name for name, _ in ffi.typeof("per_replay_options").fields} <= known
+    known = set(inspect.signature(per.ReplayBuffer).parameters) | {"struct_size", "n_fields", "field_size"}
+    known |= {"device_index", "reserved", "allocate", "deallocate", "context"}  # functions that C and C++ give
+    assert _options.places(ffi.typeof("per_replay_options")).keys() <= known
     in_n_step = "n_step_min"  # which takes both, as (least, most)
     sampled = set(inspect.signature(per.ReplayBuffer.sample).parameters) | {"struct_size", "reserved", in_n_step}
     assert {name for name, _ in ffi.typeof("per_sample_options").fields} <= sampled
@@ -182,7 +182,7 @@ def test_options_reach_the_library_as_given():
     options = _library.new("per_replay_options")
     _library.check(_library.lib.per_replay_describe(buffer._handle, options))
     for name, value in given.items():
-        found = getattr(options, name)
+        found = getattr(_options.holder(options, name), name)
         assert (_library.name_of(f"per_{name}", found) if isinstance(value, str) else found) == value, name
     assert buffer.capacity == 12 and buffer.n_envs == 3
 
@@ -527,6 +527,7 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
         (lambda b: b.set([0], action=[1, 2]), "action"),
         (lambda b: setattr(b, "alpha", -1), "alpha is -1"),
         (lambda b: setattr(b, "alpha", "big"), "alpha is 'big'; allowed: a number"),
+        (lambda b: setattr(b, "alpha", float("nan")), "alpha is nan; allowed: 0 and above"),
         (lambda b: setattr(b, "beta", float("inf")), "beta is inf"),
         (lambda b: setattr(b, "gamma", 1.5), "gamma is 1.5"),
         (lambda b: setattr(b, "n_step", 0), "n_step is 0"),
@@ -873,5 +874,5 @@ def test_key_of_a_draw_is_a_seed_and_a_number_of_draws():
             buffer.sample(4, key=key)
     her = per.Hindsight("observation", "goal", lambda achieved, goal: np.ones(len(goal)))
     goals = per.ReplayBuffer(9, {"observation": per.Field(), "goal": per.Field()})
-    with pytest.raises(per.InvalidArgument, match=r"key is not NULL: per_replay_sample\(\) alone takes one"):
+    with pytest.raises(per.InvalidArgument, match=r"key is not NULL: must be NULL where hindsight is given"):
         goals.sample(4, key=(1, 2), hindsight=her)

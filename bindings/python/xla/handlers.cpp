@@ -9,6 +9,7 @@
 // libper that the package loaded.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,7 +53,8 @@ namespace {
     USE(per_batch_init)          \
     USE(per_sample_options_init) \
     USE(per_replay_sample)       \
-    USE(per_replay_set_priorities)
+    USE(per_priorities_init)     \
+    USE(per_replay_update_priorities)
 
 struct Library {
 #define PER_XLA_MEMBER(name) decltype(&::name) name;
@@ -207,10 +209,10 @@ ffi::Error add(void* stream, int32_t device, int64_t number, ffi::AnyBuffer tick
     Buffer& buffer = *locked.buffer;
     per_steps steps = with_defaults<per_steps>(library.per_steps_init);
     steps.length = zeros.dimensions()[0];
-    steps.reward = {zeros.untyped_data(), nullptr, 0, PER_FLOAT32};
-    steps.terminated = steps.truncated = {zeros.untyped_data(), nullptr, 0, PER_BOOL};
+    steps.reward = {zeros.untyped_data(), nullptr, 0, PER_FLOAT32, nullptr};
+    steps.terminated = steps.truncated = {zeros.untyped_data(), nullptr, 0, PER_BOOL, nullptr};
     for (size_t i = 0; i < buffer.arrays.size(); ++i) {
-        buffer.arrays[i] = {leaves.get<ffi::AnyBuffer>(i)->untyped_data(), nullptr, 0, buffer.options.fields[i].dtype};
+        buffer.arrays[i].data = leaves.get<ffi::AnyBuffer>(i)->untyped_data();
     }
     steps.fields = buffer.arrays.data();
     const per_status status = library.per_replay_add(buffer.replay.get(), &steps, nullptr, stream);
@@ -253,9 +255,11 @@ ffi::Error set_priorities(void* stream, int32_t device, int64_t number, ffi::Any
     Locked locked;
     if (ffi::Error error = begin<platform>(device, number, ticket, &locked); error.failure()) return error;
     Buffer& buffer = *locked.buffer;
-    const per_status status = library.per_replay_set_priorities(
-        buffer.replay.get(), static_cast<int64_t>(priorities.element_count()),
-        static_cast<const int64_t*>(ids.untyped_data()), static_cast<const float*>(priorities.untyped_data()), stream);
+    per_priorities given = with_defaults<per_priorities>(library.per_priorities_init);
+    given.count = static_cast<int64_t>(priorities.element_count());
+    given.ids = static_cast<const int64_t*>(ids.untyped_data());
+    given.priorities = static_cast<const float*>(priorities.untyped_data());
+    const per_status status = library.per_replay_update_priorities(buffer.replay.get(), &given, stream);
     if (status != PER_OK) return as_error(status);
     ++buffer.version;
     return ffi::Error::Success();
@@ -299,6 +303,19 @@ auto bind_set_priorities() {
         .template Ret<ffi::AnyBuffer>();
 }
 
+// An array for each field, without data. The fields are the library's own: they are field_size bytes apart.
+std::vector<per_array> arrays_of(const per_replay_options& described) {
+    std::vector<per_array> arrays;
+    const char* const fields = reinterpret_cast<const char*>(described.fields);
+    for (int64_t i = 0; i < described.n_fields; ++i) {
+        per_field field = {};
+        const size_t size = std::min(static_cast<size_t>(described.field_size), sizeof field);
+        std::memcpy(&field, fields + i * described.field_size, size);
+        arrays.push_back({nullptr, nullptr, 0, field.dtype, nullptr});
+    }
+    return arrays;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -320,7 +337,7 @@ extern "C" per_status per_xla_open(per_replay** owner, uint32_t* generation_out,
     }
     buffer->replay.reset(std::exchange(*owner, nullptr));
     const size_t n_fields = static_cast<size_t>(buffer->options.n_fields);
-    buffer->arrays.resize(n_fields);
+    buffer->arrays = arrays_of(buffer->options);
     buffer->fields.resize(n_fields);
     buffer->next_fields.resize(n_fields);
     const std::lock_guard lock(table().mutex);

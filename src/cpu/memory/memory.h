@@ -9,20 +9,17 @@
 
 namespace per::cpu {
 
-// Where the memory of an array comes from: the system, or the functions of per_replay_options.
+// Where the memory of an array comes from: the system, or the functions of per_memory.
 struct MemorySource {
-    decltype(per_replay_options::allocate) allocate = nullptr;
-    decltype(per_replay_options::deallocate) deallocate = nullptr;
+    decltype(per_memory::allocate) allocate = nullptr;
+    decltype(per_memory::deallocate) deallocate = nullptr;
     void* context = nullptr;
     int32_t use = PER_MEMORY_ROWS;
     bool takes_pages = false;  // the system's memory is whole pages, as pinning it pins pages, each of them once only
 
     MemorySource() = default;
-    MemorySource(const per_replay_options& options, int32_t memory_use)
-        : allocate(options.allocate),
-          deallocate(options.deallocate),
-          context(options.memory_context),
-          use(memory_use) {}
+    MemorySource(const per_memory& memory, int32_t memory_use)
+        : allocate(memory.allocate), deallocate(memory.deallocate), context(memory.context), use(memory_use) {}
 };
 
 struct MemoryUse {

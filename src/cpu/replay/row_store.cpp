@@ -49,7 +49,7 @@ bool eight_lack(const uint8_t* flags, uint8_t bits) {
 }  // namespace
 
 RowStore::RowStore(const per_replay_options& options, const Fields& fields) : capacity_(options.capacity) {
-    const MemorySource source(options, PER_MEMORY_ROWS);
+    const MemorySource source(options.memory, PER_MEMORY_ROWS);
     MemorySource source_of_frames = source;
     source_of_frames.takes_pages = true;
     const size_t n_fields = static_cast<size_t>(fields.count());
@@ -57,7 +57,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     next_fields_.resize(n_fields);
 
     // Records are the first part. They are allocated once all columns have a place in them.
-    const bool is_stored = options.storage != nullptr;
+    const bool is_stored = options.memory.storage != nullptr;
     parts_.emplace_back();
     int64_t record_bytes = 0;
     const auto take = [&](int64_t bytes) {
@@ -102,7 +102,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
 
     if (is_stored) {
         records_.stride = round_up(record_bytes, unit);
-        file_.emplace(options.storage, array_bytes(capacity_, records_.stride));
+        file_.emplace(options.memory.storage, array_bytes(capacity_, records_.stride));
         records_.first = file_->data();
     } else {
         records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
@@ -114,8 +114,9 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     if (counts_draws)
         times_sampled_ = is_stored ? column_of_its_own<int32_t>(sizeof(int32_t), source)
                                    : column_of_records<int32_t>(place_of_count);
-    priorities_ = are_priorities_apart ? column_of_its_own<float>(sizeof(float), {options, PER_MEMORY_PRIORITIES})
-                                       : column_of_records<float>(place_of_priority);
+    priorities_ = are_priorities_apart
+                      ? column_of_its_own<float>(sizeof(float), {options.memory, PER_MEMORY_PRIORITIES})
+                      : column_of_records<float>(place_of_priority);
     for (const RowColumn<std::byte>& column : fields_) packed_fields_.push_back(packed_of(column.first));
     for (const RowColumn<std::byte>& column : next_fields_) packed_next_fields_.push_back(packed_of(column.first));
     if (is_stored) {

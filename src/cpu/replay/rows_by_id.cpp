@@ -87,15 +87,7 @@ bool RowsById::will_be_live(int64_t slot) const {
 void RowsById::check_priorities(const ReplayUpdate& update) const {
     for (int64_t i = 0; i < update.count; ++i) {
         const float p = priorities_[static_cast<size_t>(i)];
-        if (is_priority(p)) continue;
-        if (update.td_errors == nullptr)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
-                        static_cast<double>(p));
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "td_errors[%" PRId64
-                    "] gives the priority %g: TD errors must be finite, and |td_error| + epsilon "
-                    "within float32",
-                    i, static_cast<double>(p));
+        if (!is_priority(p)) throw_no_priority(i, p, update.td_errors != nullptr);
     }
 }
 

@@ -23,13 +23,13 @@ PriorityStore::PriorityStore(const per_replay_options& options, const RowColumn<
     : capacity_(options.capacity),
       alpha_(options.alpha),
       priorities_(priorities),
-      tree_(options.capacity, {options, PER_MEMORY_PRIORITIES}),
-      live_(options.capacity, {options, PER_MEMORY_PRIORITIES}),
+      tree_(options.capacity, {options.memory, PER_MEMORY_PRIORITIES}),
+      live_(options.capacity, {options.memory, PER_MEMORY_PRIORITIES}),
       always_has_ranks_(options.prioritization == PER_RANK),
       staging_(array_bytes(max_staged, sizeof(int64_t) + sizeof(float))),
       staged_slots_(reinterpret_cast<int64_t*>(staging_.data())),
       staged_leaves_(reinterpret_cast<float*>(staged_slots_ + max_staged)) {
-    const MemorySource source(options, PER_MEMORY_PRIORITIES);
+    const MemorySource source(options.memory, PER_MEMORY_PRIORITIES);
     if (options.max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity_, source);
     if (options.normalize_weights == PER_BUFFER_MAX) smallest_leaf_.emplace(capacity_, source);
     if (always_has_ranks_) ranks_.emplace(capacity_, source);

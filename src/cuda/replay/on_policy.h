@@ -13,7 +13,7 @@ void queue_count_bootstraps(const DeviceReplay& replay, cudaStream_t stream);
 // After that: writes the slots of the first `capacity` of them, lane by lane in order of time.
 void queue_list_bootstraps(const DeviceReplay& replay, int64_t capacity, int64_t* slots_out, cudaStream_t stream);
 
-// Queues all of per_replay_advantages(). Where ids or values are not those that are due, nothing is changed but a count
+// Queues all of per_replay_compute_advantages(). Where ids or values are not those that are due, nothing is changed but a count
 // of such calls.
 void queue_advantages(const DeviceReplay& replay, const ReplayAdvantages& advantages, cudaStream_t stream);
 

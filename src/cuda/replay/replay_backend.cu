@@ -407,7 +407,7 @@ std::vector<float> CudaReplayBackend::read_leaves(const StreamOrder::Call& call)
     return leaves;
 }
 
-void CudaReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_law& law_out) {
+void CudaReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) {
     StreamOrder::Call call(order_, order_.own_stream());
     const HostCopy& copy = read(call);
     law_out.total_mass = copy.tree.total;

@@ -50,7 +50,7 @@ class CudaReplayBackend final : public ReplayBackend {
     void set_gamma(double gamma, void* stream) override;
     void set_n_step(int64_t n_step, void* stream) override;
 
-    void law(int32_t measured_scale, bool wants_smallest, per_law& law_out) override;
+    void law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) override;
     void set_scale(int32_t scale) override;
     void raise_max_priority(float priority, void* stream) override;
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../../../bench/gpu/conditions.h"
+#include "../../c/struct_calls.h"
 #include "accesses.h"
 #include "simulator.h"
 
@@ -154,14 +155,15 @@ struct Arrays {
     }
 
     per_status add(per_replay* replay, int64_t length) {
-        const per_array given[2] = {{fields[0], nullptr, 0, PER_FLOAT32}, {fields[1], nullptr, 0, PER_FLOAT32}};
+        const per_array given[2] = {{fields[0], nullptr, 0, PER_FLOAT32, nullptr},
+                                    {fields[1], nullptr, 0, PER_FLOAT32, nullptr}};
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
         steps.length = length;
         steps.fields = given;
-        steps.reward = {reward, nullptr, 0, PER_FLOAT32};
-        steps.terminated = {ends, nullptr, 0, PER_BOOL};
-        steps.truncated = {ends, nullptr, 0, PER_BOOL};
+        steps.reward = {reward, nullptr, 0, PER_FLOAT32, nullptr};
+        steps.terminated = {ends, nullptr, 0, PER_BOOL, nullptr};
+        steps.truncated = {ends, nullptr, 0, PER_BOOL, nullptr};
         return per_replay_add(replay, &steps, nullptr, nullptr);
     }
     per_status sample(per_replay* replay, int64_t n, const per_sample_options* options = nullptr) {
@@ -169,7 +171,7 @@ struct Arrays {
     }
     per_status update(per_replay* replay, int64_t n) {
         for (int64_t i = 0; i < n; ++i) priorities[i] += 1.0f;
-        return per_replay_update_priorities(replay, n, batch.ids, 1, priorities, nullptr);
+        return write_td_errors(replay, n, batch.ids, 1, priorities, nullptr);
     }
 
     void* fields[2];
@@ -196,6 +198,7 @@ per_replay* buffer_of(int64_t n_envs, int32_t prioritization) {
     options.n_envs = n_envs;
     options.fields = fields;
     options.n_fields = 2;
+    options.field_size = sizeof(per_field);
     options.device = PER_CUDA;
     options.prioritization = prioritization;
     per_replay* replay = nullptr;

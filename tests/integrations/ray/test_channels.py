@@ -300,7 +300,7 @@ def limited_shard(*envs):
 
     def added_of(allowed):
         """How many steps each environment has got once so many more were allowed, and what waits then."""
-        _, told = shard.ask(Message(0, 1.0, allowed, b""), "law")
+        _, told = shard.ask(Message(0, 1.0, allowed, b""), "summary")
         live = shard._buffer.live_ids()
         return np.bincount(live % 4, minlength=4).tolist(), told.waiting
 

@@ -21,7 +21,7 @@ import Serialization
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
 export capacity_for, save, checkpoint, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
-export law, set_scale!, raise_max_priority!, get_units, Coordinator
+export summarize, set_scale!, raise_max_priority!, get_units, Coordinator
 export channel, shared_loader
 export wait_to_add, wait_to_sample, stop_limiting!
 export PERError

@@ -138,7 +138,7 @@ function look_at_resets(::HostMemory, buffer)
 end
 look_at_resets(::DeviceMemory, buffer) = nothing
 
-const NO_ARRAY = per_array(C_NULL, C_NULL, 0, 0)
+const NO_ARRAY = per_array(C_NULL, C_NULL, 0, 0, C_NULL)
 
 function place_field!(kept, fields, next_fields, buffer, name, value)
     for (position, field) in enumerate(buffer.fields)

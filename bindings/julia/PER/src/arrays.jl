@@ -48,7 +48,7 @@ function passed!(kept::Vector{Any}, name, array::Union{AbstractArray,Number})
     dtype = dtype_of(name, eltype(elements))
     shape = Int64[reverse(size(elements))..., 0]  # one more than there are: it has an address without axes too
     push!(kept, elements, shape)
-    return per_array(pointer(elements), pointer(shape), ndims(elements), dtype)
+    return per_array(pointer(elements), pointer(shape), ndims(elements), dtype, C_NULL)
 end
 passed!(::Vector{Any}, name, other) = invalid("$name is a $(typeof(other)), neither an array nor a number")
 

@@ -174,12 +174,8 @@ function sample!(
     layout = drawn_layout(buffer, rows_of(count), n_step)
     batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
     return GC.@preserve seed_and_number with_pointers(buffer, batch) do filled
-        if hindsight === nothing
-            call(pointer -> per_replay_sample(pointer, chosen, count, filled, queue), buffer.handle)
-        else
-            call_with_hindsight(buffer, hindsight) do pointer, goals
-                per_replay_sample_hindsight(pointer, chosen, goals, count, filled, queue)
-            end
+        call_with_hindsight(buffer, hindsight, chosen) do pointer, given
+            per_replay_sample(pointer, given, count, filled, queue)
         end
     end
 end
@@ -232,14 +228,8 @@ function get_windows(
     layout = drawn_layout(buffer, rows_of(count), n_step)
     batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
     return with_pointers(buffer, batch) do filled
-        if hindsight === nothing
-            call(buffer.handle) do pointer
-                per_replay_get_windows(pointer, chosen, skips, count, wanted, filled, queue)
-            end
-        else
-            call_with_hindsight(buffer, hindsight) do pointer, goals
-                per_replay_get_windows_hindsight(pointer, chosen, goals, skips, count, wanted, filled, queue)
-            end
+        call_with_hindsight(buffer, hindsight, chosen) do pointer, given
+            per_replay_get_windows(pointer, given, skips, count, wanted, filled, queue)
         end
     end
 end

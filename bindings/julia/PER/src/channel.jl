@@ -53,7 +53,7 @@ function channel(buffer::ReplayBuffer; env_ids = nothing, slots = nothing, when_
         end
     end
     path = Ref{Ptr{UInt8}}(C_NULL)
-    call(pointer -> per_channel_path(pointer, path), handle)
+    call(pointer -> per_channel_get_address(pointer, path, C_NULL), handle)
     return Channel(handle, GC.@preserve handle unsafe_string(path[]))
 end
 
@@ -83,12 +83,8 @@ function move!(channel::Channel, max_steps = typemax(Int64))
     return steps[]
 end
 
-function stats(channel::Channel)
-    statistics = initial(per_channel_statistics)
-    call(pointer -> per_channel_stats(pointer, statistics), channel.handle)
-    names = fieldnames(per_channel_statistics)[2:end]
-    return NamedTuple{names}(map(name -> getfield(statistics[], name), names))
-end
+stats(channel::Channel) =
+    figures_of(result_of(per_channel_get_statistics, per_channel_statistics, channel.handle))
 
 """
     PER.Writer(path[, fields])
@@ -111,10 +107,12 @@ end
 function Writer(path::AbstractString, fields = nothing)
     created = Ref(Ptr{per_writer}(C_NULL))
     if fields === nothing
-        check(per_writer_attach(path, -1, C_NULL, 0, created))
+        check(per_writer_attach(path, -1, C_NULL, 0, 0, created))
     else
         filled = initial(per_replay_options)
-        attach() = per_writer_attach(path, -1, filled[].fields, filled[].n_fields, created)
+        function attach()
+            return per_writer_attach(path, -1, filled[].fields, filled[].n_fields, filled[].field_size, created)
+        end
         with_fields(attach, filled, fields)
     end
     handle = Handle(created[])

@@ -65,33 +65,36 @@ function Base.wait(save::Save; timeout = Inf)
     while time() < deadline && !isready(save)
         sleep(0.001)
     end
-    return call(pointer -> per_save_wait(pointer, 0), save.handle)
+    return call(pointer -> per_save_wait(pointer, 0, C_NULL, C_NULL), save.handle)
 end
 
-function Base.isready(save::Save)
-    is_running = Ref(false)
+# The status of a wait that does not wait: how the save has ended, or that it has not.
+function look(save, written_out, total_out)
+    found = Ref{Int32}()
     call(save.handle) do pointer
-        status = per_save_wait(pointer, 0)
-        is_running[] = status == PER_ERROR_BUSY
-        return status == PER_ERROR_INVALID_ARGUMENT ? status : PER_OK
+        found[] = per_save_wait(pointer, 0, written_out, total_out)
+        return found[] == PER_ERROR_INVALID_ARGUMENT ? found[] : PER_OK
     end
-    return !is_running[]
+    return found[]
 end
+
+Base.isready(save::Save) = look(save, C_NULL, C_NULL) != PER_ERROR_BUSY
 
 function progress(save::Save)
     written, total = Ref{Int64}(0), Ref{Int64}(0)
-    call(pointer -> per_save_progress(pointer, written, total), save.handle)
+    look(save, written, total)
     return total[] > 0 ? written[] / total[] : 1.0
 end
 
 Base.show(io::IO, save::Save) = print(io, "Save(", isready(save) ? "done" : "$(round(Int, 100progress(save))) %", ")")
 
 """
-    save(buffer, path; wait = true)
-    save(buffer, io)
+    save(buffer, path; wait = true, compression)
+    save(buffer, io; compression)
 
 Write the whole buffer to a file, so that a loaded one continues bit for bit. Where `path` is a symbolic link, the file
-that it leads to is replaced. The mode of a file that is replaced is kept.
+that it leads to is replaced. The mode of a file that is replaced is kept. `compression`, 0 or a level of zstd from 1 to
+19, takes the place of the buffer's `save_compression`.
 
 With `wait = false` it gives a [`PER.Save`](@ref): a thread of the library writes the file, and gets what the buffer is
 now, bit for bit, whatever is added, drawn or updated meanwhile. Closing the buffer waits for the end of the save.
@@ -118,25 +121,39 @@ true
 julia> rm(path)
 ```
 """
-function save(buffer::ReplayBuffer, path::AbstractString; wait = true)
+function save(buffer::ReplayBuffer, path::AbstractString; wait = true, compression = nothing)
     check_path(path)
-    converted(Bool, "wait", wait) || return start_save(buffer, path)
-    call(pointer -> per_replay_save(pointer, path), buffer.handle)
+    options = save_options(compression)
+    converted(Bool, "wait", wait) || return start_save(buffer, path, options)
+    call(pointer -> per_replay_save(pointer, path, options), buffer.handle)
     return nothing
 end
 
-function start_save(buffer, path)
+function start_save(buffer, path, options)
     save = Ref(Ptr{per_save}(C_NULL))
-    call(pointer -> per_replay_save_start(pointer, path, save), buffer.handle)
+    call(pointer -> per_replay_save_start(pointer, path, options, save), buffer.handle)
     return Save(Handle(save[]))
 end
 
-function save(buffer::ReplayBuffer, io::IO)
-    write = @cfunction(write_bytes, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))
+function save(buffer::ReplayBuffer, io::IO; compression = nothing)
+    options = save_options(compression)
+    set_field!(options, :write, @cfunction(write_bytes, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64)))
     call(buffer.handle) do pointer
-        with_stream(context -> per_replay_save_to(pointer, write, context), io)
+        with_stream(io) do context
+            set_field!(options, :context, context)
+            return per_replay_save(pointer, C_NULL, options)
+        end
     end
     return nothing
+end
+
+# The -1 of C, for the compression of the buffer, is no value here.
+function save_options(compression)
+    options = initial(per_save_options)
+    compression === nothing && return options
+    set_field!(options, :compression, compression)
+    compression == -1 && invalid("compression is -1; allowed: nothing, 0 to 19")
+    return options
 end
 
 # Seconds that calls wait for a directory of checkpoints.
@@ -159,7 +176,7 @@ function in_turn(action, timeout)
 end
 
 """
-    checkpoint(buffer, directory; timeout = 60)
+    checkpoint(buffer, directory; timeout = 60, compression)
 
 Write a checkpoint into a directory, and of it only what the last one there does not hold: rows that came since then,
 priorities, and what else has changed. Return how many bytes were written. [`load`](@ref) takes the directory.
@@ -170,6 +187,7 @@ rows stay in their file: [`load`](@ref) of it with the same `storage` goes on fr
 
 Calls for one directory take turns, those of other processes too. A [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`
 says that the turn of this one did not come within `timeout` seconds. Other threads may use the buffer meanwhile.
+`compression` is as [`save`](@ref) takes it.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -183,11 +201,15 @@ julia> length(load(ReplayBuffer, directory))
 0
 ```
 """
-function checkpoint(buffer::ReplayBuffer, directory::AbstractString; timeout = directory_timeout)
+function checkpoint(buffer::ReplayBuffer, directory::AbstractString; timeout = directory_timeout, compression = nothing)
     '\0' in directory && invalid("directory is $(repr(directory)); allowed: paths without a NUL")
+    options = save_options(compression)
     written = Ref{Int64}()
     call(buffer.handle) do pointer
-        in_turn(timeout_ms -> per_replay_checkpoint_within(pointer, directory, timeout_ms, written), timeout)
+        in_turn(timeout) do timeout_ms
+            set_field!(options, :timeout_ms, timeout_ms)
+            return per_replay_checkpoint(pointer, directory, options, written)
+        end
     end
     return written[]
 end
@@ -211,12 +233,13 @@ function load(
     options...,
 )
     check_path(path)
-    place = set_options!(initial(per_replay_options), pairs((; storage_preallocated)))
-    return with_storage(place, storage) do
-        load(; options...) do (device, device_index), replay
-            set_field!(place, :device, device)
-            set_field!(place, :device_index, device_index)
-            return in_turn(timeout_ms -> per_replay_load_within(path, place, timeout_ms, replay), timeout)
+    filled = set_options!(initial(per_load_options), pairs((; storage_preallocated)))
+    return with_storage(filled, storage) do
+        load(filled; options...) do replay
+            return in_turn(timeout) do timeout_ms
+                set_field!(filled, :timeout_ms, timeout_ms)
+                return per_replay_load(path, filled, replay)
+            end
         end
     end
 end
@@ -225,16 +248,20 @@ function load(::Type{ReplayBuffer}, io::IO; storage = nothing, storage_prealloca
     storage === nothing || invalid("storage is $(repr(storage)); allowed: nothing, as an IO is read")
     storage_preallocated === false ||
         invalid("storage_preallocated is $(repr(storage_preallocated)); allowed: false, as an IO is read")
-    read = @cfunction(read_bytes, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))
-    return load(; options...) do numbers, replay
-        with_stream(context -> per_replay_load_from(read, context, numbers..., replay), io)
+    filled = initial(per_load_options)
+    set_field!(filled, :read, @cfunction(read_bytes, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64)))
+    return load(filled; options...) do replay
+        with_stream(io) do context
+            set_field!(filled, :context, context)
+            return per_replay_load(C_NULL, filled, replay)
+        end
     end
 end
 
-function load(action::Function; device = :cpu, arrays = nothing, current_stream = nothing)
-    numbers = device_numbers(device)
+function load(action::Function, filled; device = :cpu, arrays = nothing, current_stream = nothing)
+    set_options!(filled, pairs((; device)))
     replay = Ref(Ptr{per_replay}(C_NULL))
-    check(action(numbers, replay))
+    check(action(replay))
     return ReplayBuffer(Handle(replay[]), arrays, current_stream)
 end
 

@@ -1,7 +1,7 @@
 """
-    law(buffer; measured_scale = nothing)
+    summarize(buffer; measured_scale = nothing)
 
-What draws are made of, in whole numbers: the fields of `per_law` in per.h, as a struct. With a `measured_scale` the
+What draws are made of, in whole numbers: the fields of `per_shard_summary` in per.h, as a struct. With a `measured_scale` the
 masses at that scale are added up, too, in one pass over the buffer.
 
 ```jldoctest
@@ -11,15 +11,14 @@ julia> ids = extend!(buffer; observation = 1:4, reward = ones(4), terminated = f
 
 julia> set_scale!(buffer, 3);
 
-julia> law(buffer).total_mass, law(buffer).live
+julia> summarize(buffer).total_mass, summarize(buffer).live
 (0x0000000000000018, 3)
 ```
 """
-function law(buffer::ReplayBuffer; measured_scale = nothing)
-    filled = initial(per_law)
+function summarize(buffer::ReplayBuffer; measured_scale = nothing)
     scale = measured_scale === nothing ? PER_SCALE_AUTOMATIC : converted(Int32, "measured_scale", measured_scale)
-    call(pointer -> per_replay_law(pointer, scale, filled), buffer.handle)
-    return filled[]
+    fill(pointer, summary, size) = per_replay_summarize(pointer, scale, summary, size)
+    return result_of(fill, per_shard_summary, buffer.handle)
 end
 
 """
@@ -69,11 +68,12 @@ function get_units(buffer::ReplayBuffer, units; stream = nothing, options...)
 end
 
 """
-    Coordinator(capacity, n_shards; n_envs, options...)
+    Coordinator(capacity, n_shards; n_envs, state = nothing, options...)
 
 Draws from several buffers, the shards, as one buffer with all their lanes would: the same ids, transitions, weights and
 priorities, bit for bit. It calls none of them; the program carries what the one says to the other, as per.h says.
-`capacity` and the options are those of the whole; fields are not given. Shards count from 1.
+`capacity` and the options are those of the whole; fields are not given. With the `state` of another one it goes on from
+there. Shards count from 1.
 
 ```jldoctest
 julia> coordinator = Coordinator(40, 2; n_envs = 4, seed = 3);
@@ -86,7 +86,7 @@ julia> shards = map(1:2) do s
            buffer
        end;
 
-julia> PER.settle!(coordinator, shards);
+julia> PER.agree_on_scale!(coordinator, shards);
 
 julia> round = PER.draw!(coordinator, 6);
 
@@ -98,7 +98,7 @@ julia> for s in 1:2
            ids[here], masses[here] = batch.ids, mass
        end
 
-julia> PER.found!(coordinator, ids, masses)
+julia> PER.submit!(coordinator, ids, masses)
 
 julia> PER.finish!(coordinator).weights == ones(6)
 true
@@ -108,11 +108,12 @@ mutable struct Coordinator
     handle::Handle{per_coordinator}
     batch_size::Int
 
-    function Coordinator(capacity, n_shards; options...)
+    function Coordinator(capacity, n_shards; state = nothing, options...)
         filled = set_options!(initial(per_replay_options), options)
         set_field!(filled, :capacity, capacity)
         pointer = Ref(Ptr{per_coordinator}(C_NULL))
-        check(per_coordinator_create(filled, converted(Int64, "n_shards", n_shards), pointer))
+        begins_as = state === nothing ? C_NULL : Ref(state)
+        check(per_coordinator_create(filled, converted(Int64, "n_shards", n_shards), begins_as, pointer))
         return new(Handle(pointer[]), 0)
     end
 end
@@ -129,49 +130,49 @@ on.
 function shard(coordinator::Coordinator, s)
     capacity, n_envs, first_env = Ref{Int64}(), Ref{Int64}(), Ref{Int64}()
     call(coordinator.handle) do pointer
-        per_coordinator_shard(pointer, converted(Int64, "shard", s) - 1, capacity, n_envs, first_env)
+        per_coordinator_describe_shard(pointer, converted(Int64, "shard", s) - 1, capacity, n_envs, first_env)
     end
     return (capacity = capacity[], n_envs = n_envs[], first_env = first_env[] + 1)
 end
 
 """
-    tell!(coordinator, s, law)
+    report!(coordinator, s, summary)
 
-Take what [`law`](@ref PER.law) says of a shard; `nothing`: it is gone, until it tells of itself again.
+Take the summary of a shard, see [`summarize`](@ref PER.summarize); `nothing`: it is gone, until it reports again.
 """
-function tell!(coordinator::Coordinator, s, told)
-    given = told === nothing ? Ptr{per_law}(C_NULL) : Ref(told)
-    call(pointer -> per_coordinator_tell(pointer, converted(Int64, "shard", s) - 1, given), coordinator.handle)
+function report!(coordinator::Coordinator, s, summary)
+    given = summary === nothing ? Ptr{per_shard_summary}(C_NULL) : Ref(summary)
+    call(pointer -> per_coordinator_report(pointer, converted(Int64, "shard", s) - 1, given), coordinator.handle)
     return coordinator
 end
 
 """
-    settle!(coordinator; chooses_anew = false)
-    settle!(coordinator, buffers; chooses_anew = false)
+    agree_on_scale!(coordinator; chooses_anew = false)
+    agree_on_scale!(coordinator, buffers; chooses_anew = false)
 
 Bring all shards to the scale that one buffer would have. The first says what to do with each shard that is there before
-it tells of itself and this is called again: `(todo = PER.PER_SETTLE_SET, scale)`, ...; or `nothing`, and batches can be
+it reports and this is called again: `(todo = PER.PER_SCALE_SET, scale)`, ...; or `nothing`, and batches can be
 drawn. The second does so with buffers of this process; `nothing` stands for one that is gone.
 """
-function settle!(coordinator::Coordinator; chooses_anew = false)
+function agree_on_scale!(coordinator::Coordinator; chooses_anew = false)
     todo, scale = Ref{Int32}(), Ref{Int32}()
-    call(pointer -> per_coordinator_settle(pointer, chooses_anew, todo, scale), coordinator.handle)
-    return todo[] == Int32(PER_SETTLED) ? nothing : (todo = todo[], scale = scale[])
+    call(pointer -> per_coordinator_agree_on_scale(pointer, chooses_anew, todo, scale), coordinator.handle)
+    return todo[] == Int32(PER_SCALE_AGREED) ? nothing : (todo = todo[], scale = scale[])
 end
 
-function settle!(coordinator::Coordinator, buffers; chooses_anew = false)
+function agree_on_scale!(coordinator::Coordinator, buffers; chooses_anew = false)
     for (s, buffer) in enumerate(buffers)
-        tell!(coordinator, s, buffer === nothing ? nothing : law(buffer))
+        report!(coordinator, s, buffer === nothing ? nothing : summarize(buffer))
     end
-    asked = settle!(coordinator; chooses_anew)
+    asked = agree_on_scale!(coordinator; chooses_anew)
     while asked !== nothing
-        sets = asked.todo == Int32(PER_SETTLE_SET)
+        sets = asked.todo == Int32(PER_SCALE_SET)
         for (s, buffer) in enumerate(buffers)
             buffer === nothing && continue
             sets && set_scale!(buffer, asked.scale)
-            tell!(coordinator, s, law(buffer; measured_scale = sets ? nothing : asked.scale))
+            report!(coordinator, s, summarize(buffer; measured_scale = sets ? nothing : asked.scale))
         end
-        asked = settle!(coordinator)
+        asked = agree_on_scale!(coordinator)
     end
     return nothing
 end
@@ -179,7 +180,7 @@ end
 function next_round(coordinator, count)
     count == 0 && return nothing
     shards, units = Vector{Int64}(undef, count), Vector{Int64}(undef, count)
-    call(pointer -> per_coordinator_units(pointer, count, shards, units), coordinator.handle)
+    call(pointer -> per_coordinator_get_units(pointer, count, shards, units), coordinator.handle)
     return (shards = shards .+ 1, units = units)
 end
 
@@ -197,19 +198,19 @@ function draw!(coordinator::Coordinator, batch_size; options...)
 end
 
 """
-    found!(coordinator, ids, masses, first_units = nothing)
+    submit!(coordinator, ids, masses, first_units = nothing)
 
 Take what [`get_units`](@ref PER.get_units) of the shards found for the round, in the order of its units. Returns the
 next round, or `nothing`: [`finish!`](@ref PER.finish!) comes next.
 """
-function found!(coordinator::Coordinator, ids, masses, first_units = nothing)
+function submit!(coordinator::Coordinator, ids, masses, first_units = nothing)
     arrays = convert(Vector{Int64}, ids), convert(Vector{UInt64}, masses)
     first = first_units === nothing ? C_NULL : convert(Vector{UInt64}, first_units)
     n = length(arrays[1])
     check_length("masses", arrays[2], n)
     first_units === nothing || check_length("first_units", first, n)
     count = Ref{Int64}()
-    call(pointer -> per_coordinator_found(pointer, n, arrays..., first, count), coordinator.handle)
+    call(pointer -> per_coordinator_submit(pointer, n, arrays..., first, count), coordinator.handle)
     return next_round(coordinator, count[])
 end
 
@@ -248,25 +249,15 @@ function whole_ids(coordinator::Coordinator, s, ids)
     given = convert(Vector{Int64}, ids)
     out = similar(given)
     call(coordinator.handle) do pointer
-        per_coordinator_ids(pointer, converted(Int64, "shard", s) - 1, length(given), given, out)
+        per_coordinator_get_ids(pointer, converted(Int64, "shard", s) - 1, length(given), given, out)
     end
     return out
 end
 
 """
     state(coordinator)
-    restore!(coordinator, state)
 
-What is to be saved with the shards, the fields of `per_coordinator_status` in per.h; and a coordinator of the same
-options made the one that had it, before any shard has told of itself.
+What is to be saved with the shards, the fields of `per_coordinator_state` in per.h. A `Coordinator` that is given it as
+`state`, beside the same options, goes on from there.
 """
-function state(coordinator::Coordinator)
-    filled = initial(per_coordinator_status)
-    call(pointer -> per_coordinator_state(pointer, filled), coordinator.handle)
-    return filled[]
-end
-
-function restore!(coordinator::Coordinator, known)
-    call(pointer -> per_coordinator_restore(pointer, Ref(known)), coordinator.handle)
-    return coordinator
-end
+state(coordinator::Coordinator) = result_of(per_coordinator_get_state, per_coordinator_state, coordinator.handle)

@@ -44,6 +44,11 @@ const PER_BFLOAT16 = Int32(10)
 const PER_FLOAT32 = Int32(11)
 const PER_FLOAT64 = Int32(12)
 
+const per_goal_strategy = Int32
+const PER_GOAL_FUTURE = Int32(0)
+const PER_GOAL_FINAL = Int32(1)
+const PER_GOAL_EPISODE = Int32(2)
+
 const per_prioritization = Int32
 const PER_PROPORTIONAL = Int32(0)
 const PER_RANK = Int32(1)
@@ -99,11 +104,6 @@ const PER_MEMORY_PRIORITIES = Int32(1)
 
 const PER_DIRECTORY_TIMEOUT_MS = Int32(60000)
 
-const per_goal_strategy = Int32
-const PER_GOAL_FUTURE = Int32(0)
-const PER_GOAL_FINAL = Int32(1)
-const PER_GOAL_EPISODE = Int32(2)
-
 const per_when_full = Int32
 const PER_FULL_WAITS = Int32(0)
 const PER_FULL_DROPS = Int32(1)
@@ -114,10 +114,10 @@ const PER_MOVED_BY_CALLS = Int32(1)
 
 const PER_SCALE_AUTOMATIC = Int32(2147483647)
 
-const per_settling = Int32
-const PER_SETTLED = Int32(0)
-const PER_SETTLE_MEASURE = Int32(1)
-const PER_SETTLE_SET = Int32(2)
+const per_scale_request = Int32
+const PER_SCALE_AGREED = Int32(0)
+const PER_SCALE_MEASURE = Int32(1)
+const PER_SCALE_SET = Int32(2)
 
 const enums = (
     per_status = (
@@ -159,6 +159,11 @@ const enums = (
         PER_BFLOAT16 = PER_BFLOAT16,
         PER_FLOAT32 = PER_FLOAT32,
         PER_FLOAT64 = PER_FLOAT64,
+    ),
+    per_goal_strategy = (
+        PER_GOAL_FUTURE = PER_GOAL_FUTURE,
+        PER_GOAL_FINAL = PER_GOAL_FINAL,
+        PER_GOAL_EPISODE = PER_GOAL_EPISODE,
     ),
     per_prioritization = (
         PER_PROPORTIONAL = PER_PROPORTIONAL,
@@ -213,11 +218,6 @@ const enums = (
         PER_MEMORY_ROWS = PER_MEMORY_ROWS,
         PER_MEMORY_PRIORITIES = PER_MEMORY_PRIORITIES,
     ),
-    per_goal_strategy = (
-        PER_GOAL_FUTURE = PER_GOAL_FUTURE,
-        PER_GOAL_FINAL = PER_GOAL_FINAL,
-        PER_GOAL_EPISODE = PER_GOAL_EPISODE,
-    ),
     per_when_full = (
         PER_FULL_WAITS = PER_FULL_WAITS,
         PER_FULL_DROPS = PER_FULL_DROPS,
@@ -226,10 +226,10 @@ const enums = (
         PER_MOVED_BY_THREAD = PER_MOVED_BY_THREAD,
         PER_MOVED_BY_CALLS = PER_MOVED_BY_CALLS,
     ),
-    per_settling = (
-        PER_SETTLED = PER_SETTLED,
-        PER_SETTLE_MEASURE = PER_SETTLE_MEASURE,
-        PER_SETTLE_SET = PER_SETTLE_SET,
+    per_scale_request = (
+        PER_SCALE_AGREED = PER_SCALE_AGREED,
+        PER_SCALE_MEASURE = PER_SCALE_MEASURE,
+        PER_SCALE_SET = PER_SCALE_SET,
     ),
 )
 
@@ -238,8 +238,9 @@ struct per_array
     shape::Ptr{Int64}
     ndim::Int32
     dtype::Int32
+    reserved::Ptr{Cvoid}
 end
-const per_array_layout = (size = 24, offsets = (0, 8, 16, 20,))
+const per_array_layout = (size = 32, offsets = (0, 8, 16, 20, 24,))
 
 struct per_tree end
 
@@ -251,6 +252,28 @@ struct per_tree_options
     device_index::Int32
 end
 const per_tree_options_layout = (size = 32, offsets = (0, 8, 16, 24, 28,))
+
+struct per_tree_description
+    struct_size::UInt64
+    capacity::Int64
+    total_mass::UInt64
+    total::Float64
+    scale::Int32
+    reserved::Int32
+end
+const per_tree_description_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
+
+struct per_hindsight_options
+    struct_size::UInt64
+    achieved_field::Int32
+    goal_field::Int32
+    strategy::Int32
+    reserved::Int32
+    fraction::Float64
+    reward::Ptr{Cvoid}
+    context::Ptr{Cvoid}
+end
+const per_hindsight_options_layout = (size = 48, offsets = (0, 8, 12, 16, 20, 24, 32, 40,))
 
 struct per_replay end
 
@@ -267,53 +290,65 @@ struct per_field
 end
 const per_field_layout = (size = 48, offsets = (0, 8, 16, 20, 24, 28, 32, 40, 44,))
 
+struct per_memory
+    allocate::Ptr{Cvoid}
+    deallocate::Ptr{Cvoid}
+    context::Ptr{Cvoid}
+    storage::Ptr{UInt8}
+    storage_preallocated::Int32
+    reserved::Int32
+end
+const per_memory_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
+
+struct per_rate_limit
+    samples_per_insert::Float64
+    samples_tolerance::Int64
+    min_size_to_sample::Int64
+end
+const per_rate_limit_layout = (size = 24, offsets = (0, 8, 16,))
+
 struct per_replay_options
     struct_size::UInt64
     capacity::Int64
     fields::Ptr{per_field}
     n_fields::Int64
+    field_size::Int32
+    overwrite::Int32
     n_envs::Int64
-    seed::UInt64
     n_step::Int64
+    gamma::Float64
     frame_stack::Int64
     sequence_length::Int64
     burn_in::Int64
     sequence_stride::Int64
-    beta_steps::Int64
-    gamma::Float64
+    seed::UInt64
+    scheme::Int32
+    gather_threads::Int32
     alpha::Float64
+    epsilon::Float64
     beta::Float64
     beta_final::Float64
-    epsilon::Float64
-    sequence_eta::Float64
+    beta_steps::Int64
     uniform_fraction::Float64
+    sequence_eta::Float64
     prioritization::Int32
-    scheme::Int32
     normalize_weights::Int32
     max_priority::Int32
-    on_invalid::Int32
-    on_gap::Int32
+    critics::Int32
     autoreset::Int32
-    store_next_observation::Int32
-    overwrite::Int32
+    on_gap::Int32
+    on_nan::Int32
+    on_invalid::Int32
     device::Int32
     device_index::Int32
-    critics::Int32
-    gather_threads::Int32
-    on_nan::Int32
+    store_next_observation::Int32
     save_compression::Int32
-    storage_preallocated::Int32
-    allocate::Ptr{Cvoid}
-    deallocate::Ptr{Cvoid}
-    memory_context::Ptr{Cvoid}
-    samples_per_insert::Float64
-    samples_tolerance::Int64
-    min_size_to_sample::Int64
+    memory::per_memory
+    rate_limit::per_rate_limit
     keep_times_sampled::Int32
     max_times_sampled::Int32
-    storage::Ptr{UInt8}
 end
-const per_replay_options_layout = (size = 280, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256, 264, 268, 272,))
+const per_replay_options_layout = (size = 288, offsets = (0, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 120, 128, 136, 144, 152, 160, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 256, 280, 284,))
 
 struct per_steps
     struct_size::UInt64
@@ -330,7 +365,7 @@ struct per_steps
     priorities::per_array
     td_errors::per_array
 end
-const per_steps_layout = (size = 216, offsets = (0, 8, 16, 24, 32, 40, 48, 72, 96, 120, 144, 168, 192,))
+const per_steps_layout = (size = 272, offsets = (0, 8, 16, 24, 32, 40, 48, 80, 112, 144, 176, 208, 240,))
 
 struct per_sample_options
     struct_size::UInt64
@@ -343,8 +378,9 @@ struct per_sample_options
     reserved::Int32
     n_step_min::Int64
     key::Ptr{UInt64}
+    hindsight::Ptr{per_hindsight_options}
 end
-const per_sample_options_layout = (size = 64, offsets = (0, 8, 16, 24, 32, 36, 40, 44, 48, 56,))
+const per_sample_options_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 36, 40, 44, 48, 56, 64,))
 
 struct per_batch
     struct_size::UInt64
@@ -364,6 +400,28 @@ struct per_batch
     times_sampled::Ptr{Int32}
 end
 const per_batch_layout = (size = 120, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112,))
+
+struct per_priorities
+    struct_size::UInt64
+    count::Int64
+    ids::Ptr{Int64}
+    td_errors::Ptr{Float32}
+    priorities::Ptr{Float32}
+    n_critics::Int64
+    n_steps::Int64
+end
+const per_priorities_layout = (size = 56, offsets = (0, 8, 16, 24, 32, 40, 48,))
+
+struct per_replay_settings
+    struct_size::UInt64
+    alpha::Float64
+    beta::Float64
+    gamma::Float64
+    n_step::Int64
+    save_compression::Int32
+    reserved::Int32
+end
+const per_replay_settings_layout = (size = 48, offsets = (0, 8, 16, 24, 32, 40, 44,))
 
 struct per_replay_statistics
     struct_size::UInt64
@@ -394,19 +452,28 @@ struct per_replay_statistics
 end
 const per_replay_statistics_layout = (size = 200, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192,))
 
-struct per_save end
-
-struct per_hindsight_options
+struct per_save_options
     struct_size::UInt64
-    achieved_field::Int32
-    goal_field::Int32
-    strategy::Int32
+    timeout_ms::Int64
+    compression::Int32
     reserved::Int32
-    fraction::Float64
-    reward::Ptr{Cvoid}
+    write::Ptr{Cvoid}
     context::Ptr{Cvoid}
 end
-const per_hindsight_options_layout = (size = 48, offsets = (0, 8, 12, 16, 20, 24, 32, 40,))
+const per_save_options_layout = (size = 40, offsets = (0, 8, 16, 20, 24, 32,))
+
+struct per_save end
+
+struct per_load_options
+    struct_size::UInt64
+    device::Int32
+    device_index::Int32
+    memory::per_memory
+    timeout_ms::Int64
+    read::Ptr{Cvoid}
+    context::Ptr{Cvoid}
+end
+const per_load_options_layout = (size = 80, offsets = (0, 8, 12, 16, 56, 64, 72,))
 
 struct per_epochs end
 
@@ -478,7 +545,7 @@ const per_shared_loader_statistics_layout = (size = 72, offsets = (0, 8, 16, 24,
 
 struct per_reader end
 
-struct per_law
+struct per_shard_summary
     struct_size::UInt64
     total_mass::UInt64
     smallest_mass::UInt64
@@ -493,11 +560,11 @@ struct per_law
     measured_scale::Int32
     scale_needed::Int32
 end
-const per_law_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76,))
+const per_shard_summary_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76,))
 
 struct per_coordinator end
 
-struct per_coordinator_status
+struct per_coordinator_state
     struct_size::UInt64
     samples::Int64
     beta_step::Int64
@@ -509,7 +576,7 @@ struct per_coordinator_status
     max_priority::Float32
     scale::Int32
 end
-const per_coordinator_status_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 68,))
+const per_coordinator_state_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 68,))
 
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
@@ -555,21 +622,13 @@ const per_tree_find_mass_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_find_mass(tree, count, units, indices_out, stream) =
     ccall(per_tree_find_mass_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{UInt64}, Ptr{Int64}, Ptr{Cvoid}), tree, count, units, indices_out, stream)
 
-const per_tree_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_tree_priorities(tree, count, indices, priorities_out, stream) =
-    ccall(per_tree_priorities_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities_out, stream)
+const per_tree_get_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_get_priorities(tree, count, indices, priorities_out, stream) =
+    ccall(per_tree_get_priorities_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities_out, stream)
 
-const per_tree_capacity_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_tree_capacity(tree, capacity_out) =
-    ccall(per_tree_capacity_pointer[], per_status, (Ptr{per_tree}, Ptr{Int64}), tree, capacity_out)
-
-const per_tree_total_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_tree_total(tree, total_out) =
-    ccall(per_tree_total_pointer[], per_status, (Ptr{per_tree}, Ptr{Float64}), tree, total_out)
-
-const per_tree_mass_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_tree_mass(tree, total_mass_out, scale_out) =
-    ccall(per_tree_mass_pointer[], per_status, (Ptr{per_tree}, Ptr{UInt64}, Ptr{Int32}), tree, total_mass_out, scale_out)
+const per_tree_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_describe(tree, description_out, struct_size) =
+    ccall(per_tree_describe_pointer[], per_status, (Ptr{per_tree}, Ptr{per_tree_description}, UInt64), tree, description_out, struct_size)
 
 const per_tree_reset_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_reset(tree, stream) =
@@ -579,9 +638,13 @@ const per_tree_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_synchronize(tree, stream) =
     ccall(per_tree_synchronize_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
 
+const per_hindsight_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_hindsight_options_init(options, struct_size) =
+    ccall(per_hindsight_options_init_pointer[], per_status, (Ptr{per_hindsight_options}, UInt64), options, struct_size)
+
 const per_field_check_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_field_check(field) =
-    ccall(per_field_check_pointer[], per_status, (Ptr{per_field},), field)
+per_field_check(field, field_size) =
+    ccall(per_field_check_pointer[], per_status, (Ptr{per_field}, Int64), field, field_size)
 
 const per_replay_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_options_init(options, struct_size) =
@@ -591,9 +654,9 @@ const per_replay_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_create(options, replay_out) =
     ccall(per_replay_create_pointer[], per_status, (Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), options, replay_out)
 
-const per_replay_capacity_for_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_capacity_for(options, transitions, episode_length, capacity_out) =
-    ccall(per_replay_capacity_for_pointer[], per_status, (Ptr{per_replay_options}, Int64, Int64, Ptr{Int64}), options, transitions, episode_length, capacity_out)
+const per_replay_compute_capacity_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_compute_capacity(options, transitions, episode_length, capacity_out) =
+    ccall(per_replay_compute_capacity_pointer[], per_status, (Ptr{per_replay_options}, Int64, Int64, Ptr{Int64}), options, transitions, episode_length, capacity_out)
 
 const per_replay_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_free(replay) =
@@ -627,21 +690,17 @@ const per_replay_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_sample(replay, options, batch_size, batch, stream) =
     ccall(per_replay_sample_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{per_batch}, Ptr{Cvoid}), replay, options, batch_size, batch, stream)
 
+const per_priorities_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_priorities_init(priorities, struct_size) =
+    ccall(per_priorities_init_pointer[], per_status, (Ptr{per_priorities}, UInt64), priorities, struct_size)
+
 const per_replay_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_update_priorities(replay, count, ids, n_critics, td_errors, stream) =
-    ccall(per_replay_update_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Int64, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, n_critics, td_errors, stream)
+per_replay_update_priorities(replay, priorities, stream) =
+    ccall(per_replay_update_priorities_pointer[], per_status, (Ptr{per_replay}, Ptr{per_priorities}, Ptr{Cvoid}), replay, priorities, stream)
 
-const per_replay_update_sequences_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_update_sequences(replay, count, ids, n_critics, n_steps, td_errors, stream) =
-    ccall(per_replay_update_sequences_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Int64, Int64, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, n_critics, n_steps, td_errors, stream)
-
-const per_replay_set_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_priorities(replay, count, ids, priorities, stream) =
-    ccall(per_replay_set_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities, stream)
-
-const per_replay_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_priorities(replay, count, ids, priorities_out, stream) =
-    ccall(per_replay_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities_out, stream)
+const per_replay_get_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_priorities(replay, count, ids, priorities_out, stream) =
+    ccall(per_replay_get_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities_out, stream)
 
 const per_replay_get_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get(replay, count, ids, batch, stream) =
@@ -659,25 +718,13 @@ const per_replay_clear_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_clear(replay, stream) =
     ccall(per_replay_clear_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
 
-const per_replay_set_alpha_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_alpha(replay, alpha, stream) =
-    ccall(per_replay_set_alpha_pointer[], per_status, (Ptr{per_replay}, Float64, Ptr{Cvoid}), replay, alpha, stream)
+const per_replay_settings_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_settings_init(settings, struct_size) =
+    ccall(per_replay_settings_init_pointer[], per_status, (Ptr{per_replay_settings}, UInt64), settings, struct_size)
 
-const per_replay_set_beta_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_beta(replay, beta, stream) =
-    ccall(per_replay_set_beta_pointer[], per_status, (Ptr{per_replay}, Float64, Ptr{Cvoid}), replay, beta, stream)
-
-const per_replay_set_gamma_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_gamma(replay, gamma, stream) =
-    ccall(per_replay_set_gamma_pointer[], per_status, (Ptr{per_replay}, Float64, Ptr{Cvoid}), replay, gamma, stream)
-
-const per_replay_set_n_step_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_n_step(replay, n_step, stream) =
-    ccall(per_replay_set_n_step_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Cvoid}), replay, n_step, stream)
-
-const per_replay_set_save_compression_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_save_compression(replay, save_compression) =
-    ccall(per_replay_set_save_compression_pointer[], per_status, (Ptr{per_replay}, Int32), replay, save_compression)
+const per_replay_change_settings_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_change_settings(replay, settings, stream) =
+    ccall(per_replay_change_settings_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_settings}, Ptr{Cvoid}), replay, settings, stream)
 
 const per_replay_wait_to_add_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_wait_to_add(replay, count, timeout_ms) =
@@ -691,85 +738,49 @@ const per_replay_stop_limiting_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_stop_limiting(replay) =
     ccall(per_replay_stop_limiting_pointer[], per_status, (Ptr{per_replay},), replay)
 
-const per_replay_live_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_live(replay, live_out) =
-    ccall(per_replay_live_pointer[], per_status, (Ptr{per_replay}, Ptr{Int64}), replay, live_out)
+const per_replay_get_live_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_live_ids(replay, capacity, ids_out, count_out) =
+    ccall(per_replay_get_live_ids_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Int64}), replay, capacity, ids_out, count_out)
 
-const per_replay_live_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_live_ids(replay, capacity, ids_out, count_out) =
-    ccall(per_replay_live_ids_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Int64}), replay, capacity, ids_out, count_out)
-
-const per_replay_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_statistics_init(statistics, struct_size) =
-    ccall(per_replay_statistics_init_pointer[], per_status, (Ptr{per_replay_statistics}, UInt64), statistics, struct_size)
-
-const per_replay_stats_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_stats(replay, statistics_out) =
-    ccall(per_replay_stats_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_statistics}), replay, statistics_out)
+const per_replay_get_statistics_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_statistics(replay, statistics_out, struct_size) =
+    ccall(per_replay_get_statistics_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_statistics}, UInt64), replay, statistics_out, struct_size)
 
 const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_synchronize(replay, stream) =
     ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
 
+const per_save_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_save_options_init(options, struct_size) =
+    ccall(per_save_options_init_pointer[], per_status, (Ptr{per_save_options}, UInt64), options, struct_size)
+
 const per_replay_save_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_save(replay, path) =
-    ccall(per_replay_save_pointer[], per_status, (Ptr{per_replay}, Cstring), replay, path)
+per_replay_save(replay, path, options) =
+    ccall(per_replay_save_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}), replay, path, options)
 
 const per_replay_checkpoint_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_checkpoint(replay, directory, bytes_written_out) =
-    ccall(per_replay_checkpoint_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{Int64}), replay, directory, bytes_written_out)
-
-const per_replay_checkpoint_within_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_checkpoint_within(replay, directory, timeout_ms, bytes_written_out) =
-    ccall(per_replay_checkpoint_within_pointer[], per_status, (Ptr{per_replay}, Cstring, Int64, Ptr{Int64}), replay, directory, timeout_ms, bytes_written_out)
+per_replay_checkpoint(replay, directory, options, bytes_written_out) =
+    ccall(per_replay_checkpoint_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}, Ptr{Int64}), replay, directory, options, bytes_written_out)
 
 const per_replay_save_start_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_save_start(replay, path, save_out) =
-    ccall(per_replay_save_start_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{Ptr{per_save}}), replay, path, save_out)
-
-const per_save_progress_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_save_progress(save, written_out, total_out) =
-    ccall(per_save_progress_pointer[], per_status, (Ptr{per_save}, Ptr{Int64}, Ptr{Int64}), save, written_out, total_out)
+per_replay_save_start(replay, path, options, save_out) =
+    ccall(per_replay_save_start_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}, Ptr{Ptr{per_save}}), replay, path, options, save_out)
 
 const per_save_wait_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_save_wait(save, timeout_ms) =
-    ccall(per_save_wait_pointer[], per_status, (Ptr{per_save}, Int64), save, timeout_ms)
+per_save_wait(save, timeout_ms, written_out, total_out) =
+    ccall(per_save_wait_pointer[], per_status, (Ptr{per_save}, Int64, Ptr{Int64}, Ptr{Int64}), save, timeout_ms, written_out, total_out)
 
 const per_save_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_save_free(save) =
     ccall(per_save_free_pointer[], Cvoid, (Ptr{per_save},), save)
 
+const per_load_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_load_options_init(options, struct_size) =
+    ccall(per_load_options_init_pointer[], per_status, (Ptr{per_load_options}, UInt64), options, struct_size)
+
 const per_replay_load_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_load(path, device, device_index, replay_out) =
-    ccall(per_replay_load_pointer[], per_status, (Cstring, Int32, Int32, Ptr{Ptr{per_replay}}), path, device, device_index, replay_out)
-
-const per_replay_load_with_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_load_with(path, place, replay_out) =
-    ccall(per_replay_load_with_pointer[], per_status, (Cstring, Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), path, place, replay_out)
-
-const per_replay_load_within_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_load_within(path, place, timeout_ms, replay_out) =
-    ccall(per_replay_load_within_pointer[], per_status, (Cstring, Ptr{per_replay_options}, Int64, Ptr{Ptr{per_replay}}), path, place, timeout_ms, replay_out)
-
-const per_replay_save_to_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_save_to(replay, write, context) =
-    ccall(per_replay_save_to_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}, Ptr{Cvoid}), replay, write, context)
-
-const per_replay_load_from_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_load_from(read, context, device, device_index, replay_out) =
-    ccall(per_replay_load_from_pointer[], per_status, (Ptr{Cvoid}, Ptr{Cvoid}, Int32, Int32, Ptr{Ptr{per_replay}}), read, context, device, device_index, replay_out)
-
-const per_hindsight_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_hindsight_options_init(options, struct_size) =
-    ccall(per_hindsight_options_init_pointer[], per_status, (Ptr{per_hindsight_options}, UInt64), options, struct_size)
-
-const per_replay_sample_hindsight_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_sample_hindsight(replay, options, hindsight, batch_size, batch, stream) =
-    ccall(per_replay_sample_hindsight_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Ptr{per_hindsight_options}, Int64, Ptr{per_batch}, Ptr{Cvoid}), replay, options, hindsight, batch_size, batch, stream)
-
-const per_replay_get_windows_hindsight_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_get_windows_hindsight(replay, options, hindsight, on_invalid, count, ids, batch, stream) =
-    ccall(per_replay_get_windows_hindsight_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Ptr{per_hindsight_options}, Int32, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, options, hindsight, on_invalid, count, ids, batch, stream)
+per_replay_load(path, options, replay_out) =
+    ccall(per_replay_load_pointer[], per_status, (Cstring, Ptr{per_load_options}, Ptr{Ptr{per_replay}}), path, options, replay_out)
 
 const per_epochs_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_epochs_create(replay, n_epochs, batch_size, drop_last, stream, epochs_out) =
@@ -783,13 +794,13 @@ const per_epochs_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_epochs_free(epochs) =
     ccall(per_epochs_free_pointer[], Cvoid, (Ptr{per_epochs},), epochs)
 
-const per_replay_bootstraps_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_bootstraps(replay, capacity, batch, count_out, stream) =
-    ccall(per_replay_bootstraps_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), replay, capacity, batch, count_out, stream)
+const per_replay_get_bootstraps_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_bootstraps(replay, capacity, batch, count_out, stream) =
+    ccall(per_replay_get_bootstraps_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), replay, capacity, batch, count_out, stream)
 
-const per_replay_advantages_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_advantages(replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream) =
-    ccall(per_replay_advantages_pointer[], per_status, (Ptr{per_replay}, Int32, Int32, Int32, Float64, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream)
+const per_replay_compute_advantages_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_compute_advantages(replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream) =
+    ccall(per_replay_compute_advantages_pointer[], per_status, (Ptr{per_replay}, Int32, Int32, Int32, Float64, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream)
 
 const per_loader_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_options_init(options, struct_size) =
@@ -800,8 +811,8 @@ per_loader_create(replay, options, loader_out) =
     ccall(per_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_loader_options}, Ptr{Ptr{per_loader}}), replay, options, loader_out)
 
 const per_loader_next_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_loader_next(loader, wait, batch_out, slot_out, stream) =
-    ccall(per_loader_next_pointer[], per_status, (Ptr{per_loader}, Int32, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), loader, wait, batch_out, slot_out, stream)
+per_loader_next(loader, timeout_ms, batch_out, slot_out, stream) =
+    ccall(per_loader_next_pointer[], per_status, (Ptr{per_loader}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), loader, timeout_ms, batch_out, slot_out, stream)
 
 const per_loader_release_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_release(loader, slot, stream) =
@@ -823,13 +834,9 @@ const per_channel_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_create(replay, options, channel_out) =
     ccall(per_channel_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_channel_options}, Ptr{Ptr{per_channel}}), replay, options, channel_out)
 
-const per_channel_path_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_channel_path(channel, path_out) =
-    ccall(per_channel_path_pointer[], per_status, (Ptr{per_channel}, Ptr{Ptr{UInt8}}), channel, path_out)
-
-const per_channel_descriptor_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_channel_descriptor(channel, descriptor_out) =
-    ccall(per_channel_descriptor_pointer[], per_status, (Ptr{per_channel}, Ptr{Int32}), channel, descriptor_out)
+const per_channel_get_address_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_get_address(channel, path_out, descriptor_out) =
+    ccall(per_channel_get_address_pointer[], per_status, (Ptr{per_channel}, Ptr{Ptr{UInt8}}, Ptr{Int32}), channel, path_out, descriptor_out)
 
 const per_channel_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_flush(channel, timeout_ms) =
@@ -839,21 +846,17 @@ const per_channel_move_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_move(channel, max_steps, steps_out) =
     ccall(per_channel_move_pointer[], per_status, (Ptr{per_channel}, Int64, Ptr{Int64}), channel, max_steps, steps_out)
 
-const per_channel_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_channel_statistics_init(statistics, struct_size) =
-    ccall(per_channel_statistics_init_pointer[], per_status, (Ptr{per_channel_statistics}, UInt64), statistics, struct_size)
-
-const per_channel_stats_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_channel_stats(channel, statistics_out) =
-    ccall(per_channel_stats_pointer[], per_status, (Ptr{per_channel}, Ptr{per_channel_statistics}), channel, statistics_out)
+const per_channel_get_statistics_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_get_statistics(channel, statistics_out, struct_size) =
+    ccall(per_channel_get_statistics_pointer[], per_status, (Ptr{per_channel}, Ptr{per_channel_statistics}, UInt64), channel, statistics_out, struct_size)
 
 const per_channel_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_free(channel) =
     ccall(per_channel_free_pointer[], Cvoid, (Ptr{per_channel},), channel)
 
 const per_writer_attach_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_writer_attach(path, descriptor, fields, n_fields, writer_out) =
-    ccall(per_writer_attach_pointer[], per_status, (Cstring, Int32, Ptr{per_field}, Int64, Ptr{Ptr{per_writer}}), path, descriptor, fields, n_fields, writer_out)
+per_writer_attach(path, descriptor, fields, n_fields, field_size, writer_out) =
+    ccall(per_writer_attach_pointer[], per_status, (Cstring, Int32, Ptr{per_field}, Int64, Int64, Ptr{Ptr{per_writer}}), path, descriptor, fields, n_fields, field_size, writer_out)
 
 const per_writer_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_describe(writer, options_out) =
@@ -883,21 +886,13 @@ const per_shared_loader_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_shared_loader_create(replay, options, loader_out) =
     ccall(per_shared_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_shared_loader_options}, Ptr{Ptr{per_shared_loader}}), replay, options, loader_out)
 
-const per_shared_loader_path_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_shared_loader_path(loader, path_out) =
-    ccall(per_shared_loader_path_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{Ptr{UInt8}}), loader, path_out)
+const per_shared_loader_get_address_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_get_address(loader, path_out, descriptor_out) =
+    ccall(per_shared_loader_get_address_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{Ptr{UInt8}}, Ptr{Int32}), loader, path_out, descriptor_out)
 
-const per_shared_loader_descriptor_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_shared_loader_descriptor(loader, descriptor_out) =
-    ccall(per_shared_loader_descriptor_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{Int32}), loader, descriptor_out)
-
-const per_shared_loader_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_shared_loader_statistics_init(statistics, struct_size) =
-    ccall(per_shared_loader_statistics_init_pointer[], per_status, (Ptr{per_shared_loader_statistics}, UInt64), statistics, struct_size)
-
-const per_shared_loader_stats_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_shared_loader_stats(loader, statistics_out) =
-    ccall(per_shared_loader_stats_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{per_shared_loader_statistics}), loader, statistics_out)
+const per_shared_loader_get_statistics_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_get_statistics(loader, statistics_out, struct_size) =
+    ccall(per_shared_loader_get_statistics_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{per_shared_loader_statistics}, UInt64), loader, statistics_out, struct_size)
 
 const per_shared_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_shared_loader_free(loader) =
@@ -920,16 +915,8 @@ per_reader_release(reader, slot) =
     ccall(per_reader_release_pointer[], per_status, (Ptr{per_reader}, Int64), reader, slot)
 
 const per_reader_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_reader_update_priorities(reader, count, ids, n_critics, td_errors, timeout_ms) =
-    ccall(per_reader_update_priorities_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{Int64}, Int64, Ptr{Float32}, Int64), reader, count, ids, n_critics, td_errors, timeout_ms)
-
-const per_reader_update_sequences_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_reader_update_sequences(reader, count, ids, n_critics, n_steps, td_errors, timeout_ms) =
-    ccall(per_reader_update_sequences_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{Int64}, Int64, Int64, Ptr{Float32}, Int64), reader, count, ids, n_critics, n_steps, td_errors, timeout_ms)
-
-const per_reader_set_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_reader_set_priorities(reader, count, ids, priorities, timeout_ms) =
-    ccall(per_reader_set_priorities_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{Int64}, Ptr{Float32}, Int64), reader, count, ids, priorities, timeout_ms)
+per_reader_update_priorities(reader, priorities, timeout_ms) =
+    ccall(per_reader_update_priorities_pointer[], per_status, (Ptr{per_reader}, Ptr{per_priorities}, Int64), reader, priorities, timeout_ms)
 
 const per_reader_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_flush(reader, timeout_ms) =
@@ -943,13 +930,9 @@ const per_reader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_free(reader) =
     ccall(per_reader_free_pointer[], Cvoid, (Ptr{per_reader},), reader)
 
-const per_law_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_law_init(law, struct_size) =
-    ccall(per_law_init_pointer[], per_status, (Ptr{per_law}, UInt64), law, struct_size)
-
-const per_replay_law_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_law(replay, measured_scale, law_out) =
-    ccall(per_replay_law_pointer[], per_status, (Ptr{per_replay}, Int32, Ptr{per_law}), replay, measured_scale, law_out)
+const per_replay_summarize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_summarize(replay, measured_scale, summary_out, struct_size) =
+    ccall(per_replay_summarize_pointer[], per_status, (Ptr{per_replay}, Int32, Ptr{per_shard_summary}, UInt64), replay, measured_scale, summary_out, struct_size)
 
 const per_replay_set_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_set_scale(replay, scale) =
@@ -964,36 +947,36 @@ per_replay_get_units(replay, options, count, units, batch, masses_out, first_uni
     ccall(per_replay_get_units_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Cvoid}), replay, options, count, units, batch, masses_out, first_units_out, stream)
 
 const per_coordinator_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_create(options, n_shards, coordinator_out) =
-    ccall(per_coordinator_create_pointer[], per_status, (Ptr{per_replay_options}, Int64, Ptr{Ptr{per_coordinator}}), options, n_shards, coordinator_out)
+per_coordinator_create(options, n_shards, state, coordinator_out) =
+    ccall(per_coordinator_create_pointer[], per_status, (Ptr{per_replay_options}, Int64, Ptr{per_coordinator_state}, Ptr{Ptr{per_coordinator}}), options, n_shards, state, coordinator_out)
 
 const per_coordinator_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_free(coordinator) =
     ccall(per_coordinator_free_pointer[], Cvoid, (Ptr{per_coordinator},), coordinator)
 
-const per_coordinator_shard_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_shard(coordinator, shard, capacity_out, n_envs_out, first_env_out) =
-    ccall(per_coordinator_shard_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, shard, capacity_out, n_envs_out, first_env_out)
+const per_coordinator_describe_shard_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_describe_shard(coordinator, shard, capacity_out, n_envs_out, first_env_out) =
+    ccall(per_coordinator_describe_shard_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, shard, capacity_out, n_envs_out, first_env_out)
 
-const per_coordinator_tell_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_tell(coordinator, shard, law) =
-    ccall(per_coordinator_tell_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_law}), coordinator, shard, law)
+const per_coordinator_report_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_report(coordinator, shard, summary) =
+    ccall(per_coordinator_report_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_shard_summary}), coordinator, shard, summary)
 
-const per_coordinator_settle_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_settle(coordinator, chooses_anew, todo_out, scale_out) =
-    ccall(per_coordinator_settle_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}), coordinator, chooses_anew, todo_out, scale_out)
+const per_coordinator_agree_on_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_agree_on_scale(coordinator, chooses_anew, todo_out, scale_out) =
+    ccall(per_coordinator_agree_on_scale_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}), coordinator, chooses_anew, todo_out, scale_out)
 
 const per_coordinator_draw_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_draw(coordinator, options, batch_size, count_out) =
     ccall(per_coordinator_draw_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_sample_options}, Int64, Ptr{Int64}), coordinator, options, batch_size, count_out)
 
-const per_coordinator_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_units(coordinator, count, shards_out, units_out) =
-    ccall(per_coordinator_units_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, count, shards_out, units_out)
+const per_coordinator_get_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_get_units(coordinator, count, shards_out, units_out) =
+    ccall(per_coordinator_get_units_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, count, shards_out, units_out)
 
-const per_coordinator_found_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_found(coordinator, count, ids, masses, first_units, count_out) =
-    ccall(per_coordinator_found_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, count, ids, masses, first_units, count_out)
+const per_coordinator_submit_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_submit(coordinator, count, ids, masses, first_units, count_out) =
+    ccall(per_coordinator_submit_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, count, ids, masses, first_units, count_out)
 
 const per_coordinator_finish_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_finish(coordinator, batch_size, ids_out, weights_out, probabilities_out) =
@@ -1003,21 +986,13 @@ const per_coordinator_locate_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_locate(coordinator, count, ids, shards_out, shard_ids_out) =
     ccall(per_coordinator_locate_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, count, ids, shards_out, shard_ids_out)
 
-const per_coordinator_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_ids(coordinator, shard, count, shard_ids, ids_out) =
-    ccall(per_coordinator_ids_pointer[], per_status, (Ptr{per_coordinator}, Int64, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, shard, count, shard_ids, ids_out)
+const per_coordinator_get_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_get_ids(coordinator, shard, count, shard_ids, ids_out) =
+    ccall(per_coordinator_get_ids_pointer[], per_status, (Ptr{per_coordinator}, Int64, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, shard, count, shard_ids, ids_out)
 
-const per_coordinator_status_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_status_init(status, struct_size) =
-    ccall(per_coordinator_status_init_pointer[], per_status, (Ptr{per_coordinator_status}, UInt64), status, struct_size)
-
-const per_coordinator_state_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_state(coordinator, status_out) =
-    ccall(per_coordinator_state_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status_out)
-
-const per_coordinator_restore_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_restore(coordinator, status) =
-    ccall(per_coordinator_restore_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status)
+const per_coordinator_get_state_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_get_state(coordinator, state_out, struct_size) =
+    ccall(per_coordinator_get_state_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_state}, UInt64), coordinator, state_out, struct_size)
 
 # What per.h says of the fields of per_replay_statistics.
 const per_replay_statistics_docs = raw"""
@@ -1027,8 +1002,8 @@ const per_replay_statistics_docs = raw"""
 - `dropped`: steps not added because the environment was resetting (autoreset)
 - `episodes`: episodes that ended, cuts included
 - `cuts`: of them, those that were cut
-- `samples`: batches drawn, also ahead by a loader; each epoch counts as one, and each call of
-  per_replay_get_windows_hindsight(), and of per_replay_get_windows() with n_step_min
+- `samples`: batches drawn, also ahead by a loader; each epoch counts as one, and each call of per_replay_get_windows()
+  with n_step_min or hindsight
 - `beta_step`: batches that advanced beta; those of a loader once they are handed out
 - `stale_updates`: entries of updates, also of fields, that came too late
 - `rejected_updates`: entries of calls that write, not allowed and skipped
@@ -1100,16 +1075,15 @@ const function_names = [
     :per_sample,
     :per_tree_find,
     :per_tree_find_mass,
-    :per_tree_priorities,
-    :per_tree_capacity,
-    :per_tree_total,
-    :per_tree_mass,
+    :per_tree_get_priorities,
+    :per_tree_describe,
     :per_tree_reset,
     :per_tree_synchronize,
+    :per_hindsight_options_init,
     :per_field_check,
     :per_replay_options_init,
     :per_replay_create,
-    :per_replay_capacity_for,
+    :per_replay_compute_capacity,
     :per_replay_free,
     :per_replay_describe,
     :per_steps_init,
@@ -1118,47 +1092,34 @@ const function_names = [
     :per_sample_options_init,
     :per_batch_init,
     :per_replay_sample,
+    :per_priorities_init,
     :per_replay_update_priorities,
-    :per_replay_update_sequences,
-    :per_replay_set_priorities,
-    :per_replay_priorities,
+    :per_replay_get_priorities,
     :per_replay_get,
     :per_replay_get_windows,
     :per_replay_set,
     :per_replay_clear,
-    :per_replay_set_alpha,
-    :per_replay_set_beta,
-    :per_replay_set_gamma,
-    :per_replay_set_n_step,
-    :per_replay_set_save_compression,
+    :per_replay_settings_init,
+    :per_replay_change_settings,
     :per_replay_wait_to_add,
     :per_replay_wait_to_sample,
     :per_replay_stop_limiting,
-    :per_replay_live,
-    :per_replay_live_ids,
-    :per_replay_statistics_init,
-    :per_replay_stats,
+    :per_replay_get_live_ids,
+    :per_replay_get_statistics,
     :per_replay_synchronize,
+    :per_save_options_init,
     :per_replay_save,
     :per_replay_checkpoint,
-    :per_replay_checkpoint_within,
     :per_replay_save_start,
-    :per_save_progress,
     :per_save_wait,
     :per_save_free,
+    :per_load_options_init,
     :per_replay_load,
-    :per_replay_load_with,
-    :per_replay_load_within,
-    :per_replay_save_to,
-    :per_replay_load_from,
-    :per_hindsight_options_init,
-    :per_replay_sample_hindsight,
-    :per_replay_get_windows_hindsight,
     :per_epochs_create,
     :per_epochs_next,
     :per_epochs_free,
-    :per_replay_bootstraps,
-    :per_replay_advantages,
+    :per_replay_get_bootstraps,
+    :per_replay_compute_advantages,
     :per_loader_options_init,
     :per_loader_create,
     :per_loader_next,
@@ -1167,12 +1128,10 @@ const function_names = [
     :per_loader_free,
     :per_channel_options_init,
     :per_channel_create,
-    :per_channel_path,
-    :per_channel_descriptor,
+    :per_channel_get_address,
     :per_channel_flush,
     :per_channel_move,
-    :per_channel_statistics_init,
-    :per_channel_stats,
+    :per_channel_get_statistics,
     :per_channel_free,
     :per_writer_attach,
     :per_writer_describe,
@@ -1182,40 +1141,33 @@ const function_names = [
     :per_writer_free,
     :per_shared_loader_options_init,
     :per_shared_loader_create,
-    :per_shared_loader_path,
-    :per_shared_loader_descriptor,
-    :per_shared_loader_statistics_init,
-    :per_shared_loader_stats,
+    :per_shared_loader_get_address,
+    :per_shared_loader_get_statistics,
     :per_shared_loader_free,
     :per_reader_attach,
     :per_reader_describe,
     :per_reader_next,
     :per_reader_release,
     :per_reader_update_priorities,
-    :per_reader_update_sequences,
-    :per_reader_set_priorities,
     :per_reader_flush,
     :per_reader_stop,
     :per_reader_free,
-    :per_law_init,
-    :per_replay_law,
+    :per_replay_summarize,
     :per_replay_set_scale,
     :per_replay_raise_max_priority,
     :per_replay_get_units,
     :per_coordinator_create,
     :per_coordinator_free,
-    :per_coordinator_shard,
-    :per_coordinator_tell,
-    :per_coordinator_settle,
+    :per_coordinator_describe_shard,
+    :per_coordinator_report,
+    :per_coordinator_agree_on_scale,
     :per_coordinator_draw,
-    :per_coordinator_units,
-    :per_coordinator_found,
+    :per_coordinator_get_units,
+    :per_coordinator_submit,
     :per_coordinator_finish,
     :per_coordinator_locate,
-    :per_coordinator_ids,
-    :per_coordinator_status_init,
-    :per_coordinator_state,
-    :per_coordinator_restore,
+    :per_coordinator_get_ids,
+    :per_coordinator_get_state,
 ]
 const function_pointers = [
     per_abi_version_pointer,
@@ -1229,16 +1181,15 @@ const function_pointers = [
     per_sample_pointer,
     per_tree_find_pointer,
     per_tree_find_mass_pointer,
-    per_tree_priorities_pointer,
-    per_tree_capacity_pointer,
-    per_tree_total_pointer,
-    per_tree_mass_pointer,
+    per_tree_get_priorities_pointer,
+    per_tree_describe_pointer,
     per_tree_reset_pointer,
     per_tree_synchronize_pointer,
+    per_hindsight_options_init_pointer,
     per_field_check_pointer,
     per_replay_options_init_pointer,
     per_replay_create_pointer,
-    per_replay_capacity_for_pointer,
+    per_replay_compute_capacity_pointer,
     per_replay_free_pointer,
     per_replay_describe_pointer,
     per_steps_init_pointer,
@@ -1247,47 +1198,34 @@ const function_pointers = [
     per_sample_options_init_pointer,
     per_batch_init_pointer,
     per_replay_sample_pointer,
+    per_priorities_init_pointer,
     per_replay_update_priorities_pointer,
-    per_replay_update_sequences_pointer,
-    per_replay_set_priorities_pointer,
-    per_replay_priorities_pointer,
+    per_replay_get_priorities_pointer,
     per_replay_get_pointer,
     per_replay_get_windows_pointer,
     per_replay_set_pointer,
     per_replay_clear_pointer,
-    per_replay_set_alpha_pointer,
-    per_replay_set_beta_pointer,
-    per_replay_set_gamma_pointer,
-    per_replay_set_n_step_pointer,
-    per_replay_set_save_compression_pointer,
+    per_replay_settings_init_pointer,
+    per_replay_change_settings_pointer,
     per_replay_wait_to_add_pointer,
     per_replay_wait_to_sample_pointer,
     per_replay_stop_limiting_pointer,
-    per_replay_live_pointer,
-    per_replay_live_ids_pointer,
-    per_replay_statistics_init_pointer,
-    per_replay_stats_pointer,
+    per_replay_get_live_ids_pointer,
+    per_replay_get_statistics_pointer,
     per_replay_synchronize_pointer,
+    per_save_options_init_pointer,
     per_replay_save_pointer,
     per_replay_checkpoint_pointer,
-    per_replay_checkpoint_within_pointer,
     per_replay_save_start_pointer,
-    per_save_progress_pointer,
     per_save_wait_pointer,
     per_save_free_pointer,
+    per_load_options_init_pointer,
     per_replay_load_pointer,
-    per_replay_load_with_pointer,
-    per_replay_load_within_pointer,
-    per_replay_save_to_pointer,
-    per_replay_load_from_pointer,
-    per_hindsight_options_init_pointer,
-    per_replay_sample_hindsight_pointer,
-    per_replay_get_windows_hindsight_pointer,
     per_epochs_create_pointer,
     per_epochs_next_pointer,
     per_epochs_free_pointer,
-    per_replay_bootstraps_pointer,
-    per_replay_advantages_pointer,
+    per_replay_get_bootstraps_pointer,
+    per_replay_compute_advantages_pointer,
     per_loader_options_init_pointer,
     per_loader_create_pointer,
     per_loader_next_pointer,
@@ -1296,12 +1234,10 @@ const function_pointers = [
     per_loader_free_pointer,
     per_channel_options_init_pointer,
     per_channel_create_pointer,
-    per_channel_path_pointer,
-    per_channel_descriptor_pointer,
+    per_channel_get_address_pointer,
     per_channel_flush_pointer,
     per_channel_move_pointer,
-    per_channel_statistics_init_pointer,
-    per_channel_stats_pointer,
+    per_channel_get_statistics_pointer,
     per_channel_free_pointer,
     per_writer_attach_pointer,
     per_writer_describe_pointer,
@@ -1311,38 +1247,31 @@ const function_pointers = [
     per_writer_free_pointer,
     per_shared_loader_options_init_pointer,
     per_shared_loader_create_pointer,
-    per_shared_loader_path_pointer,
-    per_shared_loader_descriptor_pointer,
-    per_shared_loader_statistics_init_pointer,
-    per_shared_loader_stats_pointer,
+    per_shared_loader_get_address_pointer,
+    per_shared_loader_get_statistics_pointer,
     per_shared_loader_free_pointer,
     per_reader_attach_pointer,
     per_reader_describe_pointer,
     per_reader_next_pointer,
     per_reader_release_pointer,
     per_reader_update_priorities_pointer,
-    per_reader_update_sequences_pointer,
-    per_reader_set_priorities_pointer,
     per_reader_flush_pointer,
     per_reader_stop_pointer,
     per_reader_free_pointer,
-    per_law_init_pointer,
-    per_replay_law_pointer,
+    per_replay_summarize_pointer,
     per_replay_set_scale_pointer,
     per_replay_raise_max_priority_pointer,
     per_replay_get_units_pointer,
     per_coordinator_create_pointer,
     per_coordinator_free_pointer,
-    per_coordinator_shard_pointer,
-    per_coordinator_tell_pointer,
-    per_coordinator_settle_pointer,
+    per_coordinator_describe_shard_pointer,
+    per_coordinator_report_pointer,
+    per_coordinator_agree_on_scale_pointer,
     per_coordinator_draw_pointer,
-    per_coordinator_units_pointer,
-    per_coordinator_found_pointer,
+    per_coordinator_get_units_pointer,
+    per_coordinator_submit_pointer,
     per_coordinator_finish_pointer,
     per_coordinator_locate_pointer,
-    per_coordinator_ids_pointer,
-    per_coordinator_status_init_pointer,
-    per_coordinator_state_pointer,
-    per_coordinator_restore_pointer,
+    per_coordinator_get_ids_pointer,
+    per_coordinator_get_state_pointer,
 ]

@@ -113,12 +113,12 @@ function advantages!(buffer::ReplayBuffer; value = :value, advantage = :advantag
     end
     queue = stream_of(buffer.memory, nothing)
     call(buffer.handle, ADVANTAGE_WORDS) do pointer
-        per_replay_advantages(pointer, fields..., factor, length(ids), ids, values, queue)
+        per_replay_compute_advantages(pointer, fields..., factor, length(ids), ids, values, queue)
     end
     return buffer
 end
 
-# What arguments of per_replay_advantages() are called here.
+# What arguments of per_replay_compute_advantages() are called here.
 const ADVANTAGE_WORDS = (
     value_field = "value",
     advantage_field = "advantage",
@@ -144,7 +144,7 @@ function bootstraps(buffer)
         size = count[]
         batch = allocate(buffer.memory, window_layout(buffer, size))
         with_pointers(buffer, batch) do filled
-            call(pointer -> per_replay_bootstraps(pointer, size, filled, count, queue), buffer.handle)
+            call(pointer -> per_replay_get_bootstraps(pointer, size, filled, count, queue), buffer.handle)
         end
     end
     return count[] == 0 ? nothing : first_of(batch, count[])

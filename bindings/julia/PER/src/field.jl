@@ -61,7 +61,7 @@ struct Field
         )
         kept = Any[]
         c_field = Ref(described!(kept, C_NULL, field))
-        GC.@preserve kept check(per_field_check(c_field))
+        GC.@preserve kept check(per_field_check(c_field, sizeof(per_field)))
         return field
     end
 end

@@ -81,8 +81,10 @@ function write_answer!(name, ::Type{T}, given, out, count) where {T}
     copyto!(unsafe_wrap(Array, out, count), array)
 end
 
-# Runs action(handle, options), a call of the library that takes hindsight options, and lets pass what `reward` threw.
-function call_with_hindsight(action, buffer, hindsight::Hindsight)
+# Runs action(handle, options), a call of the library. Its options are the chosen ones, or C_NULL; with a Hindsight they
+# have that, too, and what `reward` threw passes through.
+call_with_hindsight(action, buffer, ::Nothing, chosen) = call(pointer -> action(pointer, chosen), buffer.handle)
+function call_with_hindsight(action, buffer, hindsight::Hindsight, chosen)
     achieved, goal = field_number.(Ref(buffer), ("achieved", "goal"), (hindsight.achieved, hindsight.goal))
     field = buffer.fields[achieved + 1]
     reward_call = RewardCall(hindsight.reward, Tuple(field.axes), field.element_type, nothing)
@@ -94,13 +96,15 @@ function call_with_hindsight(action, buffer, hindsight::Hindsight)
     set_field!(options, :strategy, choice(:strategy, hindsight.strategy))
     set_field!(options, :fraction, isinf(hindsight.k) ? 1.0 : hindsight.k / (hindsight.k + 1))
     set_field!(options, :reward, function_pointer)
+    given = chosen === C_NULL ? initial(per_sample_options) : chosen
     call(buffer.handle, (achieved_field = "achieved", goal_field = "goal")) do pointer
-        GC.@preserve reward_call begin
+        GC.@preserve reward_call options begin
             set_field!(options, :context, pointer_from_objref(reward_call))
-            status = action(pointer, options)
+            set_field!(given, :hindsight, Base.unsafe_convert(Ptr{per_hindsight_options}, options))
+            status = action(pointer, given)
         end
         reward_call.failure === nothing && return status
         throw(reward_call.failure)
     end
 end
-call_with_hindsight(action, buffer, other) = invalid("hindsight is a $(typeof(other)), no Hindsight")
+call_with_hindsight(action, buffer, other, chosen) = invalid("hindsight is a $(typeof(other)), no Hindsight")

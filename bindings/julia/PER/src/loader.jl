@@ -123,14 +123,14 @@ Base.eltype(::Type{Loader}) = Batch
 # The state: the slot of the batch before, and its turn.
 function Base.iterate(loader::Loader, (slot, turn) = (0, 0))
     slot == 0 || lock(() -> loader.turns[slot] == turn && give_back(loader, slot, nothing), loader.lock)
-    slot = hand_out(loader, true, nothing)
+    slot = hand_out(loader, Inf, nothing)
     return loader.batches[slot], (slot, loader.turns[slot])
 end
 
 """
-    take!(loader; wait = true, stream)
+    take!(loader; timeout = Inf, stream)
 
-The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). With `wait = false` a
+The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). After `timeout` seconds a
 [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, if the rate limiter does not allow it
 yet, or if as many are out as there are slots. On CUDA, work queued on `stream` from now on sees the whole batch.
 
@@ -151,8 +151,7 @@ julia> release!(batches, batch)
 julia> close(batches)
 ```
 """
-Base.take!(loader::Loader; wait = true, stream = nothing) =
-    loader.batches[hand_out(loader, converted(Bool, "wait", wait), stream)]
+Base.take!(loader::Loader; timeout = Inf, stream = nothing) = loader.batches[hand_out(loader, timeout, stream)]
 
 """
     release!(loader, batch; stream)
@@ -179,11 +178,13 @@ end
 
 # The slot of the next batch. A call of the library waits for its thread only, which needs nothing of Julia: with every
 # slot out it would wait for another task, and keep the garbage collector waiting.
-function hand_out(loader, waits, stream)
+function hand_out(loader::Loader, timeout, stream)
+    deadline = time() + converted(Float64, "timeout", timeout)
     while true
+        left = max(deadline - time(), 0.0)
         slot = lock(loader.lock) do
             is_full = count(!=(0), loader.turns) == loader.n_slots
-            is_full && waits && isopen(loader) ? nothing : hand_out_now(loader, waits, waits && !is_full, stream)
+            is_full && left > 0 && isopen(loader) ? nothing : hand_out_now(loader, is_full ? 0.0 : left, stream)
         end
         slot === nothing || return slot
         options_now(loader.buffer)  # is an error while this task saves the buffer, which no wait would end
@@ -191,15 +192,16 @@ function hand_out(loader, waits, stream)
     end
 end
 
-# With the lock. Nothing where the rate limiter allows no draw yet and the caller waits, who then does so here.
-function hand_out_now(loader, waits, waits_in_library, stream)
+# With the lock. Nothing where there is no batch, but time left: the rate limiter allows no draw yet.
+function hand_out_now(loader, left, stream)
     filled, queue = initial(per_batch), stream_of(loader.memory, stream)
+    timeout_ms = left == Inf ? -1 : ceil(Int64, 1000 * min(left, 1e9))
     place = Ref{Int64}(-1)
     # The loader is no user of the buffer, which may be closed meanwhile.
     call(loader.buffer.handle) do _
         call(loader.handle) do pointer
-            status = per_loader_next(pointer, waits_in_library, filled, place, queue)
-            status == PER_ERROR_BUSY && waits && return PER_OK
+            status = per_loader_next(pointer, timeout_ms, filled, place, queue)
+            status == PER_ERROR_BUSY && left > 0 && return PER_OK
             status == PER_OK || return status
             try
                 enter_turn(loader, place[] + 1, filled[])

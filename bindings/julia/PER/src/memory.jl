@@ -170,7 +170,7 @@ function passed!(memory::DeviceMemory, kept, name, array)
     end
     shape = Int64[reverse(size(array))...]
     push!(kept, array, shape)
-    return per_array(device_pointer(array), pointer(shape), length(shape), dtype_of(name, eltype(array)))
+    return per_array(device_pointer(array), pointer(shape), length(shape), dtype_of(name, eltype(array)), C_NULL)
 end
 
 # The same for calls that take arrays of the device only.

@@ -2,18 +2,17 @@
 # here.
 initialize(options::Ref{per_tree_options}, size) = per_tree_options_init(options, size)
 initialize(options::Ref{per_replay_options}, size) = per_replay_options_init(options, size)
+initialize(settings::Ref{per_replay_settings}, size) = per_replay_settings_init(settings, size)
 initialize(steps::Ref{per_steps}, size) = per_steps_init(steps, size)
+initialize(options::Ref{per_save_options}, size) = per_save_options_init(options, size)
+initialize(options::Ref{per_load_options}, size) = per_load_options_init(options, size)
 initialize(options::Ref{per_sample_options}, size) = per_sample_options_init(options, size)
 initialize(options::Ref{per_hindsight_options}, size) = per_hindsight_options_init(options, size)
+initialize(priorities::Ref{per_priorities}, size) = per_priorities_init(priorities, size)
 initialize(batch::Ref{per_batch}, size) = per_batch_init(batch, size)
 initialize(options::Ref{per_loader_options}, size) = per_loader_options_init(options, size)
 initialize(options::Ref{per_channel_options}, size) = per_channel_options_init(options, size)
-initialize(statistics::Ref{per_channel_statistics}, size) = per_channel_statistics_init(statistics, size)
 initialize(options::Ref{per_shared_loader_options}, size) = per_shared_loader_options_init(options, size)
-initialize(statistics::Ref{per_shared_loader_statistics}, size) = per_shared_loader_statistics_init(statistics, size)
-initialize(statistics::Ref{per_replay_statistics}, size) = per_replay_statistics_init(statistics, size)
-initialize(law::Ref{per_law}, size) = per_law_init(law, size)
-initialize(status::Ref{per_coordinator_status}, size) = per_coordinator_status_init(status, size)
 
 function initial(::Type{T}) where {T}
     filled = Ref{T}()
@@ -21,7 +20,21 @@ function initial(::Type{T}) where {T}
     return filled
 end
 
+# The struct that a function of the library fills: fill(pointer, struct, its size).
+function result_of(fill, ::Type{T}, handle) where {T}
+    result = Ref{T}()
+    call(pointer -> fill(pointer, result, sizeof(T)), handle)
+    return result[]
+end
+
+# Statistics as a named tuple.
+function figures_of(statistics::T) where {T}
+    names = fieldnames(T)[2:end]
+    return NamedTuple{names}(map(name -> getfield(statistics, name), names))
+end
+
 function set_field!(target::Base.RefValue{T}, name::Symbol, value) where {T}
+    hasfield(T, name) || return set_embedded_field!(target, name, value)
     field = Base.fieldindex(T, name)
     type = fieldtype(T, field)
     stored = converted(type, name, value)
@@ -29,6 +42,26 @@ function set_field!(target::Base.RefValue{T}, name::Symbol, value) where {T}
         unsafe_store!(Ptr{type}(Base.unsafe_convert(Ptr{T}, target) + fieldoffset(T, field)), stored)
     end
     return nothing
+end
+
+# Options are flat here: those in a struct that is embedded in another are named as those of the other are.
+is_embedded(::Type{T}) where {T} = isstructtype(T) && fieldcount(T) > 0
+names_in(::Type{T}, name) where {T} = is_embedded(fieldtype(T, name)) ? fieldnames(fieldtype(T, name)) : (name,)
+flat_names(::Type{T}) where {T} = Tuple(Iterators.flatten(map(name -> names_in(T, name), fieldnames(T))))
+
+function field_of(options::T, name) where {T}
+    hasfield(T, name) && return getfield(options, name)
+    return getfield(getfield(options, owner_of(T, name)), name)
+end
+
+owner_of(::Type{T}, name) where {T} =
+    only(owner for owner in fieldnames(T) if owner !== name && name in names_in(T, owner))
+
+function set_embedded_field!(target, name, value)
+    owner = owner_of(eltype(target), name)
+    inner = Ref(getfield(target[], owner))
+    set_field!(inner, name, value)
+    set_field!(target, owner, inner[])
 end
 
 # Names and numbers of an enum of per.h: the names are those of its constants without the words that all of them share,
@@ -125,7 +158,7 @@ end
 
 option_names(::Type{T}) where {T} =
     filter(
-        name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :device_index, :reserved, :n_step_min, :key,
-                           :allocate, :deallocate, :memory_context, :storage)),
-        fieldnames(T),
+        name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :field_size, :device_index, :reserved, :n_step_min,
+                           :key, :hindsight, :allocate, :deallocate, :context, :storage)),
+        flat_names(T),
     )

@@ -96,10 +96,21 @@ function described(make, handle, describe = per_replay_describe)
     call(handle) do pointer
         status = describe(pointer, options)
         status == PER_OK || return status
-        append!(fields, [make(unsafe_load(options[].fields, i)) for i in 1:options[].n_fields])
+        append!(fields, [make(field_at(options[], i)) for i in 1:options[].n_fields])
         return status
     end
     return options, fields
+end
+
+# The fields are the library's own: they are field_size bytes apart.
+function field_at(options, i)
+    field = Ref(per_field(C_NULL, C_NULL, 0, 0, 0, 0, C_NULL, 0, 0))
+    bytes = Ptr{UInt8}(options.fields) + (i - 1) * options.field_size
+    GC.@preserve field begin
+        target = Ptr{UInt8}(Base.unsafe_convert(Ptr{per_field}, field))
+        unsafe_copyto!(target, bytes, min(options.field_size, sizeof(per_field)))
+    end
+    return field[]
 end
 
 ReplayBuffer(; capacity, fields, options...) = ReplayBuffer(capacity, fields; options...)
@@ -120,6 +131,7 @@ function with_fields(action, options, fields)
     declarations = per_field[declared!(kept, name, field) for (name, field) in named(fields)]
     set_field!(options, :fields, pointer(declarations))
     set_field!(options, :n_fields, length(declarations))
+    set_field!(options, :field_size, sizeof(per_field))
     GC.@preserve kept declarations check(action())
     return nothing
 end
@@ -154,7 +166,7 @@ function capacity_for(transitions; episode_length = 0, fields = NamedTuple(), ar
     filled = set_options!(initial(per_replay_options), options)
     wanted, shortest = converted(Int64, "transitions", transitions), converted(Int64, "episode_length", episode_length)
     capacity = Ref{Int64}()
-    with_fields(() -> per_replay_capacity_for(filled, wanted, shortest, capacity), filled, fields)
+    with_fields(() -> per_replay_compute_capacity(filled, wanted, shortest, capacity), filled, fields)
     return capacity[]
 end
 
@@ -163,7 +175,7 @@ Base.isopen(buffer::ReplayBuffer) = isopen(getfield(buffer, :handle))
 
 function Base.length(buffer::ReplayBuffer)
     live = Ref{Int64}()
-    call(pointer -> per_replay_live(pointer, live), buffer.handle)
+    call(pointer -> per_replay_get_live_ids(pointer, 0, C_NULL, live), buffer.handle)
     return live[]
 end
 
@@ -187,8 +199,9 @@ julia> options(again) == options(buffer), again.capacity, options(again).scheme,
 function options(buffer::ReplayBuffer)
     resolved, fields = described(field -> Symbol(unsafe_string(field.name)) => Field(field), buffer.handle)
     names = filter(name -> name !== :device, option_names(per_replay_options))
-    values = map(name -> option(name, getfield(resolved[], name)), names)
-    storage = GC.@preserve buffer resolved[].storage == C_NULL ? nothing : unsafe_string(resolved[].storage)
+    values = map(name -> option(name, field_of(resolved[], name)), names)
+    path = resolved[].memory.storage
+    storage = GC.@preserve buffer path == C_NULL ? nothing : unsafe_string(path)
     return (; capacity = buffer.capacity, fields, NamedTuple{names}(values)..., storage, device = device_of(resolved[]),
             given(buffer.memory)...)
 end
@@ -217,10 +230,10 @@ true
 function live_ids(buffer::ReplayBuffer)
     count = Ref{Int64}(0)
     ids = Int64[]
-    call(pointer -> per_replay_live_ids(pointer, 0, C_NULL, count), buffer.handle)
+    call(pointer -> per_replay_get_live_ids(pointer, 0, C_NULL, count), buffer.handle)
     while count[] > length(ids)  # again where another task added meanwhile
         resize!(ids, count[])
-        call(pointer -> per_replay_live_ids(pointer, length(ids), ids, count), buffer.handle)
+        call(pointer -> per_replay_get_live_ids(pointer, length(ids), ids, count), buffer.handle)
     end
     return resize!(ids, count[])
 end
@@ -245,12 +258,8 @@ julia> stats(ReplayBuffer(10, (observation = Field(Int32),))).max_priority
 1.0
 ```
 """
-function stats(buffer::ReplayBuffer)
-    statistics = initial(per_replay_statistics)
-    call(pointer -> per_replay_stats(pointer, statistics), buffer.handle)
-    names = fieldnames(per_replay_statistics)[2:end]
-    return NamedTuple{names}(map(name -> getfield(statistics[], name), names))
-end
+stats(buffer::ReplayBuffer) =
+    figures_of(result_of(per_replay_get_statistics, per_replay_statistics, buffer.handle))
 
 Base.propertynames(::ReplayBuffer, private::Bool = false) =
     (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma, :save_compression)
@@ -265,21 +274,20 @@ options_now(buffer::ReplayBuffer) = first(described(identity, buffer.handle))[]
 
 n_step(buffer::ReplayBuffer) = options_now(buffer).n_step
 
-const SETTERS = (
-    alpha = (per_replay_set_alpha, Float64),
-    beta = (per_replay_set_beta, Float64),
-    gamma = (per_replay_set_gamma, Float64),
-    n_step = (per_replay_set_n_step, Int64),
-    save_compression = ((pointer, value, _) -> per_replay_set_save_compression(pointer, value), Int32),
-)
+const SETTABLE = (:alpha, :beta, :gamma, :n_step, :save_compression)
 
 function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
-    haskey(SETTERS, name) || invalid("$name cannot be set; these can: $(join(keys(SETTERS), ", "))")
-    set, type = SETTERS[name]
-    given = converted(type, name, value)
+    name in SETTABLE || invalid("$name cannot be set; these can: $(join(SETTABLE, ", "))")
+    settings = initial(per_replay_settings)
+    unchanged = getfield(settings[], name)
+    set_field!(settings, name, value)
+    given = getfield(settings[], name)
+    if isnan(given) || given == unchanged  # by which C leaves a setting as it is
+        invalid("$name is $(repr(value)); allowed: $(name === :n_step ? 1 : 0) and above")
+    end
     queue = stream_of(buffer.memory, nothing)
     lock(buffer.n_step_lock) do
-        call(pointer -> set(pointer, given, queue), buffer.handle)
+        call(pointer -> per_replay_change_settings(pointer, settings, queue), buffer.handle)
     end
     return value
 end

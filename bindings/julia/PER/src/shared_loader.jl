@@ -51,7 +51,7 @@ function shared_loader(buffer::ReplayBuffer, batch_size; readers, slots = nothin
         end
     end
     path = Ref{Ptr{UInt8}}(C_NULL)
-    call(pointer -> per_shared_loader_path(pointer, path), handle)
+    call(pointer -> per_shared_loader_get_address(pointer, path, C_NULL), handle)
     return SharedLoader(handle, GC.@preserve handle unsafe_string(path[]))
 end
 
@@ -65,12 +65,8 @@ Base.close(loader::SharedLoader) = close(loader.handle)
 Base.isopen(loader::SharedLoader) = isopen(loader.handle)
 Base.show(io::IO, loader::SharedLoader) = print(io, "PER.SharedLoader(", repr(loader.path), ")")
 
-function stats(loader::SharedLoader)
-    statistics = initial(per_shared_loader_statistics)
-    call(pointer -> per_shared_loader_stats(pointer, statistics), loader.handle)
-    names = fieldnames(per_shared_loader_statistics)[2:end]
-    return NamedTuple{names}(map(name -> getfield(statistics[], name), names))
-end
+stats(loader::SharedLoader) =
+    figures_of(result_of(per_shared_loader_get_statistics, per_shared_loader_statistics, loader.handle))
 
 """
     PER.Reader(path)
@@ -174,15 +170,16 @@ end
 
 function update_priorities!(reader::Reader, ids, td_errors; timeout = Inf)
     rows, errors, n_critics, n_steps = given_errors(reader, ids, td_errors, nothing)
-    call_in_time(reader.handle, timeout) do pointer
-        n_steps > 0 && return per_reader_update_sequences(pointer, length(rows), rows, n_critics, n_steps, errors, 0)
-        return per_reader_update_priorities(pointer, length(rows), rows, n_critics, errors, 0)
+    with_priorities(rows, :td_errors, errors, n_critics, n_steps) do given
+        call_in_time(pointer -> per_reader_update_priorities(pointer, given, 0), reader.handle, timeout)
     end
     return reader
 end
 
 function set_priorities!(reader::Reader, ids, priorities; timeout = Inf)
     rows, values = given_priorities(reader, ids, priorities, nothing)
-    call_in_time(pointer -> per_reader_set_priorities(pointer, length(rows), rows, values, 0), reader.handle, timeout)
+    with_priorities(rows, :priorities, values) do given
+        call_in_time(pointer -> per_reader_update_priorities(pointer, given, 0), reader.handle, timeout)
+    end
     return reader
 end

@@ -44,11 +44,9 @@ end
 Base.close(tree::SumTree) = close(tree.handle)
 Base.isopen(tree::SumTree) = isopen(tree.handle)
 
-function Base.length(tree::SumTree)
-    capacity = Ref{Int64}()
-    call(pointer -> per_tree_capacity(pointer, capacity), tree.handle)
-    return capacity[]
-end
+described(tree::SumTree) = result_of(per_tree_describe, per_tree_description, tree.handle)
+
+Base.length(tree::SumTree) = described(tree).capacity
 
 function Base.show(io::IO, tree::SumTree)
     isopen(tree) || return print(io, "SumTree (closed)")
@@ -60,11 +58,7 @@ end
 
 Sum of all priorities, as a `Float64`.
 """
-function total(tree::SumTree)
-    sum = Ref{Float64}()
-    call(pointer -> per_tree_total(pointer, sum), tree.handle)
-    return sum[]
-end
+total(tree::SumTree) = described(tree).total
 
 """
     update!(tree, indices, priorities; stream)
@@ -170,7 +164,7 @@ function priorities(tree::SumTree, indices; stream = nothing)
     leaves = slots(memory, "indices", indices, stream)
     values = new_array(memory, Float32, size(leaves))
     call(tree.handle) do pointer
-        per_tree_priorities(pointer, length(leaves), leaves, written(memory, values), queue)
+        per_tree_get_priorities(pointer, length(leaves), leaves, written(memory, values), queue)
     end
     return values
 end
@@ -178,7 +172,7 @@ end
 function priorities(tree::SumTree; stream = nothing)
     memory, queue = tree.memory, stream_of(tree.memory, stream)
     values = new_array(memory, Float32, (length(tree),))
-    call(pointer -> per_tree_priorities(pointer, length(values), C_NULL, written(memory, values), queue), tree.handle)
+    call(pointer -> per_tree_get_priorities(pointer, length(values), C_NULL, written(memory, values), queue), tree.handle)
     return values
 end
 

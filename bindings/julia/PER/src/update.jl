@@ -24,12 +24,23 @@ true
 function update_priorities!(buffer::ReplayBuffer, ids, td_errors; stream = nothing)
     queue = stream_of(buffer.memory, stream)
     rows, errors, n_critics, n_steps = given_errors(buffer, ids, td_errors, stream)
-    call(buffer.handle) do pointer
-        n_steps > 0 &&
-            return per_replay_update_sequences(pointer, length(rows), rows, n_critics, n_steps, errors, queue)
-        return per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, queue)
+    with_priorities(rows, :td_errors, errors, n_critics, n_steps) do given
+        call(pointer -> per_replay_update_priorities(pointer, given, queue), buffer.handle)
     end
     return buffer
+end
+
+# Runs action(given) with the per_priorities whose member of that name has the values, while they and the ids stay.
+function with_priorities(action, ids, name, values, n_critics = 1, n_steps = 0)
+    GC.@preserve ids values begin
+        given = initial(per_priorities)
+        set_field!(given, :count, length(ids))
+        set_field!(given, :ids, pointer(ids))
+        set_field!(given, name, pointer(values))
+        set_field!(given, :n_critics, n_critics)
+        set_field!(given, :n_steps, n_steps)
+        return action(given)
+    end
 end
 
 # For a buffer or a reader: ids, TD errors, of how many critics, and of how many steps of each sequence, 0 where there are
@@ -52,7 +63,9 @@ As [`update_priorities!`](@ref), with the priorities themselves, finite and not 
 function set_priorities!(buffer::ReplayBuffer, ids, priorities; stream = nothing)
     queue = stream_of(buffer.memory, stream)
     rows, values = given_priorities(buffer, ids, priorities, stream)
-    call(pointer -> per_replay_set_priorities(pointer, length(rows), rows, values, queue), buffer.handle)
+    with_priorities(rows, :priorities, values) do given
+        call(pointer -> per_replay_update_priorities(pointer, given, queue), buffer.handle)
+    end
     return buffer
 end
 
@@ -72,7 +85,7 @@ function priorities(buffer::ReplayBuffer, ids; stream = nothing)
     memory, queue = buffer.memory, stream_of(buffer.memory, stream)
     rows = numbers(memory, Int64, "ids", ids, stream)
     values = new_array(memory, Float32, size(rows))
-    call(pointer -> per_replay_priorities(pointer, length(rows), rows, written(memory, values), queue), buffer.handle)
+    call(pointer -> per_replay_get_priorities(pointer, length(rows), rows, written(memory, values), queue), buffer.handle)
     return values
 end
 

@@ -46,50 +46,50 @@ const GOOD = Dict{Symbol,Any}(
                     (; indices, priorities) -> update!(TREE, indices, priorities)),
     :per_sample => ((batch_size = 4,), (; batch_size, options...) -> sample!(TREE, batch_size; options...)),
     :per_tree_find => ((prefix_sums = [0.0, 0.5, 1.0],), (; prefix_sums) -> find(TREE, prefix_sums)),
-    :per_tree_priorities => ((indices = [2, 5, 8],), (; indices) -> priorities(TREE, indices)),
+    :per_tree_get_priorities => ((indices = [2, 5, 8],), (; indices) -> priorities(TREE, indices)),
     :per_field_check => (NamedTuple(), (; options...) -> Field(Float32, 2; options...)),
     :per_replay_create => ((capacity = 60,), (; capacity, options...) -> ReplayBuffer(capacity, FIELDS; options...)),
-    :per_replay_capacity_for => ((transitions = 10,),
+    :per_replay_compute_capacity => ((transitions = 10,),
                                  (; transitions, options...) -> capacity_for(transitions; options...)),
     :per_replay_add => ((env_ids = [2, 1],), (; env_ids) -> add!(SINGLE_STEPS; env_ids, step_at(8)...)),
     :per_replay_cut => ((env_ids = [2, 1],), (; env_ids) -> cut!(SINGLE_STEPS, env_ids)),
-    :per_replay_sample => ((batch_size = 4,),
-                           (; batch_size, options...) -> sample!(SINGLE_STEPS, batch_size; options...)),
-    :per_replay_sample_hindsight => ((batch_size = 4,), (; batch_size, options...) -> sample!(
+    :per_replay_sample => ((batch_size = 4,), (; batch_size, options...) -> sample!(
         SINGLE_STEPS, batch_size; hindsight = HINDSIGHT, options...)),
-    :per_replay_update_priorities => ((ids = [0, 1, 2], td_errors = [1.0, 1.0, 1.0]),
-                                      (; ids, td_errors) -> update_priorities!(SINGLE_STEPS, ids, td_errors)),
-    :per_replay_update_sequences => ((ids = [0, 1, 6], td_errors = ones(3, 3)),
-                                     (; ids, td_errors) -> update_priorities!(SEQUENCES, ids, td_errors)),
-    :per_replay_set_priorities => ((ids = [0, 1, 2], priorities = [1.0, 1.0, 1.0]),
-                                   (; ids, priorities) -> set_priorities!(SINGLE_STEPS, ids, priorities)),
-    :per_replay_priorities => ((ids = [0, 1, 2],), (; ids) -> priorities(SINGLE_STEPS, ids)),
+    # Two calls here; the one with what is bad.
+    :per_replay_update_priorities => ((ids = [0, 1, 2], td_errors = [1.0, 1.0, 1.0], priorities = [1.0, 1.0, 1.0]),
+                                      (; ids, td_errors, priorities) ->
+                                          priorities == [1.0, 1.0, 1.0] ?
+                                          update_priorities!(SINGLE_STEPS, ids, td_errors) :
+                                          set_priorities!(SINGLE_STEPS, ids, priorities)),
+    :per_replay_get_priorities => ((ids = [0, 1, 2],), (; ids) -> priorities(SINGLE_STEPS, ids)),
     :per_replay_get => ((ids = [0, 1, 2],), (; ids) -> get(SINGLE_STEPS, ids)),
-    :per_replay_get_windows => ((ids = [0, 1, 2],), (; ids, options...) -> get_windows(SINGLE_STEPS, ids; options...)),
-    :per_replay_get_windows_hindsight => ((ids = [0, 1, 2],), (; ids, options...) -> get_windows(
+    :per_replay_get_windows => ((ids = [0, 1, 2],), (; ids, options...) -> get_windows(
         SINGLE_STEPS, ids; hindsight = HINDSIGHT, options...)),
     :per_replay_set => ((ids = [0, 1, 2],), (; ids) -> set!(SINGLE_STEPS, ids; value = [1, 2, 3])),
-    :per_replay_set_alpha => (NamedTuple(), (; alpha) -> SINGLE_STEPS.alpha = alpha),
-    :per_replay_set_beta => (NamedTuple(), (; beta) -> SINGLE_STEPS.beta = beta),
-    :per_replay_set_gamma => (NamedTuple(), (; gamma) -> SINGLE_STEPS.gamma = gamma),
-    :per_replay_set_n_step => (NamedTuple(), (; n_step) -> SINGLE_STEPS.n_step = n_step),
-    :per_replay_set_save_compression =>
-        (NamedTuple(), (; save_compression) -> SINGLE_STEPS.save_compression = save_compression),
+    :per_replay_change_settings =>
+        (NamedTuple(), (; setting...) -> setproperty!(SINGLE_STEPS, only(keys(setting)), only(values(setting)))),
     :per_replay_wait_to_sample => ((batch_size = 4,), (; batch_size) -> wait_to_sample(SINGLE_STEPS, batch_size)),
     :per_epochs_create => ((n_epochs = 1, batch_size = 4),
                            (; n_epochs, batch_size) -> epochs(SINGLE_STEPS, n_epochs; batch_size)),
-    :per_replay_advantages => ((lambda = 0.5, bootstrap_values = [1.0]),
+    :per_replay_compute_advantages => ((lambda = 0.5, bootstrap_values = [1.0]),
                                (; lambda, bootstrap_values) -> advantages!(
                                    SINGLE_STEPS; bootstrap = batch -> fill(bootstrap_values[1], length(batch.ids)),
                                    lambda)),
-    :per_replay_law => (NamedTuple(), (; measured_scale) -> PER.law(SINGLE_STEPS; measured_scale)),
+    :per_replay_summarize => (NamedTuple(), (; measured_scale) -> PER.summarize(SINGLE_STEPS; measured_scale)),
     :per_replay_set_scale => (NamedTuple(), (; scale) -> PER.set_scale!(SINGLE_STEPS, scale)),
     :per_replay_raise_max_priority => (NamedTuple(), (; priority) -> PER.raise_max_priority!(SINGLE_STEPS, priority)),
     :per_replay_get_units => ((units = [0, 1, 2],),
                               (; units, options...) -> first(PER.get_units(SINGLE_STEPS, units; options...))),
     :per_coordinator_create => ((capacity = 60, n_shards = 1),
                                 (; capacity, n_shards, options...) -> PER.Coordinator(capacity, n_shards; options...)),
-    :per_replay_load_within => (NamedTuple(), (; options...) -> mktempdir() do folder
+    :per_replay_save => (NamedTuple(), (; compression) -> save(SINGLE_STEPS, IOBuffer(); compression)),
+    :per_replay_save_start => (NamedTuple(), (; compression) -> mktempdir() do folder
+        save(SINGLE_STEPS, joinpath(folder, "buffer"); wait = false, compression)
+    end),
+    :per_replay_checkpoint => (NamedTuple(), (; compression) -> mktempdir() do folder
+        PER.checkpoint(SINGLE_STEPS, folder; compression)
+    end),
+    :per_replay_load => (NamedTuple(), (; options...) -> mktempdir() do folder
         path = joinpath(folder, "buffer")
         save(SINGLE_STEPS, path)
         load(ReplayBuffer, path; options...)
@@ -103,7 +103,7 @@ const HINDSIGHT = Hindsight(:observation, :goal, (achieved, goals) -> zeros(Floa
 const NOT_THERE = Dict(
     "is that of an array" => (:count, :length, :ndim, :n_fields, :n_steps, :n_critics, :n_envs),
     "is the type of an array" => (:dtype,),
-    "is written by the package" => (:struct_size, :reserved),
+    "is written by the package" => (:struct_size, :field_size, :reserved),
     "is a name in Julia" => (:device, :device_index, :achieved_field, :goal_field, :value_field, :advantage_field,
                              :return_field),
     "is a range in Julia" => (:n_step_min,),
@@ -127,7 +127,7 @@ is_there(called, name) =
 
 # What the package makes itself.
 const MADE_HERE =
-    ((:per_replay_advantages, :ids), (:per_replay_live_ids, :capacity), (:per_replay_bootstraps, :capacity))
+    ((:per_replay_compute_advantages, :ids), (:per_replay_get_live_ids, :capacity), (:per_replay_get_bootstraps, :capacity))
 const OTHER_NAMES = Dict(:bootstrap_values => "bootstrap")
 
 # Where C counts from 0 this package counts from 1.

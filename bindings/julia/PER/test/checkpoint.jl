@@ -54,6 +54,20 @@ Base.read(io::Narrow, n::Integer) = read(io.io, min(n, next_size(io)))
     @test same_from_here(buffer, loaded)
 end
 
+@testset "a save may be compressed in another way than its buffer" begin
+    buffer = filled(30)
+    compressed(level) = take!(let io = IOBuffer(); save(buffer, io; compression = level); io end)
+    @test compressed(0) == compressed(nothing) == bytes_of(buffer)
+    @test is_invalid(thrown(() -> compressed(20)), "compression is 20: allowed are 0 .. 19")
+    @test is_invalid(thrown(() -> compressed(-1)), "compression is -1; allowed: nothing, 0 to 19")
+    found = thrown(() -> compressed(1)).status
+    @test found in (PER.PER_OK, PER.PER_ERROR_UNSUPPORTED)  # as libper was built with zstd or without
+    if found == PER.PER_OK
+        loaded = load(ReplayBuffer, IOBuffer(compressed(1)))
+        @test compressed(1) != bytes_of(buffer) == bytes_of(loaded)
+    end
+end
+
 @testset "a directory gets what it does not hold, and gives the buffer back" begin
     directory = joinpath(mktempdir(), "run")
     buffer = ReplayBuffer(10_000, (observation = Field(Float32, 20),); seed = 3)

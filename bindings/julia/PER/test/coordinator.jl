@@ -9,7 +9,7 @@
         @test place == (capacity = 80, n_envs = 2, first_env = 2s - 1)
         ReplayBuffer(place.capacity, fields; n_envs = place.n_envs)
     end
-    PER.settle!(coordinator, shards)
+    PER.agree_on_scale!(coordinator, shards)
     lanes = (1:2, 3:4)
     for t in 1:30
         step(envs) = (
@@ -23,7 +23,7 @@
             raise_max_priority!(shards[s], PER.state(coordinator).max_priority)
             @test PER.whole_ids(coordinator, s, add!(shards[s]; step(lanes[s])...)) == ids[lanes[s]]
         end
-        PER.settle!(coordinator, shards)
+        PER.agree_on_scale!(coordinator, shards)
         t < 3 && continue
         batch = sample!(whole, 6)
         round = PER.draw!(coordinator, 6)
@@ -34,7 +34,7 @@
                 rows, masses, first_units = get_units(shards[s], round.units[here])
                 found[1][here], found[2][here], found[3][here] = rows.ids, masses, first_units
             end
-            round = PER.found!(coordinator, found...)
+            round = PER.submit!(coordinator, found...)
         end
         drawn = PER.finish!(coordinator)
         @test drawn.ids == batch.ids
@@ -48,14 +48,13 @@
             update_priorities!(shards[s], local_ids[here], errors[here])
             @test get_windows(shards[s], local_ids[here]).reward == batch.reward[here]
         end
-        PER.settle!(coordinator, shards)
+        PER.agree_on_scale!(coordinator, shards)
     end
     known = PER.state(coordinator)
     @test known.shards == 2
-    again = Coordinator(160, 2; law_of_all...)
-    PER.restore!(again, known)
+    again = Coordinator(160, 2; state = known, law_of_all...)
     @test PER.state(again).samples == known.samples
-    PER.tell!(coordinator, 2, nothing)
+    PER.report!(coordinator, 2, nothing)
     @test PER.state(coordinator).shards == 1
     close(coordinator)
     @test !isopen(coordinator)
@@ -65,9 +64,9 @@ end
     buffer = ReplayBuffer(10, (observation = Field(Float32),); alpha = 1)
     extend!(buffer; observation = zeros(4), reward = zeros(4), terminated = falses(4), truncated = falses(4))
     set_scale!(buffer, 3)
-    told = law(buffer; measured_scale = 1)
+    told = summarize(buffer; measured_scale = 1)
     @test (told.total_mass, told.scale, told.is_scale_fixed, told.measured_low) == (24, 3, 1, 6)
     @test_throws PERError set_scale!(buffer, 60)
     set_scale!(buffer, nothing)
-    @test law(buffer).is_scale_fixed == 0
+    @test summarize(buffer).is_scale_fixed == 0
 end

@@ -189,7 +189,7 @@ end
 function take_drawn!(batches)
     for _ in 1:5000
         try
-            return take!(batches; wait = false)
+            return take!(batches; timeout = 0)
         catch error
             error isa PERError && error.status == PER.PER_ERROR_BUSY || rethrow()
             sleep(0.001)
@@ -207,7 +207,7 @@ end
         end
         VIEWS_FAIL[] = false
         held = [take_drawn!(batches), take_drawn!(batches)]
-        @test thrown(() -> take!(batches; wait = false)).status == PER.PER_ERROR_BUSY
+        @test thrown(() -> take!(batches; timeout = 0)).status == PER.PER_ERROR_BUSY
         foreach(batch -> release!(batches, batch), held)
     end
 end

@@ -2,9 +2,8 @@
 const GOLDEN_DRAWS = joinpath(@__DIR__, "..", "..", "..", "..", "tests", "golden", "draws.csv")
 
 function mass(tree)
-    total, scale = Ref{UInt64}(), Ref{Int32}()
-    PER.call(pointer -> PER.per_tree_mass(pointer, total, scale), tree.handle)
-    return total[], scale[]
+    known = PER.described(tree)
+    return known.total_mass, known.scale
 end
 
 function replay_golden_draws()

@@ -2,11 +2,17 @@
     structs = (
         PER.per_tree_options,
         PER.per_field,
+        PER.per_memory,
+        PER.per_rate_limit,
         PER.per_replay_options,
+        PER.per_save_options,
+        PER.per_load_options,
         PER.per_array,
         PER.per_steps,
+        PER.per_hindsight_options,
         PER.per_sample_options,
         PER.per_batch,
+        PER.per_priorities,
         PER.per_loader_options,
         PER.per_replay_statistics,
     )

@@ -66,7 +66,8 @@ end
 @testset "with every slot out a loader is busy, or waits for another task" begin
     batches = loader(loaded(300), 8; slots = 2)
     held = [take!(batches), take!(batches)]
-    @test thrown(() -> take!(batches; wait = false)).status == PER.PER_ERROR_BUSY
+    @test thrown(() -> take!(batches; timeout = 0)).status == PER.PER_ERROR_BUSY
+    @test thrown(() -> take!(batches; timeout = 0.02)).status == PER.PER_ERROR_BUSY
     waiting = @async take!(batches)
     sleep(0.01)
     @test !istaskdone(waiting)

@@ -18,7 +18,8 @@ end
 @testset "every option reaches the library" begin
     given = (n_envs = 2, seed = 5, n_step = 3, gamma = 0.5, alpha = 0.7, beta = 0.3, beta_final = 0.9, beta_steps = 7,
              epsilon = 0.125, max_priority = :now, on_invalid = "skip", on_gap = :error, on_nan = :error,
-             autoreset = :same_step, normalize_weights = :batch_max, scheme = :independent, overwrite = false, frame_stack = 2)
+             autoreset = :same_step, normalize_weights = :batch_max, scheme = :independent, overwrite = false, frame_stack = 2,
+             samples_per_insert = 0.5, samples_tolerance = 7, min_size_to_sample = 9)
     buffer = ReplayBuffer(20, ONE_FIELD; given..., device = :cpu, burn_in = nothing)
     options = PER.initial(PER.per_replay_options)
     PER.call(pointer -> PER.per_replay_describe(pointer, options), buffer.handle)
@@ -26,7 +27,7 @@ end
                on_nan = PER.PER_NAN_ERROR, autoreset = PER.PER_AUTORESET_SAME_STEP, normalize_weights = PER.PER_BATCH_MAX,
                scheme = PER.PER_INDEPENDENT, overwrite = 0)
     for (name, value) in pairs(merge(given, numbers))
-        @test getfield(options[], name) == value
+        @test PER.field_of(options[], name) == value
     end
 end
 
@@ -110,7 +111,7 @@ end
         (() -> ReplayBuffer(10, ONE_FIELD; n_step = 65), "n_step is 65"),
         (() -> ReplayBuffer(10, ONE_FIELD; n_step = 0.5), "n_step is 0.5"),
         (() -> ReplayBuffer(10, ONE_FIELD; gamma = 1.5), "gamma is 1.5"),
-        (() -> ReplayBuffer(10, ONE_FIELD; alfa = 1), "there is no option alfa; there are n_envs"),
+        (() -> ReplayBuffer(10, ONE_FIELD; alfa = 1), "there is no option alfa; there are overwrite, n_envs"),
         (() -> ReplayBuffer(10, ONE_FIELD; struct_size = 1), "there is no option struct_size"),
         (() -> ReplayBuffer(10, ONE_FIELD; autoreset = :never), "autoreset is :never; allowed: :disabled"),
         (() -> ReplayBuffer(10, ONE_FIELD; overwrite = "no"), "overwrite is \"no\"; allowed: true, false"),

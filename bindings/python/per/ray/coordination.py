@@ -19,7 +19,7 @@ import ray
 
 import per
 from per._waiting import seconds_of
-from per.coordinator import CoordinatedBatch, CoordinatorState, Law, Round
+from per.coordinator import CoordinatedBatch, CoordinatorState, Round, ShardSummary
 from per.ray.limits import Limits
 from per.ray.shard import Gone, Message, Recalled, Told
 
@@ -146,7 +146,7 @@ class Coordination:
     def __init__(self, shards: list[Any], options: dict[str, Any], timeout: float | None) -> None:
         self._shards, self._options, self._timeout = shards, options, timeout
         self._draws = self._new_draws()
-        self._laws: list[Law | None] = [None] * len(shards)  # None: it is gone
+        self._summaries: list[ShardSummary | None] = [None] * len(shards)  # None: it is gone
         self._lives = np.zeros(len(shards), np.int64)
         self._coming: dict[int, Any] = {}  # what opens those that are gone
         self._reasons: dict[int, str] = {}  # why they are
@@ -162,8 +162,8 @@ class Coordination:
         self._memories = 0
         self._choices: dict[str, Any] | None = None  # of the draw that is under way
 
-    def _new_draws(self) -> per.Coordinator:
-        return per.Coordinator(n_shards=len(self._shards), **self._options)
+    def _new_draws(self, state: CoordinatorState | None = None) -> per.Coordinator:
+        return per.Coordinator(n_shards=len(self._shards), state=state, **self._options)
 
     # ------------------------------------------------------------ asking
 
@@ -221,11 +221,11 @@ class Coordination:
         """Asks shards, all at once. Those that do not answer are gone, and not in what is returned."""
         return self._answers(self._send(question, given)[0], self._lives.copy(), is_limited)
 
-    def _of_all(self, given: Callable[[int, Law], tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
-        return {s: given(s, law) for s, law in enumerate(self._laws) if law is not None}
+    def _of_all(self, given: Callable[[int, ShardSummary], tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
+        return {s: given(s, summary) for s, summary in enumerate(self._summaries) if summary is not None}
 
     def _ask_all(self, question: str, *given: Any) -> dict[int, Any]:
-        return self._ask(question, self._of_all(lambda s, law: given))
+        return self._ask(question, self._of_all(lambda s, summary: given))
 
     def _answers(self, references: dict[int, Any], lives: Ids, is_limited: bool = True) -> dict[int, Any]:
         """What shards answer that are still in the lives in which they were asked, all within one timeout."""
@@ -257,13 +257,13 @@ class Coordination:
         if told.added >= self._added[s]:
             self._limits.added += told.added - int(self._added[s])
             self._added[s], self._waiting[s] = told.added, told.waiting
-        self._tell(s, told.law)
+        self._tell(s, told.summary)
 
-    def _tell(self, s: int, law: Law | None) -> None:
-        known = self._laws[s]
-        if known is None or law is None or law.changes >= known.changes:
-            self._laws[s] = law
-            self._draws.tell(s, law)
+    def _tell(self, s: int, summary: ShardSummary | None) -> None:
+        known = self._summaries[s]
+        if known is None or summary is None or summary.changes >= known.changes:
+            self._summaries[s] = summary
+            self._draws.report(s, summary)
 
     def _lose(self, s: int, error: Exception) -> None:
         self._losses += 1
@@ -294,11 +294,11 @@ class Coordination:
         oldest = time.monotonic() - _FORGOTTEN_AFTER
         self._begun = {loader: ahead for loader, ahead in self._begun.items() if ahead[0] > oldest}
 
-    def _settle(self) -> None:
-        asked = self._draws.settle()
+    def _agree_on_scale(self) -> None:
+        asked = self._draws.agree_on_scale()
         while asked is not None:
             self._ask_all("measure" if asked.todo == "measure" else "set_scale", asked.scale)
-            asked = self._draws.settle()
+            asked = self._draws.agree_on_scale()
 
     def _recall(self) -> None:
         """Goes on after the process of the coordinator has begun anew: from what it last told the shards.
@@ -316,7 +316,7 @@ class Coordination:
         if not memories:
             raise per.Error("the coordinator has died, and no shard knows of it; what was saved can be loaded")
         last = max(memories, key=lambda memory: memory.number)
-        self._draws.restore(last.state)
+        self._draws = self._new_draws(last.state)
         self._memories, self._limits, self._added, self._lives = last.number, last.limits, last.added, last.lives
         self._directory, self._saves = last.directory, last.saves
         self._losses, self._outlived = last.losses, last.outlived
@@ -331,7 +331,7 @@ class Coordination:
             else:
                 self._lives[s] = known.life
                 self._take(s, known.told, is_first=True)
-        self._settle()
+        self._agree_on_scale()
 
     def _hear_of_begun(self) -> None:
         """Waits for answers to draws ahead, where it has to be known how many steps the shards have added."""
@@ -363,23 +363,23 @@ class Coordination:
         if manifest is not None:
             self._saves, self._lives = manifest["number"], np.array(manifest["lives"], np.int64)
             self._directory = directory
-            self._draws.restore(CoordinatorState(**manifest["state"]))
+            self._draws = self._new_draws(CoordinatorState(**manifest["state"]))
         for s in range(len(self._shards)):
-            self._draws.tell(s, None)
+            self._draws.report(s, None)
             self._open(s, "it has not been placed yet", cuts=False)
         self._begin_call(raises=True)
         while len(self._shards) - len(self._coming) < least:
             ray.wait(list(self._coming.values()))
             self._begin_call(raises=True)
-        self._settle()
-        self._ask_all("law")  # so that the shards know what is to be known of the coordinator
+        self._agree_on_scale()
+        self._ask_all("summary")  # so that the shards know what is to be known of the coordinator
 
     def refresh(self) -> None:
         """Takes in what writers have given to the shards, as far as the rate limiter allows it."""
         self._begin_call()
         self._hear_of_begun()
-        self._ask_all("law")
-        self._settle()
+        self._ask_all("summary")
+        self._agree_on_scale()
 
     @ray.method(max_task_retries=0)
     def add(self, is_extend: bool, calls: list[dict[int, tuple[dict[str, Any], int]]]) -> list[dict[int, Ids]]:
@@ -398,13 +398,13 @@ class Coordination:
             self._adding = 0
 
     def _add(self, is_extend: bool, call: dict[int, tuple[dict[str, Any], int]]) -> dict[int, Ids]:
-        there = {s: (is_extend, *steps) for s, steps in call.items() if self._laws[s] is not None}
+        there = {s: (is_extend, *steps) for s, steps in call.items() if self._summaries[s] is not None}
         answers = self._ask("add", there)
         self._adding -= sum(count for _, count in call.values())
         added = {
             s: self._of_the_whole(self._draws.ids(s, ids.ravel()), s).reshape(ids.shape) for s, ids in answers.items()
         }
-        self._settle()  # in which a shard may be lost, and begin its next life
+        self._agree_on_scale()  # in which a shard may be lost, and begin its next life
         return added
 
     def check_add(self, count: int) -> None:
@@ -430,7 +430,7 @@ class Coordination:
         """Sets priorities. What was drawn in an earlier life of its shard is left out, and counted."""
         self._begin_call()
         shards, of_shards = self._draws.locate(np.where(ids < 0, ids, ids & _BELOW_LIFE))
-        is_there = np.array([law is not None for law in self._laws])
+        is_there = np.array([summary is not None for summary in self._summaries])
         is_known = (ids >= 0) & is_there[shards] & (ids >> LIFE_BITS == self._lives[shards])
         self._outlived += int(np.count_nonzero((ids >= 0) & ~is_known))
         places = _places(np.where(is_known, shards, -1))
@@ -438,7 +438,7 @@ class Coordination:
         try:
             self._ask("update", given)
         finally:
-            self._settle()
+            self._agree_on_scale()
 
     def _with_what_waits(self, draw: Callable[[], _T]) -> _T:
         """What draws, and if it cannot, once more with what writers have given, which may be all that there is."""
@@ -458,7 +458,7 @@ class Coordination:
         with self._counted(batch_size, is_again):
             while True:
                 self._begin_call()
-                self._settle()
+                self._agree_on_scale()
                 round, self._choices = self._draws.draw(batch_size, **choices), choices
                 try:
                     if scheme == "without_replacement":
@@ -490,16 +490,16 @@ class Coordination:
     def _begin_ahead(
         self, batch_size: int, n_step: int | None, choices: dict[str, Any]
     ) -> tuple[per.Coordinator, _Asked]:
-        self._settle()
+        self._agree_on_scale()
         with self._counted(batch_size):
-            draws, after = self._draws, self._new_draws()
+            draws = self._draws
             round, self._choices = draws.draw(batch_size, **choices), choices
-            after.restore(self._after(choices))
+            after = self._new_draws(self._after(choices))
             asked = self._begin(round, n_step, is_stale=True)
-        for s, law in enumerate(self._laws):
-            after.tell(s, law)
+        for s, summary in enumerate(self._summaries):
+            after.report(s, summary)
         self._draws = after  # for the batches after this one, which keeps the coordinator that has drawn it
-        self._settle()
+        self._agree_on_scale()
         return draws, asked
 
     def _after(self, choices: dict[str, Any]) -> CoordinatorState:
@@ -515,15 +515,19 @@ class Coordination:
 
     def _begin(self, round: Round, n_step: int | None, is_stale: bool) -> _Asked:
         """Asks for the transitions of a draw with replacement."""
-        return self._ask_for_rows("draw", round.shards, lambda place, law: (round.units[place], n_step, law, is_stale))
+        return self._ask_for_rows(
+            "draw", round.shards, lambda place, summary: (round.units[place], n_step, summary, is_stale)
+        )
 
-    def _ask_for_rows(self, question: str, shards: Ids, given: Callable[[Ids, Law], tuple[Any, ...]]) -> _Asked:
+    def _ask_for_rows(
+        self, question: str, shards: Ids, given: Callable[[Ids, ShardSummary], tuple[Any, ...]]
+    ) -> _Asked:
         """Asks for the rows of a batch, and does not wait.
 
         All shards are asked, since what writers gave them waits for a question.
         """
         places = _places(shards)
-        questions = self._of_all(lambda s, law: given(places.get(s, _NONE), law))
+        questions = self._of_all(lambda s, summary: given(places.get(s, _NONE), summary))
         references, allowed = self._send(question, questions, "ask_for_rows")
         return _Asked(shards, places, references, self._lives.copy(), allowed)
 
@@ -546,17 +550,17 @@ class Coordination:
         return _all_of(asked.places, {s: answer for s, answer in answers.items() if self._lives[s] == asked.lives[s]})
 
     def _end(self, draws: per.Coordinator, asked: _Asked) -> Drawn:
-        draws.found(*_in_place(asked.places, self._arrived(asked)))
+        draws.submit(*_in_place(asked.places, self._arrived(asked)))
         return self._drawn(draws.finish(), asked)
 
     def _sample_distinct(self, round: Round | None, n_step: int | None) -> Drawn:
         while round is not None:
             places = _places(round.shards)
-            found = self._ask("find", {s: (round.units[place], self._laws[s]) for s, place in places.items()})
-            round = self._draws.found(*_in_place(places, _all_of(places, found)))
+            found = self._ask("find", {s: (round.units[place], self._summaries[s]) for s, place in places.items()})
+            round = self._draws.submit(*_in_place(places, _all_of(places, found)))
         batch, self._choices = self._draws.finish(), None
         shards, of_shards = self._draws.locate(batch.ids)
-        asked = self._ask_for_rows("windows", shards, lambda place, law: (of_shards[place], n_step, law))
+        asked = self._ask_for_rows("windows", shards, lambda place, summary: (of_shards[place], n_step, summary))
         self._arrived(asked)
         return self._drawn(batch, asked)
 
@@ -573,7 +577,7 @@ class Coordination:
         """What is known of the whole, what each shard that is there says, and what this coordination knows."""
         self._begin_call()
         answers = self._ask_all("stats")
-        self._settle()
+        self._agree_on_scale()
         known = {"losses": self._losses, "outlived_updates": self._outlived, "gone": dict(self._reasons)}
         return self._draws.state(), answers, known
 
@@ -585,7 +589,7 @@ class Coordination:
     def save(self, directory: str, manifest: dict[str, Any]) -> None:
         """Writes a checkpoint: files of all shards, then the one that names them, in place of that before."""
         self._begin_call()
-        self._settle()
+        self._agree_on_scale()
         if self._reasons:
             s, reason = next(iter(self._reasons.items()))
             raise per.Busy(f"shard {s} is gone; a checkpoint is of all of them: save once it is back ({reason})")
@@ -603,7 +607,7 @@ class Coordination:
                 raise per.Busy("a shard died while it was saved; the checkpoint before this one stays")
             self._replace(target / MANIFEST, text)
             self._directory, self._saves = directory, number
-            self._ask_all("law")  # so that a coordinator that begins anew knows of the checkpoint
+            self._ask_all("summary")  # so that a coordinator that begins anew knows of the checkpoint
             for path in target.glob("shard-*.per"):
                 if str(path) not in names:
                     path.unlink(missing_ok=True)
@@ -611,7 +615,7 @@ class Coordination:
             raise
         except OSError as error:
             raise per.IoError(f"{error.filename or directory}: {error.strerror}") from None
-        self._settle()
+        self._agree_on_scale()
 
     def _replace(self, path: Path, text: str) -> None:
         """Replaces a file by another one, which is on disk when this returns."""

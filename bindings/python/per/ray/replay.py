@@ -199,8 +199,8 @@ class ReplayBuffer:
         self._options, self._shards, self._coordinator = options, shards, coordinator
         self._whole = _coordinator(options, len(shards))
         for s in range(len(shards)):
-            self._whole.tell(s, None)
-        self._whole.settle()  # so that it says what is wrong with the arguments of a draw
+            self._whole.report(s, None)
+        self._whole.agree_on_scale()  # so that it says what is wrong with the arguments of a draw
         self._steps = Steps(options, options["n_envs"])
 
     def __reduce__(self) -> tuple[Any, ...]:

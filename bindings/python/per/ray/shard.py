@@ -15,7 +15,7 @@ import ray
 
 import per
 from per._errors import InvalidArgument
-from per.coordinator import Law
+from per.coordinator import ShardSummary
 
 Ids = npt.NDArray[np.int64]
 Rows = dict[str, npt.NDArray[Any]]
@@ -46,7 +46,7 @@ class Message(NamedTuple):
 class Told(NamedTuple):
     """What comes with each answer."""
 
-    law: Law
+    summary: ShardSummary
     added: int
     """steps that this process has added"""
     waiting: tuple[int, ...]
@@ -112,10 +112,10 @@ class Gone(Exception):
 
 
 class Shard:
-    """A buffer that changes only where the coordinator asks it something, and then says what its law is.
+    """A buffer that changes only where the coordinator asks it something, and then says what its summary is.
 
     What writers give it, or write to its channels, waits until the coordinator's next question has been answered. So
-    the coordinator always knows the law of now, and one round of messages makes a batch.
+    the coordinator always knows the summary of now, and one round of messages makes a batch.
 
     Arguments:
         options: of the buffer.
@@ -154,7 +154,7 @@ class Shard:
 
     def _tell(self, buffer: per.ReplayBuffer, measured_scale: int | None = None) -> Told:
         waiting = () if self._allowed is None else tuple(n_steps for _, n_steps in self._in_turns())
-        return Told(buffer.law(measured_scale), self._added, waiting)
+        return Told(buffer.summarize(measured_scale), self._added, waiting)
 
     def recall(self) -> Recalled:
         """What the coordinator last said of itself, and what this shard is."""
@@ -224,7 +224,7 @@ class Shard:
         self._refused, self._refusal = self._refused + 1, self._refusal or reason
 
     def ask(self, message: Message, question: str, *given: Any) -> tuple[Any, Told]:
-        """The answer to a question of the coordinator, and the law of now."""
+        """The answer to a question of the coordinator, and the summary of now."""
         buffer = self._of(message)
         if question == "measure":
             return None, self._tell(buffer, *given)
@@ -315,7 +315,7 @@ class Shard:
 
     # Questions.
 
-    def _law(self, buffer: per.ReplayBuffer) -> None:
+    def _summary(self, buffer: per.ReplayBuffer) -> None:
         """Nothing but what comes with each answer."""
 
     def _set_scale(self, buffer: per.ReplayBuffer, scale: int) -> None:
@@ -330,29 +330,31 @@ class Shard:
     def _update(self, buffer: per.ReplayBuffer, ids: Any, name: str, values: Any) -> None:
         buffer.update_priorities(ids, **{name: values})
 
-    def _find(self, buffer: per.ReplayBuffer, units: Any, told: Law) -> Ids | None:
+    def _find(self, buffer: per.ReplayBuffer, units: Any, told: ShardSummary) -> Ids | None:
         """Ids, masses and first units, int64[3, n]: a round of a draw without replacement. None as for _draw()."""
-        if buffer.law().changes != told.changes:
+        if buffer.summarize().changes != told.changes:
             return None
         batch, masses, first_units = buffer.get_units(units)
         return np.stack([batch.ids, masses, first_units])
 
     def _windows(
-        self, buffer: per.ReplayBuffer, ids: Any, n_step: int | None, told: Law
+        self, buffer: per.ReplayBuffer, ids: Any, n_step: int | None, told: ShardSummary
     ) -> tuple[Rows | None, bool | None]:
         """Rows by id, and True. None as for _draw()."""
-        if buffer.law().changes != told.changes:
+        if buffer.summarize().changes != told.changes:
             return None, None
         return self._rows(buffer, buffer.get_windows(ids, n_step=n_step)), True
 
-    def _draw(self, buffer: per.ReplayBuffer, units: Any, n_step: int | None, told: Law, is_stale: bool) -> Any:
-        """Rows, and their ids and masses, int64[2, n], of units of the law that was told; None if they are of another.
+    def _draw(
+        self, buffer: per.ReplayBuffer, units: Any, n_step: int | None, told: ShardSummary, is_stale: bool
+    ) -> Any:
+        """Rows, and their ids and masses, int64[2, n], of units of the summary that was given; None if of another.
 
-        With is_stale they are carried over to the law of now: unit u of a total of T_told to a unit that is uniform
+        With is_stale they are carried over to the summary of now: unit u of a total of T_told to a unit that is uniform
         among those of T_now which lie where u does, and the mass m of what owns it to m T_told / T_now. So whatever has
         happened since, a row is drawn with probability m / T_now, and says so in units of T_told.
         """
-        now = buffer.law()
+        now = buffer.summarize()
         total, before = now.total_mass, told.total_mass
         is_carried = now.changes != told.changes and len(units) > 0
         if is_carried and (not is_stale or total == 0 or before == 0):
