@@ -1,5 +1,5 @@
 // The functions of per.h that are about channels and their writers.
-#include "core/channel.h"
+#include "process/channel.h"
 
 #include <vector>
 
@@ -7,8 +7,8 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "core/writer.h"
-#include "rows/guarded.h"
+#include "base/guarded.h"
+#include "process/writer.h"
 
 struct per_channel {
     per::Channel channel;

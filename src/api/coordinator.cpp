@@ -1,10 +1,10 @@
 // The functions of per.h that are about coordinators.
-#include "core/coordinator.h"
+#include "shards/coordinator.h"
 
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
+#include "base/guarded.h"
 #include "per.h"
-#include "rows/guarded.h"
 
 struct per_coordinator {
     per::Coordinator coordinator;
@@ -27,7 +27,7 @@ per_status per_coordinator_create(const per_replay_options* options, int64_t n_s
         require_pointer("coordinator_out", coordinator_out);
         *coordinator_out = nullptr;
         const per_replay_options known = read_struct("options", options);
-        const per_coordinator_state begin = state == nullptr ? default_coordinator_status : read_struct("state", state);
+        const per_coordinator_state begin = state == nullptr ? default_coordinator_state : read_struct("state", state);
         *coordinator_out = new per_coordinator{Coordinator(known, n_shards, begin)};
     });
 }

@@ -5,7 +5,7 @@
 
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
-#include "rows/guarded.h"
+#include "base/guarded.h"
 
 struct per_epochs {
     per_replay* replay;

@@ -6,11 +6,11 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
+#include "base/arguments.h"
+#include "base/guarded.h"
 #include "core/save.h"
 #include "file/caller_stream.h"
 #include "file/checkpoint_file.h"
-#include "rows/arguments.h"
-#include "rows/guarded.h"
 
 struct per_save {
     std::shared_ptr<per::Save> save;

@@ -1,6 +1,6 @@
 // The functions of per.h that are about the library itself.
+#include "base/error.h"
 #include "per.h"
-#include "rows/error.h"
 
 using namespace per;
 

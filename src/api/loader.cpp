@@ -1,10 +1,10 @@
 // The functions of per.h that are about loaders.
-#include "core/loader.h"
+#include "loader/loader.h"
 
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "rows/guarded.h"
+#include "base/guarded.h"
 
 struct per_loader {
     per::Loader loader;

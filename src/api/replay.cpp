@@ -9,10 +9,10 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
+#include "base/arguments.h"
+#include "base/guarded.h"
 #include "per.h"
-#include "rows/arguments.h"
 #include "rows/fields.h"
-#include "rows/guarded.h"
 
 using namespace per;
 

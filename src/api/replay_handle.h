@@ -1,9 +1,9 @@
 // The handle of a buffer, for the functions of per.h that take one.
 #pragma once
 
+#include "base/arguments.h"
 #include "core/replay.h"
 #include "per.h"
-#include "rows/arguments.h"
 
 struct per_replay {
     per::Replay replay;

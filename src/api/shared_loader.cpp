@@ -1,11 +1,11 @@
 // The functions of per.h that are about shared loaders and their readers.
-#include "core/shared_loader.h"
+#include "process/shared_loader.h"
 
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "core/reader.h"
-#include "rows/guarded.h"
+#include "base/guarded.h"
+#include "process/reader.h"
 
 struct per_shared_loader {
     per::SharedLoader loader;

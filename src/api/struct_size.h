@@ -9,8 +9,8 @@
 #include <cstring>
 #include <iterator>
 
-#include "rows/arguments.h"
-#include "rows/error.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "rules/limits.h"
 
 namespace per {

@@ -3,9 +3,9 @@
 #include "core/tree.h"
 
 #include "api/struct_size.h"
+#include "base/arguments.h"
+#include "base/guarded.h"
 #include "per.h"
-#include "rows/arguments.h"
-#include "rows/guarded.h"
 #include "rules/mass.h"
 
 struct per_tree {

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "backend/replay_options.h"
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cinttypes>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rows/arguments.h"
+#include "base/arguments.h"
 
 namespace per {
 namespace {

@@ -149,13 +149,13 @@ const per_shared_loader_options default_shared_loader_options = {
 
 const per_shared_loader_statistics default_shared_loader_statistics = empty<per_shared_loader_statistics>();
 
-const per_shard_summary default_law = [] {
+const per_shard_summary default_summary = [] {
     per_shard_summary law = empty<per_shard_summary>();
     law.measured_scale = PER_SCALE_AUTOMATIC;
     return law;
 }();
 
-const per_coordinator_state default_coordinator_status = empty<per_coordinator_state>();
+const per_coordinator_state default_coordinator_state = empty<per_coordinator_state>();
 
 bool can_compress(int32_t device, const per_memory& memory) {
     return device == PER_CPU && memory.allocate == nullptr && memory.storage == nullptr;

@@ -9,10 +9,10 @@
 
 #include "backend/batch.h"
 #include "backend/replay_options.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "file/compression.h"
-#include "rows/arguments.h"
 #include "rows/cast.h"
-#include "rows/error.h"
 #include "rules/limits.h"
 
 namespace per {

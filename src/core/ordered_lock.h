@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "rows/error.h"
+#include "base/error.h"
 #include "threads/deadline.h"
 #include "threads/request_bell.h"
 #include "threads/reserved_lock.h"

@@ -6,15 +6,14 @@
 #include <mutex>
 #include <utility>
 
+#include "backend/create.h"
 #include "backend/replay_options.h"
-#include "cpu/replay_backend.h"
-#include "cuda/runtime/create.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "file/checkpoint_file.h"
 #include "file/checkpoint_folder.h"
 #include "file/checkpoint_options.h"
-#include "rows/arguments.h"
 #include "rows/cast.h"
-#include "rows/error.h"
 #include "rules/limits.h"
 #include "rules/mass.h"
 #include "threads/thread_exit.h"
@@ -42,7 +41,7 @@ const CheckpointOptions& checked(const CheckpointOptions& saved, const Checkpoin
 }
 
 std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options, const Fields& fields) {
-    if (options.device == PER_CPU) return std::make_unique<cpu::CpuReplayBackend>(options, fields);
+    if (options.device == PER_CPU) return cpu::create_replay_backend(options, fields);
     return cuda::create_replay_backend(options, fields);
 }
 
@@ -445,7 +444,7 @@ void Replay::change_settings(const per_replay_settings& settings, void* stream) 
 per_shard_summary Replay::summarize(int32_t measured_scale) {
     const std::unique_lock guard(lock_);
     if (measured_scale != PER_SCALE_AUTOMATIC) check_range("measured_scale", measured_scale, min_scale, max_scale);
-    per_shard_summary law = default_law;
+    per_shard_summary law = default_summary;
     backend_->law(measured_scale, options_.normalize_weights == PER_BUFFER_MAX, law);
     law.changes = n_changes_;
     return law;

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/error.h"
+#include "base/guarded.h"
 #include "file/checkpoint_options.h"
-#include "rows/error.h"
-#include "rows/guarded.h"
 #include "threads/library_thread.h"
 
 namespace per {

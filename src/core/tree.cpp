@@ -2,11 +2,10 @@
 
 #include <cinttypes>
 
+#include "backend/create.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "core/checks.h"
-#include "cpu/tree_backend.h"
-#include "cuda/runtime/create.h"
-#include "rows/arguments.h"
-#include "rows/error.h"
 #include "rules/limits.h"
 
 namespace per {
@@ -15,7 +14,7 @@ namespace {
 std::unique_ptr<TreeBackend> create_backend(const per_tree_options& options) {
     check_range("capacity", options.capacity, 1, max_capacity);
     check_device(options.device, options.device_index);
-    if (options.device == PER_CPU) return std::make_unique<cpu::CpuTreeBackend>(options.capacity, options.seed);
+    if (options.device == PER_CPU) return cpu::create_tree_backend(options);
     return cuda::create_tree_backend(options);
 }
 

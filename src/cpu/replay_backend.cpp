@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "backend/create.h"
 #include "backend/draw_outcome.h"
 #include "backend/leaf_measure.h"
 #include "cpu/replay/checkpoint.h"
@@ -265,6 +266,10 @@ std::unique_ptr<ReplaySnapshot> CpuReplayBackend::snapshot() {
 
 void CpuReplayBackend::restore(CheckpointReader& reader) {
     restore_state(reader, state_);
+}
+
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {
+    return std::make_unique<CpuReplayBackend>(options, fields);
 }
 
 }  // namespace per::cpu

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "rows/arguments.h"
-#include "rows/error.h"
+#include "backend/create.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {
@@ -142,6 +143,10 @@ void CpuTreeBackend::priorities(int64_t count, const int64_t* indices, float* pr
         check_index(i, index);
         priorities_out[i] = tree_.priority(index);
     }
+}
+
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options) {
+    return std::make_unique<CpuTreeBackend>(options.capacity, options.seed);
 }
 
 }  // namespace per::cpu

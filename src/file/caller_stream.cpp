@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/error.h"
 #include "per.h"
-#include "rows/error.h"
 #include "threads/thread_exit.h"
 
 namespace per {

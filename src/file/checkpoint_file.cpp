@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
 #include "file/checkpoint_file.h"
-#include "rows/error.h"
 
 namespace per {
 namespace {

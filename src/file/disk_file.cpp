@@ -18,9 +18,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
+#include "base/utf8.h"
 #include "file/checksum.h"
-#include "rows/error.h"
-#include "rows/utf8.h"
 #include "threads/deadline.h"
 
 namespace per {

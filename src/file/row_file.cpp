@@ -15,8 +15,8 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "file/checksum.h"
-#include "rows/error.h"
 
 namespace per {
 namespace {

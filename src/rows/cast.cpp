@@ -7,10 +7,10 @@
 #include <limits>
 #include <string>
 
-#include "rows/arguments.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "rows/dtype.h"
 #include "rows/element.h"
-#include "rows/error.h"
 #include "rules/limits.h"
 
 namespace per {

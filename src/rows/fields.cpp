@@ -6,11 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include "rows/arguments.h"
+#include "base/arguments.h"
+#include "base/error.h"
+#include "base/utf8.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
-#include "rows/error.h"
-#include "rows/utf8.h"
 #include "rules/limits.h"
 
 namespace per {

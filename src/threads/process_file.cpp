@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 namespace {

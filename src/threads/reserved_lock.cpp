@@ -1,6 +1,6 @@
 #include "threads/reserved_lock.h"
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 namespace {

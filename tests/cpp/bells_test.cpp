@@ -11,9 +11,9 @@
 
 #include "../c/channel_check.h"
 #include "../c/reader_check.h"
-#include "core/batch_share.h"
-#include "core/channel.h"
-#include "core/step_ring.h"
+#include "process/batch_share.h"
+#include "process/channel.h"
+#include "process/step_ring.h"
 #include "threads/shared_bell.h"
 
 namespace per::test {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "rows/dtype.h"
-#include "rows/error.h"
 
 namespace per {
 namespace {

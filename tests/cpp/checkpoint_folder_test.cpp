@@ -26,9 +26,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "file/compression.h"
 #include "per.h"
-#include "rows/error.h"
 
 namespace {
 

@@ -15,11 +15,11 @@
 #include <string>
 
 #include "../c/checkpoints.h"
+#include "base/error.h"
 #include "file/checkpoint_options.h"
 #include "file/checksum.h"
 #include "file/compression.h"
 #include "replay_call.h"
-#include "rows/error.h"
 
 namespace per::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 namespace {

@@ -28,8 +28,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "per.h"
-#include "rows/error.h"
 
 namespace {
 

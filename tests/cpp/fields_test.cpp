@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 namespace {

@@ -1,5 +1,5 @@
 // What is promised of a loader that the C interface does not show: no allocation for a batch.
-#include "core/loader.h"
+#include "loader/loader.h"
 
 #include <gtest/gtest.h>
 

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace {
 

@@ -12,12 +12,12 @@
 
 #include "add_history.h"
 #include "backend/replay_options.h"
+#include "base/error.h"
 #include "core/checks.h"
 #include "cpu/replay_backend.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/stream_order.h"
-#include "rows/error.h"
 #include "simulator.h"
 
 namespace per::test {

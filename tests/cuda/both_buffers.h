@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/replay_options.h"
+#include "base/error.h"
 #include "core/checks.h"
 #include "cpu/replay_backend.h"
 #include "cuda/batch/batch_queue.h"
@@ -18,7 +19,6 @@
 #include "cuda/runtime/staging.h"
 #include "cuda/runtime/stream_order.h"
 #include "mirror.h"
-#include "rows/error.h"
 #include "rows/fields.h"
 #include "simulator.h"
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "../cpp/replay_call.h"
-#include "cuda/runtime/create.h"
+#include "backend/create.h"
+#include "base/error.h"
 #include "cuda/runtime/staging.h"
-#include "rows/error.h"
 #include "simulator.h"
 
 namespace per {

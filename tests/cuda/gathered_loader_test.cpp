@@ -15,8 +15,8 @@
 
 #include "../c/struct_calls.h"
 #include "backend/batch.h"
+#include "backend/create.h"
 #include "backend/frame_gather.h"
-#include "cuda/runtime/create.h"
 #include "per.h"
 #include "simulator.h"
 #include "steered_simulator.h"

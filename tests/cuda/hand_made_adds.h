@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "add_buffers.h"
+#include "base/error.h"
 #include "core/checks.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/stream_order.h"
-#include "rows/error.h"
 #include "simulator.h"
 
 namespace per::test {

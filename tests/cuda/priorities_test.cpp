@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "backend/replay_options.h"
+#include "base/error.h"
 #include "core/checks.h"
 #include "cuda/replay/replay_memory.h"
 #include "priority_twin.h"
-#include "rows/error.h"
 #include "run_length.h"
 #include "simulator.h"
 

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "backend/create.h"
+#include "base/error.h"
 #include "cpu/tree_backend.h"
-#include "cuda/runtime/create.h"
 #include "cuda/tree/tree_backend.h"
-#include "rows/error.h"
 #include "run_length.h"
 #include "simulator.h"
 

@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "cpu/tree_backend.h"
 #include "cuda/tree/tree_backend.h"
-#include "rows/error.h"
 #include "run_length.h"
 #include "simulator.h"
 

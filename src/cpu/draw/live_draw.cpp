@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "backend/draw_outcome.h"
+#include "base/arguments.h"
 #include "per.h"
-#include "rows/arguments.h"
 
 namespace per::cpu {
 

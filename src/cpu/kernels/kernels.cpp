@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/error.h"
 #include "cpu/memory/prefetch.h"
-#include "rows/error.h"
 
 namespace per::cpu {
 

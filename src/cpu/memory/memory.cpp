@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per::cpu {
 namespace {

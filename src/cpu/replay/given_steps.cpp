@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "cpu/memory/memory.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
-#include "rows/error.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {

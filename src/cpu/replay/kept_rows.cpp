@@ -5,9 +5,9 @@
 #include <new>
 #include <utility>
 
+#include "base/error.h"
 #include "cpu/memory/moves.h"
 #include "file/checkpoint_state.h"
-#include "rows/error.h"
 #include "threads/handle_lock.h"
 
 namespace per::cpu {

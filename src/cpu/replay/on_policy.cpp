@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "rows/error.h"
+#include "base/error.h"
 #include "rules/advantage.h"
 
 namespace per::cpu {

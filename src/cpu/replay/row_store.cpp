@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "cpu/memory/moves.h"
 #include "cpu/memory/prefetch.h"
-#include "rows/error.h"
 
 namespace per::cpu {
 namespace {

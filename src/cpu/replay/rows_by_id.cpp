@@ -4,9 +4,9 @@
 #include <cinttypes>
 
 #include "backend/draw_outcome.h"
-#include "rows/arguments.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "rows/cast.h"
-#include "rows/error.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {

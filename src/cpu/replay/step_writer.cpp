@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "rows/dtype.h"
 #include "rows/element.h"
-#include "rows/error.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {

@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "backend/replay_options.h"
+#include "base/error.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
-#include "rows/error.h"
 
 namespace per::cuda {
 namespace {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "backend/replay_options.h"
+#include "base/error.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/batch/rows_by_id.h"
 #include "cuda/draw/count_draws.h"
@@ -15,7 +16,6 @@
 #include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
 #include "rows/dtype.h"
-#include "rows/error.h"
 #include "rules/draw.h"
 
 namespace per::cuda {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "backend/batch.h"
+#include "backend/create.h"
 #include "backend/frame_gather.h"
+#include "base/error.h"
 #include "cuda/batch/copy_frames.h"
-#include "cuda/runtime/create.h"
 #include "cuda/runtime/device_slots.h"
 #include "cuda/runtime/dialect.h"
-#include "rows/error.h"
 
 namespace per::cuda {
 namespace {

@@ -5,16 +5,16 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "backend/create.h"
 #include "backend/leaf_measure.h"
 #include "backend/relabelling.h"
+#include "base/error.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/replay/replay_report.h"
-#include "cuda/runtime/create.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/dialect.h"
 #include "cuda/tree/tree_kernels.h"
-#include "rows/error.h"
 #include "rules/mass.h"
 #include "rules/priority.h"
 

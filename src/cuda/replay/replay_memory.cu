@@ -1,9 +1,9 @@
 #include "cuda/replay/replay_memory.h"
 
 #include "backend/replay_options.h"
+#include "base/error.h"
 #include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
-#include "rows/error.h"
 
 namespace per::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdio>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Stands in for the CUDA backend where libper is built without it.
-#include "cuda/runtime/create.h"
-#include "rows/error.h"
+#include "backend/create.h"
+#include "base/error.h"
 
 namespace per::cuda {
 namespace {

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per::cuda {
 

@@ -10,8 +10,8 @@
 
 #include "backend/batch.h"
 #include "backend/loader_slots.h"
+#include "base/error.h"
 #include "cuda/runtime/device.h"
-#include "rows/error.h"
 #include "rows/fields.h"
 
 namespace per::cuda {

@@ -1,7 +1,7 @@
 // Slots of a buffer on the device, and what the others share.
 #include "backend/loader_slots.h"
 
-#include "cuda/runtime/create.h"
+#include "backend/create.h"
 #include "cuda/runtime/device_slots.h"
 
 namespace per::cuda {

@@ -4,8 +4,8 @@
 
 #include <atomic>
 
+#include "base/error.h"
 #include "cuda/runtime/device.h"
-#include "rows/error.h"
 
 namespace per::cuda {
 

@@ -1,7 +1,7 @@
 #include "cuda/tree/layout.h"
 
+#include "base/error.h"
 #include "cuda/runtime/device.h"
-#include "rows/error.h"
 
 namespace per::cuda {
 namespace {

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <string>
 
-#include "cuda/runtime/create.h"
+#include "backend/create.h"
+#include "base/error.h"
 #include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
 #include "cuda/tree/tree_kernels.h"
-#include "rows/error.h"
 
 namespace per::cuda {
 namespace {

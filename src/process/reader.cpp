@@ -1,13 +1,13 @@
-#include "core/reader.h"
+#include "process/reader.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/arguments.h"
+#include "base/error.h"
 #include "core/checks.h"
-#include "rows/arguments.h"
-#include "rows/error.h"
 #include "rules/td_error.h"
 #include "threads/handle_lock.h"
 

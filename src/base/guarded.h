@@ -11,7 +11,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "rows/error.h"
+#include "base/error.h"
 
 namespace per {
 

@@ -9,8 +9,8 @@
 
 #include "backend/batch.h"
 #include "backend/loader_slots.h"
-#include "core/labelled_memory.h"
 #include "per.h"
+#include "process/labelled_memory.h"
 #include "rows/fields.h"
 #include "threads/shared_bell.h"
 

@@ -1,4 +1,4 @@
-#include "core/labelled_memory.h"
+#include "process/labelled_memory.h"
 
 #include <sys/random.h>
 
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "backend/replay_options.h"
+#include "base/error.h"
 #include "core/checks.h"
 #include "cpu/memory/memory.h"
 #include "file/checkpoint_file.h"
-#include "rows/error.h"
 
 namespace per {
 namespace {

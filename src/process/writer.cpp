@@ -1,4 +1,4 @@
-#include "core/writer.h"
+#include "process/writer.h"
 
 #include <unistd.h>
 
@@ -9,10 +9,10 @@
 #include <span>
 #include <string>
 
-#include "rows/arguments.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
-#include "rows/error.h"
 #include "rules/td_error.h"
 #include "threads/handle_lock.h"
 

@@ -1,4 +1,4 @@
-#include "core/shared_memory.h"
+#include "process/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/error.h"
 #include "file/disk_file.h"
 #include "per.h"
-#include "rows/error.h"
 
 namespace per {
 namespace {

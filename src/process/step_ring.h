@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/labelled_memory.h"
 #include "cpu/memory/column.h"
 #include "per.h"
+#include "process/labelled_memory.h"
 #include "rows/fields.h"
 #include "threads/shared_bell.h"
 

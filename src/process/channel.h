@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/replay.h"
-#include "core/step_ring.h"
 #include "per.h"
+#include "process/step_ring.h"
 #include "threads/deadline.h"
 
 namespace per {

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "per.h"
-#include "rows/error.h"
 #include "rules/host_device.h"
 #include "rules/limits.h"
 

@@ -1,4 +1,4 @@
-#include "core/loader.h"
+#include "loader/loader.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -7,12 +7,12 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/create.h"
 #include "backend/replay_options.h"
+#include "base/arguments.h"
+#include "base/error.h"
+#include "base/guarded.h"
 #include "core/checks.h"
-#include "cuda/runtime/create.h"
-#include "rows/arguments.h"
-#include "rows/error.h"
-#include "rows/guarded.h"
 #include "rules/limits.h"
 #include "threads/library_thread.h"
 

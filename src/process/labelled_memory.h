@@ -9,9 +9,9 @@
 #include <string>
 #include <type_traits>
 
-#include "core/shared_memory.h"
 #include "file/checkpoint_options.h"
 #include "per.h"
+#include "process/shared_memory.h"
 #include "rows/fields.h"
 
 namespace per {

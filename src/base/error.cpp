@@ -1,4 +1,4 @@
-#include "rows/error.h"
+#include "base/error.h"
 
 #include <cinttypes>
 #include <cstdarg>
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <iterator>
 
-#include "rows/utf8.h"
+#include "base/utf8.h"
 
 namespace per {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/checks.h"
-#include "core/step_ring.h"
 #include "cpu/replay/given_steps.h"
 #include "per.h"
+#include "process/step_ring.h"
 #include "threads/deadline.h"
 
 namespace per {

@@ -1,9 +1,9 @@
-#include "core/step_ring.h"
+#include "process/step_ring.h"
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "cpu/memory/memory.h"
-#include "rows/error.h"
 #include "rules/limits.h"
 
 namespace per {

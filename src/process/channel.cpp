@@ -1,4 +1,4 @@
-#include "core/channel.h"
+#include "process/channel.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,11 +7,11 @@
 #include <span>
 
 #include "backend/replay_options.h"
+#include "base/arguments.h"
+#include "base/error.h"
+#include "base/guarded.h"
 #include "core/checks.h"
-#include "rows/arguments.h"
 #include "rows/dtype.h"
-#include "rows/error.h"
-#include "rows/guarded.h"
 #include "rules/limits.h"
 #include "threads/library_thread.h"
 

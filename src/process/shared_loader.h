@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "core/batch_share.h"
-#include "core/loader.h"
 #include "core/replay.h"
+#include "loader/loader.h"
 #include "per.h"
+#include "process/batch_share.h"
 #include "threads/deadline.h"
 
 namespace per {

@@ -1,4 +1,4 @@
-#include "core/coordinator.h"
+#include "shards/coordinator.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -9,12 +9,12 @@
 
 #include "backend/draw_outcome.h"
 #include "backend/replay_options.h"
+#include "base/arguments.h"
+#include "base/error.h"
 #include "core/checks.h"
 #include "core/rate_limiter.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/tree/sum_tree.h"
-#include "rows/arguments.h"
-#include "rows/error.h"
 #include "rules/limits.h"
 #include "rules/mass.h"
 
@@ -523,7 +523,7 @@ int64_t Coordinator::max_shard_id(const Shard& shard) const {
 
 per_coordinator_state Coordinator::state() {
     const std::unique_lock guard(lock_);
-    per_coordinator_state status = default_coordinator_status;
+    per_coordinator_state status = default_coordinator_state;
     status.samples = samples_;
     status.beta_step = beta_.step;
     status.total_mass = total_mass_;

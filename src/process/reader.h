@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "core/batch_share.h"
 #include "per.h"
+#include "process/batch_share.h"
 #include "threads/deadline.h"
 
 namespace per {

@@ -1,4 +1,4 @@
-// Making the backends of PER_CUDA. Where libper is built without CUDA, absent.cpp says so instead.
+// Making the backends. Where libper is built without CUDA, cuda/runtime/absent.cpp says so for those of PER_CUDA.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,15 @@
 #include "backend/loader_slots.h"
 #include "per.h"
 #include "rows/fields.h"
+
+namespace per::cpu {
+
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options);
+
+// `options` as resolved; `fields` must outlive the backend.
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
+
+}  // namespace per::cpu
 
 namespace per::cuda {
 

@@ -1,4 +1,4 @@
-#include "core/shared_loader.h"
+#include "process/shared_loader.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "backend/replay_options.h"
+#include "base/arguments.h"
+#include "base/error.h"
+#include "base/guarded.h"
 #include "core/checks.h"
-#include "rows/arguments.h"
-#include "rows/error.h"
-#include "rows/guarded.h"
 #include "rules/limits.h"
 #include "threads/library_thread.h"
 

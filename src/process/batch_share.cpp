@@ -1,9 +1,9 @@
-#include "core/batch_share.h"
+#include "process/batch_share.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "rows/error.h"
+#include "base/error.h"
 #include "rules/limits.h"
 
 namespace per {
