@@ -240,7 +240,7 @@ class Coordination:
                 answer, told = get(reference)
             except (Gone, ray.exceptions.RayError) as error:
                 self._lose(s, error)
-            except Exception as error:  # the laws of the others are told first
+            except Exception as error:  # the summaries of the others are reported first
                 error.args = (f"shard {s}: {error}",)
                 refused = refused or error
             else:
