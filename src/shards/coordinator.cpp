@@ -158,7 +158,7 @@ void Coordinator::report(int64_t shard, const per_shard_summary* summary) {
     } else {
         known.summary = default_summary;
     }
-    known.has_told = true;
+    known.has_reported = true;
     known.is_there = summary != nullptr;
     known.has_answered = true;
     is_agreed_ = false;
@@ -189,7 +189,7 @@ per_scale_request Coordinator::ask(Agreement agreement, per_scale_request todo, 
 void Coordinator::require_answers(Agreement agreement) {
     for (size_t s = 0; s < shards_.size(); ++s) {
         const Shard& shard = shards_[s];
-        if (!shard.has_told) throw Error(PER_ERROR_INVALID_ARGUMENT, "shard %zu has not told of itself", s);
+        if (!shard.has_reported) throw Error(PER_ERROR_INVALID_ARGUMENT, "shard %zu has not reported", s);
         if (!shard.is_there || agreement == Agreement::none) continue;
         const bool is_set = shard.summary.is_scale_fixed != 0 && shard.summary.scale == asked_scale_;
         if (!shard.has_answered ||

@@ -68,7 +68,7 @@ class Coordinator {
     struct Shard {
         int64_t first_env;
         int64_t n_envs;
-        bool has_told;
+        bool has_reported;
         bool is_there;
         bool has_answered;  // what agree_on_scale() asked for last
         per_shard_summary summary;

@@ -336,7 +336,7 @@ def test_what_shards_cannot_have_is_refused_by_name():
 def test_a_coordinator_wants_to_be_told_and_settled_first():
     coordinator = per.Coordinator(100, 2, n_envs=2)
     buffers = [per.ReplayBuffer(50, FIELDS) for _ in range(2)]
-    with pytest.raises(per.InvalidArgument, match="shard 0 has not told of itself"):
+    with pytest.raises(per.InvalidArgument, match="shard 0 has not reported"):
         coordinator.agree_on_scale()
     for s, buffer in enumerate(buffers):
         coordinator.report(s, buffer.summarize())
