@@ -4,7 +4,7 @@
  * This header includes all of libper. Each part begins with a whole program, and can be included by itself:
  *
  *   per/base.h       what holds for every function: statuses and messages, threads, memory, streams, random numbers
- *   per/tree.h       a sum tree: priorities, and indices drawn in proportion to them
+ *   per/tree.h       a sum tree: per_update() sets priorities, per_sample() draws indices in proportion to them
  *   per/replay.h     a replay buffer: stores transitions, draws batches of them with importance-sampling weights
  *   per/files.h      saves and loads buffers
  *   per/hindsight.h  hindsight experience replay: batches with other goals

@@ -618,7 +618,10 @@ class Batch {
     Span<float> gamma_m() const noexcept { return span(arrays_.gamma_m, steps()); }
     Span<int32_t> times_sampled() const noexcept { return span(arrays_.times_sampled); }
 
-    /* A field by its name. InvalidArgument unless there is one of this name, with elements of type T. */
+    /*
+     * A field by its name. InvalidArgument unless there is one of this name, with elements of type T. next_field() of a
+     * field that is no observation is empty.
+     */
     template <class T>
     Span<T> field(std::string_view name) const {
         return elements<T>(arrays_.fields, name);
@@ -767,7 +770,10 @@ class Loader : public detail::Handle<per_loader, per_loader_free> {
  public:
     using Timeout = std::chrono::milliseconds;
 
-    /* Waits for the next batch, and for the rate limiter to allow it. */
+    /*
+     * Waits for the next batch, and for the rate limiter to allow it; for ever, if this thread holds all slots. In
+     * `slot = loader.take()` the old one is held until the new one is there: release() it before, or have more slots.
+     */
     Slot take(void* stream = nullptr) { return std::move(*take(Timeout(-1), stream)); }
     /* Waits no longer than that: there may be no batch then. */
     std::optional<Slot> take(Timeout timeout, void* stream = nullptr) {

@@ -27,11 +27,11 @@
  *             waits in per_loader_next() is sent away by per_loader_stop() and must have returned before
  *             per_loader_free().
  * Timeouts.   timeout_ms is in milliseconds, >= 0, or -1: for as long as it takes. It bounds all waits of a call: also
- *             those for another thread's call on the same handle, or for one that holds the buffer, such as a save. For
- *             such a call up to 100 ms more are waited, so that a call that only looks does not fail by chance. A call
- *             without a timeout waits only for calls of other threads on its handle, for a fork, for a directory of
- *             checkpoints, and for the device where it synchronises. _free and _stop also wait for work that the library
- *             has begun itself.
+ *             those for another thread's call on the same handle, or for one that holds the buffer, such as a save. A
+ *             call that finds its handle in use waits up to 100 ms beyond its timeout, also if that is 0, so that a
+ *             call that only looks does not fail by chance. A call without a timeout waits only for calls of other
+ *             threads on its handle, for a fork, for a directory of checkpoints, and for the device where it
+ *             synchronises. _free and _stop also wait for work that the library has begun itself.
  * Fork.       fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *             PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
  *             PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error.
@@ -74,16 +74,17 @@
  *             ids, bit for bit, from every language and on every device.
  * Counts.     Arrays that a call reads have at most 2^40 entries, all axes but the shape of a field counted. Where
  *             another thread writes to such an array meanwhile, any of its values may count, and nothing worse happens.
- * Sizes.      Most structs begin with struct_size, which tells the library what the program knows. What a program fills
- *             is set up by the struct's _init function. What a call fills needs none: the call takes sizeof of the
- *             struct, and sets struct_size itself. A per_field has no struct_size; field_size, which goes with an array
- *             of them, says the same. A program built against an older header works with a newer library: members are
- *             only ever appended, one that a program does not have behaves as before it existed, and nothing beyond the
- *             program's struct is read or written. A program built against a newer header works with an older library
- *             while the members that this does not have are 0, as _init leaves them; one that is set is
- *             PER_ERROR_UNSUPPORTED, and those of results are 0. A size that no version of a struct has had is
- *             PER_ERROR_INVALID_ARGUMENT, unless it is larger than that of this library's header, a multiple of 8 and
- *             at most 4096: that is taken for a newer header's.
+ * Sizes.      Most structs begin with struct_size, which tells the library what the program knows. A struct's _init
+ *             function is called first and is given sizeof of that very struct: so many bytes are written, as a larger
+ *             size counts as that of a newer header. Structs that a call fills and whose size it takes, such as
+ *             statistics, need no _init: the call sets struct_size itself. A per_field has no struct_size; field_size,
+ *             which goes with an array of them, says the same. A program built against an older header works with a
+ *             newer library: members are only ever appended, one that a program does not have behaves as before it
+ *             existed, and nothing beyond the program's struct is read or written. A program built against a newer
+ *             header works with an older library while the members that this does not have are 0, as _init leaves them;
+ *             one that is set is PER_ERROR_UNSUPPORTED, and those of results are 0. A size that no version of a struct
+ *             has had is PER_ERROR_INVALID_ARGUMENT, unless it is larger than that of this library's header, a multiple
+ *             of 8 and at most 4096: that is taken for a newer header's.
  */
 #ifndef PER_BASE_H
 #define PER_BASE_H
@@ -151,14 +152,15 @@ PER_API const char* per_last_error(void);
 /* ------------------------------------------------------- arrays and choices */
 
 /*
- * An array given to a call. Elements of another type than the field's are cast where numpy's "same_kind" rule allows
+ * An array given to a call. Members that are not set are 0. Elements of another type than the field's are cast where numpy's "same_kind" rule allows
  * (to the same kind or a later one of bool, integer, float; a signed integer does not become an unsigned one), and a
  * value out of the target's range is an error. A flag is a boolean, or 0 or 1 of any dtype: any other value, also of a
  * byte of PER_BOOL, is an error.
  */
 typedef struct per_array {
     const void* data;     /* NULL: not given */
-    const int64_t* shape; /* [ndim], checked; or NULL: the caller vouches for the full shape */
+    const int64_t* shape; /* [ndim], checked; or NULL: not checked, and as many elements are read as the call's
+                             parameter has. Give it while you write a program */
     int32_t ndim;         /* 0 .. 16; not looked at if shape is NULL */
     int32_t dtype;        /* a per_dtype: the type of *data */
     const void* reserved; /* NULL */

@@ -16,10 +16,10 @@
  *     }
  *
  *     int main(void) {
- *         per_field field = {"observation", NULL, 0, PER_FLOAT32};
+ *         per_field field = {.name = "observation", .dtype = PER_FLOAT32};
  *         float observations[10] = {0}, rewards[10] = {0};
  *         uint8_t terminated[10] = {0}, truncated[10] = {0};
- *         per_array array = {observations, NULL, 0, PER_FLOAT32};
+ *         per_array array = {.data = observations, .dtype = PER_FLOAT32};
  *         per_replay_options options;
  *         per_replay *replay, *loaded;
  *         per_steps steps;
@@ -33,12 +33,13 @@
  *         check(per_steps_init(&steps, sizeof steps));
  *         steps.length = 10; // ten steps in one call; the observation after the last one comes with a later call
  *         steps.fields = &array;
- *         steps.reward = (per_array){rewards, NULL, 0, PER_FLOAT32};
- *         steps.terminated = (per_array){terminated, NULL, 0, PER_BOOL};
- *         steps.truncated = (per_array){truncated, NULL, 0, PER_BOOL};
+ *         steps.reward = (per_array){.data = rewards, .dtype = PER_FLOAT32};
+ *         steps.terminated = (per_array){.data = terminated, .dtype = PER_BOOL};
+ *         steps.truncated = (per_array){.data = truncated, .dtype = PER_BOOL};
  *         check(per_replay_add(replay, &steps, NULL, NULL));
  *
- *         check(per_replay_save(replay, "buffer.per", NULL));
+ *         check(per_replay_checkpoint(replay, "checkpoints", NULL, NULL)); // a directory, or else
+ *         check(per_replay_save(replay, "buffer.per", NULL));              // a file; both are loaded in the same way
  *         check(per_replay_load("buffer.per", NULL, &loaded));
  *         check(per_replay_get_live_ids(loaded, 0, NULL, &live));
  *         printf("%d transitions\n", (int)live);

@@ -17,13 +17,15 @@
  *
  *     static int32_t reward_of(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
  *                              uint8_t* terminated_out) {
+ *         (void)context, (void)terminated_out;
  *         for (int64_t i = 0; i < count; i++)
  *             rewards_out[i] = ((const float*)achieved)[i] == ((const float*)goals)[i] ? 0.0f : -1.0f;
  *         return 0;
  *     }
  *
  *     int main(void) {
- *         per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32}, {"goal", NULL, 0, PER_FLOAT32}};
+ *         per_field fields[2] = {{.name = "observation", .dtype = PER_FLOAT32},
+ *                                {.name = "goal", .dtype = PER_FLOAT32}};
  *         per_replay_options options;
  *         per_replay* replay;
  *         check(per_replay_options_init(&options, sizeof options));
@@ -36,15 +38,16 @@
  *         for (int t = 0; t < 10; t++) { // an episode that never gets to 100
  *             float observation = t, next_observation = t + 1, goal = 100, reward = -1;
  *             uint8_t terminated = 0, truncated = t == 9;
- *             per_array arrays[2] = {{&observation, NULL, 0, PER_FLOAT32}, {&goal, NULL, 0, PER_FLOAT32}};
- *             per_array next_arrays[2] = {{&next_observation, NULL, 0, PER_FLOAT32}};
+ *             per_array arrays[2] = {{.data = &observation, .dtype = PER_FLOAT32},
+ *                                    {.data = &goal, .dtype = PER_FLOAT32}};
+ *             per_array next_arrays[2] = {{.data = &next_observation, .dtype = PER_FLOAT32}};
  *             per_steps steps;
  *             check(per_steps_init(&steps, sizeof steps));
  *             steps.fields = arrays;
  *             steps.next_fields = next_arrays;
- *             steps.reward = (per_array){&reward, NULL, 0, PER_FLOAT32};
- *             steps.terminated = (per_array){&terminated, NULL, 0, PER_BOOL};
- *             steps.truncated = (per_array){&truncated, NULL, 0, PER_BOOL};
+ *             steps.reward = (per_array){.data = &reward, .dtype = PER_FLOAT32};
+ *             steps.terminated = (per_array){.data = &terminated, .dtype = PER_BOOL};
+ *             steps.truncated = (per_array){.data = &truncated, .dtype = PER_BOOL};
  *             check(per_replay_add(replay, &steps, NULL, NULL));
  *         }
  *
@@ -82,8 +85,8 @@ extern "C" {
  * into some of the transitions that they write: hindsight experience replay (Andrychowicz et al. 2017, section 3.3).
  * The buffer stays as it is.
  *
- * Each transition is relabelled with probability `fraction`. Its goal field, and of an observation the next one, both
- * in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows; frames that
+ * Each transition is relabelled with probability `fraction`. Its goal field, and next_ of it if that field is an
+ * observation, in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows; frames that
  * are zeros because they are from before the episode (PER_PADDING_ZERO) stay zeros. Of an episode count the steps whose
  * rows have not been overwritten and whose next observation is known; of a running one those that were added so far. A
  * window that ends in a terminal state which nobody knows (next_mask 0) is not relabelled. Which transitions are drawn,
@@ -98,7 +101,7 @@ extern "C" {
  *   achieved        [count, shape of the field] what was achieved after the step
  *   goals           [count, shape of the field] the goal of its transition
  *   rewards_out     [count] to be written
- *   terminated_out  [count] whether it ends in a terminal state: as it was stored, and may be changed (nonzero is true)
+ *   terminated_out  [count] whether it ends in a terminal state: holds what was stored, to be left or changed (nonzero: true)
  *   returns         0; with anything else the call fails
  *
  * From the answers reward, discount, gamma_m, n_steps, terminated and next_fields are formed as from stored steps: a

@@ -15,7 +15,7 @@
  *     }
  *
  *     int main(void) {
- *         per_field field = {"observation", NULL, 0, PER_FLOAT32};
+ *         per_field field = {.name = "observation", .dtype = PER_FLOAT32};
  *         per_replay_options options;
  *         per_replay* replay;
  *         check(per_replay_options_init(&options, sizeof options));
@@ -28,14 +28,15 @@
  *         float observations[10], next_observations[10], rewards[10];
  *         uint8_t flags[10] = {0};
  *         for (int t = 0; t < 10; t++) observations[t] = t, next_observations[t] = t + 1, rewards[t] = t;
- *         per_array array = {observations, NULL, 0, PER_FLOAT32}, next_array = {next_observations, NULL, 0, PER_FLOAT32};
+ *         per_array array = {.data = observations, .dtype = PER_FLOAT32};
+ *         per_array next_array = {.data = next_observations, .dtype = PER_FLOAT32};
  *         per_steps steps;
  *         check(per_steps_init(&steps, sizeof steps));
  *         steps.length = 10; // ten steps in one call
  *         steps.fields = &array;
  *         steps.next_fields = &next_array;
- *         steps.reward = (per_array){rewards, NULL, 0, PER_FLOAT32};
- *         steps.terminated = steps.truncated = (per_array){flags, NULL, 0, PER_BOOL};
+ *         steps.reward = (per_array){.data = rewards, .dtype = PER_FLOAT32};
+ *         steps.terminated = steps.truncated = (per_array){.data = flags, .dtype = PER_BOOL};
  *         check(per_replay_add(replay, &steps, NULL, NULL));
  *
  *         per_loader_options loader_options;
@@ -144,8 +145,9 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  *
  * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails
  * once more, this call has its status and message - or the next one, if this call ends before - and the call after that
- * tries again. So it is PER_ERROR_BUSY, even if it may wait, where the rate limiter allows no draw yet: wait by
- * per_replay_wait_to_sample(), and call it again.
+ * tries again. So it does not wait for steps to be added: from an empty buffer it is PER_ERROR_EMPTY at once, and
+ * PER_ERROR_BUSY where the rate limiter allows no draw yet. To wait for them set min_size_to_sample, and call
+ * per_replay_wait_to_sample() before.
  *
  *   timeout_ms  bounds the waits for a batch that is still being drawn, also for one that it asks for as those drawn
  *               ahead failed; for a slot, if `slots` batches are out; and, on PER_CUDA, for another call on the buffer.

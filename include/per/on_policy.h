@@ -16,9 +16,10 @@
  *
  *     int main(void) {
  *         float zero = 0;
- *         const per_array default_value = {&zero, (const int64_t[1]){0}, 0, PER_FLOAT32};
- *         per_field fields[3] = {{"observation", NULL, 0, PER_FLOAT32}, {"value", NULL, 0, PER_FLOAT32},
- *                                {"advantage", NULL, 0, PER_FLOAT32, .default_value = &default_value}};
+ *         const per_array default_value = {.data = &zero, .dtype = PER_FLOAT32};
+ *         per_field fields[3] = {{.name = "observation", .dtype = PER_FLOAT32},
+ *                                {.name = "value", .dtype = PER_FLOAT32},
+ *                                {.name = "advantage", .dtype = PER_FLOAT32, .default_value = &default_value}};
  *         per_replay_options options;
  *         per_replay* replay;
  *         check(per_replay_options_init(&options, sizeof options));
@@ -31,15 +32,16 @@
  *         for (int t = 0; t < 4; t++) {
  *             float observation = t, next_observation = t + 1, value = 0, reward = 1;
  *             uint8_t terminated = t == 3, truncated = 0;
- *             per_array arrays[3] = {{&observation, NULL, 0, PER_FLOAT32}, {&value, NULL, 0, PER_FLOAT32}};
- *             per_array next_arrays[3] = {{&next_observation, NULL, 0, PER_FLOAT32}};
+ *             per_array arrays[3] = {{.data = &observation, .dtype = PER_FLOAT32},
+ *                                    {.data = &value, .dtype = PER_FLOAT32}};
+ *             per_array next_arrays[3] = {{.data = &next_observation, .dtype = PER_FLOAT32}};
  *             per_steps steps;
  *             check(per_steps_init(&steps, sizeof steps));
  *             steps.fields = arrays;
  *             steps.next_fields = next_arrays;
- *             steps.reward = (per_array){&reward, NULL, 0, PER_FLOAT32};
- *             steps.terminated = (per_array){&terminated, NULL, 0, PER_BOOL};
- *             steps.truncated = (per_array){&truncated, NULL, 0, PER_BOOL};
+ *             steps.reward = (per_array){.data = &reward, .dtype = PER_FLOAT32};
+ *             steps.terminated = (per_array){.data = &terminated, .dtype = PER_BOOL};
+ *             steps.truncated = (per_array){.data = &truncated, .dtype = PER_BOOL};
  *             check(per_replay_add(replay, &steps, NULL, NULL));
  *         }
  *         // The episode has ended, so that no value has to be bootstrapped: count is 0.

@@ -23,21 +23,22 @@
  *         for (int t = 0; t < 100; t++) {
  *             float observation = t, next_observation = t + 1, reward = 1;
  *             uint8_t terminated = 0, truncated = 0;
- *             per_array array = {&observation, NULL, 0, PER_FLOAT32}, next_array = {&next_observation, NULL, 0, PER_FLOAT32};
+ *             per_array array = {.data = &observation, .dtype = PER_FLOAT32};
+ *             per_array next_array = {.data = &next_observation, .dtype = PER_FLOAT32};
  *             per_steps steps;
  *             check(per_steps_init(&steps, sizeof steps));
  *             steps.fields = &array;
  *             steps.next_fields = &next_array;
- *             steps.reward = (per_array){&reward, NULL, 0, PER_FLOAT32};
- *             steps.terminated = (per_array){&terminated, NULL, 0, PER_BOOL};
- *             steps.truncated = (per_array){&truncated, NULL, 0, PER_BOOL};
+ *             steps.reward = (per_array){.data = &reward, .dtype = PER_FLOAT32};
+ *             steps.terminated = (per_array){.data = &terminated, .dtype = PER_BOOL};
+ *             steps.truncated = (per_array){.data = &truncated, .dtype = PER_BOOL};
  *             check(per_writer_add(writer, &steps, -1));
  *         }
  *         per_writer_free(writer);
  *     }
  *
  *     int main(void) {
- *         per_field field = {"observation", NULL, 0, PER_FLOAT32};
+ *         per_field field = {.name = "observation", .dtype = PER_FLOAT32};
  *         per_replay_options options;
  *         per_replay* replay;
  *         per_channel* channel;
@@ -406,10 +407,10 @@ PER_API per_status per_reader_attach(const char* path, int32_t descriptor, per_r
 PER_API per_status per_reader_describe(per_reader* reader, per_replay_options* options_out, int64_t* batch_size_out);
 
 /*
- * Takes the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot, and
- * may be read and written until the slot is released or the reader ends.
+ * Takes the next batch. Its arrays are all there are of per_batch (mask for sequences only, times_sampled with
+ * keep_times_sampled); they lie in the slot, and may be read and written until the slot is released or the reader ends.
  *
- *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes. A call that ends in time has asked all the same: the
+ *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes. A call whose time runs out has asked all the same: the
  *               batch that it gets is kept for the next call
  *   batch_out   filled by per_batch_init(); gets pointers into the slot
  *   slot_out    what per_reader_release() takes

@@ -16,7 +16,8 @@
  *     }
  *
  *     int main(void) {
- *         per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32}, {"action", NULL, 0, PER_INT32}};
+ *         per_field fields[2] = {{.name = "observation", .dtype = PER_FLOAT32},
+ *                                {.name = "action", .dtype = PER_INT32}};
  *         per_replay_options options;
  *         per_replay* replay;
  *         check(per_replay_options_init(&options, sizeof options));
@@ -30,15 +31,16 @@
  *             float observation = t % 10, next_observation = t % 10 + 1, reward = t % 10 == 9;
  *             int32_t action = rand() % 2;
  *             uint8_t terminated = t % 10 == 9, truncated = 0;
- *             per_array arrays[2] = {{&observation, NULL, 0, PER_FLOAT32}, {&action, NULL, 0, PER_INT32}};
- *             per_array next_arrays[2] = {{&next_observation, NULL, 0, PER_FLOAT32}};
+ *             per_array arrays[2] = {{.data = &observation, .dtype = PER_FLOAT32},
+ *                                    {.data = &action, .dtype = PER_INT32}};
+ *             per_array next_arrays[2] = {{.data = &next_observation, .dtype = PER_FLOAT32}};
  *             per_steps steps;
  *             check(per_steps_init(&steps, sizeof steps));
  *             steps.fields = arrays;
  *             steps.next_fields = next_arrays;
- *             steps.reward = (per_array){&reward, NULL, 0, PER_FLOAT32};
- *             steps.terminated = (per_array){&terminated, NULL, 0, PER_BOOL};
- *             steps.truncated = (per_array){&truncated, NULL, 0, PER_BOOL};
+ *             steps.reward = (per_array){.data = &reward, .dtype = PER_FLOAT32};
+ *             steps.terminated = (per_array){.data = &terminated, .dtype = PER_BOOL};
+ *             steps.truncated = (per_array){.data = &truncated, .dtype = PER_BOOL};
  *             check(per_replay_add(replay, &steps, NULL, NULL));
  *         }
  *
@@ -106,7 +108,8 @@ typedef enum per_max_priority {
     PER_MAX_NOW = 1   /* the largest priority of the live transitions; 1 if none is live */
 } per_max_priority;
 
-/* What a TD error or priority does that is not allowed; and for per_replay_get_windows() an id that is not live. */
+/* What happens with a TD error or priority that is not allowed; in per_replay_get_windows() with an id that is not live.
+ */
 typedef enum per_on_invalid {
     PER_INVALID_ERROR = 0, /* the call fails and changes nothing */
     PER_INVALID_SKIP = 1   /* the entry is skipped and, if it was to change something, counted. Always so on PER_CUDA,
@@ -119,13 +122,13 @@ typedef enum per_critics {
     PER_CRITICS_MAX = 1   /* the largest of their absolute values */
 } per_critics;
 
-/* What a step does whose observation is not the one announced by the step before; see per_replay_add(). */
+/* What happens with a step whose observation is not the one announced by the step before; see per_replay_add(). */
 typedef enum per_on_gap {
     PER_GAP_CUT = 0,  /* the trajectory is cut there, and the cut counted */
     PER_GAP_ERROR = 1 /* PER_ERROR_INVALID_ARGUMENT */
 } per_on_gap;
 
-/* What a NaN does that is given to per_replay_add() in an observation, a next observation or a reward. */
+/* What happens with a NaN given to per_replay_add() in an observation, a next observation or a reward. */
 typedef enum per_on_nan {
     PER_NAN_ALLOW = 0, /* it is stored as any other value */
     PER_NAN_ERROR = 1  /* PER_ERROR_INVALID_ARGUMENT */
@@ -195,7 +198,7 @@ typedef enum per_memory_use {
 typedef struct per_replay per_replay;
 
 /*
- * A field of a transition. reward (float32), terminated and truncated (flags) are always there and are not declared.
+ * A field of a transition; members that are not set are 0. reward (float32), terminated and truncated (flags) are always there and are not declared.
  * At least one field must have the role of an observation.
  */
 typedef struct per_field {
@@ -208,8 +211,8 @@ typedef struct per_field {
     int32_t role;         /* a per_role */
     int32_t stack;        /* frames given in a batch; 0: frame_stack of the options for an observation, 1 otherwise */
     const per_array* default_value; /* what steps get that are added without this field, such as advantages that are
-                                       computed later: [shape], or one number for all elements (ndim 0, and shape not
-                                       NULL). Cast and checked as arrays of steps are; copied; in host memory. NULL: the
+                                       computed later: [shape], or one number for all elements (ndim 0, and shape any
+                                       pointer but NULL; NULL: all elements are read). Cast and checked as arrays of steps are; copied; in host memory. NULL: the
                                        field must be given. Must be NULL for an observation */
     int32_t padding;                /* a per_padding: how stacks begin */
     int32_t compression;            /* a per_compression; with PER_COMPRESSION_DELTA a frame has 8 .. 2^24 bytes */
@@ -255,7 +258,7 @@ typedef struct per_replay_options {
     int64_t capacity;        /* rows in all, 1 .. 2^40; rounded up to a multiple of n_envs; _init: 0, to be set */
     const per_field* fields; /* [n_fields]; copied; _init: NULL, to be set */
     int64_t n_fields;        /* 1 .. 256; _init: 0, to be set */
-    int32_t field_size;      /* sizeof(per_field) of the program; _init: 0, to be set */
+    int32_t field_size;      /* sizeof(per_field) in the program; _init: 0, to be set */
     int32_t overwrite;       /* 0: a full lane is PER_ERROR_FULL; 1: its oldest row is overwritten; _init: 1 */
     int64_t n_envs;          /* lanes, 1 .. 2^20; _init: 1 */
 
@@ -422,12 +425,13 @@ PER_API per_status per_replay_describe(per_replay* replay, per_replay_options* o
 
 /*
  * One or several consecutive steps of some or all environments: per_replay_add(). K = length, n = n_envs. Shapes are
- * [K, n, shape of the field]; the axis K may be left out if it is 1, and so may n.
+ * [K, n, shape of the field]; the axis K may be left out if it is 1, and so may n: for a field of shape [3] one step of
+ * one environment is [3], one step of four is [4, 3].
  */
 typedef struct per_steps {
     uint64_t struct_size;    /* set by _init; do not change */
     int64_t length;          /* K >= 0; _init: 1 */
-    int64_t n_envs;          /* n: number of env_ids; not looked at if env_ids is NULL; _init: 0 */
+    int64_t n_envs;          /* n: number of env_ids; not looked at without them, n then being all; _init: 0 */
     const int64_t* env_ids;  /* [n] 0 .. n_envs - 1, each at most once; NULL: all, in order; _init: NULL. Host memory */
     const per_array* fields; /* [n_fields] one for each declared field, in that order; an observation that gives
                                      stacked frames [K, n, stack, shape] is taken by its newest. data NULL: the field's

@@ -23,14 +23,15 @@
  *         for (int t = 0; t < 10; t++) {
  *             float observation = t, next_observation = t + 1, reward = s;
  *             uint8_t terminated = 0, truncated = 0;
- *             per_array array = {&observation, NULL, 0, PER_FLOAT32}, next_array = {&next_observation, NULL, 0, PER_FLOAT32};
+ *             per_array array = {.data = &observation, .dtype = PER_FLOAT32};
+ *             per_array next_array = {.data = &next_observation, .dtype = PER_FLOAT32};
  *             per_steps steps;
  *             check(per_steps_init(&steps, sizeof steps));
  *             steps.fields = &array;
  *             steps.next_fields = &next_array;
- *             steps.reward = (per_array){&reward, NULL, 0, PER_FLOAT32};
- *             steps.terminated = (per_array){&terminated, NULL, 0, PER_BOOL};
- *             steps.truncated = (per_array){&truncated, NULL, 0, PER_BOOL};
+ *             steps.reward = (per_array){.data = &reward, .dtype = PER_FLOAT32};
+ *             steps.terminated = (per_array){.data = &terminated, .dtype = PER_BOOL};
+ *             steps.truncated = (per_array){.data = &truncated, .dtype = PER_BOOL};
  *             check(per_replay_add(shard, &steps, NULL, NULL));
  *         }
  *         return shard;
@@ -45,7 +46,7 @@
  *     }
  *
  *     int main(void) {
- *         per_field field = {"observation", NULL, 0, PER_FLOAT32};
+ *         per_field field = {.name = "observation", .dtype = PER_FLOAT32};
  *         per_replay_options options; // of the whole
  *         per_coordinator* coordinator;
  *         per_replay* shards[N_SHARDS];

@@ -97,7 +97,7 @@ PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indi
  *
  *   w_i = (min_j P(j) / P(i))^beta, j over the batch     (section 3.4, normalised by the batch's maximum)
  *
- * without replacement with the inclusion probability in place of P.
+ * Without replacement P(i) is the probability that i is in the batch at all.
  *
  *   batch_size      1 .. 2^24
  *   scheme          a per_scheme. PER_WITHOUT_REPLACEMENT needs batch_size leaves of positive priority

@@ -87,7 +87,8 @@ bool is_struct_size(uint64_t size) {
 template <class Struct>
 void check_struct_size(const char* name, uint64_t size) {
     if (is_struct_size<Struct>(size)) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s.struct_size is %llu: must be %llu, as libper sets it", name,
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "%s.struct_size is %llu: must be %llu, which its _init function sets, or the call that fills it", name,
                 static_cast<unsigned long long>(size), static_cast<unsigned long long>(sizeof(Struct)));
 }
 

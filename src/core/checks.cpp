@@ -447,8 +447,8 @@ void check_arrays(const per_priorities& given) {
     if (given.count == 0) return;
     require_array("ids", given.ids);
     if ((given.td_errors == nullptr) == (given.priorities == nullptr))
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "td_errors and priorities are both %s: one of the two must be given",
-                    given.td_errors == nullptr ? "NULL" : "given");
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "td_errors and priorities are both %s",
+                    given.td_errors == nullptr ? "NULL: one of the two must be given" : "given: only one may be");
     check_aligned("td_errors", given.td_errors);
     check_aligned("priorities", given.priorities);
 }

@@ -111,7 +111,7 @@ def test_every_header_has_a_program() -> None:
 def test_program_of_a_header_compiles_as_c99_and_runs(name: str, tmp_path: Path) -> None:
     source = tmp_path / f"{name}.c"
     source.write_text(program_of(f"per/{name}.h"))
-    flags = ["-std=c99", "-Wall", "-Werror", f"-I{ROOT / 'include'}"]
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
     run(["cc", *flags, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", str(tmp_path / name)])
     done = subprocess.run([tmp_path / name], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
