@@ -2,8 +2,8 @@
  * per/files.h - saves and loads buffers.
  *
  * A loaded buffer goes on bit for bit: its next batch is the one that the saved buffer would have drawn. There are three
- * ways to save: a file, a file that is written while the buffer goes on, and a checkpoint in a directory, which writes
- * only what has changed since the last one.
+ * ways to save: a file, a file that is written while the buffer goes on (per_replay_save_start()), and a checkpoint in a
+ * directory, which writes only what has changed since the last one. Bytes may also go to a function of the program.
  *
  *     #include <per.h>
  *     #include <stdio.h>
@@ -13,6 +13,14 @@
  *         if (status == PER_OK) return;
  *         fprintf(stderr, "%s\n", per_last_error());
  *         exit(1);
+ *     }
+ *
+ *     static int64_t put(void* file, const void* bytes, int64_t size) { // takes bytes to wherever a program wants them
+ *         return (int64_t)fwrite(bytes, 1, (size_t)size, file);
+ *     }
+ *
+ *     static int64_t get(void* file, void* bytes_out, int64_t size) {
+ *         return (int64_t)fread(bytes_out, 1, (size_t)size, file);
  *     }
  *
  *     int main(void) {
@@ -41,6 +49,22 @@
  *         check(per_replay_checkpoint(replay, "checkpoints", NULL, NULL)); // a directory, or else
  *         check(per_replay_save(replay, "buffer.per", NULL));              // a file; both are loaded in the same way
  *         check(per_replay_load("buffer.per", NULL, &loaded));
+ *         per_replay_free(loaded);
+ *
+ *         per_save_options saving;
+ *         per_load_options loading;
+ *         FILE* file = tmpfile();
+ *         if (file == NULL) return 1;
+ *         check(per_save_options_init(&saving, sizeof saving));
+ *         saving.write = put;
+ *         saving.context = file;
+ *         check(per_replay_save(replay, NULL, &saving));
+ *         rewind(file);
+ *         check(per_load_options_init(&loading, sizeof loading));
+ *         loading.read = get;
+ *         loading.context = file;
+ *         check(per_replay_load(NULL, &loading, &loaded));
+ *         fclose(file);
  *         check(per_replay_get_live_ids(loaded, 0, NULL, &live));
  *         printf("%d transitions\n", (int)live);
  *         per_replay_free(replay);

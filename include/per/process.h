@@ -37,31 +37,65 @@
  *         per_writer_free(writer);
  *     }
  *
+ *     static void learn(const char* path) { // a process that learns
+ *         float td_errors[4] = {0.5f, 0.5f, 0.5f, 0.5f};
+ *         per_reader* reader;
+ *         per_batch batch;
+ *         per_priorities priorities;
+ *         int64_t slot;
+ *         check(per_reader_attach(path, -1, &reader));
+ *         check(per_batch_init(&batch, sizeof batch));
+ *         check(per_reader_next(reader, -1, &batch, &slot)); // its arrays lie in the shared memory
+ *         check(per_priorities_init(&priorities, sizeof priorities));
+ *         priorities.count = 4;
+ *         priorities.ids = batch.ids;
+ *         priorities.td_errors = td_errors;
+ *         check(per_reader_update_priorities(reader, &priorities, -1));
+ *         check(per_reader_release(reader, slot));
+ *         per_reader_free(reader);
+ *     }
+ *
+ *     static void run(void (*work)(const char* path), const char* path) {
+ *         pid_t child = fork();
+ *         if (child == 0) {
+ *             work(path);
+ *             _exit(0);
+ *         }
+ *         waitpid(child, NULL, 0);
+ *     }
+ *
  *     int main(void) {
  *         per_field field = {.name = "observation", .dtype = PER_FLOAT32};
  *         per_replay_options options;
  *         per_replay* replay;
  *         per_channel* channel;
+ *         per_shared_loader_options loader_options;
+ *         per_shared_loader* loader;
+ *         per_replay_statistics statistics;
  *         const char* path;
- *         int64_t live;
  *         check(per_replay_options_init(&options, sizeof options));
  *         options.capacity = 1000;
  *         options.fields = &field;
  *         options.n_fields = 1;
  *         options.field_size = sizeof field;
  *         check(per_replay_create(&options, &replay));
+ *
  *         check(per_channel_create(replay, NULL, &channel));
  *         check(per_channel_get_address(channel, &path, NULL));
- *         pid_t actor = fork();
- *         if (actor == 0) {
- *             act(path);
- *             _exit(0);
- *         }
- *         waitpid(actor, NULL, 0);
+ *         run(act, path);
  *         check(per_channel_flush(channel, -1)); // what was written is now in the buffer
- *         check(per_replay_get_live_ids(replay, 0, NULL, &live));
- *         printf("%d transitions\n", (int)live);
  *         per_channel_free(channel);
+ *
+ *         check(per_shared_loader_options_init(&loader_options, sizeof loader_options));
+ *         loader_options.batch_size = 4;
+ *         loader_options.readers = 1;
+ *         check(per_shared_loader_create(replay, &loader_options, &loader));
+ *         check(per_shared_loader_get_address(loader, &path, NULL));
+ *         run(learn, path);
+ *         per_shared_loader_free(loader); // what was sent is now in the buffer
+ *
+ *         check(per_replay_get_statistics(replay, &statistics, sizeof statistics));
+ *         printf("%d transitions, %d new priorities\n", (int)statistics.live, (int)statistics.updates);
  *         per_replay_free(replay);
  *         return 0;
  *     }

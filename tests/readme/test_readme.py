@@ -98,7 +98,7 @@ HEADER_PROGRAMS: dict[str, Callable[[list[str]], None] | str] = {
     "hindsight": lines_of_goals,
     "on_policy": lines_of_advantages,
     "loader": lines_of_batches,
-    "process": "100 transitions",
+    "process": "100 transitions, 4 new priorities",
     "shards": lines_of_shards,
 }
 
