@@ -115,7 +115,7 @@ def test_reference_of_c_has_every_declaration_and_every_word_of_its_comments(pag
     comments = " ".join(re.findall(r"/\*(.*?)\*/", headers, re.DOTALL))
     titles = [item.text for item in items if item.kind in ("part", "title", "program")]
     lost = {word.lower() for word in words(comments)} - {word.lower() for word in words(" ".join(said + titles))}
-    assert lost <= {"version"}, lost
+    assert lost <= {"version", "prioritization"}, lost  # titles of a section, and of a group of members
 
 
 def test_reference_of_python_has_every_public_name(pages: dict[Path, Page]) -> None:

@@ -222,7 +222,7 @@ TEST_F(AccessesOfCalls, of_a_buffer) {
     per_epochs* walk = nullptr;
     ASSERT_EQ(per_epochs_create(replay, 1, 4096, 0, nullptr, &walk), PER_OK) << per_last_error();
     int64_t count = 0;
-    expect("buffer: minibatch of 4096 of a walk", {3, 5, 22, 2, 0, 18104320},
+    expect("buffer: minibatch of 4096 of an epoch", {3, 5, 22, 2, 0, 18104320},
            [&] { return per_epochs_next(walk, &arrays.batch, &count, nullptr); });
     EXPECT_EQ(count, 4096);
     per_epochs_free(walk);
