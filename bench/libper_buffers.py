@@ -97,7 +97,9 @@ class LibperCalls(Libper):
         if self.drawn is None:
             super().sample()  # its arrays are written again and again
             self._point_to(self.drawn)
-        self.float_pointer = self.ffi.from_buffer("float[]", self.priorities)
+        self.written = self.new("per_priorities")
+        self.written.count, self.written.ids = self.batch, self.outputs.ids
+        self.written.td_errors = self.ffi.cast("float *", self.ffi.from_buffer(self.priorities))
         self.arrays = {name: np.ascontiguousarray(value) for name, value in self.step.items()}
         dtypes = {"terminated": self.lib.PER_BOOL, "truncated": self.lib.PER_BOOL}
         steps = self.new("per_steps")
@@ -139,8 +141,4 @@ class LibperCalls(Libper):
         self.check(self.lib.per_replay_sample(self.handle, self.ffi.NULL, self.batch, self.outputs, self.ffi.NULL))
 
     def update(self) -> None:
-        self.check(
-            self.lib.per_replay_update_priorities(
-                self.handle, self.batch, self.outputs.ids, 1, self.float_pointer, self.ffi.NULL
-            )
-        )
+        self.check(self.lib.per_replay_update_priorities(self.handle, self.written, self.ffi.NULL))

@@ -191,10 +191,8 @@ class ReplayBackend {
     virtual int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) = 0;
     virtual void advantages(const ReplayAdvantages& advantages, void* stream) = 0;
 
-    virtual void set_alpha(double alpha, void* stream) = 0;
-    virtual void set_beta(double beta, void* stream) = 0;
-    virtual void set_gamma(double gamma, void* stream) = 0;
-    virtual void set_n_step(int64_t n_step, void* stream) = 0;
+    // Sets alpha, beta and gamma that are not NAN, and n_step unless it is 0.
+    virtual void change_settings(const per_replay_settings& settings, void* stream) = 0;
 
     // All of a law but `changes`; the smallest mass if it is asked for.
     virtual void law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) = 0;

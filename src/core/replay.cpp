@@ -414,31 +414,19 @@ void Replay::stop_limiting() {
 
 // -------------------------------------------------------------------------------------------------------- settings
 
-// All is checked first: what follows fails for an error of CUDA only, and while the stream is captured, which the first
-// of them finds.
 void Replay::change_settings(const per_replay_settings& settings, void* stream) {
     const std::unique_lock guard(lock_);
     check_settings(settings, options_, fields_);
-    if (!std::isnan(settings.alpha)) {
-        backend_->set_alpha(settings.alpha, stream);
-        options_.alpha = settings.alpha;
-        ++n_changes_;
-    }
+    backend_->change_settings(settings, stream);
+    if (!std::isnan(settings.alpha)) options_.alpha = settings.alpha;
     if (!std::isnan(settings.beta)) {
-        backend_->set_beta(settings.beta, stream);
         options_.beta = settings.beta;
         options_.beta_steps = 0;
     }
-    if (!std::isnan(settings.gamma)) {
-        backend_->set_gamma(settings.gamma, stream);
-        options_.gamma = settings.gamma;
-    }
-    if (settings.n_step != 0) {
-        backend_->set_n_step(settings.n_step, stream);
-        options_.n_step = settings.n_step;
-        ++n_changes_;
-    }
+    if (!std::isnan(settings.gamma)) options_.gamma = settings.gamma;
+    if (settings.n_step != 0) options_.n_step = settings.n_step;
     if (settings.save_compression != -1) options_.save_compression = settings.save_compression;
+    if (!std::isnan(settings.alpha) || settings.n_step != 0) ++n_changes_;
 }
 
 per_shard_summary Replay::summarize(int32_t measured_scale) {

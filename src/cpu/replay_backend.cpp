@@ -217,9 +217,14 @@ void CpuReplayBackend::advantages(const ReplayAdvantages& advantages, void*) {
 
 // ---- the whole buffer
 
-void CpuReplayBackend::set_beta(double beta, void*) {
-    state_.beta.first = beta;
-    state_.beta.n_steps = 0;
+void CpuReplayBackend::change_settings(const per_replay_settings& settings, void*) {
+    if (!std::isnan(settings.alpha)) state_.priorities.set_alpha(settings.alpha);
+    if (!std::isnan(settings.beta)) {
+        state_.beta.first = settings.beta;
+        state_.beta.n_steps = 0;
+    }
+    if (!std::isnan(settings.gamma)) state_.gamma = settings.gamma;
+    if (settings.n_step != 0) state_.set_n_step(settings.n_step);
 }
 
 void CpuReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) {

@@ -73,7 +73,7 @@ static void refuse_everything(void) {
     const float zeros[ENVS] = {0};
     int64_t id = 3, live = -7;
     float priority = 2;
-    per_replay_statistics statistics;
+    per_replay_statistics statistics = {0};
     per_epochs* walk;
     call given;
     fill_rows(&out);

@@ -125,7 +125,9 @@ class BothBuffers {
     }
 
     void set_n_step(int64_t n_step) {
-        cpu_.set_n_step(n_step, nullptr);
+        per_replay_settings settings = default_settings;
+        settings.n_step = n_step;
+        cpu_.change_settings(settings, nullptr);
         call_on_some_stream([&](const cuda::StreamOrder::Call& order) { queue_.set_n_step(n_step, order); });
         compare();
     }

@@ -159,7 +159,8 @@ class Coordinator(Handle):
         options: those of ReplayBuffer, of which the law of draws matters: seed, alpha, beta, scheme, ...
 
     Raises:
-        Unsupported for prioritization "rank" and max_priority "now", which need more of the shards than their summaries.
+        Unsupported for prioritization "rank" and max_priority "now", which need more of the
+            shards than their summaries.
 
     >>> import numpy as np, per
     >>> fields = {"observation": per.Field((), "float32")}

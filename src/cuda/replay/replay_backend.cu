@@ -316,31 +316,18 @@ void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* str
 
 // ----------------------------------------------------------------------------------------------------- settings
 
-void CudaReplayBackend::set_alpha(double alpha, void* stream) {
+// One call for all of them: what may fail before a kernel is queued fails before anything has changed.
+void CudaReplayBackend::change_settings(const per_replay_settings& settings, void* stream) {
+    const bool sets_alpha = !std::isnan(settings.alpha), sets_beta = !std::isnan(settings.beta);
+    const bool sets_gamma = !std::isnan(settings.gamma), sets_n_step = settings.n_step != 0;
+    if (!sets_alpha && !sets_beta && !sets_gamma && !sets_n_step) return;
     StreamOrder::Call call(order_, stream);
-    require_no_capture(call, "alpha");
-    queue_alpha(memory_.device(), alpha, call.stream());
-    call.finish();
-}
-
-void CudaReplayBackend::set_beta(double beta, void* stream) {
-    StreamOrder::Call call(order_, stream);
-    require_no_capture(call, "beta");
-    launch(call.stream(), 1, 1, set_beta_kernel, memory_.device().state, beta);
-    call.finish();
-}
-
-void CudaReplayBackend::set_gamma(double gamma, void* stream) {
-    StreamOrder::Call call(order_, stream);
-    require_no_capture(call, "gamma");
-    launch(call.stream(), 1, 1, set_gamma_kernel, memory_.device().state, gamma);
-    call.finish();
-}
-
-void CudaReplayBackend::set_n_step(int64_t n_step, void* stream) {
-    StreamOrder::Call call(order_, stream);
-    require_no_capture(call, "n_step");
-    steps_.set_n_step(n_step, call);
+    require_no_capture(call, sets_alpha ? "alpha" : sets_beta ? "beta" : sets_gamma ? "gamma" : "n_step");
+    auto* const state = memory_.device().state;
+    if (sets_alpha) queue_alpha(memory_.device(), settings.alpha, call.stream());
+    if (sets_beta) launch(call.stream(), 1, 1, set_beta_kernel, state, settings.beta);
+    if (sets_gamma) launch(call.stream(), 1, 1, set_gamma_kernel, state, settings.gamma);
+    if (sets_n_step) steps_.set_n_step(settings.n_step, call);
     call.finish();
 }
 

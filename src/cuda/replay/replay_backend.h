@@ -45,10 +45,7 @@ class CudaReplayBackend final : public ReplayBackend {
     int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
     void advantages(const ReplayAdvantages& advantages, void* stream) override;
 
-    void set_alpha(double alpha, void* stream) override;
-    void set_beta(double beta, void* stream) override;
-    void set_gamma(double gamma, void* stream) override;
-    void set_n_step(int64_t n_step, void* stream) override;
+    void change_settings(const per_replay_settings& settings, void* stream) override;
 
     void law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) override;
     void set_scale(int32_t scale) override;

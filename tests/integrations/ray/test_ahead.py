@@ -53,7 +53,7 @@ def sample_ahead(buffer, choices=None):
 def drawn_late(buffer, random):
     """A batch, and the totals by which it was drawn and at which: every transition has another priority by then."""
     coordination = buffer._coordinator.object
-    coordination._settle()
+    coordination._agree_on_scale()
     told = totals(buffer)
     change(buffer, random)
     choices = {"beta": 1.0, "normalize_weights": "none"}
@@ -114,7 +114,7 @@ def test_what_shards_do_not_know_of_each_other_is_refused_by_name(in_process):
 def test_a_shard_whose_mass_is_gone_when_it_answers_has_another_batch_drawn(in_process):
     buffer = filled()
     coordination = buffer._coordinator.object
-    coordination._settle()
+    coordination._agree_on_scale()
     for shard in in_shards(buffer)[1:]:
         shard.update_priorities(shard.live_ids(), priorities=np.zeros(20, np.float32))
     batch = sample_ahead(buffer)
