@@ -49,6 +49,44 @@ static void check_same_draws(per_replay* replay, double alpha) {
     per_replay_free(twin);
 }
 
+static per_shard_summary summary_of(per_replay* replay) {
+    per_shard_summary summary;
+    CHECK_OK(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, &summary, sizeof summary));
+    return summary;
+}
+
+/*
+ * Several settings in one call are those of a call each, alpha first. The scale of masses tells the order: alpha has it
+ * chosen anew, and the largest priority is no longer live once n_step is 2.
+ */
+static void settings_of_one_call_are_set_in_their_order(void) {
+    per_replay *at_once = create(0.5), *one_by_one = create(0.5), *the_other_way = create(0.5);
+    per_replay_settings settings = unchanged_settings();
+    per_shard_summary summary, of_single_calls;
+    set_priority(at_once, LIVE - 1, 4096);
+    set_priority(one_by_one, LIVE - 1, 4096);
+    set_priority(the_other_way, LIVE - 1, 4096);
+    settings.alpha = 1;
+    settings.beta = 0.75;
+    settings.gamma = 0.5;
+    settings.n_step = 2;
+    CHECK_OK(per_replay_change_settings(at_once, &settings, NULL));
+    CHECK_OK(change_alpha(one_by_one, 1, NULL));
+    CHECK_OK(change_beta(one_by_one, 0.75, NULL));
+    CHECK_OK(change_gamma(one_by_one, 0.5, NULL));
+    CHECK_OK(change_n_step(one_by_one, 2, NULL));
+    CHECK_OK(change_n_step(the_other_way, 2, NULL));
+    CHECK_OK(change_alpha(the_other_way, 1, NULL));
+    summary = summary_of(at_once);
+    of_single_calls = summary_of(one_by_one);
+    CHECK(summary.scale == of_single_calls.scale && summary.total_mass == of_single_calls.total_mass);
+    CHECK(summary.live == LIVE - 1 && summary.scale != summary_of(the_other_way).scale);
+    CHECK(stats_of(at_once).beta == 0.75 && stats_of(at_once).gamma == 0.5);
+    per_replay_free(at_once);
+    per_replay_free(one_by_one);
+    per_replay_free(the_other_way);
+}
+
 int main(void) {
     static const double alphas[] = {0.6, 0, 1, 0, 0.6, 2, 0.3, 0};
     static const double bad[] = {-0.1, INFINITY, -INFINITY};
@@ -77,5 +115,6 @@ int main(void) {
     CHECK_NO_STREAM(change_alpha(replay, 1, &i));
     CHECK_FAILS(change_alpha(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     per_replay_free(replay);
+    settings_of_one_call_are_set_in_their_order();
     return 0;
 }
