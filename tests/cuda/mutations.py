@@ -685,8 +685,8 @@ FAULTS = [
     Fault(
         "an add forgets what a call that failed left behind",
         "cuda/add/step_queue.cu",
-        "if (is_settled_ && piece.length",
-        "if (piece.length",
+        "if (!is_settled_) settle(window_rows_, call);",
+        "",
         "replay_calls_test",
     ),
     Fault(
@@ -1529,8 +1529,8 @@ FAULTS = [
     Fault(
         "leaves: of rows that are not live, with alpha 0",
         "cuda/replay/leaf_change.h",
-        "return is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;",
-        "return priority_to_alpha(is_live(priorities.live, slot) ? priorities.given[slot] : 0.0f, alpha);",
+        "may_be_live && is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;",
+        "priority_to_alpha(may_be_live && is_live(priorities.live, slot) ? priorities.given[slot] : 0.0f, alpha);",
         "priorities_test",
     ),
     Fault(

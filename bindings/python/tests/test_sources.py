@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import importlib.util
 import pathlib
 import pkgutil
 import re
@@ -79,6 +80,20 @@ def test_no_source_includes_one_of_a_room_above_or_beside_its_own():
             other = room_of(name)
             is_below = ROOMS.index(other) < ROOMS.index(room) and not (room in ("cuda", "core") and other not in BELOW)
             assert other == room or is_below, f"{path} includes a file of {other}"
+
+
+@pytest.mark.parametrize("file", ["tests/cuda/mutations.py", "tests/fuzz/faults.py"])
+def test_planted_faults_have_a_place_in_the_sources(file, monkeypatch):
+    # Most of them are planted by hand: one that has lost its place shows nothing any more.
+    name = pathlib.Path(file).stem
+    spec = importlib.util.spec_from_file_location(name, ROOT / file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.syspath_prepend(str((ROOT / file).parent))
+    spec.loader.exec_module(module)
+    folder = ROOT / "src" if name == "mutations" else ROOT
+    lost = [fault.name for fault in module.FAULTS if fault.original not in (folder / fault.file).read_text()]
+    assert module.FAULTS and not lost
 
 
 def test_words_of_the_source_name_places_that_exist():
