@@ -36,7 +36,7 @@ per_save_options read_options(const per_save_options* options) {
     return given;
 }
 
-// Those of a function that has a file to write to.
+// The options of a function that writes a file, not bytes to a function of the caller.
 per_save_options read_options_of_file(const per_save_options* options) {
     const per_save_options given = read_options(options);
     require_none("write", given.write != nullptr, "but for per_replay_save()");

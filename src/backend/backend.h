@@ -194,8 +194,8 @@ class ReplayBackend {
     // Sets alpha, beta and gamma that are not NAN, and n_step unless it is 0.
     virtual void change_settings(const per_replay_settings& settings, void* stream) = 0;
 
-    // All of a law but `changes`; the smallest mass if it is asked for.
-    virtual void law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) = 0;
+    // All of a summary but `changes`; the smallest mass if it is asked for.
+    virtual void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) = 0;
     virtual void set_scale(int32_t scale) = 0;
     virtual void raise_max_priority(float priority, void* stream) = 0;
 

@@ -26,14 +26,14 @@ int32_t scale_needed(float largest, const float* leaves, int64_t capacity) {
 
 }  // namespace
 
-void measure_leaves(const float* leaves, int64_t capacity, int32_t measured_scale, per_shard_summary& law_out) {
+void measure_leaves(const float* leaves, int64_t capacity, int32_t measured_scale, per_shard_summary& summary_out) {
     const WideSum sum = sum_of_masses(leaves, capacity, measured_scale);
-    law_out.measured_scale = measured_scale;
-    law_out.measured_low = sum.low;
-    law_out.measured_high = sum.high;
-    law_out.largest_leaf = *std::max_element(leaves, leaves + capacity);
-    const bool has_mass = law_out.largest_leaf > 0.0f;
-    law_out.scale_needed = has_mass ? scale_needed(law_out.largest_leaf, leaves, capacity) : law_out.scale;
+    summary_out.measured_scale = measured_scale;
+    summary_out.measured_low = sum.low;
+    summary_out.measured_high = sum.high;
+    summary_out.largest_leaf = *std::max_element(leaves, leaves + capacity);
+    const bool has_mass = summary_out.largest_leaf > 0.0f;
+    summary_out.scale_needed = has_mass ? scale_needed(summary_out.largest_leaf, leaves, capacity) : summary_out.scale;
 }
 
 void check_scale(int32_t scale, const float* leaves, int64_t capacity) {

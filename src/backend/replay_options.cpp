@@ -150,9 +150,9 @@ const per_shared_loader_options default_shared_loader_options = {
 const per_shared_loader_statistics default_shared_loader_statistics = empty<per_shared_loader_statistics>();
 
 const per_shard_summary default_summary = [] {
-    per_shard_summary law = empty<per_shard_summary>();
-    law.measured_scale = PER_SCALE_AUTOMATIC;
-    return law;
+    per_shard_summary summary = empty<per_shard_summary>();
+    summary.measured_scale = PER_SCALE_AUTOMATIC;
+    return summary;
 }();
 
 const per_coordinator_state default_coordinator_state = empty<per_coordinator_state>();

@@ -432,10 +432,10 @@ void Replay::change_settings(const per_replay_settings& settings, void* stream) 
 per_shard_summary Replay::summarize(int32_t measured_scale) {
     const std::unique_lock guard(lock_);
     if (measured_scale != PER_SCALE_AUTOMATIC) check_range("measured_scale", measured_scale, min_scale, max_scale);
-    per_shard_summary law = default_summary;
-    backend_->law(measured_scale, options_.normalize_weights == PER_BUFFER_MAX, law);
-    law.changes = n_changes_;
-    return law;
+    per_shard_summary summary = default_summary;
+    backend_->summarize(measured_scale, options_.normalize_weights == PER_BUFFER_MAX, summary);
+    summary.changes = n_changes_;
+    return summary;
 }
 
 void Replay::set_scale(int32_t scale) {

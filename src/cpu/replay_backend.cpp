@@ -227,16 +227,17 @@ void CpuReplayBackend::change_settings(const per_replay_settings& settings, void
     if (settings.n_step != 0) state_.set_n_step(settings.n_step);
 }
 
-void CpuReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) {
+void CpuReplayBackend::summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) {
     const SumTree& tree = state_.priorities.tree();
-    law_out.total_mass = tree.total_mass();
-    law_out.live = live();
-    law_out.max_priority = state_.priorities.largest();
-    law_out.scale = tree.scale();
-    law_out.is_scale_fixed = tree.is_scale_fixed() ? 1 : 0;
+    summary_out.total_mass = tree.total_mass();
+    summary_out.live = live();
+    summary_out.max_priority = state_.priorities.largest();
+    summary_out.scale = tree.scale();
+    summary_out.is_scale_fixed = tree.is_scale_fixed() ? 1 : 0;
     if (wants_smallest && tree.total_mass() != 0)
-        law_out.smallest_mass = state_.priorities.smallest_mass(PER_PROPORTIONAL);
-    if (measured_scale != PER_SCALE_AUTOMATIC) measure_leaves(tree.leaves(), tree.capacity(), measured_scale, law_out);
+        summary_out.smallest_mass = state_.priorities.smallest_mass(PER_PROPORTIONAL);
+    if (measured_scale != PER_SCALE_AUTOMATIC)
+        measure_leaves(tree.leaves(), tree.capacity(), measured_scale, summary_out);
 }
 
 void CpuReplayBackend::set_scale(int32_t scale) {

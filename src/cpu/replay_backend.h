@@ -56,7 +56,7 @@ class CpuReplayBackend : public ReplayBackend {
 
     void change_settings(const per_replay_settings& settings, void* stream) override;
 
-    void law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) override;
+    void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) override;
     void set_scale(int32_t scale) override;
     void raise_max_priority(float priority, void*) override { state_.priorities.raise_largest(priority); }
 

@@ -394,23 +394,23 @@ std::vector<float> CudaReplayBackend::read_leaves(const StreamOrder::Call& call)
     return leaves;
 }
 
-void CudaReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_shard_summary& law_out) {
+void CudaReplayBackend::summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) {
     StreamOrder::Call call(order_, order_.own_stream());
     const HostCopy& copy = read(call);
-    law_out.total_mass = copy.tree.total;
-    law_out.live = copy.replay.n_live;
-    law_out.max_priority = largest_priority(copy);
-    law_out.scale = copy.tree.scale;
-    law_out.is_scale_fixed = copy.tree.is_scale_fixed;
+    summary_out.total_mass = copy.tree.total;
+    summary_out.live = copy.replay.n_live;
+    summary_out.max_priority = largest_priority(copy);
+    summary_out.scale = copy.tree.scale;
+    summary_out.is_scale_fixed = copy.tree.is_scale_fixed;
     if (wants_smallest && copy.tree.total != 0) {
         const DeviceMaximum& maximum = memory_.device().priorities.smallest_leaf;
         float reversed;
         copy_to_host(&reversed, reinterpret_cast<const float*>(maximum.levels[maximum.n_levels - 1]), 1, call.stream());
         wait_for(call.stream());
-        law_out.smallest_mass = mass_of(reversed_leaf(reversed), power_of_two(law_out.scale));
+        summary_out.smallest_mass = mass_of(reversed_leaf(reversed), power_of_two(summary_out.scale));
     }
     if (measured_scale != PER_SCALE_AUTOMATIC)
-        measure_leaves(read_leaves(call).data(), memory_.device().capacity, measured_scale, law_out);
+        measure_leaves(read_leaves(call).data(), memory_.device().capacity, measured_scale, summary_out);
     call.finish();
 }
 
