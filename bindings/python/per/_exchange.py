@@ -330,7 +330,7 @@ class Update(NamedTuple):
     priorities: Any
     """a per_priorities"""
     kept: tuple[Elements, ...]
-    """what it points at"""
+    """the arrays that it points to"""
 
 
 _PRIORITIES = ffi.typeof("per_priorities *")
@@ -361,7 +361,7 @@ def read_update(memory: Any, layout: Layout, ids: object, values: object, are_pr
     return Update(priorities, kept)
 
 
-# What arguments of per_replay_compute_advantages() are called in Python.
+# The names that arguments of per_replay_compute_advantages() have in Python.
 _ADVANTAGE_WORDS = {
     "value_field": "value",
     "advantage_field": "advantage",

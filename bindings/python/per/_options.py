@@ -241,7 +241,7 @@ def sample_options(
 
 
 def save_options(compression: int | None) -> Any:
-    """The per_save_options with a compression, unless it is None. The -1 of C for that is no value of the argument."""
+    """A per_save_options with this compression, unless it is None, for which C has -1: here that is an error."""
     options = _library.new("per_save_options")
     if compression is not None:
         set_field(options, "compression", "compression", compression)

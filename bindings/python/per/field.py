@@ -111,7 +111,7 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
 
 
 def set_fields(options: Any, fields: Mapping[str, Field]) -> list[Any]:
-    """Sets the fields of an options struct. What is returned must live as long as the options."""
+    """Sets the fields of an options struct, and returns objects that must live as long as the options."""
     c_fields, kept = to_c(fields)
     options.fields, options.n_fields, options.field_size = c_fields, len(c_fields), ffi.sizeof("per_field")
     return [c_fields, *kept]

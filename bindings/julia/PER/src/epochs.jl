@@ -118,7 +118,7 @@ function advantages!(buffer::ReplayBuffer; value = :value, advantage = :advantag
     return buffer
 end
 
-# What arguments of per_replay_compute_advantages() are called here.
+# The names that arguments of per_replay_compute_advantages() have here.
 const ADVANTAGE_WORDS = (
     value_field = "value",
     advantage_field = "advantage",
