@@ -6,8 +6,6 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "base/arguments.h"
-#include "base/guarded.h"
 #include "core/save.h"
 #include "file/caller_stream.h"
 #include "file/checkpoint_file.h"
@@ -64,8 +62,7 @@ per_status per_save_options_init(per_save_options* options, uint64_t struct_size
 }
 
 per_status per_replay_save(per_replay* replay, const char* path, const per_save_options* options) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
+    return call_on(replay, [&](Replay& target) {
         const per_save_options given = read_options(options);
         if (given.write == nullptr) {
             require_pointer("path", path);
@@ -79,8 +76,7 @@ per_status per_replay_save(per_replay* replay, const char* path, const per_save_
 
 per_status per_replay_checkpoint(per_replay* replay, const char* directory, const per_save_options* options,
                                  int64_t* bytes_written_out) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
+    return call_on(replay, [&](Replay& target) {
         require_pointer("directory", directory);
         const per_save_options given = read_options_of_file(options);
         const int64_t bytes_written = target.checkpoint(directory, given.compression, given.timeout_ms);
@@ -93,7 +89,7 @@ per_status per_replay_save_start(per_replay* replay, const char* path, const per
     return guarded([&] {
         require_pointer("save_out", save_out);
         *save_out = nullptr;
-        Replay& target = replay_of(replay);
+        Replay& target = object_of(replay);
         require_pointer("path", path);
         const per_save_options given = read_options_of_file(options);
         auto handle = std::make_unique<per_save>();
@@ -127,19 +123,16 @@ per_status per_load_options_init(per_load_options* options, uint64_t struct_size
 }
 
 per_status per_replay_load(const char* path, const per_load_options* options, per_replay** replay_out) {
-    return guarded([&] {
-        require_pointer("replay_out", replay_out);
-        *replay_out = nullptr;
+    return create("replay_out", replay_out, [&] {
         const per_load_options given = read_options(options);
         if (given.read == nullptr) {
             require_pointer("path", path);
             CheckpointReader reader(path, given.timeout_ms);
-            *replay_out = new per_replay{Replay(reader, given)};
-        } else {
-            require_none("path", path != nullptr, "where read is given");
-            const ReadFunction stream = {given.read, given.context};
-            CheckpointReader reader([&](void* data, std::size_t size) { return stream.read(data, size); });
-            *replay_out = new per_replay{Replay(reader, given)};
+            return Replay(reader, given);
         }
+        require_none("path", path != nullptr, "where read is given");
+        const ReadFunction stream = {given.read, given.context};
+        CheckpointReader reader([&](void* data, std::size_t size) { return stream.read(data, size); });
+        return Replay(reader, given);
     });
 }

@@ -4,24 +4,12 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "base/guarded.h"
 
 struct per_loader {
-    per::Loader loader;
+    static constexpr const char* argument = "loader";
+    static constexpr const char* noun = "loader";
+    per::Loader object;
 };
-
-namespace per {
-namespace {
-
-// The loader of a call that queues work on a stream.
-Loader& loader_of(per_loader* loader, void* stream) {
-    require_pointer("loader", loader);
-    check_stream(stream, "loader", loader->loader.device());
-    return loader->loader;
-}
-
-}  // namespace
-}  // namespace per
 
 using namespace per;
 
@@ -30,42 +18,33 @@ per_status per_loader_options_init(per_loader_options* options, uint64_t struct_
 }
 
 per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out) {
-    return guarded([&] {
-        require_pointer("loader_out", loader_out);
-        *loader_out = nullptr;
-        Replay& target = replay_of(replay);
+    return create("loader_out", loader_out, [&] {
+        Replay& target = object_of(replay);
         per_loader_options given = read_struct("options", options);
         per_sample_options sample;
-        if (given.sample != nullptr) {
-            sample = read_struct("sample", given.sample);
-            given.sample = &sample;
-        }
-        *loader_out = new per_loader{Loader(target, given)};
+        read_nested("sample", given.sample, sample);
+        return Loader(target, given);
     });
 }
 
 per_status per_loader_next(per_loader* loader, int64_t timeout_ms, per_batch* batch_out, int64_t* slot_out,
                            void* stream) {
-    return guarded([&] {
-        Loader& target = loader_of(loader, stream);
-        check_count("timeout_ms", timeout_ms, -1);
+    return call_on(loader, stream, [&](Loader& target) {
+        const Deadline deadline = deadline_of(timeout_ms);
         check_struct_out("batch_out", batch_out);
         require_pointer("slot_out", slot_out);
         per_batch batch;
-        *slot_out = target.next(Deadline(timeout_ms), batch, stream);
+        *slot_out = target.next(deadline, batch, stream);
         write_struct("batch_out", batch_out, batch);
     });
 }
 
 per_status per_loader_release(per_loader* loader, int64_t slot, void* stream) {
-    return guarded([&] { loader_of(loader, stream).release(slot, stream); });
+    return call_on(loader, stream, [&](Loader& target) { target.release(slot, stream); });
 }
 
 per_status per_loader_stop(per_loader* loader) {
-    return guarded([&] {
-        require_pointer("loader", loader);
-        loader->loader.stop();
-    });
+    return call_on(loader, [](Loader& target) { target.stop(); });
 }
 
 void per_loader_free(per_loader* loader) {

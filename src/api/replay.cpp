@@ -1,5 +1,4 @@
-// The functions of per.h that are about the replay buffer: they check pointers and structs, call, and turn exceptions
-// into a status.
+// The functions of per.h that are about the replay buffer. They check pointers and structs; Replay does the rest.
 #include "core/replay.h"
 
 #include <algorithm>
@@ -9,9 +8,6 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "base/arguments.h"
-#include "base/guarded.h"
-#include "per.h"
 #include "rows/fields.h"
 
 using namespace per;
@@ -20,10 +16,8 @@ namespace {
 
 // The options of a call. Those of hindsight are copied to `hindsight`, to which the result then points.
 per_sample_options read_options(const per_sample_options* options, per_hindsight_options& hindsight) {
-    per_sample_options known = options == nullptr ? default_sample_options : read_struct("options", options);
-    if (known.hindsight == nullptr) return known;
-    hindsight = read_struct("hindsight", known.hindsight);
-    known.hindsight = &hindsight;
+    per_sample_options known = read_struct_or(default_sample_options, "options", options);
+    read_nested("hindsight", known.hindsight, hindsight);
     return known;
 }
 
@@ -41,11 +35,7 @@ per_status per_replay_options_init(per_replay_options* options, uint64_t struct_
 }
 
 per_status per_replay_create(const per_replay_options* options, per_replay** replay_out) {
-    return guarded([&] {
-        require_pointer("replay_out", replay_out);
-        *replay_out = nullptr;
-        *replay_out = new per_replay{Replay(GivenOptions(options).options)};
-    });
+    return create("replay_out", replay_out, [&] { return Replay(GivenOptions(options).options); });
 }
 
 per_status per_replay_compute_capacity(const per_replay_options* options, int64_t transitions, int64_t episode_length,
@@ -61,10 +51,7 @@ void per_replay_free(per_replay* replay) {
 }
 
 per_status per_replay_describe(per_replay* replay, per_replay_options* options_out) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
-        write_struct("options_out", options_out, target.describe());
-    });
+    return call_on(replay, [&](Replay& target) { write_struct("options_out", options_out, target.describe()); });
 }
 
 per_status per_steps_init(per_steps* steps, uint64_t struct_size) {
@@ -72,8 +59,7 @@ per_status per_steps_init(per_steps* steps, uint64_t struct_size) {
 }
 
 per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         const per_steps known = read_struct("steps", steps);
         check_aligned("ids_out", ids_out);
         target.add(known, ids_out, stream);
@@ -81,8 +67,7 @@ per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* i
 }
 
 per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         if (env_ids != nullptr) check_entries("count", count, 0);
         check_aligned("env_ids", env_ids);
         target.cut(count, env_ids, Deadline::never(), stream);
@@ -99,8 +84,7 @@ per_status per_batch_init(per_batch* batch, uint64_t struct_size) {
 
 per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
                              const per_batch* batch, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         per_hindsight_options hindsight;
         const per_sample_options given = read_options(options, hindsight);
         target.sample(given, batch_size, read_struct("batch", batch), stream);
@@ -112,16 +96,14 @@ per_status per_priorities_init(per_priorities* priorities, uint64_t struct_size)
 }
 
 per_status per_replay_update_priorities(per_replay* replay, const per_priorities* priorities, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         target.update(read_struct("priorities", priorities), Deadline::never(), stream);
     });
 }
 
 per_status per_replay_get_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
                                      void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         require_arrays(count, "ids", ids, "priorities_out", priorities_out);
         if (count == 0) return;
         target.priorities(count, ids, priorities_out, stream);
@@ -129,8 +111,7 @@ per_status per_replay_get_priorities(per_replay* replay, int64_t count, const in
 }
 
 per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         check_entries("count", count, 0);
         const per_batch known = read_struct("batch", batch);
         if (count > 0) require_array("ids", ids);
@@ -140,8 +121,7 @@ per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids,
 
 per_status per_replay_get_windows(per_replay* replay, const per_sample_options* options, int32_t on_invalid,
                                   int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         per_hindsight_options hindsight;
         const per_sample_options given = read_options(options, hindsight);
         const per_batch known = read_struct("batch", batch);
@@ -153,9 +133,8 @@ per_status per_replay_get_windows(per_replay* replay, const per_sample_options* 
 per_status per_replay_get_units(per_replay* replay, const per_sample_options* options, int64_t count,
                                 const int64_t* units, const per_batch* batch, uint64_t* masses_out,
                                 uint64_t* first_units_out, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
-        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+    return call_on(replay, stream, [&](Replay& target) {
+        const per_sample_options given = read_struct_or(default_sample_options, "options", options);
         const per_batch known = read_struct("batch", batch);
         if (count > 0) require_array("units", units);
         check_aligned("masses_out", masses_out);
@@ -166,24 +145,22 @@ per_status per_replay_get_units(per_replay* replay, const per_sample_options* op
 
 per_status per_replay_summarize(per_replay* replay, int32_t measured_scale, per_shard_summary* summary_out,
                                 uint64_t struct_size) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
+    return call_on(replay, [&](Replay& target) {
         fill_struct("summary_out", summary_out, struct_size, [&] { return target.summarize(measured_scale); });
     });
 }
 
 per_status per_replay_set_scale(per_replay* replay, int32_t scale) {
-    return guarded([&] { replay_of(replay).set_scale(scale); });
+    return call_on(replay, [&](Replay& target) { target.set_scale(scale); });
 }
 
 per_status per_replay_raise_max_priority(per_replay* replay, float priority, void* stream) {
-    return guarded([&] { replay_of(replay, stream).raise_max_priority(priority, stream); });
+    return call_on(replay, stream, [&](Replay& target) { target.raise_max_priority(priority, stream); });
 }
 
 per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
                           void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         require_arrays(count, "ids", ids, "fields", fields);
         if (count == 0) return;
         target.set(count, ids, fields, stream);
@@ -191,7 +168,7 @@ per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids,
 }
 
 per_status per_replay_clear(per_replay* replay, void* stream) {
-    return guarded([&] { replay_of(replay, stream).clear(stream); });
+    return call_on(replay, stream, [&](Replay& target) { target.clear(stream); });
 }
 
 per_status per_replay_settings_init(per_replay_settings* settings, uint64_t struct_size) {
@@ -199,36 +176,27 @@ per_status per_replay_settings_init(per_replay_settings* settings, uint64_t stru
 }
 
 per_status per_replay_change_settings(per_replay* replay, const per_replay_settings* settings, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
-        target.change_settings(read_struct("settings", settings), stream);
-    });
+    return call_on(replay, stream,
+                   [&](Replay& target) { target.change_settings(read_struct("settings", settings), stream); });
 }
 
 per_status per_replay_wait_to_add(per_replay* replay, int64_t count, int64_t timeout_ms) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
+    return call_on(replay, [&](Replay& target) {
         check_entries("count", count, 0);
-        check_count("timeout_ms", timeout_ms, -1);
-        target.wait_to_add(count, Deadline(timeout_ms));
+        target.wait_to_add(count, deadline_of(timeout_ms));
     });
 }
 
 per_status per_replay_wait_to_sample(per_replay* replay, int64_t batch_size, int64_t timeout_ms) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
-        check_count("timeout_ms", timeout_ms, -1);
-        target.wait_to_sample(batch_size, Deadline(timeout_ms));
-    });
+    return call_on(replay, [&](Replay& target) { target.wait_to_sample(batch_size, deadline_of(timeout_ms)); });
 }
 
 per_status per_replay_stop_limiting(per_replay* replay) {
-    return guarded([&] { replay_of(replay).stop_limiting(); });
+    return call_on(replay, [&](Replay& target) { target.stop_limiting(); });
 }
 
 per_status per_replay_get_live_ids(per_replay* replay, int64_t capacity, int64_t* ids_out, int64_t* count_out) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
+    return call_on(replay, [&](Replay& target) {
         check_count("capacity", capacity, 0);
         if (capacity > 0) require_array("ids_out", ids_out);
         require_pointer("count_out", count_out);
@@ -244,14 +212,13 @@ per_status per_replay_get_live_ids(per_replay* replay, int64_t capacity, int64_t
 }
 
 per_status per_replay_get_statistics(per_replay* replay, per_replay_statistics* statistics_out, uint64_t struct_size) {
-    return guarded([&] {
-        Replay& target = replay_of(replay);
+    return call_on(replay, [&](Replay& target) {
         fill_struct("statistics_out", statistics_out, struct_size, [&] { return target.statistics(); });
     });
 }
 
 per_status per_replay_synchronize(per_replay* replay, void* stream) {
-    return guarded([&] { replay_of(replay, stream).synchronize(stream); });
+    return call_on(replay, stream, [&](Replay& target) { target.synchronize(stream); });
 }
 
 per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size) {
@@ -260,8 +227,7 @@ per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t s
 
 per_status per_replay_get_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch, int64_t* count_out,
                                      void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         check_count("capacity", capacity, 0);
         const bool counts_only = capacity == 0 && batch == nullptr;
         const per_batch known = counts_only ? default_batch : read_struct("batch", batch);
@@ -273,8 +239,7 @@ per_status per_replay_get_bootstraps(per_replay* replay, int64_t capacity, const
 per_status per_replay_compute_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
                                          int32_t return_field, double lambda, int64_t count, const int64_t* ids,
                                          const float* bootstrap_values, void* stream) {
-    return guarded([&] {
-        Replay& target = replay_of(replay, stream);
+    return call_on(replay, stream, [&](Replay& target) {
         require_arrays(count, "ids", ids, "bootstrap_values", bootstrap_values);
         target.advantages({value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values}, stream);
     });

@@ -4,32 +4,17 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "base/guarded.h"
 #include "process/reader.h"
 
 struct per_shared_loader {
-    per::SharedLoader loader;
+    static constexpr const char* argument = "loader";
+    per::SharedLoader object;
 };
 
 struct per_reader {
-    per::Reader reader;
+    static constexpr const char* argument = "reader";
+    per::Reader object;
 };
-
-namespace per {
-namespace {
-
-SharedLoader& loader_of(per_shared_loader* loader) {
-    require_pointer("loader", loader);
-    return loader->loader;
-}
-
-Reader& reader_of(per_reader* reader) {
-    require_pointer("reader", reader);
-    return reader->reader;
-}
-
-}  // namespace
-}  // namespace per
 
 using namespace per;
 
@@ -39,34 +24,22 @@ per_status per_shared_loader_options_init(per_shared_loader_options* options, ui
 
 per_status per_shared_loader_create(per_replay* replay, const per_shared_loader_options* options,
                                     per_shared_loader** loader_out) {
-    return guarded([&] {
-        require_pointer("loader_out", loader_out);
-        *loader_out = nullptr;
-        Replay& target = replay_of(replay);
+    return create("loader_out", loader_out, [&] {
+        Replay& target = object_of(replay);
         per_shared_loader_options given = read_struct("options", options);
         per_sample_options sample;
-        if (given.sample != nullptr) {
-            sample = read_struct("sample", given.sample);
-            given.sample = &sample;
-        }
-        *loader_out = new per_shared_loader{SharedLoader(target, given)};
+        read_nested("sample", given.sample, sample);
+        return SharedLoader(target, given);
     });
 }
 
 per_status per_shared_loader_get_address(per_shared_loader* loader, const char** path_out, int32_t* descriptor_out) {
-    return guarded([&] {
-        const SharedLoader& target = loader_of(loader);
-        const char* const path = target.path();
-        const int32_t descriptor = target.descriptor();
-        if (path_out != nullptr) *path_out = path;
-        if (descriptor_out != nullptr) *descriptor_out = descriptor;
-    });
+    return get_address(loader, path_out, descriptor_out);
 }
 
 per_status per_shared_loader_get_statistics(per_shared_loader* loader, per_shared_loader_statistics* statistics_out,
                                             uint64_t struct_size) {
-    return guarded([&] {
-        const SharedLoader& target = loader_of(loader);
+    return call_on(loader, [&](const SharedLoader& target) {
         fill_struct("statistics_out", statistics_out, struct_size, [&] { return target.statistics(); });
     });
 }
@@ -76,16 +49,11 @@ void per_shared_loader_free(per_shared_loader* loader) {
 }
 
 per_status per_reader_attach(const char* path, int32_t descriptor, per_reader** reader_out) {
-    return guarded([&] {
-        require_pointer("reader_out", reader_out);
-        *reader_out = nullptr;
-        *reader_out = new per_reader{Reader(path, descriptor)};
-    });
+    return create("reader_out", reader_out, [&] { return Reader(path, descriptor); });
 }
 
 per_status per_reader_describe(per_reader* reader, per_replay_options* options_out, int64_t* batch_size_out) {
-    return guarded([&] {
-        const Reader& target = reader_of(reader);
+    return call_on(reader, [&](const Reader& target) {
         check_struct_out("options_out", options_out);
         require_pointer("batch_size_out", batch_size_out);
         write_struct("options_out", options_out, target.describe());
@@ -94,40 +62,33 @@ per_status per_reader_describe(per_reader* reader, per_replay_options* options_o
 }
 
 per_status per_reader_next(per_reader* reader, int64_t timeout_ms, per_batch* batch_out, int64_t* slot_out) {
-    return guarded([&] {
-        Reader& target = reader_of(reader);
-        check_count("timeout_ms", timeout_ms, -1);
+    return call_on(reader, [&](Reader& target) {
+        const Deadline deadline = deadline_of(timeout_ms);
         check_struct_out("batch_out", batch_out);
         require_pointer("slot_out", slot_out);
         per_batch batch;
-        *slot_out = target.next(Deadline(timeout_ms), batch);
+        *slot_out = target.next(deadline, batch);
         write_struct("batch_out", batch_out, batch);
     });
 }
 
 per_status per_reader_release(per_reader* reader, int64_t slot) {
-    return guarded([&] { reader_of(reader).release(slot); });
+    return call_on(reader, [&](Reader& target) { target.release(slot); });
 }
 
 per_status per_reader_update_priorities(per_reader* reader, const per_priorities* priorities, int64_t timeout_ms) {
-    return guarded([&] {
-        Reader& target = reader_of(reader);
+    return call_on(reader, [&](Reader& target) {
         const per_priorities known = read_struct("priorities", priorities);
-        check_count("timeout_ms", timeout_ms, -1);
-        target.update(known, Deadline(timeout_ms));
+        target.update(known, deadline_of(timeout_ms));
     });
 }
 
 per_status per_reader_flush(per_reader* reader, int64_t timeout_ms) {
-    return guarded([&] {
-        Reader& target = reader_of(reader);
-        check_count("timeout_ms", timeout_ms, -1);
-        target.flush(Deadline(timeout_ms));
-    });
+    return call_on(reader, [&](Reader& target) { target.flush(deadline_of(timeout_ms)); });
 }
 
 per_status per_reader_stop(per_reader* reader) {
-    return guarded([&] { reader_of(reader).stop(); });
+    return call_on(reader, [&](Reader& target) { target.stop(); });
 }
 
 void per_reader_free(per_reader* reader) {

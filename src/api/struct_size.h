@@ -141,6 +141,20 @@ Struct read_struct(const char* name, const Struct* given) {
     return known_struct<Struct>(name, reinterpret_cast<const unsigned char*>(given), size);
 }
 
+// The same for a struct that may be left out.
+template <class Struct>
+Struct read_struct_or(const Struct& defaults, const char* name, const Struct* given) {
+    return given == nullptr ? defaults : read_struct(name, given);
+}
+
+// Reads a struct that another one points to, if it does. `given` then points to the copy.
+template <class Struct>
+void read_nested(const char* name, const Struct*& given, Struct& copy_out) {
+    if (given == nullptr) return;
+    copy_out = read_struct(name, given);
+    given = &copy_out;
+}
+
 // Refuses a struct to be written that no _init has filled.
 template <class Struct>
 void check_struct_out(const char* name, const Struct* struct_out) {

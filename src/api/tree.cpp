@@ -1,49 +1,30 @@
-// The functions of per.h that are about the tree: they check pointers and structs, call, and turn exceptions into a
-// status.
+// The functions of per.h that are about the tree. They check pointers and structs; Tree does the rest.
 #include "core/tree.h"
 
+#include "api/handle.h"
 #include "api/struct_size.h"
-#include "base/arguments.h"
-#include "base/guarded.h"
-#include "per.h"
 #include "rules/mass.h"
 
 struct per_tree {
-    per::Tree tree;
+    static constexpr const char* argument = "tree";
+    static constexpr const char* noun = "handle";
+    per::Tree object;
 };
 
-namespace per {
+using namespace per;
+
 namespace {
 
 constexpr per_tree_options default_tree_options = {sizeof(per_tree_options), 0, 0, PER_CPU, 0};
 
-Tree& tree_of(per_tree* tree) {
-    require_pointer("tree", tree);
-    return tree->tree;
-}
-
-// The tree of a call that queues work on a stream.
-Tree& tree_of(per_tree* tree, void* stream) {
-    Tree& target = tree_of(tree);
-    check_stream(stream, "handle", target.device());
-    return target;
-}
-
 }  // namespace
-}  // namespace per
-
-using namespace per;
 
 per_status per_tree_options_init(per_tree_options* options, uint64_t struct_size) {
     return guarded([&] { initialize_struct("options", options, struct_size, default_tree_options); });
 }
 
 per_status per_tree_create(const per_tree_options* options, per_tree** tree_out) {
-    return guarded([&] {
-        require_pointer("tree_out", tree_out);
-        *tree_out = nullptr;
-        *tree_out = new per_tree{Tree(read_struct("options", options))};
-    });
+    return create("tree_out", tree_out, [&] { return Tree(read_struct("options", options)); });
 }
 
 void per_tree_free(per_tree* tree) {
@@ -51,8 +32,7 @@ void per_tree_free(per_tree* tree) {
 }
 
 per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities, void* stream) {
-    return guarded([&] {
-        Tree& target = tree_of(tree, stream);
+    return call_on(tree, stream, [&](Tree& target) {
         require_arrays(count, "indices", indices, "priorities", priorities);
         if (count == 0) return;
         target.update(count, indices, priorities, stream);
@@ -61,8 +41,7 @@ per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, con
 
 per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float beta, int64_t* indices_out,
                       float* priorities_out, float* weights_out, void* stream) {
-    return guarded([&] {
-        Tree& target = tree_of(tree, stream);
+    return call_on(tree, stream, [&](Tree& target) {
         require_array("indices_out", indices_out);
         check_aligned("priorities_out", priorities_out);
         check_aligned("weights_out", weights_out);
@@ -71,8 +50,7 @@ per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float 
 }
 
 per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
-    return guarded([&] {
-        Tree& target = tree_of(tree, stream);
+    return call_on(tree, stream, [&](Tree& target) {
         require_arrays(count, "prefix_sums", prefix_sums, "indices_out", indices_out);
         if (count == 0) return;
         target.find(count, prefix_sums, indices_out, stream);
@@ -81,8 +59,7 @@ per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sum
 
 per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* units, int64_t* indices_out,
                               void* stream) {
-    return guarded([&] {
-        Tree& target = tree_of(tree, stream);
+    return call_on(tree, stream, [&](Tree& target) {
         require_arrays(count, "units", units, "indices_out", indices_out);
         if (count == 0) return;
         target.find_mass(count, units, indices_out, stream);
@@ -91,8 +68,7 @@ per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* uni
 
 per_status per_tree_get_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
                                    void* stream) {
-    return guarded([&] {
-        Tree& target = tree_of(tree, stream);
+    return call_on(tree, stream, [&](Tree& target) {
         check_entries("count", count, 0);
         check_aligned("indices", indices);
         if (count > 0) require_array("priorities_out", priorities_out);
@@ -101,8 +77,7 @@ per_status per_tree_get_priorities(per_tree* tree, int64_t count, const int64_t*
 }
 
 per_status per_tree_describe(per_tree* tree, per_tree_description* description_out, uint64_t struct_size) {
-    return guarded([&] {
-        Tree& target = tree_of(tree);
+    return call_on(tree, [&](Tree& target) {
         fill_struct("description_out", description_out, struct_size, [&] {
             const TreeMass mass = target.mass();
             const double total = static_cast<double>(mass.total) / power_of_two(mass.scale);
@@ -113,9 +88,9 @@ per_status per_tree_describe(per_tree* tree, per_tree_description* description_o
 }
 
 per_status per_tree_reset(per_tree* tree, void* stream) {
-    return guarded([&] { tree_of(tree, stream).reset(stream); });
+    return call_on(tree, stream, [&](Tree& target) { target.reset(stream); });
 }
 
 per_status per_tree_synchronize(per_tree* tree, void* stream) {
-    return guarded([&] { tree_of(tree, stream).synchronize(stream); });
+    return call_on(tree, stream, [&](Tree& target) { target.synchronize(stream); });
 }
