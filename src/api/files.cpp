@@ -6,6 +6,7 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
+#include "core/checks.h"
 #include "core/save.h"
 #include "file/caller_stream.h"
 #include "file/checkpoint_file.h"
@@ -64,13 +65,11 @@ per_status per_save_options_init(per_save_options* options, uint64_t struct_size
 per_status per_replay_save(per_replay* replay, const char* path, const per_save_options* options) {
     return call_on(replay, [&](Replay& target) {
         const per_save_options given = read_options(options);
-        if (given.write == nullptr) {
+        if (given.write == nullptr)
             require_pointer("path", path);
-            target.save(path, given.compression);
-        } else {
+        else
             require_none("path", path != nullptr, "where write is given");
-            target.save({given.write, given.context}, given.compression);
-        }
+        target.save(path, given);
     });
 }
 
@@ -79,7 +78,7 @@ per_status per_replay_checkpoint(per_replay* replay, const char* directory, cons
     return call_on(replay, [&](Replay& target) {
         require_pointer("directory", directory);
         const per_save_options given = read_options_of_file(options);
-        const int64_t bytes_written = target.checkpoint(directory, given.compression, given.timeout_ms);
+        const int64_t bytes_written = target.checkpoint(directory, given);
         if (bytes_written_out != nullptr) *bytes_written_out = bytes_written;
     });
 }
@@ -93,7 +92,7 @@ per_status per_replay_save_start(per_replay* replay, const char* path, const per
         require_pointer("path", path);
         const per_save_options given = read_options_of_file(options);
         auto handle = std::make_unique<per_save>();
-        handle->save = target.start_save(path, given.compression);
+        handle->save = target.start_save(path, given);
         *save_out = handle.release();
     });
 }

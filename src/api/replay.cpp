@@ -8,6 +8,7 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
+#include "core/checks.h"
 #include "rows/fields.h"
 
 using namespace per;
@@ -106,7 +107,7 @@ per_status per_replay_get_priorities(per_replay* replay, int64_t count, const in
     return call_on(replay, stream, [&](Replay& target) {
         require_arrays(count, "ids", ids, "priorities_out", priorities_out);
         if (count == 0) return;
-        target.priorities(count, ids, priorities_out, stream);
+        target.locked([&](ReplayBackend& backend) { backend.priorities(count, ids, priorities_out, stream); });
     });
 }
 
@@ -126,7 +127,7 @@ per_status per_replay_get_windows(per_replay* replay, const per_sample_options* 
         const per_sample_options given = read_options(options, hindsight);
         const per_batch known = read_struct("batch", batch);
         if (count > 0) require_array("ids", ids);
-        target.get_windows(given, WindowIds{on_invalid, count, ids}, known, stream);
+        target.get_windows(given, count, RowsOfIds{ids, on_invalid}, known, stream);
     });
 }
 
@@ -139,7 +140,7 @@ per_status per_replay_get_units(per_replay* replay, const per_sample_options* op
         if (count > 0) require_array("units", units);
         check_aligned("masses_out", masses_out);
         check_aligned("first_units_out", first_units_out);
-        target.get_windows(given, WindowUnits{count, units, masses_out, first_units_out}, known, stream);
+        target.get_windows(given, count, RowsOfUnits{units, masses_out, first_units_out}, known, stream);
     });
 }
 
@@ -201,10 +202,11 @@ per_status per_replay_get_live_ids(per_replay* replay, int64_t capacity, int64_t
         if (capacity > 0) require_array("ids_out", ids_out);
         require_pointer("count_out", count_out);
         if (capacity == 0) {
-            *count_out = target.live();
+            *count_out = target.locked([](ReplayBackend& backend) { return backend.live(); });
             return;
         }
-        const std::vector<int64_t> ids = target.live_ids();
+        const std::vector<int64_t> ids =
+            target.locked([](ReplayBackend& backend) { return backend.live_ids(nullptr); });
         const int64_t count = static_cast<int64_t>(ids.size());
         std::copy_n(ids.data(), std::min(count, capacity), ids_out);
         *count_out = count;
@@ -218,7 +220,9 @@ per_status per_replay_get_statistics(per_replay* replay, per_replay_statistics* 
 }
 
 per_status per_replay_synchronize(per_replay* replay, void* stream) {
-    return call_on(replay, stream, [&](Replay& target) { target.synchronize(stream); });
+    return call_on(replay, stream, [&](Replay& target) {
+        target.locked([&](ReplayBackend& backend) { backend.synchronize(stream); });
+    });
 }
 
 per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size) {

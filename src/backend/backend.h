@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include "backend/draw_outcome.h"
@@ -80,35 +82,63 @@ struct ReplaySteps {
     bool are_in_host_memory;  // all of them, and gone after the call; else the device is asked
 };
 
-// What per_replay_sample() draws, or what takes the place of a draw; nothing is left to defaults but beta.
+// A draw for a loader. It advances the schedule of beta, but counts for it only once it is handed out.
+struct DrawAhead {
+    // On a device: pinned memory for the outcome of the draw, which synchronize() then does not report.
+    DrawOutcome* outcome_out;
+    // On the CPU: writes where frames lie, for the fields that it wants, in place of the frames. The caller queues it.
+    // NULL: all frames are copied.
+    FrameGather* gather;
+};
+
+// Where the transitions or sequences of a batch come from: they are drawn, or are named and then written as if they had
+// been drawn.
+struct DrawnRows {
+    const uint64_t* key = nullptr;  // [2] in the device's memory: replaces the buffer's seed and batch number
+    std::optional<DrawAhead> ahead;
+
+    BatchKey key_or(const BatchKey& own) const { return key != nullptr ? BatchKey{key[0], key[1]} : own; }
+};
+
+struct RowsOfIds {
+    const int64_t* ids;  // [batch_size]
+    int32_t on_invalid;  // a per_on_invalid, for ids that are not live
+};
+
+struct RowsOfEpoch {
+    const int64_t* ids;     // [batch_size] in host memory
+    int64_t n_transitions;  // of the epoch
+};
+
+// As per_replay_get_units() has them.
+struct RowsOfUnits {
+    const int64_t* units;       // [batch_size]
+    uint64_t* masses_out;       // [batch_size] or NULL
+    uint64_t* first_units_out;  // [batch_size] or NULL
+};
+
+using BatchRows = std::variant<DrawnRows, RowsOfIds, RowsOfEpoch, RowsOfUnits>;
+
+// A batch: its rows, and the law by which they are drawn. Only beta may be left to a default.
 struct ReplaySample {
     int64_t batch_size;
     int64_t n_step;
-    double beta;  // NAN: by the schedule, which advances
+    int64_t n_step_min = 0;  // not 0: each transition's own n is drawn from n_step_min .. n_step
+    double beta;             // NAN: given by the schedule, which advances
     double uniform_fraction;
     int32_t scheme;
     int32_t prioritization;
     int32_t normalize_weights;
-    bool of_sequences;
     per_batch batch;
-    bool is_ahead;  // drawn for a loader: it counts for the schedule of beta when it is handed out
-    // If it is, on a device: in pinned memory, what became of the draw once the stream has come there. Such a draw is
-    // not reported by synchronize().
-    DrawOutcome* outcome_out;
-    // The live transitions that are written as if they had been drawn; NULL: the batch is drawn.
-    const int64_t* ids = nullptr;  // [batch_size]; those of epochs lie in host memory
-    // Likewise those that own units, as per_replay_get_units() has them.
-    const int64_t* units = nullptr;       // [batch_size]
-    uint64_t* masses_out = nullptr;       // [batch_size] or NULL
-    uint64_t* first_units_out = nullptr;  // [batch_size] or NULL
-    bool skips_dead = false;              // ids that are not live are no error
-    int64_t n_of_epoch = 0;               // how many transitions the epoch has that the batch is a part of; 0: no epoch
-    int64_t n_step_min = 0;               // not 0: each transition's own n is drawn from n_step_min .. n_step
-    const uint64_t* key = nullptr;        // [2] seed and batch number that a draw has in place of the buffer's own
-    // Not NULL: places of frames are written for it, where it wants them, and the caller queues it. On the CPU only.
-    FrameGather* gather = nullptr;
+    BatchRows rows;
 
-    bool is_drawn() const { return ids == nullptr && units == nullptr; }
+    // The struct of how the rows are found; NULL if they are found in another way.
+    template <class Rows>
+    const Rows* rows_as() const {
+        return std::get_if<Rows>(&rows);
+    }
+    bool is_drawn() const { return rows_as<DrawnRows>() != nullptr; }
+    bool is_ahead() const { return is_drawn() && rows_as<DrawnRows>()->ahead.has_value(); }
     // The windows of the batch with that key.
     NSteps n_steps(const BatchKey& key) const { return {n_step, n_step_min, key.seed, key.batch_number}; }
 };
@@ -155,9 +185,8 @@ class ReplayBackend {
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
     // env_ids [count] in host memory, each once; NULL: 0 .. count - 1.
     virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;
-    // Where the sample has ids or units, nothing is drawn, and nothing changes but ranks that are due, and the number of batches
-    // drawn where the windows have n_step of their own. An id that is not live is
-    // an error, or is counted on a device, unless such are skipped. The batch then has id -1 and zeros in its place.
+    // If the rows are named, only ranks that are due change, and the number of batches if n_step_min is not 0. An id that
+    // is not live is an error (a device counts it), unless such ids are skipped. Its place gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
     // Does as sample() does, counts a batch with ids as well, and puts other goals in. `relabelling_out` says in host
     // memory of which steps the rewards are to be asked for; once they are there, relabel() writes what follows from
@@ -175,8 +204,8 @@ class ReplayBackend {
     // The arrays that frames lie in, where that is host memory.
     virtual FrameArrays frame_arrays() const { return {}; }
 
-    // A loader is to draw so: makes the memory that this takes.
-    virtual void begin_ahead(const ReplaySample& sample) = 0;
+    // Makes the memory for a loader's draws, which are like `sample`. gather: see DrawAhead.
+    virtual void begin_ahead(const ReplaySample& sample, FrameGather* gather) = 0;
     // A batch that was drawn ahead, with a beta by the schedule, is handed out. On the CPU other calls may run at the
     // same time.
     virtual void hand_out() = 0;

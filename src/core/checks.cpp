@@ -111,30 +111,6 @@ int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
 
-const per_array& required(const char* name, const per_array& array) {
-    if (array.data == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing", name);
-    return array;
-}
-
-// A number for each step and environment, unless the array is not given.
-const per_array& checked_flags(const char* name, const per_array& array, const Entries& entries) {
-    if (array.data != nullptr) check_array(name, array, entries);
-    return array;
-}
-
-const per_array& checked_numbers(const char* name, const per_array& array, const Entries& entries) {
-    if (array.data != nullptr) check_cast(name, checked_flags(name, array, entries).dtype, PER_FLOAT32);
-    return array;
-}
-
-GivenArray checked_field(const std::string& name, const per_array& array, const Field& field, Entries entries) {
-    entries.shape = field.shape;
-    if (field.is_observation()) entries.stack = field.stack;
-    const GivenArray given = {array, check_array(name, required(name.c_str(), array), entries)};
-    check_cast(name, array.dtype, field.dtype);
-    return given;
-}
-
 void check_number_field(const char* argument, int64_t i, const Fields& fields) {
     check_range(argument, i, 0, fields.count() - 1);
     const Field& field = fields[i];
@@ -327,11 +303,8 @@ ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t ba
     sample.batch_size = batch_size;
     sample.n_step = n_step;
     sample.n_step_min = given.n_step_min;
-    if (given.key != nullptr) require_array("key", given.key);
-    sample.key = given.key;
     sample.beta = given.beta;
     sample.uniform_fraction = std::isnan(given.uniform_fraction) ? buffer.uniform_fraction : given.uniform_fraction;
-    sample.of_sequences = buffer.sequence_length > 0;
     sample.scheme = given.scheme >= 0 ? given.scheme : buffer.scheme;
     sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
     sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
@@ -342,7 +315,9 @@ ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t ba
 
 ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
                                     const per_replay_options& buffer) {
-    const ReplaySample sample = resolve_options_of_call(given, batch_size, buffer);
+    ReplaySample sample = resolve_options_of_call(given, batch_size, buffer);
+    if (given.key != nullptr) require_array("key", given.key);
+    sample.rows = DrawnRows{given.key, {}};
     check_scheme_of_uses(sample.scheme, buffer);
     if (given.hindsight != nullptr && given.key != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "key is not NULL: must be NULL where hindsight is given");
@@ -360,26 +335,17 @@ void require_no_hindsight(const per_sample_options& given) {
                     "hindsight is not NULL: per_replay_sample() and per_replay_get_windows() alone take it");
 }
 
-ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
+ReplaySample resolve_windows(const per_sample_options& given, int64_t count, const BatchRows& rows,
                              const per_replay_options& buffer) {
-    check_range("count", windows.count, 0, max_batch_size);
-    check_range("on_invalid", windows.on_invalid, PER_INVALID_ERROR, PER_INVALID_SKIP);
+    const auto* const of_ids = std::get_if<RowsOfIds>(&rows);
+    if (of_ids == nullptr) require_no_hindsight(given);
+    check_range("count", count, 0, max_batch_size);
+    if (of_ids != nullptr) check_range("on_invalid", of_ids->on_invalid, PER_INVALID_ERROR, PER_INVALID_SKIP);
     require_no_key(given);
-    ReplaySample sample = resolve_options_of_call(given, std::max<int64_t>(windows.count, 1), buffer);
-    sample.batch_size = windows.count;
+    ReplaySample sample = resolve_options_of_call(given, std::max<int64_t>(count, 1), buffer);
+    sample.batch_size = count;
     sample.scheme = PER_INDEPENDENT;  // the probabilities are those of one draw
-    sample.ids = windows.ids;
-    sample.skips_dead = windows.on_invalid == PER_INVALID_SKIP;
-    return sample;
-}
-
-ReplaySample resolve_windows(const per_sample_options& given, const WindowUnits& windows,
-                             const per_replay_options& buffer) {
-    require_no_hindsight(given);
-    ReplaySample sample = resolve_windows(given, WindowIds{PER_INVALID_ERROR, windows.count, nullptr}, buffer);
-    sample.units = windows.units;
-    sample.masses_out = windows.masses_out;
-    sample.first_units_out = windows.first_units_out;
+    sample.rows = rows;
     return sample;
 }
 
@@ -487,18 +453,6 @@ ReplayUpdate resolve_priorities(const per_priorities& given, const per_replay_op
     return {given.count, given.ids, given.n_critics, given.td_errors, given.priorities, steps_left_out(given, buffer)};
 }
 
-void check_fields_set(int64_t count, const per_array* given, const Fields& fields, int32_t device) {
-    check_count_set(count, device);
-    for (int64_t i = 0; i < fields.count(); ++i) {
-        const Field& field = fields[i];
-        if (given[i].data == nullptr) continue;
-        if (field.is_observation())
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is given: rows share observations, which cannot be set",
-                        field.name.c_str());
-        checked_field(field.name, given[i], field, {1, count, {}, 1});
-    }
-}
-
 void check_advantages(const ReplayAdvantages& advantages, const Fields& fields) {
     check_number_field("value_field", advantages.value_field, fields);
     check_number_field("advantage_field", advantages.advantage_field, fields);
@@ -507,96 +461,6 @@ void check_advantages(const ReplayAdvantages& advantages, const Fields& fields) 
     check_differ("return_field", advantages.return_field, "value_field", advantages.value_field, fields);
     check_differ("return_field", advantages.return_field, "advantage_field", advantages.advantage_field, fields);
     check_number("lambda", advantages.lambda, 1.0);
-}
-
-// ----------------------------------------------------------------------------------------------------------- steps
-
-StepChecks::StepChecks(const Fields& fields, const per_replay_options& buffer)
-    : declared_(fields),
-      buffer_(buffer),
-      fields_(static_cast<size_t>(fields.count())),
-      next_fields_(static_cast<size_t>(fields.count())),
-      last_call_of_(static_cast<size_t>(buffer.n_envs), 0) {
-    environments_.reserve(last_call_of_.size());
-}
-
-std::span<const int64_t> StepChecks::environments(int64_t count, const int64_t* env_ids, bool may_repeat) {
-    ++n_calls_;
-    environments_.clear();
-    for (int64_t i = 0; i < count; ++i) {
-        const int64_t env = read_once(env_ids[i]);
-        if (env < 0 || env >= buffer_.n_envs) throw_out_of_range("env_ids", i, env, 0, buffer_.n_envs - 1);
-        if (std::exchange(last_call_of_[static_cast<size_t>(env)], n_calls_) != n_calls_)
-            environments_.push_back(env);
-        else if (!may_repeat)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "env_ids[%" PRId64 "] is %" PRId64 ": given twice", i, env);
-    }
-    return environments_;
-}
-
-// Whether the observations after the steps are given: all of them or none.
-bool StepChecks::has_next_fields(const per_steps& steps) const {
-    const Field* given = nullptr;
-    const Field* missing = nullptr;
-    for (int64_t i = 0; i < declared_.count(); ++i) {
-        if (!declared_[i].is_observation()) continue;
-        const bool has_data = steps.next_fields != nullptr && steps.next_fields[i].data != nullptr;
-        (has_data ? given : missing) = &declared_[i];
-    }
-    if (given != nullptr && missing != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: %s is given, and all or none are allowed",
-                    missing->next_name.c_str(), given->next_name.c_str());
-    if (given == nullptr && buffer_.store_next_observation)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: with store_next_observation every step needs it",
-                    missing->next_name.c_str());
-    return given != nullptr;
-}
-
-ReplaySteps StepChecks::steps(const per_steps& steps) {
-    check_count("length", steps.length, 0);
-    ReplaySteps checked = {};
-    checked.length = steps.length;
-    checked.n_envs = buffer_.n_envs;
-    if (steps.env_ids != nullptr) {
-        check_aligned("env_ids", steps.env_ids);
-        check_count("n_envs", steps.n_envs, 0);
-        if (steps.n_envs > buffer_.n_envs)
-            throw Error(PER_ERROR_INVALID_ARGUMENT,
-                        "env_ids has %" PRId64 " entries: at most the %" PRId64
-                        " environments of the buffer are allowed",
-                        steps.n_envs, buffer_.n_envs);
-        checked.n_envs = steps.n_envs;
-        checked.env_ids = environments(steps.n_envs, steps.env_ids, false).data();
-    }
-    if (checked.length == 0 || checked.n_envs == 0) return checked;
-    int64_t n_entries;
-    if (__builtin_mul_overflow(checked.length, checked.n_envs, &n_entries) || n_entries > max_count)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "length is %" PRId64 ": too many steps", steps.length);
-
-    require_pointer("fields", steps.fields);
-    const char* const n_envs_from = steps.env_ids != nullptr ? "the length of env_ids is" : "n_envs is";
-    const Entries entries = {checked.length, checked.n_envs, {}, 1, n_envs_from};
-    const bool has_next = has_next_fields(steps);
-    for (int64_t i = 0; i < declared_.count(); ++i) {
-        const Field& field = declared_[i];
-        const bool takes_default = steps.fields[i].data == nullptr && field.has_default();
-        fields_[static_cast<size_t>(i)] =
-            takes_default ? GivenArray{{}, 1} : checked_field(field.name, steps.fields[i], field, entries);
-        if (has_next && field.is_observation())
-            next_fields_[static_cast<size_t>(i)] = checked_field(field.next_name, steps.next_fields[i], field, entries);
-    }
-    checked.fields = fields_.data();
-    checked.next_fields = has_next ? next_fields_.data() : nullptr;
-    checked.reward = checked_numbers("reward", required("reward", steps.reward), entries);
-    checked.terminated = checked_flags("terminated", required("terminated", steps.terminated), entries);
-    checked.truncated = checked_flags("truncated", required("truncated", steps.truncated), entries);
-    checked.mask = checked_flags("mask", steps.mask, entries);
-    checked.next_mask = checked_flags("next_mask", steps.next_mask, entries);
-    checked.priorities = checked_numbers("priorities", steps.priorities, entries);
-    checked.td_errors = checked_numbers("td_errors", steps.td_errors, entries);
-    if (steps.priorities.data != nullptr && steps.td_errors.data != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities and td_errors are both given: at most one is allowed");
-    return checked;
 }
 
 }  // namespace per

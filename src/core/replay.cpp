@@ -10,6 +10,7 @@
 #include "backend/replay_options.h"
 #include "base/arguments.h"
 #include "base/error.h"
+#include "core/checks.h"
 #include "file/checkpoint_file.h"
 #include "file/checkpoint_folder.h"
 #include "file/checkpoint_options.h"
@@ -86,6 +87,12 @@ Replay::~Replay() {
     if (save_) save_->finish();
 }
 
+std::unique_lock<OrderedLock> Replay::lock_by(const Deadline& deadline) {
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline);
+    return guard;
+}
+
 // -------------------------------------------------------------------------------------------------------------- add
 
 void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
@@ -99,9 +106,8 @@ void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
 
 int64_t Replay::add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, const Deadline& locked_by,
                             const Deadline& allowed_by, const std::atomic<bool>& ends) {
-    const RequestBell::Haste haste(draw_bell());  // the wait may be for draws that are asked for meanwhile
-    std::unique_lock guard(lock_, std::defer_lock);
-    lock_in_time(guard, locked_by);
+    const RequestBell::Haste haste(lock_.draw_bell());  // the wait may be for draws that are asked for meanwhile
+    std::unique_lock guard = lock_by(locked_by);
     limiter_.wait_to_add(guard, step_sizes.front(), allowed_by, [&] { return ends.load(); });
     const bool is_limited = !ends;
     if (is_limited) limiter_.check_add(step_sizes.front());
@@ -136,8 +142,7 @@ int64_t Replay::n_unmasked(ReplaySteps& steps) {
 }
 
 void Replay::cut(int64_t count, const int64_t* env_ids, const Deadline& deadline, void* stream) {
-    std::unique_lock guard(lock_, std::defer_lock);
-    lock_in_time(guard, deadline);
+    const std::unique_lock guard = lock_by(deadline);
     if (env_ids == nullptr) {
         backend_->cut(options_.n_envs, nullptr, stream);
     } else {
@@ -160,19 +165,15 @@ void Replay::sample(const per_sample_options& options, int64_t batch_size, const
     count_drawn(batch_size);
 }
 
-template <class Windows>
-void Replay::get_windows(const per_sample_options& options, const Windows& windows, const per_batch& batch,
-                         void* stream) {
+void Replay::get_windows(const per_sample_options& options, int64_t count, const BatchRows& rows,
+                         const per_batch& batch, void* stream) {
     std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
-    ReplaySample sample = resolve_windows(options, windows, options_);
+    ReplaySample sample = resolve_windows(options, count, rows, options_);
     sample.batch = batch;
     if (options.hindsight != nullptr) return sample_hindsight(guard, sample, *options.hindsight, stream);
-    if (windows.count > 0) backend_->sample(sample, stream);
+    if (count > 0) backend_->sample(sample, stream);
 }
-
-template void Replay::get_windows(const per_sample_options&, const WindowIds&, const per_batch&, void*);
-template void Replay::get_windows(const per_sample_options&, const WindowUnits&, const per_batch&, void*);
 
 // A draw that fails later is taken back. But what it has used up stays so, and then it counts: else adds would wait for
 // draws that nothing is left for.
@@ -230,17 +231,11 @@ std::unique_ptr<Relabelling> Replay::take_relabelling() {
 }
 
 void Replay::update(const per_priorities& priorities, const Deadline& deadline, void* stream) {
-    std::unique_lock guard(lock_, std::defer_lock);
-    lock_in_time(guard, deadline);
+    const std::unique_lock guard = lock_by(deadline);
     const ReplayUpdate update = resolve_priorities(priorities, options_);
     if (update.count == 0) return;
     backend_->update(update, stream);
     ++n_changes_;
-}
-
-void Replay::priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) {
-    const std::unique_lock guard(lock_);
-    backend_->priorities(count, ids, priorities_out, stream);
 }
 
 void Replay::get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) {
@@ -278,9 +273,7 @@ void Replay::begin_draws(const per_sample_options& options, int64_t batch_size, 
         throw Error(PER_ERROR_BUSY, "the buffer has a loader already, which must end first");
     limiter_.check_draw_size(batch_size);
     backend_->end_ahead();  // of a loader that a fork left behind
-    ReplaySample sample = resolve_sample_options(options, batch_size, options_);
-    sample.gather = gather;
-    backend_->begin_ahead(sample);
+    backend_->begin_ahead(resolve_sample_options(options, batch_size, options_), gather);
     loader_process_ = HandleLock::process();
     lock_.begin_draws();
 }
@@ -290,9 +283,7 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
     // Settings may have changed since it was asked for.
     ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     sample.batch = slot.batch;
-    sample.is_ahead = true;
-    sample.outcome_out = slot.outcome;
-    sample.gather = slot.gather;
+    std::get<DrawnRows>(sample.rows).ahead = DrawAhead{slot.outcome, slot.gather};
     limiter_.check_draw(batch_size);
     backend_->sample(sample, slot.stream);
     if (slot.gather != nullptr) slot.gather->queue();
@@ -364,12 +355,10 @@ int64_t Replay::next_of_epochs(Epochs& epochs, const per_batch& batch, void* str
     ReplaySample sample = {};
     sample.batch_size = count;
     sample.n_step = options_.n_step;
-    sample.of_sequences = options_.sequence_length > 0;
     sample.prioritization = PER_UNIFORM;
     sample.normalize_weights = PER_NONE;
     sample.batch = batch;
-    sample.ids = epochs.ids();
-    sample.n_of_epoch = epochs.transitions();
+    sample.rows = RowsOfEpoch{epochs.ids(), epochs.transitions()};
     backend_->sample(sample, stream);
     epochs.advance();
     return count;
@@ -390,16 +379,14 @@ void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
 // ---------------------------------------------------------------------------------------------------- rate limiter
 
 void Replay::wait_to_add(int64_t count, const Deadline& deadline) {
-    const RequestBell::Haste haste(draw_bell());
-    std::unique_lock guard(lock_, std::defer_lock);
-    lock_in_time(guard, deadline.with_a_moment());
+    const RequestBell::Haste haste(lock_.draw_bell());
+    std::unique_lock guard = lock_by(deadline.with_a_moment());
     limiter_.wait_to_add(guard, count, deadline, [] { return false; });
     limiter_.check_add(count);
 }
 
 void Replay::wait_to_sample(int64_t batch_size, const Deadline& deadline) {
-    std::unique_lock guard(lock_, std::defer_lock);
-    lock_in_time(guard, deadline.with_a_moment());
+    std::unique_lock guard = lock_by(deadline.with_a_moment());
     check_range("batch_size", batch_size, 1, max_batch_size);
     limiter_.check_draw_size(batch_size);
     limiter_.wait_to_draw(guard, batch_size, deadline);
@@ -456,16 +443,6 @@ per_replay_options Replay::describe() {
     return options_;
 }
 
-int64_t Replay::live() {
-    const std::unique_lock guard(lock_);
-    return backend_->live();
-}
-
-std::vector<int64_t> Replay::live_ids() {
-    const std::unique_lock guard(lock_);
-    return backend_->live_ids(nullptr);
-}
-
 per_replay_statistics Replay::statistics() {
     const std::unique_lock guard(lock_);
     per_replay_statistics statistics = default_statistics;
@@ -474,43 +451,37 @@ per_replay_statistics Replay::statistics() {
     return statistics;
 }
 
-void Replay::synchronize(void* stream) {
+void Replay::save(const char* path, const per_save_options& options) {
     const std::unique_lock guard(lock_);
-    backend_->synchronize(stream);
-}
-
-void Replay::save(const char* path, int32_t compression) {
-    const std::unique_lock guard(lock_);
-    CheckpointWriter writer(path, level_of(compression));
-    write_checkpoint(writer);
-}
-
-void Replay::save(const WriteFunction& write, int32_t compression) {
-    const std::unique_lock guard(lock_);
+    if (options.write == nullptr) {
+        CheckpointWriter writer(path, level_of(options));
+        return write_checkpoint(writer);
+    }
+    const WriteFunction write = {options.write, options.context};
     const auto write_unlocked = [&](const void* data, std::size_t size) {
         const ReservedLock::Reservation reservation(lock_.unordered());
         write.write(data, size);
     };
-    CheckpointWriter writer(write_unlocked, level_of(compression));
+    CheckpointWriter writer(write_unlocked, level_of(options));
     write_checkpoint(writer);
 }
 
-// The directory comes first: whoever has it may keep it, and other calls on the buffer go on meanwhile.
-int64_t Replay::checkpoint(const char* directory, int32_t compression, int64_t timeout_ms) {
+// The directory is locked first: another process may hold it for long, and other calls on the buffer go on meanwhile.
+int64_t Replay::checkpoint(const char* directory, const per_save_options& options) {
     lock_.check_usable();
-    LockedFolder locked(directory, LockedFolder::Use::writing, timeout_ms);
+    LockedFolder locked(directory, LockedFolder::Use::writing, options.timeout_ms);
     const std::unique_lock guard(lock_);
-    FolderWriter folder(std::move(locked), level_of(compression), backend_->row_file());
+    FolderWriter folder(std::move(locked), level_of(options), backend_->row_file());
     CheckpointWriter writer(folder);
     write_checkpoint(writer);
     return folder.bytes_written();
 }
 
-std::shared_ptr<Save> Replay::start_save(const char* path, int32_t compression) {
+std::shared_ptr<Save> Replay::start_save(const char* path, const per_save_options& options) {
     const std::unique_lock guard(lock_);
     if (save_ && save_->is_running())
         throw Error(PER_ERROR_BUSY, "a save of the buffer is running already, which must end first");
-    const auto save = std::make_shared<Save>(path, level_of(compression));
+    const auto save = std::make_shared<Save>(path, level_of(options));
     save->start(options_, limiter_.counts(), backend_->snapshot(), lock_.unordered().unreserved());
     save_ = save;
     return save;

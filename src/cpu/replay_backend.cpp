@@ -17,6 +17,7 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
     : state_(options, fields),
       writer_(state_, options),
       rows_(state_, options),
+      draw_(state_.has_sequences),
       plan_(state_),
       sequences_(state_),
       threads_(std::max(options.gather_threads, 1)),
@@ -25,11 +26,11 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
 // ---- batches
 
 // To be called before write_live(): where memory ends, nothing has been written.
-void CpuReplayBackend::prepare_live(const NSteps& n_steps, const ReplaySample& sample) {
+void CpuReplayBackend::prepare_live(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather) {
     if (state_.has_sequences)
-        sequences_.prepare(n_steps, sample.batch, sample.gather);
+        sequences_.prepare(n_steps, batch, gather);
     else
-        plan_.make(sample.batch, false, sample.gather);
+        plan_.make(batch, false, gather);
 }
 
 // What a batch has of live transitions or sequences: the rest is that of the draw. ages_out: [slots] or NULL.
@@ -57,8 +58,8 @@ void CpuReplayBackend::write_times_sampled(const std::vector<int64_t>& slots, co
 }
 
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
-    if (sample.is_drawn()) {
-        draw(sample);
+    if (const auto* const drawn = sample.rows_as<DrawnRows>()) {
+        draw(sample, *drawn);
         return;
     }
     take(sample);
@@ -81,30 +82,25 @@ bool CpuReplayBackend::with_ranks(const ReplaySample& sample, const Choose& choo
 
 double CpuReplayBackend::beta_of(const ReplaySample& sample) const {
     if (!std::isnan(sample.beta)) return sample.beta;
-    return state_.beta.beta(sample.is_ahead ? state_.beta.step : state_.beta_step());
-}
-
-BatchKey CpuReplayBackend::key_of(const ReplaySample& sample) const {
-    if (sample.key != nullptr) return {sample.key[0], sample.key[1]};
-    return {state_.seed, static_cast<uint64_t>(state_.batches)};
+    return state_.beta.beta(sample.is_ahead() ? state_.beta.step : state_.beta_step());
 }
 
 // Returns whether the draw took ranks.
-bool CpuReplayBackend::draw(const ReplaySample& sample) {
-    if (live() == 0) throw_empty(sample.of_sequences, state_.rules.n_step, state_.counters.added);
+bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
+    if (live() == 0) throw_empty(state_.has_sequences, state_.rules.n_step, state_.counters.added);
     const int64_t n = sample.batch_size;
-    if (sample.scheme == PER_WITHOUT_REPLACEMENT) require_drawn(n, {live(), live()}, sample.of_sequences);
+    if (sample.scheme == PER_WITHOUT_REPLACEMENT) require_drawn(n, {live(), live()}, state_.has_sequences);
     LastBatch& last = state_.last_batch;
-    const BatchKey key = key_of(sample);
-    const NSteps n_steps = sample.n_steps(key);
-    prepare_live(n_steps, sample);
+    const BatchKey key_of_draw = rows.key_or(key());
+    const NSteps n_steps = sample.n_steps(key_of_draw);
+    prepare_live(n_steps, sample.batch, rows.ahead ? rows.ahead->gather : nullptr);
     last.ages.reserve(static_cast<size_t>(n));
     const bool by_schedule = std::isnan(sample.beta);
     const double beta = beta_of(sample);
-    const RowsOfLeaves rows = state_.has_sequences ? RowsOfLeaves{} : plan_.rows_to_fetch(n, n_steps.longest);
+    const RowsOfLeaves fetched = state_.has_sequences ? RowsOfLeaves{} : plan_.rows_to_fetch(n, n_steps.longest);
     const bool took_ranks = with_ranks(sample, [&] {
-        const DrawRequest request = {n, sample.scheme, key.seed, key.batch_number};
-        plan_.set_fetched(draw_.draw(state_.priorities, sample, request, rows));
+        const DrawRequest request = {n, sample.scheme, key_of_draw.seed, key_of_draw.batch_number};
+        plan_.set_fetched(draw_.draw(state_.priorities, sample, request, fetched));
     });
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(static_cast<size_t>(n));
@@ -119,18 +115,20 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     draw_.become(last, beta);
     ++state_.batches;
     if (by_schedule) ++state_.beta.step;
-    if (by_schedule && sample.is_ahead) ++state_.n_ahead;
+    if (by_schedule && rows.ahead) ++state_.n_ahead;
     return took_ranks;
 }
 
 // Writes the transitions that are named. Returns whether this took ranks. Those that are not live are written as others
 // of the batch, and then cleared, so that what writes live ones need not ask.
 bool CpuReplayBackend::take(const ReplaySample& sample) {
-    const std::vector<int64_t>& slots =
-        sample.units != nullptr ? draw_.find_units(state_.priorities, sample) : rows_.find_live(sample);
+    const auto* const of_units = sample.rows_as<RowsOfUnits>();
+    const std::vector<int64_t>& slots = of_units != nullptr
+                                            ? draw_.find_units(state_.priorities, sample.batch_size, *of_units)
+                                            : rows_.find_live(sample);
     const bool has_live = std::any_of(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
-    const NSteps n_steps = sample.n_steps(key_of(sample));
-    prepare_live(n_steps, sample);
+    const NSteps n_steps = sample.n_steps(key());
+    prepare_live(n_steps, sample.batch, nullptr);
     const auto take_slots = [&] {
         if (has_live) draw_.take(state_.priorities, sample, slots);
     };
@@ -153,14 +151,14 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
     relabelling.clear(state_.fields.count());
     relabelling.gamma = state_.gamma;
     relabelling.batch_number = static_cast<uint64_t>(state_.batches);
-    relabelling.by_schedule = sample.ids == nullptr && std::isnan(sample.beta);
+    const auto* const drawn = sample.rows_as<DrawnRows>();
+    relabelling.by_schedule = drawn != nullptr && std::isnan(sample.beta);
     relabelling.batch_before = state_.last_batch;
-    relabelling.took_ranks = sample.ids != nullptr ? take(sample) : draw(sample);
-    relabelling.is_drawn = sample.is_drawn();
-    if (sample.ids != nullptr) reserve_batches(1, nullptr);
+    relabelling.took_ranks = drawn != nullptr ? draw(sample, *drawn) : take(sample);
+    relabelling.is_drawn = drawn != nullptr;
+    if (drawn == nullptr) reserve_batches(1, nullptr);
     try {
-        goals_.choose_goals(sample, hindsight, sample.ids != nullptr ? rows_.slots() : state_.last_batch.slots,
-                            relabelling);
+        goals_.choose_goals(sample, hindsight, drawn != nullptr ? state_.last_batch.slots : rows_.slots(), relabelling);
     } catch (...) {
         take_back_draw(relabelling);
         throw;
@@ -181,8 +179,8 @@ void CpuReplayBackend::take_back_draw(Relabelling& relabelling) {
 
 // ---- for a loader
 
-void CpuReplayBackend::begin_ahead(const ReplaySample& sample) {
-    if (sample.gather != nullptr) state_.reads.begin(*sample.gather, state_.ring().capacity());
+void CpuReplayBackend::begin_ahead(const ReplaySample&, FrameGather* gather) {
+    if (gather != nullptr) state_.reads.begin(*gather, state_.ring().capacity());
 }
 
 void CpuReplayBackend::end_ahead() {

@@ -45,7 +45,7 @@ class CpuReplayBackend : public ReplayBackend {
     void clear(void*) override { state_.clear(); }
 
     FrameArrays frame_arrays() const override { return state_.rows.frame_arrays(); }
-    void begin_ahead(const ReplaySample& sample) override;
+    void begin_ahead(const ReplaySample& sample, FrameGather* gather) override;
     void hand_out() override { --state_.n_ahead; }
     void end_ahead() override;
 
@@ -73,13 +73,13 @@ class CpuReplayBackend : public ReplayBackend {
     ReplayState& state() { return state_; }
 
  private:
-    bool draw(const ReplaySample& sample);
+    bool draw(const ReplaySample& sample, const DrawnRows& rows);
     bool take(const ReplaySample& sample);
     template <class Choose>
     bool with_ranks(const ReplaySample& sample, const Choose& choose);
     double beta_of(const ReplaySample& sample) const;
-    BatchKey key_of(const ReplaySample& sample) const;
-    void prepare_live(const NSteps& n_steps, const ReplaySample& sample);
+    BatchKey key() const { return {state_.seed, static_cast<uint64_t>(state_.batches)}; }
+    void prepare_live(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather);
     void write_live(const NSteps& n_steps, const std::vector<int64_t>& slots, const per_batch& batch,
                     int64_t* ages_out);
     void write_law(double beta, const per_batch& batch) const;

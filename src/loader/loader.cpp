@@ -42,10 +42,10 @@ void check_gather(const Replay& replay, const per_loader_options& options) {
     if (options.device == PER_CPU)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "gather_on_device is 1: device is PER_CPU, and must be PER_CUDA, where the batches are gathered");
-    if (replay.has_memory_of_caller())
+    if (replay.memory().allocate != nullptr)
         throw Error(PER_ERROR_UNSUPPORTED,
                     "gather_on_device is 1: the rows lie in memory of the caller's (allocate), which is not pinned");
-    if (replay.has_rows_on_disk())
+    if (replay.memory().storage != nullptr)
         throw Error(PER_ERROR_UNSUPPORTED,
                     "gather_on_device is 1: the rows lie in a file (storage), which is not pinned");
     for (const Field& field : replay.fields())
@@ -139,10 +139,10 @@ int64_t Loader::next(const Deadline& deadline, per_batch& batch_out, void* strea
             const int64_t slot = idle_slot();
             slots_[static_cast<std::size_t>(slot)].is_in_turn = true;
             ask(slot);
-            replay_.draw_bell().ring_for_request();
+            replay_.lock().draw_bell().ring_for_request();
         }
         if (is_full || handed_ == drawn_) {
-            if (!is_full) replay_.draw_bell().hurry();
+            if (!is_full) replay_.lock().draw_bell().hurry();
             if (deadline.has_passed())
                 throw Error(PER_ERROR_BUSY,
                             is_full ? "as many batches are out as there are slots: %" PRId64
@@ -210,8 +210,8 @@ void Loader::end() {
     stopping_ = true;
     signals_->changed.notify_all();
     guard.unlock();
-    replay_.draw_bell().ring_for_request();  // to see that it is to stop
-    replay_.draw_bell().hurry();
+    replay_.lock().draw_bell().ring_for_request();  // to see that it is to stop
+    replay_.lock().draw_bell().hurry();
     pthread_join(thread_, nullptr);
     FrameGather* const gather = memory_->gather();
     per_status status = gather == nullptr ? PER_OK : guarded([&] { gather->end(); });
@@ -227,7 +227,7 @@ void Loader::check_usable() const {
     if (process_ != HandleLock::process())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "loader was created before a fork: the thread that draws is in the parent");
-    replay_.check_not_saved_here();
+    replay_.lock().unordered().check_not_reserved_here();
 }
 
 void Loader::check_running() const {
@@ -240,7 +240,7 @@ void Loader::ask(int64_t slot) {
     slots_[static_cast<std::size_t>(slot)].state = State::asked;
     order_[asked_ % order_.size()] = static_cast<std::size_t>(slot);
     ++asked_;
-    replay_.ask_for_draw();
+    replay_.lock().ask_for_draw();
 }
 
 // Ends what `guard` guards: the thread wakes when the mutex is free, or it would wait for it, perhaps on this core.
@@ -253,7 +253,7 @@ void Loader::ask_ahead(Guard& guard) {
     }
     const bool has_asked = asked_ != asked_before;
     guard.unlock();
-    if (has_asked) replay_.draw_bell().ring_for_request();
+    if (has_asked) replay_.lock().draw_bell().ring_for_request();
 }
 
 // A slot that is idle, or -1.
@@ -276,7 +276,7 @@ void Loader::start_thread() {
 
 // Draws until the loader is to stop, and then what was asked for and is left.
 void Loader::draw_all() {
-    RequestBell& bell = replay_.draw_bell();
+    RequestBell& bell = replay_.lock().draw_bell();
     Guard guard(signals_->mutex);
     for (;;) {
         while (drawn_ == asked_ && !stopping_) {
@@ -292,7 +292,7 @@ void Loader::draw_all() {
         guard.unlock();
         per_status status = PER_ERROR_BUSY;
         if (is_refused) {
-            replay_.draw_is_made();
+            replay_.lock().draw_is_made();
         } else {
             status = guarded([&] {
                 draw(place);
@@ -314,7 +314,7 @@ void Loader::draw(std::size_t slot) {
     // Calls on the buffer wait for the draw, so they hear of it also if it fails.
     struct Made {
         Replay& replay;
-        ~Made() { replay.draw_is_made(); }
+        ~Made() { replay.lock().draw_is_made(); }
     };
     const Made made{replay_};
     replay_.draw_ahead(sample_, batch_size_, memory_->open(slot));

@@ -10,7 +10,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/guarded.h"
-#include "core/checks.h"
+#include "core/step_checks.h"
 #include "rows/dtype.h"
 #include "rules/limits.h"
 #include "threads/library_thread.h"
@@ -123,7 +123,7 @@ int32_t Channel::descriptor() const {
 
 void Channel::flush(const Deadline& deadline) {
     check_usable();
-    replay_.check_not_saved_here();
+    replay_.lock().unordered().check_not_reserved_here();
     has_thread_ ? flush_by_thread(deadline) : flush_by_calls(deadline);
 }
 
@@ -132,7 +132,7 @@ int64_t Channel::move(int64_t max_steps) {
     if (has_thread_)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "channel has a thread that moves its steps: moved_by was %d",
                     PER_MOVED_BY_THREAD);
-    replay_.check_not_saved_here();
+    replay_.lock().unordered().check_not_reserved_here();
     const Turn turn(*signals_, Deadline::never());
     const int64_t before = n_moved_;
     try {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/checks.h"
+#include "core/step_checks.h"
 #include "cpu/replay/given_steps.h"
 #include "per.h"
 #include "process/step_ring.h"

@@ -289,9 +289,10 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
     Batch& next = next_;
     next.add_up(shards_);
     const auto n_live = static_cast<int64_t>(next.live());
-    if (n_live == 0) throw_empty(sample.of_sequences);
+    const bool of_sequences = options_.sequence_length > 0;
+    if (n_live == 0) throw_empty(of_sequences);
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    if (is_distinct) require_drawn(batch_size, {n_live, n_live}, sample.of_sequences);
+    if (is_distinct) require_drawn(batch_size, {n_live, n_live}, of_sequences);
     next.sample = sample;
     next.law = {batch_size,
                 is_distinct,
@@ -304,8 +305,8 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
                     "uniform_fraction is %g: without replacement shards draw by one of both parts only",
                     next.law.uniform_fraction);
     if (sample.normalize_weights == PER_BUFFER_MAX && !next.law.is_uniform()) next.smallest_mass = smallest_mass();
-    BatchKey key = {options_.seed, static_cast<uint64_t>(samples_)};
-    if (sample.key != nullptr) key = {sample.key[0], sample.key[1]};
+    const BatchKey own_key = {options_.seed, static_cast<uint64_t>(samples_)};
+    const BatchKey key = std::get<DrawnRows>(sample.rows).key_or(own_key);
     const int64_t n_units = next.begin({batch_size, sample.scheme, key.seed, key.batch_number});
     std::swap(batch_, next_);
     return n_units;
@@ -424,7 +425,7 @@ int64_t Coordinator::submit(int64_t count, const int64_t* ids, const uint64_t* m
     }
     const int64_t n_wanted = batch.sample.batch_size;
     const int64_t n_found = std::min(batch.rounds.n_found(), n_wanted);
-    require_drawn(n_wanted, {static_cast<int64_t>(batch.live()), n_found}, batch.sample.of_sequences);
+    require_drawn(n_wanted, {static_cast<int64_t>(batch.live()), n_found}, options_.sequence_length > 0);
     batch.law.n_draws = batch.rounds.n_draws();
     std::copy_n(batch.rounds.found(), n_wanted, batch.ids.data());
     batch.drawing = Drawing::found;

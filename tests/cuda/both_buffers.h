@@ -121,7 +121,7 @@ class BothBuffers {
         if (chance(0.3)) sample.n_step = 1 + static_cast<int64_t>(random_()) % shape_.n_step;
         if (sample.n_step < 1) sample.n_step = 1;
         if (chance(0.4)) sample.n_step_min = 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(sample.n_step));
-        if (chance(0.3)) sample.key = key_;
+        if (chance(0.3)) sample.rows = DrawnRows{key_, {}};
         return sample;
     }
 

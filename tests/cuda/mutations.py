@@ -853,7 +853,7 @@ FAULTS = [
     Fault(
         "windows: goals of the last draw",
         "cuda/batch/batch_queue.h",
-        "return sample.ids != nullptr ? memory_.found : memory_.slots;",
+        "return sample.is_drawn() ? memory_.slots : memory_.found;",
         "return memory_.slots;",
         "replay_walks_test",
     ),

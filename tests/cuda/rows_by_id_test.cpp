@@ -44,12 +44,10 @@ void expect_rows(const BatchArrays& on_device, std::size_t i, bool is_there, Bat
 // A minibatch of a walk over 8 transitions.
 ReplaySample of_walk(BothBuffers& buffers, int64_t n, const int64_t* ids, const per_batch& batch) {
     ReplaySample sample = buffers.sample_of(n);
-    sample.of_sequences = buffers.steps() > 0;
     sample.beta = 0.0;
     sample.prioritization = PER_UNIFORM;
     sample.normalize_weights = PER_NONE;
-    sample.ids = ids;
-    sample.n_of_epoch = 8;
+    sample.rows = RowsOfEpoch{ids, 8};
     sample.batch = batch;
     return sample;
 }
@@ -125,14 +123,14 @@ void expect_same_windows(BothBuffers& buffers, ReplaySample sample, const std::v
     BatchArrays written(buffers.fields(), sample.batch_size, buffers.steps(), sample.n_step, skips, 0);
     sample.scheme = PER_INDEPENDENT;
     sample.n_step_min = 0;  // with one the backend counts a batch, and the queue does not
-    sample.ids = ids.data();
-    sample.skips_dead = true;
+    sample.rows = RowsOfIds{ids.data(), PER_INVALID_SKIP};
     sample.batch = expected.batch;
     const int64_t batches = static_cast<int64_t>(buffers.device_state().batches);
     const int64_t beta_step = buffers.device_state().beta.step;
     const uint64_t n_bad = buffers.device_state().errors.n_bad_ids;
     buffers.cpu().sample(sample, nullptr);
-    sample.skips_dead = buffers.chance(0.5);
+    const bool skips_dead = buffers.chance(0.5);
+    sample.rows = RowsOfIds{ids.data(), skips_dead ? PER_INVALID_SKIP : PER_INVALID_ERROR};
     sample.batch = written.batch;
     buffers.on_device([&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(sample, call); });
     written.expect_same_as(expected);
@@ -141,13 +139,12 @@ void expect_same_windows(BothBuffers& buffers, ReplaySample sample, const std::v
         BatchArrays one(buffers.fields(), 1, buffers.steps(), sample.n_step, 0, 0);
         ReplaySample single = sample;
         single.batch_size = 1;
-        single.ids = &id;
-        single.skips_dead = true;
+        single.rows = RowsOfIds{&id, PER_INVALID_SKIP};
         single.batch = one.batch;
         buffers.cpu().sample(single, nullptr);
         n_dead += *one.batch.ids != id || id == -1;
     }
-    EXPECT_EQ(buffers.device_state().errors.n_bad_ids - n_bad, sample.skips_dead ? 0 : n_dead);
+    EXPECT_EQ(buffers.device_state().errors.n_bad_ids - n_bad, skips_dead ? 0 : n_dead);
     per_replay_statistics statistics = {};
     buffers.cpu().statistics(statistics);
     EXPECT_EQ(statistics.samples, batches);

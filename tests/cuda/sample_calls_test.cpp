@@ -127,7 +127,7 @@ TEST(CudaSampleCalls, rows_by_id_wait_for_nothing_and_allocate_nothing) {
     per_batch plain = batch.batch;
     plain.weights = plain.probabilities = nullptr;
     ReplaySample windows = buffers.sample_of(n);
-    windows.ids = ids.data();
+    windows.rows = RowsOfIds{ids.data(), PER_INVALID_ERROR};
     windows.batch = batch.batch;
     const std::vector<int64_t> actions(ids.size());
     std::vector<per_array> fields(static_cast<std::size_t>(buffers.fields().count()));

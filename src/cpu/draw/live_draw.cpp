@@ -20,7 +20,7 @@ bool LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
     masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
     bool has_fetched = false;
     if (is_distinct)
-        draw_distinct(tree, live, request, sample.of_sequences);
+        draw_distinct(tree, live, request);
     else
         has_fetched = draw_with_replacement(tree, live, request, rows);
     // A draw with replacement from the tree alone has written the masses.
@@ -54,28 +54,30 @@ void LiveDraw::take(PriorityStore& priorities, const ReplaySample& sample, const
     set_reference(priorities, sample);
 }
 
-const std::vector<int64_t>& LiveDraw::find_units(PriorityStore& priorities, const ReplaySample& sample) {
+const std::vector<int64_t>& LiveDraw::find_units(const PriorityStore& priorities, int64_t count,
+                                                 const RowsOfUnits& rows) {
     const SumTree& tree = priorities.tree();
     const int64_t n_units = static_cast<int64_t>(tree.total_mass());
     const int64_t n_live = priorities.live().count();
-    units_.resize(static_cast<size_t>(sample.batch_size));
+    units_.resize(static_cast<size_t>(count));
     slots_of_units_.resize(units_.size());
     for (size_t i = 0; i < units_.size(); ++i) {
-        units_[i] = read_once(sample.units[i]);
+        units_[i] = read_once(rows.units[i]);
         if (units_[i] < -n_live || units_[i] >= n_units)
             throw_out_of_range("units", static_cast<int64_t>(i), units_[i], -n_live, n_units - 1);
     }
-    mixture_.find(tree, priorities.live(), sample.batch_size, units_.data(), slots_of_units_.data());
+    mixture_.find(tree, priorities.live(), count, units_.data(), slots_of_units_.data());
     for (size_t i = 0; i < units_.size(); ++i) {
         const int64_t slot = slots_of_units_[i];
-        if (sample.masses_out != nullptr) sample.masses_out[i] = tree.mass(slot);
-        if (sample.first_units_out != nullptr) sample.first_units_out[i] = tree.first_unit(slot);
+        if (rows.masses_out != nullptr) rows.masses_out[i] = tree.mass(slot);
+        if (rows.first_units_out != nullptr) rows.first_units_out[i] = tree.first_unit(slot);
     }
     return slots_of_units_;
 }
 
 void LiveDraw::set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree) {
-    const int64_t n = sample.n_of_epoch > 0 ? sample.n_of_epoch : priorities.live().count();
+    const auto* const epoch = sample.rows_as<RowsOfEpoch>();
+    const int64_t n = epoch != nullptr ? epoch->n_transitions : priorities.live().count();
     law_ = {sample.batch_size,
             sample.scheme == PER_WITHOUT_REPLACEMENT,
             uniform_part(sample.prioritization, sample.uniform_fraction, tree.total_mass()),
@@ -98,11 +100,11 @@ bool LiveDraw::draw_with_replacement(const SumTree& tree, const LiveSet& live, c
     return false;
 }
 
-void LiveDraw::draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request, bool of_sequences) {
+void LiveDraw::draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request) {
     const bool has_uniform_part = law_.uniform_fraction != 0.0;
     const DistinctDraw::Found found =
         has_uniform_part ? distinct_.draw(tree, live, mixture_, law_, request) : distinct_.draw(tree, request);
-    require_drawn(request.batch_size, {live.count(), found.n}, of_sequences);
+    require_drawn(request.batch_size, {live.count(), found.n}, of_sequences_);
     law_.n_draws = found.n_draws;
     std::copy_n(found.indices, found.n, slots_.data());
 }

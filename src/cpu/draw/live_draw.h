@@ -16,19 +16,21 @@ namespace per::cpu {
 // A batch of draws. Memory is kept from batch to batch.
 class LiveDraw {
  public:
-    // Some transition must be live, without replacement as many as are drawn, and ranks be taken if the draw goes by them.
-    // Throws only before it changes anything. Returns whether it has fetched those rows of the slots that it drew: draws
-    // from the tree alone do.
+    explicit LiveDraw(bool of_sequences) : of_sequences_(of_sequences) {}
+
+    // At least one transition must be live, or without replacement a whole batch. A draw by ranks needs them to be taken.
+    // Throws only before it changes anything. Returns true if it has prefetched `rows` of the slots that it drew, which
+    // only draws from the tree alone do.
     bool draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
               const RowsOfLeaves& rows);
 
-    // Takes these slots as if they had been drawn with replacement. Not all of them are -1. Where one is, slots() has
-    // another of them; weight and probability are 0 there, and wherever a draw would give the slot never.
+    // Takes these slots as if they had been drawn with replacement. At least one is not -1. In place of -1, slots() has
+    // another one of them. Weight and probability are 0 there, and for each slot that a draw could never give.
     void take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots);
 
-    // The slots that own the units of `sample`, and what it asks of them. Throws Error for a unit that there is not.
-    // Valid until the next call.
-    const std::vector<int64_t>& find_units(PriorityStore& priorities, const ReplaySample& sample);
+    // Returns the slots that own the units, and writes their masses. Throws Error for a unit out of range. The result is
+    // valid until the next call.
+    const std::vector<int64_t>& find_units(const PriorityStore& priorities, int64_t count, const RowsOfUnits& rows);
 
     const std::vector<int64_t>& slots() const { return slots_; }
 
@@ -42,10 +44,11 @@ class LiveDraw {
  private:
     bool draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request,
                                const RowsOfLeaves& rows);
-    void draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request, bool of_sequences);
+    void draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request);
     void set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree);
     void set_reference(PriorityStore& priorities, const ReplaySample& sample);
 
+    const bool of_sequences_;  // for errors
     DrawLaw law_ = {};
     bool is_batch_max_ = false;
     double reference_ = 0;  // the share whose weight is 1

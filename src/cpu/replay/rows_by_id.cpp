@@ -60,16 +60,20 @@ void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch)
 }
 
 const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
+    const auto* const epoch = sample.rows_as<RowsOfEpoch>();
+    const RowsOfIds rows =
+        epoch != nullptr ? RowsOfIds{epoch->ids, PER_INVALID_ERROR} : std::get<RowsOfIds>(sample.rows);
+    const bool skips_dead = rows.on_invalid == PER_INVALID_SKIP;
     slots_.resize(static_cast<size_t>(sample.batch_size));
     for (int64_t i = 0; i < sample.batch_size; ++i) {
-        const int64_t id = read_once(sample.ids[i]);
-        const Row row = sample.skips_dead ? find_row(id) : row_of(i, id);
+        const int64_t id = read_once(rows.ids[i]);
+        const Row row = skips_dead ? find_row(id) : row_of(i, id);
         const bool is_live = row.is_there && state_.priorities.live().contains(row.slot);
-        if (!is_live && sample.n_of_epoch > 0)
+        if (!is_live && epoch != nullptr)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the epochs is not live any more", id);
-        if (!is_live && !sample.skips_dead)
+        if (!is_live && !skips_dead)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": no live %s", i, id,
-                        drawn_noun(sample.of_sequences));
+                        drawn_noun(state_.has_sequences));
         slots_[static_cast<size_t>(i)] = is_live ? row.slot : -1;
     }
     return slots_;

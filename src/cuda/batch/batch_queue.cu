@@ -160,7 +160,8 @@ void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& ca
 void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
     RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch, RowShape::drawn);
     rows.n_step_min = sample.n_step_min;
-    rows.key = sample.key;
+    const auto* const drawn = sample.rows_as<DrawnRows>();
+    if (drawn != nullptr) rows.key = drawn->key;
     prepare(sample, call);
     const DrawMemory& memory = memory_;
     const DeviceReplay& replay = replay_.device();
@@ -176,11 +177,11 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.normalize_weights,
                      sample.beta,
                      sample.uniform_fraction,
-                     sample.outcome_out,
+                     sample.is_ahead() ? drawn->ahead->outcome_out : nullptr,
                      false,
                      false,
                      cluster_blocks_};
-    if (!sample.is_drawn()) return get_windows(sample, plan, call);
+    if (drawn == nullptr) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     if (has_sequences_)
         queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
@@ -192,14 +193,18 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
 
 void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, const StreamOrder::Call& call) {
     const cudaStream_t stream = call.stream();
-    const bool is_epoch = sample.n_of_epoch > 0;
-    const bool has_units = sample.units != nullptr;
-    if (is_epoch) send_ids(sample.batch_size, sample.ids, memory_.found, staging_, call);
-    if (has_units)
+    WindowsPlan windows = {plan, memory_.found, false, 0};
+    if (const auto* const epoch = sample.rows_as<RowsOfEpoch>()) {
+        send_ids(sample.batch_size, epoch->ids, memory_.found, staging_, call);
+        windows.n_of_epoch = epoch->n_transitions;
+    } else if (const auto* const of_units = sample.rows_as<RowsOfUnits>()) {
         queue_find_units(replay_.device(), memory_,
-                         {sample.batch_size, sample.units, sample.masses_out, sample.first_units_out}, stream);
-    const int64_t* const ids = is_epoch || has_units ? memory_.found : sample.ids;
-    const WindowsPlan windows = {plan, ids, sample.skips_dead, sample.n_of_epoch};
+                         {sample.batch_size, of_units->units, of_units->masses_out, of_units->first_units_out}, stream);
+    } else {
+        const RowsOfIds& of_ids = std::get<RowsOfIds>(sample.rows);
+        windows.ids = of_ids.ids;
+        windows.skips_dead = of_ids.on_invalid == PER_INVALID_SKIP;
+    }
     if (has_sequences_)
         queue_windows<SequenceRow>(replay_.device(), memory_, windows, stream);
     else

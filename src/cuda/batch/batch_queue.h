@@ -39,7 +39,7 @@ class BatchQueue {
     void sample(const ReplaySample& sample, const StreamOrder::Call& call);
     // Where that call has left the slots of its batch, in memory of the device. -1: not live.
     const int64_t* slots_of(const ReplaySample& sample) const {
-        return sample.ids != nullptr ? memory_.found : memory_.slots;
+        return sample.is_drawn() ? memory_.slots : memory_.found;
     }
 
     // Rows as they were added; ids lie in memory of the device. One that is not there gets id -1 and zeros.

@@ -49,9 +49,10 @@ void require_batch_reachable(const per_batch& batch, const Fields& fields) {
 
 // The ids of an epoch lie in host memory.
 void require_sample_reachable(const ReplaySample& sample, const Fields& fields) {
-    if (sample.ids != nullptr && sample.n_of_epoch == 0) return require_reachable("ids", sample.ids);
-    if (sample.units != nullptr) return require_reachable("units", sample.units);
-    if (sample.key != nullptr) return require_reachable("key", sample.key);
+    if (const auto* const rows = sample.rows_as<RowsOfIds>()) return require_reachable("ids", rows->ids);
+    if (const auto* const rows = sample.rows_as<RowsOfUnits>()) return require_reachable("units", rows->units);
+    const auto* const drawn = sample.rows_as<DrawnRows>();
+    if (drawn != nullptr && drawn->key != nullptr) return require_reachable("key", drawn->key);
     require_batch_reachable(sample.batch, fields);
 }
 
@@ -145,8 +146,7 @@ void CudaReplayBackend::cut(int64_t count, const int64_t* env_ids, void* stream)
 
 void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     StreamOrder::Call call(order_, stream);
-    const bool is_of_library = sample.outcome_out != nullptr;
-    if (!is_of_library) require_sample_reachable(sample, fields_);
+    if (!sample.is_ahead()) require_sample_reachable(sample, fields_);
     batches_.sample(sample, call);
     if (!sample.is_drawn() && sample.n_step_min != 0)
         launch(call.stream(), 1, 1, reserve_batches_kernel, memory_.device().state, uint64_t{1});
@@ -160,8 +160,8 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     require_sample_reachable(sample, fields_);
     const HostCopy& copy = read(call);
     const ReplayState before = copy.replay;
-    const bool is_drawn = sample.ids == nullptr;
-    if (is_drawn && before.n_live == 0) throw_empty(sample.of_sequences, before.rules.n_step, before.counters.added);
+    const bool is_drawn = sample.is_drawn();
+    if (is_drawn && before.n_live == 0) throw_empty(of_sequences_, before.rules.n_step, before.counters.added);
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
     relabelling.batch_number = before.batches;
@@ -237,7 +237,7 @@ void CudaReplayBackend::clear(void* stream) {
     call.finish();
 }
 
-void CudaReplayBackend::begin_ahead(const ReplaySample& sample) {
+void CudaReplayBackend::begin_ahead(const ReplaySample& sample, FrameGather*) {
     StreamOrder::Call call(order_, order_.own_stream());
     batches_.prepare(sample, call);
     call.finish();

@@ -36,7 +36,7 @@ class CudaReplayBackend final : public ReplayBackend {
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
     void clear(void* stream) override;
 
-    void begin_ahead(const ReplaySample& sample) override;
+    void begin_ahead(const ReplaySample& sample, FrameGather* gather) override;
     void hand_out() override;
     void end_ahead() override;
 
