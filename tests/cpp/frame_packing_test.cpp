@@ -1,6 +1,6 @@
 // A frame that was packed comes out as it went in, packing writes nowhere else, and what it writes is what
 // frame_packing.h says.
-#include "cpu/replay/frame_packing.h"
+#include "rows/frame_packing.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
 #include "cpu/memory/prefetch.h"
-#include "cpu/replay/frame_packing.h"
 #include "rows/fields.h"
+#include "rows/frame_packing.h"
 
 namespace per::cpu {
 

@@ -1,4 +1,4 @@
-#include "cpu/replay/frame_packing.h"
+#include "rows/frame_packing.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,15 +6,15 @@
 
 #include "rows/dtype.h"
 
-namespace per::cpu {
+namespace per {
 namespace {
 
 constexpr int64_t most_pixel_elements = 4;
-constexpr int64_t most_skipped = 255;  // by a step
+constexpr int64_t most_skipped = 255;  // by one step
 constexpr int64_t most_given = 127;
-constexpr int64_t least_repeated = 4;  // shorter ones are given
+constexpr int64_t least_repeated = 4;  // a shorter repetition is given as bytes
 constexpr int64_t most_repeated = least_repeated + 63;
-constexpr int64_t least_skipped = 3;  // between bytes that are given; a step takes two
+constexpr int64_t least_skipped = 3;  // between given bytes: a step costs two
 constexpr unsigned repeats_pixel = 128;
 constexpr unsigned repeats_line = 192;
 
@@ -25,7 +25,7 @@ Word load(const std::byte* from) {
     return word;
 }
 
-// How many bytes are the same, at most n.
+// Returns the number of equal bytes in front, at most n.
 int64_t n_same(const std::byte* a, const std::byte* b, int64_t n) {
     int64_t i = 0;
     if constexpr (std::endian::native == std::endian::little)
@@ -36,13 +36,13 @@ int64_t n_same(const std::byte* a, const std::byte* b, int64_t n) {
     return i;
 }
 
-// Packs one frame. Another thread may write to it meanwhile: what is packed is then a frame all the same.
+// Packs one frame. If another thread writes to the frame meanwhile, the result is still a valid packed frame.
 class FramePacker {
  public:
     FramePacker(const FrameShape& shape, const std::byte* frame, const std::byte* key, std::byte* out)
         : shape_(shape), frame_(frame), key_(key), out_(out), end_(out + most_packed_bytes(shape)) {}
 
-    // False: there is no room for it.
+    // Returns false if the result does not fit.
     bool pack() {
         int64_t done = 0;
         int64_t at = 0;
@@ -61,14 +61,14 @@ class FramePacker {
  private:
     int64_t n_left(int64_t at) const { return shape_.bytes - at; }
 
-    // Whether what lies so far before is the same for so many bytes that a step of its own is worth it.
+    // True if the bytes at this distance before repeat for long enough to be worth a step.
     bool repeats(int64_t at, int64_t distance) const {
         return at >= distance && load<uint32_t>(frame_ + at) == load<uint32_t>(frame_ + at - distance);
     }
     bool repeats(int64_t at) const {
         return n_left(at) >= least_repeated && (repeats(at, shape_.pixel_bytes) || repeats(at, shape_.line_bytes));
     }
-    // Whether enough bytes, or all that are left, are those of the key.
+    // True if the next bytes are equal to the key's for long enough to end a run of given bytes.
     bool is_of_key(int64_t at) const {
         const int64_t n = std::min(n_left(at), least_skipped);
         return n_same(frame_ + at, key_ + at, n) == n;
@@ -84,7 +84,7 @@ class FramePacker {
         return true;
     }
 
-    // The first half of a step, and steps before it where that is not enough.
+    // Writes the first byte of a step, after whole steps that only skip if one byte cannot count so far.
     bool skip(int64_t n) {
         for (; n > most_skipped; n -= most_skipped)
             if (!write(most_skipped) || !write(0)) return false;
@@ -96,12 +96,12 @@ class FramePacker {
         const int64_t of_line = n_repeated(at, shape_.line_bytes);
         const bool is_of_line = of_line > of_pixel;
         const int64_t n = std::max(of_pixel, of_line);
-        if (n < least_repeated) return give(at);  // it has changed since repeats() looked
+        if (n < least_repeated) return give(at);  // changed by another thread since repeats()
         at += n;
         return write((is_of_line ? repeats_line : repeats_pixel) + n - least_repeated);
     }
 
-    // Bytes up to those that repeat themselves, or are the key's.
+    // Gives bytes up to the next repetition, or the next that are equal to the key's.
     bool give(int64_t& at) {
         const int64_t most = std::min(most_given, n_left(at));
         int64_t n = 1;
@@ -121,7 +121,7 @@ class FramePacker {
     std::byte* const end_;
 };
 
-// Bytes that are the same as those so far before them, where the two may overlap.
+// Writes n copies of the bytes at this distance before. The two ranges may overlap.
 void repeat(std::byte* out, int64_t distance, int64_t n) {
     if (distance == 1) {
         std::memset(out, static_cast<int>(out[-1]), static_cast<size_t>(n));
@@ -168,4 +168,4 @@ void unpack_frame(const FrameShape& shape, const std::byte* packed, int64_t pack
     }
 }
 
-}  // namespace per::cpu
+}  // namespace per
