@@ -5,157 +5,95 @@
 namespace per {
 namespace {
 
-template <class Struct>
-constexpr Struct empty() {
+// A struct whose members are 0 and NULL, but for those that set() sets.
+template <class Struct, class Set>
+constexpr Struct with(const Set& set) {
     Struct made = {};
     made.struct_size = sizeof made;
+    set(made);
     return made;
 }
 
+constexpr auto nothing = [](auto&) {};
+
 }  // namespace
 
-const per_replay_options default_replay_options = {
-    .struct_size = sizeof(per_replay_options),
-    .capacity = 0,
-    .fields = nullptr,
-    .n_fields = 0,
-    .field_size = 0,
-    .overwrite = 1,
-    .n_envs = 1,
-    .n_step = 1,
-    .gamma = 0.99,
-    .frame_stack = 1,
-    .sequence_length = 0,
-    .burn_in = 0,
-    .sequence_stride = 0,
-    .seed = 0,
-    .scheme = PER_STRATIFIED,
-    .gather_threads = 1,
-    .alpha = 0.6,
-    .epsilon = 1e-6,
-    .beta = 0.4,
-    .beta_final = 1.0,
-    .beta_steps = 0,
-    .uniform_fraction = 0.0,
-    .sequence_eta = 0.9,
-    .prioritization = PER_PROPORTIONAL,
-    .normalize_weights = PER_BATCH_MAX,
-    .max_priority = PER_MAX_EVER,
-    .critics = PER_CRITICS_MEAN,
-    .autoreset = PER_AUTORESET_DISABLED,
-    .on_gap = PER_GAP_CUT,
-    .on_nan = PER_NAN_ALLOW,
-    .on_invalid = PER_INVALID_ERROR,
-    .device = PER_CPU,
-    .device_index = 0,
-    .store_next_observation = 0,
-    .save_compression = 0,
-    .memory = {},
-    .rate_limit = {},
-    .keep_times_sampled = 0,
-    .max_times_sampled = 0,
-};
+constinit const per_replay_options default_replay_options = with<per_replay_options>([](auto& options) {
+    options.overwrite = 1;
+    options.n_envs = 1;
+    options.n_step = 1;
+    options.gamma = 0.99;
+    options.frame_stack = 1;
+    options.scheme = PER_STRATIFIED;
+    options.gather_threads = 1;
+    options.alpha = 0.6;
+    options.epsilon = 1e-6;
+    options.beta = 0.4;
+    options.beta_final = 1.0;
+    options.sequence_eta = 0.9;
+    options.prioritization = PER_PROPORTIONAL;
+    options.normalize_weights = PER_BATCH_MAX;
+    options.max_priority = PER_MAX_EVER;
+    options.critics = PER_CRITICS_MEAN;
+    options.autoreset = PER_AUTORESET_DISABLED;
+    options.on_gap = PER_GAP_CUT;
+    options.on_nan = PER_NAN_ALLOW;
+    options.on_invalid = PER_INVALID_ERROR;
+    options.device = PER_CPU;
+});
 
-const per_save_options default_save_options = {
-    .struct_size = sizeof(per_save_options),
-    .timeout_ms = PER_DIRECTORY_TIMEOUT_MS,
-    .compression = -1,
-    .reserved = 0,
-    .write = nullptr,
-    .context = nullptr,
-};
+constinit const per_save_options default_save_options = with<per_save_options>([](auto& options) {
+    options.timeout_ms = PER_DIRECTORY_TIMEOUT_MS;
+    options.compression = -1;
+});
 
-const per_load_options default_load_options = {
-    .struct_size = sizeof(per_load_options),
-    .device = PER_CPU,
-    .device_index = 0,
-    .memory = {},
-    .timeout_ms = PER_DIRECTORY_TIMEOUT_MS,
-    .read = nullptr,
-    .context = nullptr,
-};
+constinit const per_load_options default_load_options = with<per_load_options>([](auto& options) {
+    options.device = PER_CPU;
+    options.timeout_ms = PER_DIRECTORY_TIMEOUT_MS;
+});
 
-const per_replay_settings default_settings = {
-    .struct_size = sizeof(per_replay_settings),
-    .alpha = NAN,
-    .beta = NAN,
-    .gamma = NAN,
-    .n_step = 0,
-    .save_compression = -1,
-    .reserved = 0,
-};
+constinit const per_replay_settings default_settings = with<per_replay_settings>([](auto& settings) {
+    settings.alpha = settings.beta = settings.gamma = NAN;
+    settings.save_compression = -1;
+});
 
-const per_steps default_steps = [] {
-    per_steps steps = empty<per_steps>();
-    steps.length = 1;
-    return steps;
-}();
+constinit const per_steps default_steps = with<per_steps>([](auto& steps) { steps.length = 1; });
 
-const per_sample_options default_sample_options = {
-    .struct_size = sizeof(per_sample_options),
-    .beta = NAN,
-    .uniform_fraction = NAN,
-    .n_step = 0,
-    .scheme = -1,
-    .prioritization = -1,
-    .normalize_weights = -1,
-    .reserved = 0,
-    .n_step_min = 0,
-    .key = nullptr,
-    .hindsight = nullptr,
-};
+constinit const per_sample_options default_sample_options = with<per_sample_options>([](auto& options) {
+    options.beta = options.uniform_fraction = NAN;
+    options.scheme = options.prioritization = options.normalize_weights = -1;
+});
 
-const per_hindsight_options default_hindsight_options = {
-    .struct_size = sizeof(per_hindsight_options),
-    .achieved_field = -1,
-    .goal_field = -1,
-    .strategy = PER_GOAL_FUTURE,
-    .reserved = 0,
-    .fraction = 0.8,
-    .reward = nullptr,
-    .context = nullptr,
-};
+constinit const per_hindsight_options default_hindsight_options = with<per_hindsight_options>([](auto& options) {
+    options.achieved_field = options.goal_field = -1;
+    options.strategy = PER_GOAL_FUTURE;
+    options.fraction = 0.8;
+});
 
-const per_batch default_batch = empty<per_batch>();
+constinit const per_batch default_batch = with<per_batch>(nothing);
 
-const per_priorities default_priorities = [] {
-    per_priorities priorities = empty<per_priorities>();
-    priorities.n_critics = 1;
-    return priorities;
-}();
+constinit const per_priorities default_priorities =
+    with<per_priorities>([](auto& priorities) { priorities.n_critics = 1; });
 
-const per_loader_options default_loader_options = {
-    .struct_size = sizeof(per_loader_options),
-    .batch_size = 0,
-    .slots = 3,
-    .sample = nullptr,
-    .device = PER_CPU,
-    .device_index = 0,
-    .gather_on_device = 0,
-    .reserved = 0,
-};
+constinit const per_loader_options default_loader_options = with<per_loader_options>([](auto& options) {
+    options.slots = 3;
+    options.device = PER_CPU;
+});
 
-const per_replay_statistics default_statistics = empty<per_replay_statistics>();
-const per_channel_options default_channel_options = empty<per_channel_options>();
-const per_channel_statistics default_channel_statistics = empty<per_channel_statistics>();
+constinit const per_replay_statistics default_statistics = with<per_replay_statistics>(nothing);
+constinit const per_channel_options default_channel_options = with<per_channel_options>(nothing);
+constinit const per_channel_statistics default_channel_statistics = with<per_channel_statistics>(nothing);
 
-const per_shared_loader_options default_shared_loader_options = {
-    .struct_size = sizeof(per_shared_loader_options),
-    .batch_size = 0,
-    .readers = 0,
-    .slots = 2,
-    .sample = nullptr,
-};
+constinit const per_shared_loader_options default_shared_loader_options =
+    with<per_shared_loader_options>([](auto& options) { options.slots = 2; });
 
-const per_shared_loader_statistics default_shared_loader_statistics = empty<per_shared_loader_statistics>();
+constinit const per_shared_loader_statistics default_shared_loader_statistics =
+    with<per_shared_loader_statistics>(nothing);
 
-const per_shard_summary default_summary = [] {
-    per_shard_summary summary = empty<per_shard_summary>();
-    summary.measured_scale = PER_SCALE_AUTOMATIC;
-    return summary;
-}();
+constinit const per_shard_summary default_summary =
+    with<per_shard_summary>([](auto& summary) { summary.measured_scale = PER_SCALE_AUTOMATIC; });
 
-const per_coordinator_state default_coordinator_state = empty<per_coordinator_state>();
+constinit const per_coordinator_state default_coordinator_state = with<per_coordinator_state>(nothing);
 
 bool can_compress(int32_t device, const per_memory& memory) {
     return device == PER_CPU && memory.allocate == nullptr && memory.storage == nullptr;

@@ -1,5 +1,5 @@
-// The structs of a replay buffer: what their _init functions write, or calls that fill them begin with; and the rules of
-// a window that the options make.
+// Defaults of the structs of a replay buffer, as their _init functions write them and calls that fill them begin; and the
+// window rules of a buffer with given options.
 #pragma once
 
 #include "per.h"
@@ -26,10 +26,10 @@ extern const per_channel_statistics default_channel_statistics;
 extern const per_shared_loader_options default_shared_loader_options;
 extern const per_shared_loader_statistics default_shared_loader_statistics;
 
-// Whether a buffer that lies there can keep fields compressed.
+// True if a buffer in this memory can keep fields compressed.
 bool can_compress(int32_t device, const per_memory& memory);
 
-// What decides which transitions of such a buffer, whose options have been resolved, are live.
+// The rules that decide which transitions are live. The options have been resolved.
 WindowRules window_rules(const per_replay_options& options, const Fields& fields);
 
 }  // namespace per
