@@ -44,7 +44,7 @@ per_status create(const char* name, Handle** handle_out, const Make& make) {
     });
 }
 
-// Where other processes attach to the object of a handle.
+// The address at which other processes attach to the object of a handle.
 template <class Handle>
 per_status get_address(Handle* handle, const char** path_out, int32_t* descriptor_out) {
     return guarded([&] {

@@ -1,6 +1,5 @@
-// Structs of per.h that begin with struct_size, and per_field, whose size comes with the array of them. Callers may be
-// built against an older header, whose struct ends earlier, or against a newer one, whose struct goes on after what this
-// library knows.
+// Structs of per.h that begin with struct_size, and per_field, whose size comes with the array of them. A caller may be
+// built against an older header, whose struct is shorter, or a newer one, whose struct has more members.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +14,8 @@
 
 namespace per {
 
-// The sizes that a struct has had in the released headers of this interface, in order. A struct that grows after a
-// release gets its new size here, at the end: a size that is missing does not compile, and one that is removed breaks
-// the programs that were built with it.
+// The sizes that a struct has had in released headers, in order. A struct that grows after a release gets its new size
+// here, at the end. A size that is missing does not compile; one that is removed breaks programs built with it.
 template <class Struct>
 inline constexpr uint64_t struct_sizes[] = {0};
 template <>
@@ -61,10 +59,10 @@ inline constexpr uint64_t struct_sizes<per_shared_loader_options>[] = {40};
 template <>
 inline constexpr uint64_t struct_sizes<per_shared_loader_statistics>[] = {72};
 
-// Whether a struct of those sizes has had that one. Tests put a function in its place that knows of an older header.
+// True if `size` is one of the sizes. Tests replace this function by one that knows an older header.
 bool is_size_of_a_header(const uint64_t* sizes, std::size_t n_sizes, uint64_t size);
 
-// The size that the caller gave its struct. No other byte of it is looked at: it may be shorter than a Struct.
+// The size that the caller gave its struct. No other byte is read: the struct may be shorter than a Struct.
 template <class Struct>
 uint64_t given_size(const Struct* given) {
     uint64_t size;
@@ -72,8 +70,8 @@ uint64_t given_size(const Struct* given) {
     return size;
 }
 
-// True for a size that a header has had, and for those that a newer one may have. Struct is the latest version and has
-// no implicit padding.
+// True for a size that a header has had, or a newer one may have. Struct is the latest version and has no implicit
+// padding.
 template <class Struct>
 bool is_struct_size(uint64_t size) {
     static_assert(sizeof(Struct) % 8 == 0 && sizeof(Struct) <= max_struct_size);
@@ -83,7 +81,7 @@ bool is_struct_size(uint64_t size) {
     return size > sizeof(Struct) && size % 8 == 0 && size <= max_struct_size;
 }
 
-// Refuses another size of a struct that an _init function fills. `name` is the argument's.
+// Refuses other sizes of a struct that an _init function fills. `name` is the argument's.
 template <class Struct>
 void check_struct_size(const char* name, uint64_t size) {
     if (is_struct_size<Struct>(size)) return;
@@ -92,7 +90,7 @@ void check_struct_size(const char* name, uint64_t size) {
                 static_cast<unsigned long long>(size), static_cast<unsigned long long>(sizeof(Struct)));
 }
 
-// Fills the caller's struct, whose size has been checked, with `value` as far as it goes, with zeros after that.
+// Fills the caller's struct, whose size has been checked, with `value`, and the rest with zeros.
 template <class Struct>
 void copy_struct(Struct* struct_out, uint64_t size, const Struct& value) {
     std::memset(static_cast<void*>(struct_out), 0, size);
@@ -108,8 +106,8 @@ void initialize_struct(const char* name, Struct* struct_out, uint64_t size, cons
     copy_struct(struct_out, size, defaults);
 }
 
-// For a call that fills a struct of the size that it is given: with what `read` returns, which is called once the
-// arguments have been checked.
+// For a call that fills a struct of a given size with the result of `read`, which is called once the arguments have
+// been checked.
 template <class Struct, class Read>
 void fill_struct(const char* name, Struct* struct_out, uint64_t size, const Read& read) {
     require_pointer(name, struct_out);
@@ -120,8 +118,8 @@ void fill_struct(const char* name, Struct* struct_out, uint64_t size, const Read
     copy_struct(struct_out, size, value);
 }
 
-// `size` bytes of the caller as the struct that this library knows. Fields that an older header does not have are zero,
-// and what a newer one appended must be: at zero, an appended field behaves as if it did not exist.
+// Returns `size` bytes of the caller as the struct that this library knows. Members that an older header does not have
+// are zero. Members that a newer one appended must be zero, at which they behave as if they did not exist.
 template <class Struct>
 Struct known_struct(const char* name, const unsigned char* given, uint64_t size) {
     for (uint64_t i = sizeof(Struct); i < size; ++i)
@@ -155,15 +153,15 @@ void read_nested(const char* name, const Struct*& given, Struct& copy_out) {
     given = &copy_out;
 }
 
-// Refuses a struct to be written that no _init has filled.
+// Refuses a struct to be written that no _init function has filled.
 template <class Struct>
 void check_struct_out(const char* name, const Struct* struct_out) {
     require_pointer(name, struct_out);
     check_struct_size<Struct>(name, given_size(struct_out));
 }
 
-// Writes a struct of this version into the caller's, as far as that goes. Its own size stays, and so does what a newer
-// header appended: its _init has set that to zero.
+// Writes a struct of this version into the caller's, as far as that goes. The caller's size stays, and so do members
+// that a newer header appended: its _init has set them to zero.
 template <class Struct>
 void write_struct(const char* name, Struct* struct_out, const Struct& value) {
     check_struct_out(name, struct_out);

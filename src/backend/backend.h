@@ -1,6 +1,6 @@
-// What the policy classes ask of a device: one virtual call for a batch of work. Array arguments lie in the memory of
-// the device; `stream` is a cudaStream_t, NULL on the CPU. Scalars, pointers and enums have been checked by the
-// callers; what lies in the arrays is checked here, as far as the device can, before the first write.
+// The interface of a device: one virtual call for a batch of work. Array arguments lie in the memory of the device;
+// `stream` is a cudaStream_t, NULL on the CPU. The callers have checked scalars, pointers and enums. The elements of
+// arrays are checked here, as far as the device can, before the first write.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class RowFile;
 struct Relabelling;
 struct ReplayHindsight;
 
-// Where per_sample() writes its batch, and how it is drawn.
+// A draw of per_sample().
 struct TreeSample {
     int64_t batch_size;
     int32_t scheme;  // a per_scheme
@@ -39,20 +39,20 @@ struct TreeMass {
     int32_t scale;
 };
 
-// The memory and the work of a tree. It counts the batches drawn, as that number is needed on the device.
+// The memory and the work of a tree. It also counts the batches drawn, since the device needs that number.
 class TreeBackend {
  public:
     virtual ~TreeBackend() = default;
 
-    // Whether several threads may be inside calls that only read at the same time: find..(), priorities(), mass(), and
-    // sample() except without replacement, which may write in between.
+    // True if several threads may make calls that only read at the same time: find..(), priorities(), mass(), and
+    // sample(), except without replacement, which may write in between.
     virtual bool reads_concurrently() const = 0;
 
     virtual void update(int64_t count, const int64_t* indices, const float* priorities, void* stream) = 0;
     virtual void sample(const TreeSample& sample, void* stream) = 0;
     virtual void find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) = 0;
     virtual void find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream) = 0;
-    // With indices NULL the first `count`.
+    // If indices is NULL, reads the first `count`.
     virtual void priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream) = 0;
     virtual TreeMass mass() = 0;
     virtual void reset(void* stream) = 0;
@@ -62,16 +62,16 @@ class TreeBackend {
 // An array of a call: NULL data where it was not given.
 struct GivenArray {
     per_array array;
-    int64_t frames;  // of an entry; the newest is taken
+    int64_t frames;  // of an entry, of which the newest is taken
 };
 
-// What per_replay_add() adds: `length` steps of `n_envs` environments.
+// The steps of per_replay_add(): `length` steps of `n_envs` environments.
 struct ReplaySteps {
     int64_t length;
     int64_t n_envs;
     const int64_t* env_ids;         // [n_envs] in host memory, each once; NULL: 0 .. n_envs - 1
-    const GivenArray* fields;       // [n_fields]; not given: the default of the field
-    const GivenArray* next_fields;  // [n_fields], given for every observation; NULL: left out
+    const GivenArray* fields;       // [n_fields]; the default of the field where not given
+    const GivenArray* next_fields;  // [n_fields], given for every observation; NULL: not given
     per_array reward;
     per_array terminated;
     per_array truncated;
@@ -79,7 +79,7 @@ struct ReplaySteps {
     per_array next_mask;
     per_array priorities;
     per_array td_errors;
-    bool are_in_host_memory;  // all of them, and gone after the call; else the device is asked
+    bool are_in_host_memory;  // true: all are, and end with the call; false: the device is asked
 };
 
 // A draw for a loader. It advances the schedule of beta, but counts for it only once it is handed out.
@@ -91,8 +91,8 @@ struct DrawAhead {
     FrameGather* gather;
 };
 
-// Where the transitions or sequences of a batch come from: they are drawn, or are named and then written as if they had
-// been drawn.
+// The source of a batch's transitions or sequences. They are drawn, or they are named and written as if they had been
+// drawn.
 struct DrawnRows {
     const uint64_t* key = nullptr;  // [2] in the device's memory: replaces the buffer's seed and batch number
     std::optional<DrawAhead> ahead;
@@ -150,34 +150,33 @@ struct ReplayUpdate {
     int64_t n_critics;
     const float* td_errors;   // [n_critics, count], of sequences [n_critics, count, T - n_left_out]
     const float* priorities;  // [count]
-    int64_t n_left_out = 0;   // steps at the start of each sequence that td_errors do not have
+    int64_t n_left_out = 0;   // steps at the start of each sequence that are not in td_errors
 };
 
-// What per_replay_compute_advantages() computes.
 struct ReplayAdvantages {
     int64_t value_field;
     int64_t advantage_field;
     int64_t return_field;  // -1: none
     double lambda;
     int64_t count;
-    const int64_t* ids;             // [count] those that bootstraps() gives
+    const int64_t* ids;             // [count] as bootstraps() gives them
     const float* bootstrap_values;  // [count]
 };
 
-// The state of a buffer at the moment when this object was made, for a thread that writes it while calls go on.
+// The state of a buffer when this object was made, for a thread that writes it while calls go on.
 class ReplaySnapshot {
  public:
     virtual ~ReplaySnapshot() = default;
 
-    // Of all arrays by slot.
+    // The size of all arrays by slot.
     virtual int64_t n_bytes() const = 0;
-    // Writes all state but the options, once, and adds to *n_written_out what it has written of those arrays. `lock` is
-    // that of the buffer, which is held while a piece of the rows is read.
+    // Writes all state but the options, once, and adds the bytes written of those arrays to *n_written_out. `lock` is
+    // the buffer's; it is held while a piece of the rows is read.
     virtual void write(CheckpointWriter& writer, HandleLock& lock, std::atomic<int64_t>* n_written_out) = 0;
 };
 
-// The memory and the work of a replay buffer. It keeps all that changes as rows come and go - lanes, rows, priorities,
-// counters, the random state - since a device knows of those before the host does.
+// The memory and the work of a replay buffer. It keeps all that changes as rows come and go (lanes, rows, priorities,
+// counters, the random state), since a device knows of those before the host does.
 class ReplayBackend {
  public:
     virtual ~ReplayBackend() = default;
@@ -185,12 +184,12 @@ class ReplayBackend {
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
     // env_ids [count] in host memory, each once; NULL: 0 .. count - 1.
     virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;
-    // If the rows are named, only ranks that are due change, and the number of batches if n_step_min is not 0. An id that
-    // is not live is an error (a device counts it), unless such ids are skipped. Its place gets id -1 and zeros.
+    // If the rows are named, only ranks that are due change, and the number of batches if n_step_min is not 0. An id
+    // that is not live is an error (a device counts it), unless such ids are skipped. Its place gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
-    // Does as sample() does, counts a batch with ids as well, and puts other goals in. `relabelling_out` says in host
-    // memory of which steps the rewards are to be asked for; once they are there, relabel() writes what follows from
-    // them. Where they cannot be had, take_back_draw() undoes what was counted, unless others drew after it.
+    // Like sample(), but also counts a batch by ids, and puts other goals in. `relabelling_out`, in host memory, lists
+    // the steps whose rewards the caller then asks for; relabel() writes what follows from them. If the rewards cannot
+    // be had, take_back_draw() undoes what was counted, unless others drew after it.
     virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
                                   Relabelling& relabelling_out, void* stream) = 0;
     virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
@@ -201,43 +200,45 @@ class ReplayBackend {
     virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;
     virtual void clear(void* stream) = 0;
 
-    // The arrays that frames lie in, where that is host memory.
+    // The arrays of frames, if they lie in host memory.
     virtual FrameArrays frame_arrays() const { return {}; }
 
     // Makes the memory for a loader's draws, which are like `sample`. gather: see DrawAhead.
     virtual void begin_ahead(const ReplaySample& sample, FrameGather* gather) = 0;
-    // A batch that was drawn ahead, with a beta by the schedule, is handed out. On the CPU other calls may run at the
-    // same time.
+    // Counts that a batch drawn ahead, with a beta by the schedule, is handed out. On the CPU other calls may run at
+    // the same time.
     virtual void hand_out() = 0;
-    // The loader is gone, or was left behind by a fork: what was not handed out never will be.
+    // The loader has ended, or was left behind by a fork. Batches not handed out yet never will be.
     virtual void end_ahead() = 0;
 
     // Ids of the live transitions in host memory: environment by environment, in order of time.
     virtual std::vector<int64_t> live_ids(void* stream) = 0;
-    // Takes `count` numbers from the batches drawn, as if so many had been; returns the first.
+    // Adds `count` to the number of batches drawn, and returns the first of these numbers.
     virtual uint64_t reserve_batches(int64_t count, void* stream) = 0;
-    // Writes the first `capacity` of those that need a bootstrap value, and returns how many there are.
+    // Writes the first `capacity` transitions that need a bootstrap value, and returns the number of all.
     virtual int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) = 0;
     virtual void advantages(const ReplayAdvantages& advantages, void* stream) = 0;
 
-    // Sets alpha, beta and gamma that are not NAN, and n_step unless it is 0.
+    // Sets alpha, beta and gamma unless they are NAN, and n_step unless it is 0.
     virtual void change_settings(const per_replay_settings& settings, void* stream) = 0;
 
-    // All of a summary but `changes`; the smallest mass if it is asked for.
+    // Fills a summary but for `changes`, and with the smallest mass only if it is wanted.
     virtual void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) = 0;
     virtual void set_scale(int32_t scale) = 0;
     virtual void raise_max_priority(float priority, void* stream) = 0;
 
     virtual int64_t live() = 0;
-    virtual void statistics(per_replay_statistics& statistics_out) = 0;  // struct_size and capacity are left alone
+    virtual void statistics(per_replay_statistics& statistics_out) = 0;  // all but struct_size and capacity
     virtual void synchronize(void* stream) = 0;
 
-    // The file that rows lie in, if they do. restore() takes one that has them or creates it; else the caller creates it.
+    // The file of the rows; NULL if they lie in memory. restore() takes over the checkpoint's file or creates one;
+    // otherwise the caller creates it.
     virtual RowFile* row_file() { return nullptr; }
-    // All state but the options. restore() is for a backend just made with the options of the one that was saved; it
-    // throws Error with CORRUPT_FILE for what cannot be.
+    // Save and restore all state but the options. The backend to restore was just made with the options of the saved
+    // one. Throws Error with CORRUPT_FILE for a state that cannot be.
     virtual void save(CheckpointWriter& writer) = 0;
-    // What save() would write. One lives at a time; where it is not written, it must end while the buffer is locked.
+    // The state that save() would write. Only one may exist at a time. If it is not written, it must end while the
+    // buffer is locked.
     virtual std::unique_ptr<ReplaySnapshot> snapshot() = 0;
     virtual void restore(CheckpointReader& reader) = 0;
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t alignment = BatchArrays::alignment;
 
-// Deals out places of a block.
+// Assigns places in a block.
 class Places {
  public:
     explicit Places(std::byte* memory) : memory_(memory) {}

@@ -13,7 +13,7 @@
 
 namespace per {
 
-// Calls visit(name, array, size of an element) for each of them, ids first; array is NULL for what is not asked for.
+// Calls visit(name, array, size of an element) for each of them, ids first; array is NULL if it is not wanted.
 template <class Visit>
 void for_each_array(const per_batch& batch, const Fields& fields, const Visit& visit) {
     const auto numbers = [&](const char* name, const auto* array) { visit(name, array, sizeof *array); };
@@ -38,7 +38,7 @@ void for_each_array(const per_batch& batch, const Fields& fields, const Visit& v
     numbers("times_sampled", batch.times_sampled);
 }
 
-// What the arrays of a batch are made for.
+// The shape of a batch, for which arrays are made.
 struct BatchShape {
     int64_t batch_size;
     int64_t steps;   // of a sequence; 0: single transitions
@@ -46,24 +46,24 @@ struct BatchShape {
     bool has_times_sampled = false;
 };
 
-// How many values of a field a transition or sequence of a batch has.
+// The number of values of a field in one transition or sequence of a batch.
 int64_t length_of(const Field& field, const BatchShape& shape);
 
-// Writes id -1 at place i of a batch of that shape, and zeros for all else.
+// Clears place i of a batch of that shape: id -1, and zeros in all other arrays.
 void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i);
 
-// Every array that a batch of drawn transitions or sequences has, one behind the other in a block of memory, which is
-// not touched: it may be a device's.
+// All arrays of a batch of drawn transitions or sequences, one after the other in a block of memory. The block is not
+// touched: it may be a device's.
 class BatchArrays {
  public:
-    // A multiple of the alignment. Throws Error with OUT_OF_MEMORY if they are beyond 63 bits.
+    // The size of the block, a multiple of the alignment. Throws Error with OUT_OF_MEMORY if it is beyond 63 bits.
     static std::size_t n_bytes(const Fields& fields, const BatchShape& shape);
-    // Each begins on a multiple of it, if the block does: see host_batch_offset.
+    // Each array begins on a multiple of it if the block does: see host_batch_offset.
     static constexpr std::size_t alignment = 64;
 
     BatchArrays(const Fields& fields, const BatchShape& shape, std::byte* block);
 
-    // Valid as long as this object, also after it was moved.
+    // Valid as long as this object, even after a move.
     const per_batch& batch() const { return batch_; }
 
  private:
@@ -73,8 +73,8 @@ class BatchArrays {
     std::size_t n_bytes_;
 };
 
-// Where batches that are handed out in host memory, and written again later, begin within a line. JAX takes arrays of
-// numpy that begin with a line as they lie, for good; others it copies, and says when that is done.
+// Offset within a cache line of host batches that are written again later. JAX uses numpy arrays that begin on a line
+// in place, and never says when it is done with them; it copies all others, and does say when.
 inline constexpr std::size_t host_batch_offset = BatchArrays::alignment / 2;
 
 // Host memory for a batch. Throws Error with OUT_OF_MEMORY.
@@ -82,7 +82,6 @@ class BatchMemory {
  public:
     BatchMemory(const Fields& fields, const BatchShape& shape);
 
-    // As that of BatchArrays.
     const per_batch& batch() const { return arrays_.batch(); }
 
  private:

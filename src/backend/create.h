@@ -1,4 +1,4 @@
-// Making the backends. Where libper is built without CUDA, cuda/runtime/absent.cpp says so for those of PER_CUDA.
+// Functions that make the backends. Without CUDA, cuda/runtime/absent.cpp defines those of PER_CUDA.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options
 // `options` as resolved; `fields` must outlive the backend. The same errors.
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
 
-// Slots for a buffer in host memory, also where the device is to copy frames out of these arrays of its rows, and for
-// one that lies on the device itself. The same errors, and UNSUPPORTED.
+// Slots for a buffer in host memory, for one whose frames the device copies out of the arrays `rows`, and for one on
+// the device itself. The same errors, and UNSUPPORTED.
 std::unique_ptr<LoaderSlots> create_copied_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
                                                  std::size_t n_slots);
 std::unique_ptr<LoaderSlots> create_gathered_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,

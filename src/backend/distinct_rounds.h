@@ -8,22 +8,22 @@
 
 namespace per {
 
-// Independent draws that discard repeats have the law of zero-and-restore, and go through a tree together. They come in
-// rounds of n + n/4 + 16 of them, rounded up to an even number, n being how many indices are still to be found and one
-// more. Where more than half of a round were repeats, a few indices hold most of the mass: those found are then taken
-// out, and a draw from what is left stands for a geometric number of draws from the whole.
+// Independent draws that discard repeats have the same distribution as zero-and-restore, and go through a tree
+// together. They come in rounds of n + n/4 + 16 draws, rounded up to an even number, where n is one more than the
+// indices still to be found. If more than half of a round are repeats, a few indices hold most of the mass: the indices
+// found are then taken out, and a draw from the rest stands for a geometric number of draws from the whole.
 //
 // Memory is kept from draw to draw.
 class DistinctRounds {
  public:
-    // Memory for a draw. The rest throws nothing.
+    // Allocates memory for a draw. The other functions throw nothing.
     void reserve(int64_t batch_size);
     int64_t max_round_size() const { return static_cast<int64_t>(round_.size()); }
     void begin(const DrawRequest& request);
 
-    // While more is to be found and something is left to draw from: draws round(), PER_INDEPENDENT ones from what is
-    // left, to drawn(), and has them taken, given which share of the whole was left. Where take() returns true, all
-    // that were found, from n_out() on, are then taken out, and taken_out() says that they are.
+    // While wants_more(), and something is left to draw from, the caller draws round(), independently and from what is
+    // left, to drawn(), and calls take() with the share of the whole that was left. If take() returns true, the caller
+    // takes out all indices found from n_out() on, and calls taken_out().
     bool wants_more() const { return n_found_ < n_wanted_; }
     const DrawRequest& round() const { return round_request_; }
     int64_t* drawn() { return round_.data(); }
@@ -33,10 +33,11 @@ class DistinctRounds {
     int64_t n_out() const { return n_out_; }
     int64_t n_found() const { return n_found_; }
     const int64_t* found() const { return found_.data(); }  // in order; one more than the batch wants, if there is
-    // Where in the round that was taken last an index was found first; i >= what n_found() was before.
+    // The place in the last round where found index i came first; i >= n_found() before that round.
     int64_t place_in_round(int64_t i) const { return places_[static_cast<size_t>(i)]; }
-    // K, the number of independent draws before the one that would have found another index; infinite if there is none.
-    // An index that a draw gives with probability p is among those found with a probability close to 1 - (1 - p)^K.
+    // K, the number of independent draws before the one that would have found another index; infinite if there is no
+    // such draw. An index that a draw gives with probability p is among those found with a probability close to 1 - (1
+    // - p)^K.
     double n_draws() const;
 
  private:

@@ -1,4 +1,4 @@
-// Whether a draw of transitions could be made.
+// The outcome of a draw, and the errors that follow.
 #pragma once
 
 #include <cinttypes>
@@ -8,16 +8,16 @@
 namespace per {
 
 struct DrawOutcome {
-    int64_t n_live;   // transitions that were live
-    int64_t n_found;  // transitions found; only without replacement can they be fewer than the batch has
+    int64_t n_live;   // live transitions
+    int64_t n_found;  // transitions found; fewer than the batch only without replacement
 };
 
-// What errors call the thing that is drawn.
+// The noun for errors.
 inline const char* drawn_noun(bool of_sequences) {
     return of_sequences ? "sequence" : "transition";
 }
 
-// Throws the Error of a draw where nothing is live. n_step 1: it is not the reason, or not known.
+// Throws the Error of a draw where nothing is live. n_step is 1 if it is not the reason, or not known.
 [[noreturn]] inline void throw_empty(bool of_sequences, int64_t n_step = 1, int64_t n_added = 0) {
     if (!of_sequences && n_step > 1)
         throw Error(PER_ERROR_EMPTY,

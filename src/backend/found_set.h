@@ -1,4 +1,4 @@
-// A set of indices: those that a draw without replacement has found so far, or that a batch has.
+// A set of indices: those that a draw without replacement has found, or those of a batch.
 #pragma once
 
 #include <algorithm>
@@ -7,16 +7,16 @@
 
 namespace per {
 
-// Uses open addressing in a table of the caller's, of found_set_size() entries: index + 1, or 0.
+// Uses open addressing in a table of the caller's, with found_set_size() entries of index + 1 or 0.
 class FoundSet {
  public:
     FoundSet(uint64_t* table, int64_t size)
         : table_(table), mask_(static_cast<uint64_t>(size) - 1), shift_(64 - std::countr_zero(mask_ + 1)) {}
 
-    // A set begins with this: before it the table may have anything.
+    // Must be called first: the table may hold anything.
     void clear() { std::fill_n(table_, mask_ + 1, 0); }
 
-    // Returns whether the index was not among them.
+    // Returns true if the index was not in the set.
     bool insert(int64_t index) {
         const uint64_t entry = static_cast<uint64_t>(index) + 1;
         // Fibonacci hashing: neighbours are spread over the table.
@@ -33,7 +33,7 @@ class FoundSet {
     int shift_;
 };
 
-// How many entries the table of n indices has.
+// The number of entries of the table for n indices.
 inline int64_t found_set_size(int64_t n) {
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n)));
 }

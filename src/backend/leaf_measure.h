@@ -1,4 +1,4 @@
-// What leaves weigh at a scale that a tree does not have: by this the scale of several buffers is chosen as one.
+// The mass of all leaves at a hypothetical scale, from which several buffers agree on one.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace per {
 
-// Fills what of a summary is measured. Leaves are p^alpha, 0 where nothing is live; `capacity` is that of the buffer.
+// Fills the measured members of a summary. Leaves are p^alpha, or 0 if not live; `capacity` is the buffer's.
 void measure_leaves(const float* leaves, int64_t capacity, int32_t measured_scale, per_shard_summary& summary_out);
 
 // Throws Error with INVALID_ARGUMENT for a scale at which a leaf or the sum of all masses breaks its limit.

@@ -1,4 +1,4 @@
-// The memory that a loader draws batches into and hands them out in.
+// The memory in which a loader draws batches and hands them out.
 #pragma once
 
 #include <cstddef>
@@ -12,40 +12,39 @@
 
 namespace per {
 
-// Where the next batch of a slot is drawn.
+// A slot that takes its next batch. `outcome` is NULL unless a device draws into the slot itself, and `gather` unless
+// the device copies frames out of the rows: see DrawAhead.
 struct OpenSlot {
     const per_batch& batch;
-    // Where a device draws into the slot itself; else NULL. See ReplayBackend::sample().
     DrawOutcome* outcome;
     void* stream;
-    // Where the device copies frames out of the rows; else NULL. See ReplayBackend::sample().
     FrameGather* gather = nullptr;
 };
 
-// Slots go round: open() and send(), by the thread that draws, then hand_out() to a consumer, release() from it.
-// Batches are on their way between them, and nobody but that thread waits for anything.
+// A slot goes through open() and send(), by the thread that draws, then hand_out() to a consumer and release() by it.
+// Between send() and hand_out() a batch may still be in flight; only the drawing thread ever waits.
 class LoaderSlots {
  public:
     virtual ~LoaderSlots() = default;
 
-    // NULL, unless the device copies frames out of the rows. The loader begins and ends it.
+    // NULL unless the device copies frames out of the rows. The loader begins and ends it.
     virtual FrameGather* gather() { return nullptr; }
 
-    // Waits until nothing reads what was drawn there before, or lets the stream wait.
+    // Waits until nothing reads the slot's previous batch, or makes the stream wait.
     virtual OpenSlot open(std::size_t slot) = 0;
-    // The draw was made or, on a stream, queued. Throws Error if it turns out to have failed. Copies that fail here are
-    // made by hand_out().
+    // Called once the draw is made or, on a stream, queued. Throws Error if it turns out to have failed. Copies that
+    // fail here are made by hand_out().
     virtual void send(std::size_t slot) = 0;
 
-    // What the consumer gets: work that is queued on `stream` from here on sees the whole batch. Where this throws, the
-    // slot is as it was, and may be handed out later.
+    // The batch for the consumer: work queued on `stream` from here on sees all of it. If this throws, the slot is
+    // unchanged, and may be handed out later.
     virtual const per_batch& hand_out(std::size_t slot, void* stream) = 0;
-    // Nothing is written to the slot until the work that is on `stream` now is done. Where this throws, the slot is the
-    // consumer's still.
+    // The slot is not written until the work that is on `stream` now is done. If this throws, the slot still belongs to
+    // the consumer.
     virtual void release(std::size_t slot, void* stream) = 0;
 };
 
-// Where the consumer reads host memory, batches are drawn where they are handed out.
+// Slots for a consumer that reads host memory: batches are drawn in place.
 class HostSlots final : public LoaderSlots {
  public:
     // Throws Error with OUT_OF_MEMORY.

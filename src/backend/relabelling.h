@@ -1,4 +1,4 @@
-// The steps of a batch that got another goal. The caller's function is asked for their new rewards.
+// The steps of a batch that got another goal, for whose new rewards the caller's function is asked.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace per {
 
-// What a batch with hindsight is relabelled with.
+// The options of hindsight relabelling.
 struct ReplayHindsight {
     int64_t achieved_field;
     int64_t goal_field;
@@ -20,36 +20,35 @@ struct ReplayHindsight {
     double fraction;
 };
 
-// Between the draw of a batch and its rewards the buffer is not locked and may change: all that the second half needs
-// is here, in host memory. Kept from batch to batch.
+// The second half of a draw with hindsight. Between the draw and the rewards the buffer is not locked and may change,
+// so all that this half needs is here, in host memory. Kept from batch to batch.
 struct Relabelling {
     // A transition, or sequence, that got another goal.
     struct Span {
         int64_t place;          // in the batch
-        int64_t n_returns;      // that are formed anew: 1, or of a sequence one for each step that is no padding
-        int64_t n_transitions;  // that they are formed from
+        int64_t n_returns;      // to be formed: 1, or one for each step of a sequence that is no padding
+        int64_t n_transitions;  // from which they are formed
         uint8_t last_flags;     // RowFlags of the last of them
         int64_t n_step;         // of each return
     };
     std::vector<Span> spans;
 
-    // Of each of these transitions, span by span, in order of time.
-    std::vector<std::byte> achieved;  // after it
+    // One entry for each of these transitions, span by span, in order of time.
+    std::vector<std::byte> achieved;  // after the transition
     std::vector<std::byte> goals;
     std::vector<float> rewards;
     std::vector<uint8_t> terminated;
 
-    // By field: observations after each of them but the last of its span, in the same order, for windows that the
-    // rewards end earlier. Empty for fields whose next observations are not wanted, and for sequences; and for the
-    // goal, which is the same after every step, unless its stacks begin with zeros.
+    // By field, in the same order: the observations after each transition but the last of its span, for windows that
+    // the rewards end earlier. Empty for fields whose next observations are not wanted, for sequences, and for the
+    // goal, which is the same after every step unless its stacks begin with zeros.
     std::vector<std::vector<std::byte>> next_fields;
 
-    // Of the draw.
-    bool is_drawn;  // it was made, whatever failed after it
+    bool is_drawn;  // the draw was made, whatever failed after it
     double gamma;
     uint64_t batch_number;
-    bool by_schedule;  // it advanced beta
-    bool took_ranks;   // and ranks were due
+    bool by_schedule;  // the draw advanced beta
+    bool took_ranks;   // ranks were due
     LastBatch batch_before;
 
     int64_t n_steps() const { return static_cast<int64_t>(rewards.size()); }
@@ -65,9 +64,9 @@ struct Relabelling {
     }
 };
 
-// Calls visit(i, return, inner) for each return that follows from the rewards: number i of the batch's arrays, with
-// `returns_of_place` a place. Where its window ends earlier than it did, `inner` says which of next_fields is the
-// observation after it; else it is -1.
+// Calls visit(i, return, inner) for each return that follows from the rewards. i is its place in the batch's arrays,
+// which have `returns_of_place` for each place of the batch. If its window ends earlier than before, `inner` is the
+// index in next_fields of the observation after it; otherwise -1.
 template <class Visit>
 void for_each_relabelled_return(const Relabelling& relabelling, int64_t returns_of_place, const Visit& visit) {
     const float* rewards = relabelling.rewards.data();

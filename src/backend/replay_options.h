@@ -1,5 +1,5 @@
-// Defaults of the structs of a replay buffer, as their _init functions write them and calls that fill them begin; and the
-// window rules of a buffer with given options.
+// Defaults of the structs of a replay buffer, as their _init functions write them and calls that fill them begin; and
+// the window rules of a buffer with given options.
 #pragma once
 
 #include "per.h"

@@ -1,4 +1,4 @@
-// What per_replay_statistics says of a replay buffer on every device: what it counts, and figures of its last batch.
+// Statistics of a replay buffer on every device: counters, and figures of its last batch.
 #pragma once
 
 #include <cstdint>
@@ -28,26 +28,26 @@ struct BatchFigures {
     double duplicates = 0;
 };
 
-// What the last batch that was drawn left behind. Its figures are worked out when they are asked for.
+// The last batch that was drawn. Its figures are computed when they are asked for.
 class LastBatch {
  public:
     LastBatch() = default;
-    // Only its figures are known: another buffer drew it.
+    // A batch of which only the figures are known: a loaded buffer's.
     explicit LastBatch(const BatchFigures& figures) : figures_(figures) {}
 
-    // By row of the batch, as they were when it was drawn.
+    // By row of the batch, as of the draw.
     std::vector<int64_t> slots;
-    std::vector<int64_t> ages;  // rows that the lane took after the transition
+    std::vector<int64_t> ages;  // rows added to the lane after the transition
     std::vector<double> shares;
-    // What its weights follow from, with the shares (draw.h).
+    // With the shares these give the weights (draw.h).
     double reference = 0;  // NAN: the smallest share of the batch
     double beta = 0;
 
-    // They take the place of what they follow from.
+    // The figures replace the vectors from which they are computed.
     const BatchFigures& figures();
 
  private:
-    BatchFigures figures_;  // where there are no slots
+    BatchFigures figures_;  // valid if there are no slots
 };
 
 void write_statistics(const ReplayCounters& counters, const BatchFigures& last, per_replay_statistics& statistics_out);

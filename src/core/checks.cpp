@@ -18,7 +18,7 @@
 namespace per {
 namespace {
 
-// With replacement one batch could have a transition more often than it may be drawn.
+// With replacement a batch could contain a transition more often than it may be drawn.
 void check_scheme_of_uses(int32_t scheme, const per_replay_options& options) {
     if (options.max_times_sampled == 0 || scheme == PER_WITHOUT_REPLACEMENT) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT,
@@ -26,7 +26,7 @@ void check_scheme_of_uses(int32_t scheme, const per_replay_options& options) {
                 static_cast<int>(PER_WITHOUT_REPLACEMENT));
 }
 
-// A number of steps that only buffers of sequences have.
+// Checks a number of steps that only buffers of sequences have.
 void check_of_sequences(const char* name, int64_t value, const per_replay_options& options) {
     if (options.sequence_length == 0 && value != 0)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be 0 where sequence_length is not given", name,
@@ -231,7 +231,7 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
     resolved.fields = fields.described();
     resolved.field_size = sizeof(per_field);
     check_range("capacity rounded up to a multiple of n_envs", resolved.capacity, 1, max_capacity);
-    // Where nothing is overwritten, there is never room for more.
+    // Without overwriting a buffer never holds more.
     if (options.overwrite == 0)
         check_range("min_size_to_sample", options.rate_limit.min_size_to_sample, 0, resolved.capacity);
     return resolved;
@@ -246,17 +246,16 @@ void check_settings(const per_replay_settings& settings, const per_replay_option
     check_range("reserved", settings.reserved, 0, 0);
 }
 
-// A lane with m ends among its rows has the fewest live where an adversary chooses what lies between them. Of the rows
-// that are there, none is live
-//   - of the oldest episode, cut off by the ring, in stack - 1 rows that miss a frame, and then, short of a start and
-//     of what follows the burn-in, in stride - 1 + burn_in more;
-//   - of the running one in its latest steps + n_step - 2, and the row that its next observation takes;
-//   - in the row that the final observation of an episode takes.
-// The rest are full episodes, each as short as is allowed and then longer up to where its next start would be, and rows
-// of which every stride-th is a live start. With store_next_observation no observation takes a row.
+// Computes the worst case: an adversary chooses the episodes of a lane, so that the fewest rows are live. Not live are
+//   - in the oldest episode, cut off by the ring: stack - 1 rows that miss a frame, and stride - 1 + burn_in more rows,
+//     short of a start and of what follows the burn-in;
+//   - in the running episode: its latest steps + n_step - 2 rows, and the row of its next observation;
+//   - the row of each episode's final observation.
+// The rest are full episodes, each as short as allowed and then longer up to its next start, and rows of which every
+// stride-th is a live start. With store_next_observation no observation takes a row.
 int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length) {
     per_replay_options known = options;
-    known.capacity = 1;  // not looked at
+    known.capacity = 1;  // not used
     check_replay_options(known);
     const int64_t stack = options.n_fields == 0 ? options.frame_stack : Fields(known).max_stack();
     check_range("transitions", transitions, 1, max_capacity);
@@ -286,7 +285,7 @@ int64_t capacity_for(const per_replay_options& options, int64_t transitions, int
 
 namespace {
 
-// For draws and windows.
+// The options that draws and windows share.
 ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t batch_size,
                                      const per_replay_options& buffer) {
     check_range("batch_size", batch_size, 1, max_batch_size);
@@ -395,7 +394,7 @@ void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_r
 
 namespace {
 
-// Steps at the start of each sequence for which no TD errors are given.
+// Returns the number of steps at the start of each sequence for which no TD errors are given.
 int64_t steps_left_out(const per_priorities& given, const per_replay_options& buffer) {
     const int64_t length = buffer.sequence_length, n_steps = given.n_steps;
     if (length == 0 && n_steps != 0)
@@ -428,7 +427,7 @@ void check_critics(const per_priorities& given, const per_replay_options& buffer
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "n_critics is %" PRId64 ": td_errors of that many for %" PRId64 " ids fit into no memory",
                     given.n_critics, given.count);
-    // Nobody has so many critics as ids, but values of shape [n, 1] where [n] was meant make it look so.
+    // Nobody has as many critics as ids: values of shape [n, 1] were given where [n] was meant.
     constexpr int64_t max_critics_as_ids = 16;
     if (buffer.sequence_length == 0 && given.n_critics == given.count && given.count > max_critics_as_ids)
         throw Error(PER_ERROR_INVALID_ARGUMENT,

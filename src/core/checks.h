@@ -1,5 +1,6 @@
-// Checks of options and of calls, which also fill in defaults. Elements of arrays are checked by the backends. Each throws
-// Error, which names the argument, its value and what is allowed. The bounds of single numbers are in rules/limits.h.
+// Checks of options and of calls, which also fill in defaults. Elements of arrays are checked by the backends. Each
+// throws Error, which names the argument, its value and what is allowed. The bounds of single numbers are in
+// rules/limits.h.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ void check_replay_options(const per_replay_options& options);
 // The result of per_replay_compute_capacity().
 int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length);
 
-// Returns the options with the final capacity and stride. In the functions below `buffer` are such options, and `fields`
-// those of the buffer.
+// Returns the options with the final capacity and stride. In the functions below `buffer` are such options, and
+// `fields` those of the buffer.
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields);
 
 void check_settings(const per_replay_settings& settings, const per_replay_options& buffer, const Fields& fields);
@@ -48,7 +49,7 @@ ReplaySample resolve_windows(const per_sample_options& given, int64_t count, con
 
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
 
-// Check the arrays of a batch: of what the buffer draws, transitions or sequences, or of single rows by id.
+// The arrays of a batch of drawn transitions or sequences, and of one of single rows by id.
 void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 void check_batch_by_id(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 

@@ -27,7 +27,7 @@ const per_replay_options& checked(const per_replay_options& options) {
     return options;
 }
 
-// The options in a file are checked like those of a caller. Where they are not allowed, the file is damaged.
+// The options in a file are checked like those of a caller. If they are not allowed, the file is damaged.
 const CheckpointOptions& checked(const CheckpointOptions& saved, const CheckpointReader& reader) {
     try {
         const per_replay_options options = saved.options(default_load_options);
@@ -74,7 +74,7 @@ Replay::Replay(const per_replay_options& options) : Replay(options, WithoutRowFi
     if (options.memory.storage != nullptr) backend_->row_file()->create(options.memory.storage_preallocated != 0);
 }
 
-// Room on the disk is taken only if the buffer does not go on from the file of rows that the checkpoint left.
+// Space on the disk is taken only if the buffer does not go on with the checkpoint's own file of rows.
 Replay::Replay(CheckpointReader& reader, const per_load_options& place)
     : Replay(checked(CheckpointOptions(reader), reader).options(place), WithoutRowFile()) {
     backend_->restore(reader);
@@ -130,8 +130,8 @@ void Replay::add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* i
     ++n_changes_;
 }
 
-// Number of steps that the mask selects, if the host can read it; otherwise the number of all steps. The mask is read
-// once and replaced by the copy, so the steps counted are the steps added.
+// Returns the number of steps that the mask selects, if the host can read it; otherwise the number of all steps. The
+// mask is replaced by a copy, so that the steps counted are the steps added.
 int64_t Replay::n_unmasked(ReplaySteps& steps) {
     const int64_t n = steps.length * steps.n_envs;
     if (steps.mask.data == nullptr || device() != PER_CPU) return n;
@@ -175,13 +175,13 @@ void Replay::get_windows(const per_sample_options& options, int64_t count, const
     if (count > 0) backend_->sample(sample, stream);
 }
 
-// A draw that fails later is taken back. But what it has used up stays so, and then it counts: else adds would wait for
-// draws that nothing is left for.
+// A draw that fails later is taken back. But transitions that it has used up stay so, and then it counts: otherwise
+// adds would wait for draws for which nothing is left.
 void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                               const per_hindsight_options& hindsight, void* stream) {
     const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
     if (sample.batch_size == 0) return;
-    // It is given back whatever happens, with the memory that it has by then. Wherever this ends, the lock is held.
+    // Is returned in any case, with the memory that it has by then. The lock is held wherever this scope ends.
     struct Loan {
         std::vector<std::unique_ptr<Relabelling>>& spare;
         std::unique_ptr<Relabelling> relabelling;
@@ -213,7 +213,7 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
     }
 }
 
-// Draws change what is drawn next where they use transitions up.
+// A draw that may use transitions up changes later draws.
 void Replay::count_drawn(int64_t n) {
     limiter_.count_drawn(n);
     if (n > 0 && options_.max_times_sampled > 0) ++n_changes_;
@@ -221,7 +221,7 @@ void Replay::count_drawn(int64_t n) {
 
 std::unique_ptr<Relabelling> Replay::take_relabelling() {
     if (spare_relabellings_.empty()) {
-        spare_relabellings_.reserve(n_relabellings_ + 1);  // giving it back must not fail
+        spare_relabellings_.reserve(n_relabellings_ + 1);  // returning it must not fail
         spare_relabellings_.push_back(std::make_unique<Relabelling>());
         ++n_relabellings_;
     }
@@ -280,7 +280,7 @@ void Replay::begin_draws(const per_sample_options& options, int64_t batch_size, 
 
 void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot) {
     const std::unique_lock guard(lock_.unordered());
-    // Settings may have changed since it was asked for.
+    // Settings may have changed since the draw was asked for.
     ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     sample.batch = slot.batch;
     std::get<DrawnRows>(sample.rows).ahead = DrawAhead{slot.outcome, slot.gather};
@@ -290,8 +290,8 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
     count_drawn(batch_size);
 }
 
-// On a device handing out is a call like others. On the CPU it waits for none, so that a batch which is there is not
-// kept back by the draw of the next.
+// On a device, handing out is a call like others. On the CPU it waits for no call, so that a finished batch is not held
+// back by the draw of the next.
 std::unique_lock<ReservedLock> Replay::try_lock_to_hand_out() {
     if (device() == PER_CPU) return {};
     return std::unique_lock(lock_.unordered(), std::try_to_lock);
@@ -311,7 +311,7 @@ void Replay::stop_listening() {
     limiter_.stop_listening();
 }
 
-// It also ends while the buffer is saved: a checkpoint knows nothing of loaders.
+// Works even while the buffer is saved: a checkpoint knows nothing of loaders.
 void Replay::end_draws(uint64_t process) {
     const std::unique_lock guard(lock_.unordered().unreserved());
     if (loader_process_ != process) return;  // in a forked child another loader has begun
@@ -346,12 +346,12 @@ int64_t Replay::next_of_epochs(Epochs& epochs, const per_batch& batch, void* str
     check_drawn_batch(batch, fields_, options_);
     const int64_t count = epochs.count();
     if (count == 0) return 0;
-    // Arrays of sequences have been made for the n_step of the time.
+    // The arrays of sequences were made for the earlier n_step.
     if (options_.sequence_length > 0 && options_.n_step != epochs.n_step())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "n_step is %" PRId64 ": it was %" PRId64 " when the epochs over sequences began", options_.n_step,
                     epochs.n_step());
-    // All being given equally often, it is as if they were drawn uniformly.
+    // Each transition comes equally often, as in a uniform draw.
     ReplaySample sample = {};
     sample.batch_size = count;
     sample.n_step = options_.n_step;

@@ -1,4 +1,4 @@
-// per_replay, the part that is the same on every device: the checks, the lock, and the order of calls.
+// The part of per_replay that is the same on every device: the checks, the lock, and the order of calls.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@
 
 namespace per {
 
-// A backend, its lock, and the checks. The callers have checked pointers, and that `count` is not negative. A call with a
-// deadline throws Error with BUSY if other calls hold the buffer until then.
+// A backend, its lock, and the checks. The callers have checked pointers, and that `count` is not negative. A call with
+// a deadline throws Error with BUSY if other calls hold the buffer until then.
 class Replay {
  public:
     explicit Replay(const per_replay_options& options);
@@ -46,10 +46,10 @@ class Replay {
     int32_t device_index() const { return options_.device_index; }
 
     void add(const per_steps& steps, int64_t* ids_out, void* stream);
-    // Adds the steps of a channel. Their arrays lie in host memory and may end with the call; step_sizes[k] is the number
-    // of environments that the mask of step k selects. Waits until the rate limiter allows the first step, adds as many as
-    // it allows, and returns their number; once `ends` is set, which wake_adds() must follow, it adds all. Throws Error
-    // with BUSY if no step is allowed by `allowed_by`, or other calls hold the buffer until `locked_by`.
+    // Adds the steps of a channel. Their arrays lie in host memory and may end with the call; step_sizes[k] is the
+    // number of environments that the mask of step k selects. Waits until the rate limiter allows the first step, adds
+    // as many as it allows, and returns their number; once `ends` is set, which wake_adds() must follow, it adds all.
+    // Throws Error with BUSY if no step is allowed by `allowed_by`, or other calls hold the buffer until `locked_by`.
     int64_t add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, const Deadline& locked_by,
                         const Deadline& allowed_by, const std::atomic<bool>& ends);
     void wake_adds() noexcept { limiter_.ring_adds(); }
@@ -79,9 +79,10 @@ class Replay {
     FrameArrays frame_arrays() const { return backend_->frame_arrays(); }
     const per_memory& memory() const { return options_.memory; }
 
-    // A loader calls begin_draws(), which throws Error with BUSY if there is a loader already, and at its end end_draws(),
-    // in whatever process. In between the consumer's thread asks lock() for draws, rings its bell and calls hand_out(), and
-    // the loader's own thread calls draw_ahead(), and then tells lock() that the draw is made, even if it failed.
+    // A loader calls begin_draws(), which throws Error with BUSY if there is a loader already, and at its end
+    // end_draws(), in whatever process. In between the consumer's thread asks lock() for draws, rings its bell and
+    // calls hand_out(), and the loader's own thread calls draw_ahead(), and then tells lock() that the draw is made,
+    // even if it failed.
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
     void begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather);
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
@@ -141,7 +142,8 @@ class Replay {
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
     std::shared_ptr<Save> save_;   // the latest that was started
 
-    // Memory for calls that ask for rewards, during which they do not hold the lock: as much as ever was in use at once.
+    // Memory for calls that ask for rewards, during which they do not hold the lock: as much as ever was in use at
+    // once.
     std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;
     size_t n_relabellings_ = 0;  // made so far; the vector above has capacity for all of them
 };

@@ -18,7 +18,7 @@ const per_array& required(const char* name, const per_array& array) {
     return array;
 }
 
-// A number for each step and environment, unless the array is not given.
+// An array with a number for each step and environment, which may be missing.
 const per_array& checked_flags(const char* name, const per_array& array, const Entries& entries) {
     if (array.data != nullptr) check_array(name, array, entries);
     return array;
@@ -74,7 +74,7 @@ std::span<const int64_t> StepChecks::environments(int64_t count, const int64_t* 
     return environments_;
 }
 
-// Whether the observations after the steps are given: all of them or none.
+// Returns true if the observations after the steps are given: all of them or none.
 bool StepChecks::has_next_fields(const per_steps& steps) const {
     const Field* given = nullptr;
     const Field* missing = nullptr;

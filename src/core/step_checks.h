@@ -1,5 +1,6 @@
-// Checks of values that calls write to rows: steps that are added, and fields that are set. Each throws Error, which names
-// the argument, its value and what is allowed. Of the arrays only elements of env_ids are read: the backends check others.
+// Checks of values that calls write to rows: steps that are added, and fields that are set. Each throws Error, which
+// names the argument, its value and what is allowed. Only the elements of env_ids are read here: the backends check
+// those of other arrays.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// per_tree, the part that is the same on every device: the checks and the lock.
+// The part of per_tree that is the same on every device: the checks and the lock.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace per {
 
-// A backend, its lock, and the checks. Pointers have been checked, and that `count` is not negative.
+// A backend, its lock, and the checks. The callers have checked pointers, and that `count` is not negative.
 class Tree {
  public:
     explicit Tree(const per_tree_options& options);
@@ -29,7 +29,7 @@ class Tree {
     void synchronize(void* stream);
 
  private:
-    // Makes a call that only reads, together with others of its kind where the device allows it.
+    // Makes a call that only reads, concurrently with others of its kind if the device allows it.
     template <class Call>
     void read(const Call& call);
 

@@ -40,7 +40,8 @@ Shape shape_of(const Entries& entries, bool with_length, bool with_envs, int64_t
     return shape;
 }
 
-// Calls visit(shape) for the shapes that entries of so many frames may have, the shortest first, until it returns true.
+// Calls visit(shape) for the shapes that entries with this number of frames may have, the shortest first, until it
+// returns true.
 template <class Visit>
 bool any_shape(const Entries& entries, int64_t frames, Visit&& visit) {
     for (bool with_length : {false, true}) {
@@ -53,7 +54,7 @@ bool any_shape(const Entries& entries, int64_t frames, Visit&& visit) {
     return false;
 }
 
-// True if two shapes differ in nothing but axes of 1.
+// True if two shapes differ only in axes of 1.
 bool same_but_for_ones(std::span<const int64_t> a, std::span<const int64_t> b) {
     const auto skip_ones = [](auto axes) {
         return std::find_if(axes.begin(), axes.end(), [](int64_t axis) { return axis != 1; });
@@ -67,8 +68,8 @@ bool same_but_for_ones(std::span<const int64_t> a, std::span<const int64_t> b) {
     }
 }
 
-// The allowed shape that an error names: the shortest if the given array differs from it in axes of 1, which are then
-// too many; else one with as many axes as the array if there is one.
+// The allowed shape for an error: the shortest if the given array has only axes of 1 too many; otherwise one with as
+// many axes as the array, if there is one.
 Shape expected_shape(const Entries& entries, std::span<const int64_t> given) {
     Shape expected;
     bool first = true;
@@ -81,7 +82,7 @@ Shape expected_shape(const Entries& entries, std::span<const int64_t> given) {
     return expected;
 }
 
-// True if an array has the shape of entries of another number of environments.
+// True if the shape would fit another number of environments.
 bool is_of_other_n_envs(const Entries& entries, std::span<const int64_t> given) {
     const size_t ndim = entries.shape.size();
     if (given.size() == ndim + 2 && given.front() == entries.length)
@@ -97,13 +98,13 @@ Kind kind_of_dtype(int32_t dtype) {
     return with_element_type(dtype, []<class Element>(std::type_identity<Element>) { return kind_of<Element>(); });
 }
 
-// Casts a run of elements. Returns the place of the first that does not fit, or -1.
+// Casts a run of elements. Returns the index of the first that does not fit, or -1.
 template <class From, class To>
 int64_t cast_run(const From* from, To* to, int64_t length) {
     bool all_fit = true;
     for (int64_t i = 0; i < length; ++i) all_fit &= store(number(from[i]), to[i]);
     if (all_fit) return -1;
-    // Another thread may have written to the array meanwhile, so that all fit now.
+    // If another thread has written to the array meanwhile, all may fit now.
     for (int64_t i = 0; i < length; ++i)
         if (!store(number(from[i]), to[i])) return i;
     return -1;
@@ -113,22 +114,22 @@ template <class Element>
 using UnsignedOf =
     std::conditional_t<sizeof(Element) == 8, uint64_t, std::conditional_t<sizeof(Element) == 4, uint32_t, uint16_t>>;
 
-// The place of the first NaN of a run of floats, or -1.
+// Returns the index of the first NaN in a run of floats, or -1.
 template <class Element>
 int64_t find_nan(const Element* elements, int64_t length) {
     // The flag is as wide as an element, so that the loop works on vectors, at 30 GB/s.
     UnsignedOf<Element> found = 0;
     for (int64_t i = 0; i < length; ++i) found |= static_cast<UnsignedOf<Element>>(is_nan(elements[i]));
     if (found == 0) return -1;
-    // Another thread may have written to the array meanwhile, so that there is none now.
+    // If another thread has written to the array meanwhile, the NaN may be gone.
     for (int64_t i = 0; i < length; ++i)
         if (is_nan(elements[i])) return i;
     return -1;
 }
 
-// Calls find(first, run, length) for each run of elements that is looked at; a run begins with element `first` of the
-// array, and entries without gaps between them are one run. Once find returns a place in its run, returns that place in
-// the whole array; else -1.
+// Calls find(first, run, length) for each run of elements to be read. `first` is the run's first element in the array;
+// entries without gaps between them are one run. Returns the first index that find returns, counted in the whole array,
+// or -1.
 template <class Find>
 int64_t find_in_runs(const CastSize& size, const Find& find) {
     const bool one_run = size.mask == nullptr && size.frames == 1;
@@ -166,7 +167,7 @@ std::string joined(std::span<const int64_t> numbers) {
     return result;
 }
 
-// The fewest digits that name the number.
+// The shortest digits that identify the number.
 template <class Element>
 std::string text(Element element) {
     char buffer[40];
@@ -181,7 +182,7 @@ std::string range_text(int32_t dtype) {
     });
 }
 
-// Where an element lies: [i, j, ...] in the array's shape, or [its number] if the array has no shape.
+// The index of an element as text: [i, j, ...] in the array's shape, or [its number] if the array has no shape.
 std::string place_text(const per_array& array, int64_t element) {
     if (array.shape == nullptr) return std::string("[").append(std::to_string(element)).append("]");
     if (array.ndim == 0) return "";
@@ -232,7 +233,7 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     if (array.shape == nullptr) return 1;
     if (array.ndim < 0 || array.ndim > max_array_ndim)
         throw_out_of_range((std::string(argument) + ".ndim").c_str(), array.ndim, 0, max_array_ndim);
-    if (reinterpret_cast<uintptr_t>(array.shape) % alignof(int64_t) != 0)  // only then is there a name to make up
+    if (reinterpret_cast<uintptr_t>(array.shape) % alignof(int64_t) != 0)  // builds the name only for an error
         check_aligned(std::string(argument) + ".shape", array.shape, alignof(int64_t));
     const std::span<const int64_t> given(array.shape, static_cast<size_t>(array.ndim));
     const auto is_given = [&](const Shape& shape) { return shape == given; };
@@ -272,7 +273,7 @@ void cast(std::string_view argument, const per_array& from, int32_t to_dtype, vo
                                     length);
                 });
             } else {
-                return -1;  // no such pair is left: see check_cast() and the copy above
+                return -1;  // excluded by check_cast() and by the copy above
             }
         });
     });

@@ -1,5 +1,5 @@
-// Arrays that calls are given: their shape is checked, their elements are cast. `argument` is what an error calls the
-// array: the name of a field, "next_" and the name, "reward", "mask" ... All of these throw Error with
+// Arrays that calls are given: checks of their shape, and casts of their elements. `argument` is the name of the array
+// in errors: the name of a field, "next_" and the name, "reward", "mask" ... All of these throw Error with
 // INVALID_ARGUMENT.
 #pragma once
 
@@ -24,12 +24,12 @@ struct Entries {
 // A shape as Python writes it: (), (3,), (3, 4).
 std::string shape_text(std::span<const int64_t> shape);
 
-// Checks dtype, alignment, ndim and shape of an array, and returns how many frames each entry has: 1, or entries.stack,
-// the last being the newest. The shape must be [length, n_envs, shape], where length and n_envs may be left out if they
-// are 1. An array without shape is trusted to have that one.
+// Checks dtype, alignment, ndim and shape of an array, and returns the number of frames in each entry: 1, or
+// entries.stack, of which the last is the newest. The shape must be [length, n_envs, shape], where length and n_envs
+// may be left out if they are 1. An array without a shape is trusted to have that one.
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries);
 
-// Whether numpy's "same_kind" rule lets elements of one dtype become those of another. Among the floats bfloat16 is the
+// True if numpy's "same_kind" rule lets elements of one dtype become those of another. Among the floats bfloat16 is the
 // lowest.
 bool can_cast(int32_t from_dtype, int32_t to_dtype);
 
@@ -37,8 +37,8 @@ bool can_cast(int32_t from_dtype, int32_t to_dtype);
 void check_cast(std::string_view argument, int32_t from_dtype, int32_t to_dtype);
 
 // Casts elements [entries, frames, elements] to [entries, elements]: the last frame of each entry. Floats round to
-// nearest even, and can hold NaN and infinities. A value that to_dtype cannot hold is an error, after which part of
-// `to` may be written: `to` is scratch, not state. Where mask[entry] is 0, nothing is read and nothing written.
+// nearest even, and can hold NaN and infinities. A value that to_dtype cannot hold is an error, after which `to`, which
+// is scratch, may be partly written. Where mask[entry] is 0, nothing is read or written.
 struct CastSize {
     int64_t entries;
     int64_t elements;
@@ -48,11 +48,12 @@ struct CastSize {
 };
 void cast(std::string_view argument, const per_array& from, int32_t to_dtype, void* to, const CastSize& size);
 
-// Throws for the first NaN among the elements that cast() would read. Only floats can be NaN.
+// Throws for the first NaN among the elements that cast() would read.
 void refuse_nan(std::string_view argument, const per_array& array, const CastSize& size);
 
-// Makes flags, bytes 0 and 1, of an array that check_array() has passed, one element an entry. An element that is no flag
-// (is_flag()) is an error, after which part of `to` may be written. Where mask is 0, nothing is read and the flag is 0.
+// Casts an array that has passed check_array(), with one element an entry, to flags: bytes 0 and 1. An element that is
+// no flag (is_flag()) is an error, after which `to` may be partly written. Where mask is 0, nothing is read and the
+// flag is 0.
 void cast_flags(std::string_view argument, const per_array& from, uint8_t* to, const CastSize& size);
 
 }  // namespace per

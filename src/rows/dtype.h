@@ -9,7 +9,7 @@
 
 namespace per {
 
-// A flag in a byte. C++ has no type for this per_dtype, nor for the two below.
+// A flag in a byte. C++ has no type for this dtype, nor for the two below.
 struct Bool {
     uint8_t byte;
 
@@ -17,7 +17,7 @@ struct Bool {
     static constexpr Bool max() { return {1}; }
 };
 
-// A float of 16 bits with a fraction of so many bits.
+// A float of 16 bits, fraction_bits of them the fraction.
 template <int fraction_bits>
 struct SmallFloat {
     uint16_t bits;
@@ -30,7 +30,7 @@ struct SmallFloat {
     static constexpr SmallFloat max() { return {infinity - 1}; }
     static constexpr SmallFloat lowest() { return {sign_bit | (infinity - 1)}; }
 
-    // Rounds to nearest even, once. A number that is too large becomes infinity, and a NaN stays one.
+    // Rounds once, to nearest even. A number that is too large becomes infinity; a NaN stays one.
     PER_HOST_DEVICE static SmallFloat from_double(double value) {
         const uint64_t source = bit_cast<uint64_t>(value);
         const uint32_t sign = source >> 48 & sign_bit;
@@ -38,7 +38,8 @@ struct SmallFloat {
         const int exponent = static_cast<int>(source >> 52 & 0x7ff) - 1023;
         if (exponent == 1024 && fraction != 0) return make(sign | infinity | 1u << (fraction_bits - 1));
         if (exponent > bias) return make(sign | infinity);
-        // A subnormal of this format keeps fewer bits. If more than 53 are dropped, what is left is below half a unit.
+        // A subnormal number of this format keeps fewer bits. If more than 53 bits are dropped, the rest is below half
+        // a unit.
         const int below_normal = exponent < 1 - bias ? 1 - bias - exponent : 0;
         const int drop = 52 - fraction_bits + below_normal;
         if (drop > 53) return make(sign);
@@ -110,7 +111,7 @@ PER_HOST_DEVICE decltype(auto) with_element_type(int32_t dtype, Visit&& visit) {
     }
 }
 
-// How many bytes an element takes.
+// The size of an element in bytes.
 PER_HOST_DEVICE constexpr int64_t dtype_size(int32_t dtype) {
     return 0x8422884422111 >> (4 * dtype) & 15;  // a digit for each dtype, as device code has no constant arrays
 }
@@ -119,7 +120,7 @@ PER_HOST_DEVICE constexpr bool is_floating(int32_t dtype) {
     return dtype >= PER_FLOAT16 && dtype <= PER_FLOAT64;
 }
 
-// The name that numpy has for it.
+// The name of the dtype in numpy.
 constexpr const char* dtype_name(int32_t dtype) {
     constexpr const char* names[] = {"bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",
                                      "uint64", "int64", "float16", "bfloat16", "float32", "float64"};

@@ -1,4 +1,4 @@
-// An element of one dtype becomes one of another. Host and device run these same functions.
+// Conversion of elements between dtypes. Host and device run these same functions.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ PER_HOST_DEVICE constexpr Kind kind_of() {
     return Kind::floating;
 }
 
-// An element as a number of C++.
+// The element as a C++ number.
 template <class Element>
 PER_HOST_DEVICE auto number(Element element) {
     if constexpr (std::is_same_v<Element, Bool>) {
@@ -33,7 +33,7 @@ PER_HOST_DEVICE auto number(Element element) {
     }
 }
 
-// Whether an element is a flag: a boolean, or 0 or 1 of any other dtype.
+// True if an element is a flag: a boolean, or 0 or 1 of any other dtype.
 template <class Element>
 PER_HOST_DEVICE bool is_flag(Element element) {
     if constexpr (std::is_same_v<Element, Bool>)
@@ -56,8 +56,8 @@ PER_HOST_DEVICE bool is_finite(double value) {
     return __builtin_fabs(value) <= 0x1.fffffffffffffp1023;
 }
 
-// A number as a float or double. A NaN keeps its sign and the upper bits of its fraction and becomes a quiet one. CPUs
-// do that by themselves; GPUs have one NaN only.
+// Converts a number to a float or double. A NaN keeps its sign and the upper bits of its fraction and becomes quiet.
+// CPUs do that in hardware; GPUs have only one NaN.
 template <class Element, class Number>
 PER_HOST_DEVICE Element to_floating(Number value) {
     const Element converted = static_cast<Element>(value);
@@ -90,7 +90,7 @@ PER_HOST_DEVICE double double_to_round(Number value) {
     }
 }
 
-// Whether the integer `element`, which `value` was cast to, is the same number.
+// True if the integer `element`, to which `value` was cast, is the same number.
 template <class Element, class Number>
 PER_HOST_DEVICE bool is_same_integer(Element element, Number value) {
     const bool same_bits = static_cast<Number>(element) == value;
@@ -143,8 +143,8 @@ PER_HOST_DEVICE bool is_nan(const std::byte* element, int32_t dtype) {
     });
 }
 
-// Whether two elements with these bits are the same observation: as numbers compare, so that -0 is 0, but that any NaN is
-// the same as any other.
+// True if two elements with these bits are the same observation. They compare as numbers, so -0 equals 0, but any NaN
+// equals any other.
 PER_HOST_DEVICE bool is_same_number(uint64_t a, uint64_t b, int32_t dtype) {
     if (a == b) return true;
     if (!is_floating(dtype)) return false;
@@ -167,7 +167,7 @@ PER_HOST_DEVICE bool is_same_number(const std::byte* a, const std::byte* b, int3
     });
 }
 
-// The bits of an element that was cast. Where it is shorter, the upper bits are 0.
+// The bits of an element that was cast. The upper bits of a shorter element are 0.
 struct CastElement {
     uint64_t bits;
     bool fits;
@@ -186,7 +186,7 @@ PER_HOST_DEVICE CastElement cast_element(const From& from) {
     return cast;
 }
 
-// Where the order of kinds does not allow the cast, nothing fits.
+// Nothing fits if the order of kinds does not allow the cast.
 PER_HOST_DEVICE CastElement cast_element(const std::byte* from, int32_t from_dtype, int32_t to_dtype) {
     return with_element_type(from_dtype, [&]<class From>(std::type_identity<From>) {
         return with_element_type(to_dtype, [&]<class To>(std::type_identity<To>) -> CastElement {

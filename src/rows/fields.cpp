@@ -26,7 +26,7 @@ void check_range(const std::string& argument, int64_t value, int64_t least, int6
     per::check_range(argument.c_str(), value, least, most);
 }
 
-// A name as an error shows it: in one line, with a '?' for each byte that no name can have.
+// A name for an error: on one line, with a '?' for each byte that no name can have.
 std::string quoted(std::string_view name) {
     std::string result = "\"";
     while (!name.empty()) {
@@ -51,7 +51,7 @@ bool is_plain_text(std::string_view text) {
     return true;
 }
 
-// `argument` says which name it is where there is none to show.
+// `argument` identifies a name that is NULL.
 std::string checked_name(const std::string& argument, const char* given) {
     constexpr const char* allowed = ": allowed are 1 to 255 bytes of UTF-8 without control characters";
     if (given == nullptr) refuse(argument + " is NULL" + allowed);
@@ -93,7 +93,7 @@ std::vector<std::byte> checked_default(const std::string& argument, const per_ar
     return frame;
 }
 
-// What a frame takes at most is known in advance, and small ones would only take more.
+// The size of a compressed frame must be bounded in advance; small frames would only grow.
 void check_compression(const std::string& of, const Field& field) {
     if (!field.is_compressed()) return;
     if (field.bytes >= min_compressed_bytes && field.bytes <= max_compressed_bytes) return;

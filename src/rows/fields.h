@@ -1,4 +1,4 @@
-// The fields of a transition as they are declared, once they are checked.
+// The declared fields of a transition, once they are checked.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace per {
 
-// A field of a transition as its buffer keeps it: role and stack are resolved, never "default".
+// A field as its buffer keeps it: role and stack are resolved, never "default".
 struct Field {
     std::string name;
-    std::string next_name;  // "next_" + name: what errors call the array of next observations
+    std::string next_name;  // "next_" + name: the name of the array of next observations in errors
     std::vector<int64_t> shape;
     int32_t dtype;
     int32_t role;
@@ -30,18 +30,17 @@ struct Field {
     bool pads_with_zeros() const { return padding == PER_PADDING_ZERO && stack > 1; }
 };
 
-// Throws what Fields would throw for that field, whatever the others are. A name that is NULL passes.
+// Throws what Fields would throw for this field alone. A name that is NULL passes.
 void check_field(const per_field& field);
 
-// The declared fields of a buffer, in the order of their declaration.
+// The fields of a buffer, in the order of their declaration.
 class Fields {
  public:
-    // Checks and copies options.fields. Throws Error with INVALID_ARGUMENT, or with OUT_OF_MEMORY where the bytes of a
-    // row are beyond 64 bits. options.frame_stack is the default stack; the caller has checked it.
+    // Checks and copies options.fields. Throws Error with INVALID_ARGUMENT, or with OUT_OF_MEMORY if the bytes of a row
+    // are beyond 64 bits. options.frame_stack is the default stack, and has been checked.
     explicit Fields(const per_replay_options& options);
 
-    // described() points into the fields. They stay where they are when this object is moved, but not when it is
-    // copied.
+    // described() points into the fields, which stay in place when this object is moved, but not when it is copied.
     Fields(Fields&&) = default;
     Fields& operator=(Fields&&) = default;
 

@@ -25,11 +25,11 @@ constexpr int64_t most_packed_bytes(const FrameShape& shape) {
 // bytes written, 0 for equal frames, or -1 if they do not fit.
 //
 // The result is a sequence of steps through the frame. The first byte of a step is the number of bytes that are equal to
-// those of `key`. Its second byte, n, says what follows them:
+// the key's. Its second byte, n, gives the bytes after those:
 //   0 .. 127    n bytes of the frame, which follow in the step
 //   128 .. 191  n - 124 bytes, each a copy of the byte one pixel before it
 //   192 .. 255  n - 188 bytes, each a copy of the byte one line before it
-// After the last step the frame is equal to `key`.
+// After the last step the frame is equal to the key.
 int64_t pack_frame(const FrameShape& shape, const std::byte* frame, const std::byte* key, std::byte* out);
 
 // Writes the frame that pack_frame() packed with the same shape and key.

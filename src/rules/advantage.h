@@ -8,7 +8,7 @@
 
 namespace per {
 
-// The rows that an advantage may be formed of: those that would be live if n_step were 1, as single transitions.
+// The rows for which an advantage may be formed: those that would be live as single transitions with n_step 1.
 PER_HOST_DEVICE RowRange advantage_rows(const Lane& lane, WindowRules rules) {
     rules.n_step = 1;
     return {lane.tail, returns_end(lane, rules)};
@@ -17,23 +17,23 @@ PER_HOST_DEVICE bool has_advantage(uint8_t flags) {
     return flags & row_is_step && !is_never_live(flags);
 }
 
-// Whether the value of the observation after a row is in no row: its episode was truncated there, or it is the latest
-// step of a running one. Otherwise the episode terminated, or the following row has it.
+// True if no row has the value of the observation after this one: the episode was truncated here, or this is the latest
+// step of a running one. Otherwise the episode terminated, or the following row has the value.
 PER_HOST_DEVICE bool needs_bootstrap(const Lane& lane, int64_t row, uint8_t flags) {
     return has_advantage(flags) && !(flags & row_terminated) && (flags & row_truncated || row == lane.head - 1);
 }
 
 // delta_t + gamma lambda A_(t+1) with delta_t = r_t + gamma V(next) - V_t. A value or advantage that does not count is
-// taken as 0.
+// passed as 0.
 PER_HOST_DEVICE double advantage_of_step(double reward, double value, double next_value, double next_advantage,
                                          double gamma, double lambda) {
     const double delta = reward + gamma * next_value - value;
     return delta + gamma * lambda * next_advantage;
 }
 
-// Calls write(row, advantage) for the rows of a lane, the latest first. Sums are in double, so that every device rounds
-// alike, and once. flags_of, reward_of and value_of belong to a row; bootstrap() gives the values for those rows that
-// need one, in the same order.
+// Calls write(row, advantage) for the rows of a lane, the latest first. Sums are in double and rounded once, so every
+// device rounds alike. flags_of, reward_of and value_of take a row; bootstrap() gives the values of the rows that need
+// one, in the same order.
 template <class FlagsOf, class RewardOf, class ValueOf, class Bootstrap, class Write>
 PER_HOST_DEVICE void lane_advantages(const Lane& lane, const WindowRules& rules, double gamma, double lambda,
                                      const FlagsOf& flags_of, const RewardOf& reward_of, const ValueOf& value_of,

@@ -1,5 +1,5 @@
-// The exponent of importance-sampling weights over the run of a buffer: it grows linearly to its last value (Schaul et
-// al. 2016, section 3.4).
+// The schedule of the exponent of importance-sampling weights: it grows linearly to its final value (Schaul et al.
+// 2016, section 3.4).
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,7 @@ struct BetaSchedule {
     int64_t n_steps;   // batches until beta is `final`; with 0 it stays `first`
     int64_t step = 0;  // batches that advanced it
 
-    // The beta after so many batches.
+    // Beta after this number of batches.
     PER_HOST_DEVICE double beta(int64_t batches) const {
         if (n_steps == 0) return first;
         if (batches >= n_steps) return final;

@@ -1,4 +1,4 @@
-// Division by a number that stays the same.
+// Division by a constant number.
 #pragma once
 
 #include <stdint.h>

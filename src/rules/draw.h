@@ -1,5 +1,5 @@
-// The law of a draw: its targets and their strata, the mixture with the uniform distribution, the rounds of a draw
-// without replacement, and the importance-sampling weights that follow. Host and device run these same functions.
+// The distribution of a draw: targets and strata, the mixture with the uniform distribution, the rounds of a draw
+// without replacement, and the importance-sampling weights. Host and device run these same functions.
 #pragma once
 
 #include <stdint.h>
@@ -18,7 +18,7 @@ struct DrawRequest {
     int64_t batch_size;  // 1 .. 2^24
     int32_t scheme;      // a per_scheme but PER_WITHOUT_REPLACEMENT
     uint64_t seed;
-    uint64_t batch_number;  // how many batches were drawn before
+    uint64_t batch_number;  // batches drawn before
     uint64_t first = 0;     // number of the first random number; even
 };
 
@@ -27,13 +27,13 @@ PER_HOST_DEVICE uint64_t stratum_width(int64_t batch_size) {
     return ~uint64_t{0} / static_cast<uint64_t>(batch_size);
 }
 
-// The target of draw i in 0 .. total - 1, `width` being stratum_width(): it lies in stratum i, at the place that
-// `random` says. No division is needed, and it is always below `total`, because (i + 1) * width fits 64 bits.
+// The target of draw i in 0 .. total - 1. It lies in stratum i, at the place given by `random`; `width` is
+// stratum_width(). It needs no division, and is always below `total`, because (i + 1) * width fits 64 bits.
 PER_HOST_DEVICE uint64_t stratified_target(uint64_t random, uint64_t i, uint64_t width, uint64_t total) {
     return mulhi(i * width + mulhi(random, width), total);
 }
 
-// The target of a draw from the whole.
+// The target of an independent draw.
 PER_HOST_DEVICE uint64_t independent_target(uint64_t random, uint64_t total) {
     return mulhi(random, total);
 }
@@ -65,13 +65,13 @@ PER_HOST_DEVICE uint64_t rescaled_target(uint64_t target, uint64_t units, uint64
     return static_cast<uint64_t>(static_cast<unsigned __int128>(target) * total / units);
 }
 
-// What a draw falls on: a unit of the tree's mass or the rank of a live transition.
+// The result of a draw: a unit of the tree's mass, or the rank of a live transition.
 struct UnitOrRank {
     uint64_t value;
     bool is_rank;
 };
 
-// What a target among mixture_units falls on, of which `uniform` draw uniformly.
+// Maps a target among mixture_units, of which `uniform` draw uniformly.
 PER_HOST_DEVICE UnitOrRank part_of_mixture(uint64_t target, uint64_t uniform, uint64_t mass, uint64_t n_live) {
     if (target < uniform) return {rescaled_target(target, uniform, n_live), true};
     return {rescaled_target(target - uniform, mixture_units - uniform, mass), false};
@@ -79,17 +79,17 @@ PER_HOST_DEVICE UnitOrRank part_of_mixture(uint64_t target, uint64_t uniform, ui
 
 // ---- without replacement: independent draws in rounds, repeats discarded
 
-// How many independent draws make up a round that is to find n more: as a rule enough, and an even number.
+// The number of independent draws in a round that is to find n more: usually enough, and even.
 PER_HOST_DEVICE int64_t distinct_round_size(int64_t n_to_find) {
     return (n_to_find + n_to_find / 4 + 17) / 2 * 2;
 }
 
-// Whether so many repeats in a round mean that a few leaves hold most of the mass, and those found are to be taken out.
+// True if this many repeats in a round mean that a few leaves hold most of the mass. Those found are then taken out.
 PER_HOST_DEVICE bool repeats_prevail(int64_t n_repeats, int64_t round_size) {
     return 2 * n_repeats > round_size;
 }
 
-// How many draws with replacement it takes until one avoids parts that hold all but `share` of the total: a geometric
+// The number of draws with replacement until one avoids parts that hold all but `share` of the total: a geometric
 // number, 1, 2, .., made from 64 random bits.
 PER_HOST_DEVICE double draws_until_outside(uint64_t random, double share) {
     const double uniform = (static_cast<double>(random >> 12) + 0.5) * 0x1p-52;
@@ -109,31 +109,31 @@ PER_HOST_DEVICE Real inclusion_probability(Real share, double draws) {
 
 // ---- probabilities and weights
 
-// The fraction u of a draw by a per_prioritization, which is 1 where all priorities are 0.
+// The fraction u of uniform draws. It is 1 if all priorities are 0.
 PER_HOST_DEVICE double uniform_part(int32_t prioritization, double uniform_fraction, uint64_t mass) {
     return prioritization != PER_UNIFORM && mass != 0 ? uniform_fraction : 1.0;
 }
 
-// In place of the share of a transition that is not there or cannot be drawn: whose weight is 0, and which is never the
+// Stands for the share of a transition that is missing or cannot be drawn. Its weight is 0, and it is never the
 // smallest of a batch.
 PER_HOST_DEVICE double no_share() {
     return bit_cast<double>(uint64_t{0x7ff0000000000000});
 }
 
-// The law of one batch: transition i is drawn with probability share_i / total(), or without replacement its inclusion
-// probability is share_i.
+// The distribution of one batch. Transition i is drawn with probability share_i / total(); without replacement its
+// inclusion probability is share_i.
 struct DrawLaw {
     int64_t batch_size;
     bool is_distinct;         // without replacement
     double uniform_fraction;  // as uniform_part() gives it
     double n_live;
     double mass;     // of the tree
-    double n_draws;  // without replacement: how many independent draws it stands for
+    double n_draws;  // without replacement: the equivalent number of independent draws
 
     PER_HOST_DEVICE bool is_uniform() const { return uniform_fraction == 1.0; }
     PER_HOST_DEVICE bool is_mixture() const { return !is_uniform() && uniform_fraction != 0.0; }
 
-    // Whether share_of() is the mass itself.
+    // True if share_of() is the mass itself.
     PER_HOST_DEVICE bool are_shares_masses() const { return uniform_fraction == 0.0 && !is_distinct; }
 
     // The share of a transition of that mass.
@@ -143,14 +143,14 @@ struct DrawLaw {
         return is_distinct ? inclusion_probability<double, uint64_t>(share / mass, n_draws) : share;
     }
 
-    // What shares are divided by to be probabilities.
+    // The divisor that turns shares into probabilities.
     PER_HOST_DEVICE double total() const {
         if (is_uniform()) return n_live;
         return is_distinct ? static_cast<double>(batch_size) : mass;
     }
 
-    // The share whose weight is 1, but for PER_BATCH_MAX, where it is the smallest of the batch. smallest_mass() gives
-    // the smallest mass of the live transitions of positive priority.
+    // The share whose weight is 1. Not for PER_BATCH_MAX, where it is the smallest share of the batch. smallest_mass()
+    // gives the smallest mass of the live transitions of positive priority.
     template <class SmallestMass>
     PER_HOST_DEVICE double reference(int32_t normalize_weights, const SmallestMass& smallest_mass) const {
         if (is_uniform()) return 1.0;
@@ -158,7 +158,7 @@ struct DrawLaw {
         return share_of(static_cast<double>(smallest_mass()));
     }
 
-    // While transitions are taken out: how much of the uniform part and of both parts is left, as shares of the whole.
+    // While transitions are taken out: the rest of the uniform part, and of both parts, as shares of the whole.
     PER_HOST_DEVICE double uniform_left(uint64_t n_left) const {
         return uniform_fraction * (static_cast<double>(n_left) / n_live);
     }
@@ -166,9 +166,9 @@ struct DrawLaw {
         const double rest = static_cast<double>(mass_left);
         return uniform_left(n_left) + (rest > 0.0 ? (1.0 - uniform_fraction) * (rest / mass) : 0.0);
     }
-    // How many of the mixture_units draw uniformly then.
+    // The number of mixture_units that then draw uniformly.
     PER_HOST_DEVICE uint64_t uniform_units_left(uint64_t mass_left, uint64_t n_left) const {
-        if (mass_left == 0) return mixture_units;  // also where the uniform part is too small to be divided
+        if (mass_left == 0) return mixture_units;  // even if the uniform part is too small to be divided
         return uniform_units(uniform_left(n_left) / share_left(mass_left, n_left));
     }
 };

@@ -1,5 +1,5 @@
 // Hindsight relabelling (Andrychowicz et al. 2017, arXiv:1707.01495): which transitions of a batch get another goal,
-// which later step of their episode it comes from, and how the new rewards change their returns.
+// from which later step of the episode, and how the new rewards change their returns.
 #pragma once
 
 #include <stdint.h>
@@ -13,20 +13,20 @@
 
 namespace per {
 
-// Whether place i of a batch is relabelled, which has the probability `fraction`.
+// True if place i of a batch is relabelled, which has the probability `fraction`.
 PER_HOST_DEVICE bool is_relabelled(uint64_t seed, uint64_t batch_number, int64_t i, double fraction) {
     const uint64_t random = random64(seed, batch_number, hindsight_numbers + 2 * static_cast<uint64_t>(i));
     return static_cast<double>(random >> 11) * 0x1p-53 < fraction;
 }
 
-// Whether it is known what was observed after the step in `row`, which is below the head.
+// True if the observation after the step in `row`, which is below the head, is known.
 PER_HOST_DEVICE bool next_is_known(const Lane& lane, int64_t row, uint8_t flags) {
     if (flags & row_final_unknown) return false;
     return lane.state != LaneState::running || row != lane.head - 1;
 }
 
-// The row whose next observation becomes the goal. `known` are the rows of the episode that are there and whose next
-// observation is known; `row` is one of them.
+// The row whose next observation becomes the goal. `known` are the stored rows of the episode with a known next
+// observation; `row` is one of them.
 PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t batch_number, int64_t i, RowRange known,
                                  int64_t row) {
     if (strategy == PER_GOAL_FINAL) return known.end - 1;
@@ -36,7 +36,7 @@ PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t batch
 }
 
 // The row whose next observation becomes the goal of the transition or sequence drawn in `row`. episode_first() gives
-// the first row of its episode that is there, and episode_end() one past its last step so far.
+// the first stored row of its episode, episode_end() one past its last step so far.
 template <class FlagsOf, class EpisodeFirst, class EpisodeEnd>
 PER_HOST_DEVICE int64_t choose_goal_row(const Lane& lane, int32_t strategy, uint64_t seed, uint64_t batch_number,
                                         int64_t i, int64_t row, const FlagsOf& flags_of,
@@ -47,15 +47,15 @@ PER_HOST_DEVICE int64_t choose_goal_row(const Lane& lane, int32_t strategy, uint
     return goal_row(strategy, seed, batch_number, i, known, row);
 }
 
-// The transitions that a drawn one is made of, as those of a sequence of one step.
+// The transitions of a window, as those of a sequence of one step.
 PER_HOST_DEVICE SequenceSpan span_of_window(const Return& window) {
     return {1, window.n_steps, window.last_flags, window.bootstrap < window.n_steps};
 }
 
-// The entries that a place of a batch has in the array of a field.
+// The entries of one place of a batch in the array of a field.
 struct GoalEntries {
     int64_t length;   // all entries
-    int64_t n_goals;  // the first of them, which get the goal where has_observation(): those that are no padding
+    int64_t n_goals;  // the first entries, which are no padding: they get the goal if has_observation()
 };
 
 PER_HOST_DEVICE GoalEntries goal_entries(int32_t role, const SequenceSpan& span, bool is_sequence, int64_t steps,
@@ -67,8 +67,8 @@ PER_HOST_DEVICE GoalEntries goal_entries(int32_t role, const SequenceSpan& span,
     return {length, n_goals < length ? n_goals : length};
 }
 
-// How many of the newest frames of a stack become the goal. The stack is that of the observation `distance` steps after
-// the transition that was drawn, which may reach back by frames_before. Zeros from before the episode stay.
+// The number of newest frames of a stack that become the goal. The stack is that of the observation `distance` steps
+// after the drawn transition, whose own stack reaches back by frames_before. Zeros from before the episode stay.
 PER_HOST_DEVICE int64_t goal_frames(int64_t stack, bool pads_with_zeros, int64_t frames_before, int64_t distance) {
     const int64_t n_of_episode = frames_before + distance + 1;
     return pads_with_zeros && n_of_episode < stack ? n_of_episode : stack;

@@ -11,7 +11,7 @@
 
 namespace per {
 
-// std::bit_cast, usable on the device and without a symbol of its own. Also for vectors of lanes.
+// std::bit_cast that works on the device, emits no symbol, and takes vectors of lanes.
 template <class To, class From>
 PER_HOST_DEVICE To bit_cast(const From& from) {
     static_assert(sizeof(To) == sizeof(From));
@@ -20,8 +20,8 @@ PER_HOST_DEVICE To bit_cast(const From& from) {
     return to;
 }
 
-// Reads an entry of an array of the caller once. So what was checked is what is used, though another thread may write
-// to the entry meanwhile.
+// Reads an entry of a caller's array exactly once, so that the checked value is the value used even if another thread
+// writes to it.
 template <class T>
 PER_HOST_DEVICE T read_once(const T& entry) {
     return const_cast<const volatile T&>(entry);

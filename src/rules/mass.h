@@ -1,6 +1,6 @@
-// What a leaf weighs: its mass is ceil(leaf * 2^scale), a whole number, which is 0 only for a leaf of 0. All sums are
-// sums of masses, so they are exact, and the order of adding does not matter. Here are the mass and every rule by which
-// the scale is chosen. Both backends follow them, so they always agree on the scale and on every sum.
+// The mass of a leaf is ceil(leaf * 2^scale), an integer that is 0 only for a leaf of 0. All sums are sums of masses,
+// so they are exact, in whatever order. This file has the mass and every rule by which the scale is chosen. Both
+// backends follow them, so they always agree on the scale and on every sum.
 #pragma once
 
 #include <stdint.h>
@@ -47,7 +47,7 @@ PER_HOST_DEVICE uint64_t mass_of(float priority, double factor) {
     return mass_of_scaled(scaled_priority(priority, factor));
 }
 
-// Of a leaf that may be too large for the scale: taken as leaf_mass_limit at most.
+// The mass of a leaf that may be too large for the scale: at most leaf_mass_limit.
 PER_HOST_DEVICE uint64_t limited_mass_of(float priority, double factor) {
     const double limit = static_cast<double>(leaf_mass_limit);
     const double scaled = scaled_priority(priority, factor);
@@ -58,7 +58,7 @@ PER_HOST_DEVICE bool is_too_large(float priority, double factor) {
     return scaled_priority(priority, factor) > static_cast<double>(leaf_mass_limit - 1);
 }
 
-// A sum of masses of which each keeps its limit, at a scale at which their sum may not: 128 bits.
+// A 128-bit sum of masses, each within its limit, at a scale at which their sum may exceed its own.
 struct WideSum {
     uint64_t low;
     uint64_t high;
@@ -69,16 +69,15 @@ PER_HOST_DEVICE WideSum add_wide(WideSum a, WideSum b) {
     return {low, a.high + b.high + (low < a.low)};
 }
 
-// What a change of leaves leaves to be done.
+// The work that remains after a change of leaves.
 enum ScalePlan : int32_t {
-    plan_keep,     // nothing: the sums have followed the leaves
-    plan_rescale,  // choose a scale for the leaves as they are; where a sum is 0, all leaves below it are 0
-    plan_rebuild   // the same, but the sums say nothing
+    plan_keep,     // none: the sums have followed the leaves
+    plan_rescale,  // choose a scale for the leaves; a sum of 0 means that all leaves below it are 0
+    plan_rebuild   // the same, but the sums mean nothing
 };
 
-// The one rule by which the scale changes: it looks at the tree as it was before a change, which is all that one step
-// of an add or one other call writes, and as it is after it. `total` is exact, but that a leaf that is too large counts as
-// leaf_mass_limit.
+// The only rule by which the scale changes. It compares the tree before and after a change, which is one step of an add
+// or one whole call of another kind. `total` is exact, except that a leaf that is too large counts as leaf_mass_limit.
 PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total, bool has_too_large,
                                             uint64_t low_water) {
     if (total.high != 0) return plan_rebuild;  // sums of 64 bits may have wrapped
@@ -87,13 +86,13 @@ PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total
     return total_before == 0 || is_too_much || total.low < low_water ? plan_rescale : plan_keep;
 }
 
-// The same for a tree whose scale was set: it leaves that only for what is too much.
+// The same for a tree with a fixed scale: only an overflow ends that.
 PER_HOST_DEVICE ScalePlan plan_at_fixed_scale(WideSum total, bool has_too_large) {
     return plan_after_change(1, total, has_too_large, 0);
 }
 
-// Whether no sequence of changes can ask for another scale that gains at most `gained` units of mass in all and loses at
-// most `lost`, whatever it does in between. False says nothing.
+// True if no sequence of changes that gains at most `gained` and loses at most `lost` units of mass can ask for another
+// scale, in whatever order. False says nothing.
 PER_HOST_DEVICE bool surely_keeps_scale(uint64_t total, WideSum gained, WideSum lost, bool has_too_large,
                                         uint64_t low_water, bool is_scale_fixed) {
     if (has_too_large || gained.high != 0 || gained.low >= total_mass_limit) return false;
@@ -110,7 +109,7 @@ PER_HOST_DEVICE int32_t scale_for_largest(float largest) {
     return rescaled_leaf_bits - 1 - exponent;
 }
 
-// By how much that scale must be lowered for a total of `sum` at it, over n_leaves leaves, to become 2^56 at most.
+// The number by which that scale must be lowered so that a total of `sum` over n_leaves leaves becomes 2^56 at most.
 // Lowering a scale by d divides each mass by 2^d and rounds it up: the total becomes at most floor(sum / 2^d) +
 // n_leaves.
 PER_HOST_DEVICE int32_t scale_reduction(WideSum sum, int64_t n_leaves) {
@@ -132,9 +131,9 @@ PER_HOST_DEVICE uint64_t low_water(uint64_t total, int64_t n_leaves) {
     return total / 16 < precise ? total / 16 : precise;
 }
 
-// The unit of mass that a prefix sum in units of priority names, for a tree of this total mass, not 0. False, and no
-// unit, for one that is not within the tree. A rounded total may lie above the true one, but every double below it lies
-// below the true one too.
+// Finds the unit of mass that a prefix sum of priorities names, in a tree of this total mass, not 0. Returns false if
+// it is not within the tree. A rounded total may lie above the true one, but every double below it lies below the true
+// one, too.
 PER_HOST_DEVICE bool unit_of_prefix_sum(double prefix_sum, uint64_t total, double factor, uint64_t& unit) {
     if (!(prefix_sum >= 0.0 && prefix_sum < static_cast<double>(total) / factor)) return false;
     unit = static_cast<uint64_t>(prefix_sum * factor);

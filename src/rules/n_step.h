@@ -9,11 +9,11 @@
 
 namespace per {
 
-// The n_step of each window of a batch. A window of fewer steps than the longest is the front of that, so that the rows
-// which are live for the longest are so for all.
+// The n_step of each window of a batch. A shorter window is the front of the longest, so rows that are live for the
+// longest are live for all.
 struct NSteps {
     int64_t longest;
-    int64_t shortest = 0;  // 0: all have the longest. Else each has one of shortest .. longest, all equally likely
+    int64_t shortest = 0;  // 0: all are the longest; otherwise uniform in shortest .. longest
     uint64_t seed = 0;
     uint64_t batch_number = 0;
 
@@ -35,8 +35,8 @@ struct Return {
     float gamma_m;
     int32_t n_steps;     // m
     uint8_t last_flags;  // RowFlags of step m - 1
-    // The bootstrap observation lies so many rows after the first. That is m, but m - 1 where the episode terminated at
-    // an unknown observation, for which its last one stands in.
+    // Distance in rows of the bootstrap observation: m, or m - 1 if the episode terminated at an unknown observation,
+    // in whose place the last known one is used.
     int32_t bootstrap;
 
     PER_HOST_DEVICE bool is_terminated() const { return (last_flags & row_terminated) != 0; }
@@ -44,7 +44,8 @@ struct Return {
     PER_HOST_DEVICE float discount() const { return is_terminated() ? 0.0f : gamma_m; }
 };
 
-// flags_at(k) and reward_at(k) belong to the k-th row after the first, which is live with this n_step or a larger one.
+// flags_at(k) and reward_at(k) are those of the k-th row after the first, which is live with this n_step or a larger
+// one.
 template <class FlagsAt, class RewardAt>
 PER_HOST_DEVICE Return n_step_return(int64_t n_step, double gamma, const FlagsAt& flags_at, const RewardAt& reward_at) {
     double reward = 0.0;

@@ -1,7 +1,7 @@
-// Raises a priority to alpha, which is what the tree holds, and has the powers that weights are made of. One text
-// serves scalars, vectors of lanes and CUDA: operations on doubles that IEEE 754 rounds in one way, multiply and add
-// never contracted, so that every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials
-// are summed in pairs, which shortens the chain of operations that wait for each other.
+// Powers: p^alpha, which the tree holds, and those of which weights are made. The same text serves scalars, vectors of
+// lanes and CUDA. It uses only operations on doubles that IEEE 754 rounds in one way, and multiply and add are never
+// contracted, so every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials are summed
+// in pairs, which shortens the dependency chain.
 #pragma once
 
 #include <stdint.h>
@@ -30,7 +30,7 @@ PER_HOST_DEVICE Real log2_of(Real x) {
     // Shifted so that the exponent field counts from sqrt(1/2); k + 1023 is then a plain unsigned number.
     const Bits biased_k = (bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu)) >> 52;
     const Real m = bit_cast<Real>(bits - (biased_k << 52) + 0x3ff0000000000000u);
-    // Whole numbers below 2^52 become doubles by way of the digits of 2^52 + k.
+    // Integers below 2^52 are converted to doubles through the bits of 2^52 + k.
     const Real k = bit_cast<Real>(biased_k | 0x4330000000000000u) - (0x1p52 + 1023.0);
     return k + log2_of_ratio<Real>((m - 1.0) / (m + 1.0));
 }
@@ -54,7 +54,7 @@ PER_HOST_DEVICE Real exp2_minus_1(Real f) {
     return q * f;
 }
 
-// 2^y. Beyond 2^-1000 .. 2^1000 it stays there, far outside of float32.
+// 2^y, clamped to 2^-1000 .. 2^1000, far outside of float32.
 template <class Real, class Bits>
 PER_HOST_DEVICE Real exp2_of(Real y) {
     const Real unit{};

@@ -32,24 +32,24 @@ PER_HOST_DEVICE PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low, uint6
 // Random number i of a batch: 64 bits. A block gives two, i even and i odd.
 PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t batch_number, uint64_t i) {
     const PhiloxBlock block = philox4x32(seed, i >> 1, batch_number);
-    // Chosen, not indexed: an index would put the block into memory on a GPU.
+    // An index would put the block into memory on a GPU.
     const bool is_odd = (i & 1) != 0;
     const uint64_t high = is_odd ? block.word[3] : block.word[1];
     return (is_odd ? block.word[2] : block.word[0]) | high << 32;
 }
 
-// Which batch numbers belong to.
+// Identifies the batch to which random numbers belong.
 struct BatchKey {
     uint64_t seed;
     uint64_t batch_number;
 };
 
-// Draws use the numbers of a batch from 0 on. Whatever else belongs to a batch has numbers that no draw reaches.
-// geometric_numbers | i says for how many draws from the whole draw i stands, which was made from a part of it.
+// Draws use the numbers of a batch from 0 on. Other uses have numbers that no draw reaches. geometric_numbers | i: the
+// number of draws from the whole for which draw i, made from a part, stands.
 inline constexpr uint64_t geometric_numbers = uint64_t{1} << 63;
-// hindsight_numbers + 2i says whether place i of the batch gets a goal, and + 2i + 1 which.
+// hindsight_numbers + 2i: whether place i of the batch gets a goal; + 2i + 1: which.
 inline constexpr uint64_t hindsight_numbers = uint64_t{1} << 62;
-// n_step_numbers + i says how many steps the window at place i is to have, where the batch asks for a range.
+// n_step_numbers + i: the n_step of the window at place i, if the batch has a range.
 inline constexpr uint64_t n_step_numbers = uint64_t{1} << 61;
 
 // The upper 64 bits of a * b: maps a 64-bit fraction a into 0 .. b - 1.

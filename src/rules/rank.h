@@ -1,8 +1,8 @@
-// Rank-based prioritization (section 3.3, second variant): P(i) in proportion to 1 / rank(i)^alpha, rank 1 being the
+// Rank-based prioritization (section 3.3, second variant): P(i) in proportion to 1 / rank(i)^alpha; rank 1 has the
 // largest priority.
 //
-// Priorities are counted in buckets, 32 to a power of two. Ranks follow from the counts; transitions of one bucket,
-// within a 32nd of each other, share the mean of what their ranks weigh.
+// Priorities are counted in buckets, 32 to a power of two. Ranks follow from the counts. Transitions of one bucket,
+// within a 32nd of each other, share the mean weight of their ranks.
 #pragma once
 
 #include <stdint.h>
@@ -16,22 +16,22 @@ namespace per {
 inline constexpr int rank_bucket_shift = 18;
 inline constexpr int32_t n_rank_buckets = (0x7f7fffff >> rank_bucket_shift) + 1;
 
-// Larger priorities have larger buckets. Bucket 0 is that of priority 0 alone: the least positive ones, below 2^-131,
+// Larger priorities have larger buckets. Bucket 0 is for priority 0 alone: the smallest positive ones, below 2^-131,
 // are in bucket 1.
 PER_HOST_DEVICE int32_t rank_bucket(float priority) {
     const int32_t bucket = static_cast<int32_t>(bit_cast<uint32_t>(priority + 0.0f) >> rank_bucket_shift);
     return bucket == 0 && priority > 0.0f ? 1 : bucket;
 }
 
-// How many changes there are before ranks are taken for the first time, or after they were forgotten: always due.
+// The number of changes that makes ranks due in any case: at first, and after they were forgotten.
 inline constexpr int64_t ranks_never_taken = INT64_MAX / 2;
 
-// Whether counts have changed so often since ranks were last taken that they are due again, a change being a transition
-// that came, was used up, or moved to another bucket; where one is overwritten, another comes. In between the ranks are
-// off by as many at most: a 32nd of all.
+// True if ranks are due: more than a 32nd of the transitions changed since they were last taken. A change is a
+// transition that was added, was used up, or moved to another bucket; an overwritten one counts through the one that
+// replaces it. In between ranks are off by at most a 32nd of all.
 //
-// What is due stays due until ranks are taken, as none comes without a change. So a draw that took ranks and then fails
-// is undone by forgetting them: the next draw would have taken them in any case.
+// Ranks that are due stay due until they are taken, as no transition is added without a change. So a failed draw that
+// took ranks is undone by forgetting them: the next draw would have taken them in any case.
 PER_HOST_DEVICE bool ranks_are_due(int64_t n_changes, int64_t n_live) {
     return n_changes > n_live / 32;
 }
@@ -41,7 +41,7 @@ PER_HOST_DEVICE double rank_weight(double rank, double alpha) {
     return power_of<double, uint64_t>(rank, -alpha);
 }
 
-// Up to this rank weights are added up one by one; from there on the sum is smooth enough for rank_weight_sum().
+// Up to this rank weights are added one by one; beyond, the sum is smooth enough for rank_weight_sum().
 PER_HOST_DEVICE int64_t first_smooth_rank(double alpha) {
     return 16 + 4 * static_cast<int64_t>(alpha < 1024.0 ? alpha : 1024.0);
 }
@@ -66,8 +66,8 @@ PER_HOST_DEVICE double rank_weight_sum(int64_t first, int64_t last, double alpha
     return integral + 0.5 * (at_to - at_from) + first_derivatives / 12.0 - third_derivatives / 720.0;
 }
 
-// What each transition of a bucket weighs, which has `count` of them, with `rank` others in the buckets above: the mean
-// weight of their ranks. Of an empty bucket it is the weight that a first transition would have.
+// The weight of each transition in a bucket of `count`, with `rank` transitions in the buckets above: the mean weight
+// of their ranks. For an empty bucket, the weight that its first transition would have.
 PER_HOST_DEVICE float mean_rank_weight(int64_t rank, int64_t count, double alpha) {
     const int64_t first = rank;
     const int64_t last = rank + (count > 0 ? count : 1);
@@ -78,12 +78,12 @@ PER_HOST_DEVICE float mean_rank_weight(int64_t rank, int64_t count, double alpha
     return static_cast<float>(clamp_to_positive_float(sum / static_cast<double>(last - first)));
 }
 
-// Goes through buckets from the largest priority down, and says what each transition of a bucket weighs.
+// Goes through the buckets from the largest priority down.
 class RankWeights {
  public:
     PER_HOST_DEVICE explicit RankWeights(double alpha) : alpha_(alpha) {}
 
-    // What a transition of the next bucket weighs, which has `count` of them.
+    // The weight of each transition in the next bucket, which has `count` of them.
     PER_HOST_DEVICE float next(int64_t count) {
         const float weight = mean_rank_weight(rank_, count, alpha_);
         rank_ += count;
@@ -92,7 +92,7 @@ class RankWeights {
 
  private:
     double alpha_;
-    int64_t rank_ = 0;  // how many transitions the buckets so far had
+    int64_t rank_ = 0;  // transitions in the buckets so far
 };
 
 }  // namespace per

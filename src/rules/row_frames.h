@@ -1,5 +1,4 @@
-// Where the frames of a drawn transition lie, and what its batch says of its window. Host and device run these same
-// functions.
+// The places of a drawn transition's frames, and the numbers of its window. Host and device run these same functions.
 #pragma once
 
 #include <stdint.h>
@@ -11,25 +10,24 @@
 
 namespace per {
 
-// A row of a batch: where its frames lie. Older frames of a stack lie in the slots before.
+// The places of the frames of a row of a batch. Older frames of a stack lie in the slots before.
 struct GatherRow {
     int64_t env;
     int64_t slot;                // of the transition
     int64_t next_slot;           // of the newest next observation
-    int32_t frames_before;       // frames that a stack may reach back; beyond is padding
+    int32_t frames_before;       // frames that a stack may reach back before padding
     int32_t next_frames_before;  // the same for next observations
-    bool next_is_own_array;      // the newest next observation lies in the array of next observations, of this slot;
+    bool next_is_own_array;      // the newest next observation lies in the array of next observations, in this slot;
                                  // the frame before it is the observation in the same slot
 };
 
-// What a batch is to hold of its rows.
+// The frames that a batch asks for.
 struct GatherWishes {
     int64_t stack;  // the longest, in frames
     bool next;      // next observations
 };
 
-// The row of the window that begins in a slot. flags_of(distance) gives the RowFlags of the row so far from it: rows
-// are told by distances, as only differences matter.
+// The places for the window that begins in a slot. flags_of(distance) gives the RowFlags of the row at that distance.
 template <class FlagsOf>
 PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int64_t slot, const Return& window,
                                      const GatherWishes& wishes, const FlagsOf& flags_of) {
@@ -38,7 +36,7 @@ PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int6
     if (!wishes.next) return row;
 
     const int64_t last = window.n_steps - 1;
-    if (window.bootstrap == last) {  // its own last observation stands in
+    if (window.bootstrap == last) {  // repeats its own last observation
         row.next_slot = rules.ring.moved(env, slot, last);
         row.next_frames_before = static_cast<int32_t>(frames_before(last, wishes.stack, flags_of));
         return row;
@@ -50,25 +48,25 @@ PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int6
     return row;
 }
 
-// Whether the frames of two rows of the same slot lie in the same places.
+// True if two rows of the same slot have their frames in the same places.
 PER_HOST_DEVICE bool has_same_frames(const GatherRow& a, const GatherRow& b) {
     return a.next_slot == b.next_slot && a.frames_before == b.frames_before &&
            a.next_frames_before == b.next_frames_before && a.next_is_own_array == b.next_is_own_array;
 }
 
-// In which array of a field, and in which slot of it.
+// The place of a frame: an array of its field, and a slot in it.
 struct FramePlace {
     int64_t slot;
     bool is_next_array;
 };
 
-// Whether the frame of an observation, or of a next one, that is `age` steps older than the newest is padding: it would
-// be from before the episode.
+// True if the frame of an observation or next observation that is `age` steps older than the newest is padding, from
+// before the episode.
 PER_HOST_DEVICE bool is_padding(const GatherRow& row, bool is_next, int64_t age) {
     return age > (is_next ? row.next_frames_before : row.frames_before);
 }
 
-// That frame. Where it is padding that is not all zero, the oldest one of the episode stands in.
+// The place of that frame. Padding that is not all zero repeats the oldest frame of the episode.
 PER_HOST_DEVICE FramePlace frame_place(const Ring& ring, const GatherRow& row, bool is_next, int64_t age) {
     if (is_padding(row, is_next, age)) age = is_next ? row.next_frames_before : row.frames_before;
     const bool is_own = is_next && row.next_is_own_array;

@@ -1,4 +1,4 @@
-// What is drawn for a sequence that starts at a given row: how far it goes, and the return of each of its steps.
+// The extent of a sequence that starts at a given row, and the return of each of its steps.
 #pragma once
 
 #include <stdint.h>
@@ -8,15 +8,15 @@
 
 namespace per {
 
-// A sequence of T steps with n-step returns takes T + n observations: that of step t at t, its bootstrap at
-// t + n_steps[t]. Its transitions are those of the episode from the start on, T + n - 1 at most, since the last return
-// reaches as far; the observation after the last of them is the last one there is, and what follows is padding.
+// A sequence of T steps with n-step returns has T + n observations: that of step t at t, its bootstrap at t +
+// n_steps[t]. Its transitions are those of the episode from the start on, at most T + n - 1, as far as the last return
+// reaches. The observation after the last transition is the last one; the rest is padding.
 struct SequenceSpan {
-    int64_t n_steps;        // steps that can be learned from, or warm up: the others are padding
+    int64_t n_steps;        // steps to learn from, or to warm up with: the others are padding
     int64_t n_transitions;  // n_steps or more
     uint8_t last_flags;     // RowFlags of the last transition
-    // The observation after the last transition is not there, since the episode terminated at an unknown one: its last
-    // own observation stands in.
+    // The observation after the last transition is unknown, as the episode terminated there: the last observation of
+    // its own is repeated.
     bool repeats_last;
 };
 
@@ -34,20 +34,20 @@ PER_HOST_DEVICE SequenceSpan sequence_span(const Lane& lane, const WindowRules& 
     return span;
 }
 
-// How many steps at the start have windows that are n_step long and do not reach the last transition.
+// The number of steps at the start whose windows are n_step long and do not reach the last transition.
 PER_HOST_DEVICE int64_t whole_windows(const SequenceSpan& span, int64_t n_step) {
     const int64_t whole = span.n_transitions - n_step;
     return whole < 0 ? 0 : whole < span.n_steps ? whole : span.n_steps;
 }
 
-// How long the window of step t < n_steps is: n_step transitions, or those that are left.
+// The length of the window of step t < n_steps: n_step transitions, or those that are left.
 PER_HOST_DEVICE int64_t window_of_step(const SequenceSpan& span, int64_t t, int64_t n_step) {
     const int64_t left = span.n_transitions - t;
     return left < n_step ? left : n_step;
 }
 
-// Whether an entry of the observations is that of a step, or one that a step bootstraps from. The others are zeros:
-// those after the last transition, and with n_step > T those between the steps and where the first window ends.
+// True if an entry of the observations is that of a step, or one from which a step bootstraps. The others are zeros:
+// those after the last transition, and with n_step > T those between the steps and the end of the first window.
 PER_HOST_DEVICE bool has_observation(const SequenceSpan& span, int64_t entry, int64_t n_step) {
     return entry < span.n_steps || (entry >= window_of_step(span, 0, n_step) && entry <= span.n_transitions);
 }
@@ -57,8 +57,8 @@ PER_HOST_DEVICE uint8_t window_end_flags(const SequenceSpan& span, int64_t t, in
     return t + window == span.n_transitions ? span.last_flags : uint8_t{row_is_step};
 }
 
-// Returns of the steps t < n_steps: the sums of n_step_return(), term by term in the same order, so that both round
-// alike. rewards[k] is that of transition k; sums_out: [n_steps].
+// Writes the returns of the steps t < n_steps: the sums of n_step_return(), term by term in the same order, so that
+// both round alike. rewards[k] belongs to transition k; sums_out: [n_steps].
 template <class Rewards>
 PER_HOST_DEVICE void sequence_returns(const SequenceSpan& span, int64_t n_step, double gamma, const Rewards& rewards,
                                       double* sums_out) {

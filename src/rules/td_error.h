@@ -8,8 +8,8 @@
 
 namespace per {
 
-// The magnitude |d| of several critics' errors, as a per_critics says. It is not finite where one of them is not. The
-// error of critic c is td_errors[c * stride].
+// The magnitude |d| of several critics' errors, by a per_critics. It is not finite if one of them is not. The error of
+// critic c is td_errors[c * stride].
 PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
     double sum = 0.0;
     double largest = 0.0;
@@ -18,12 +18,12 @@ PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_crit
         sum += magnitude;
         if (magnitude > largest) largest = magnitude;
     }
-    // No comparison sees a NaN, the sum keeps it.
+    // Comparisons miss a NaN, but the sum keeps it.
     if (critics == PER_CRITICS_MEAN || sum != sum) return sum / static_cast<double>(n_critics);
     return largest;
 }
 
-// p = |d| + epsilon, in double and then rounded once. It is not finite where an error is not, or where p is beyond
+// p = |d| + epsilon, computed in double and rounded once. It is not finite if an error is not, or if p is beyond
 // float32.
 PER_HOST_DEVICE float td_error_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
                                         double epsilon) {
@@ -54,9 +54,9 @@ PER_HOST_DEVICE float sequence_priority(const float* td_errors, int64_t n_critic
     return static_cast<float>(eta * largest + (1.0 - eta) * mean + epsilon);
 }
 
-// Whether p can be a priority: it is finite and not negative.
+// True if p can be a priority: finite and not negative.
 PER_HOST_DEVICE bool is_priority(float p) {
-    // Both are compared in any case, so that a loop over priorities has no branches.
+    // Both comparisons are always made, so that a loop over priorities has no branches.
     return (p >= 0.0f) & (p <= 0x1.fffffep127f);
 }
 

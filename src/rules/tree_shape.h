@@ -1,7 +1,7 @@
-// The shape of the CPU's sum tree, and the search in it. Level 0 are the leaves, 16 floats to a line of 64 bytes. Level
-// 1 has one uint64 for each such line, the sum of its masses; each level above has one sum for 8 of the level below, a
-// line of 64 bytes again. Sums are of children, not prefix sums: writing a leaf changes one number a level. CUDA's tree
-// has another shape and finds the same leaves, as those follow from the masses and their order alone.
+// The shape of the CPU's sum tree, and the search in it. Level 0 has the leaves, 16 floats to a line of 64 bytes. Level
+// 1 has one uint64 for each such line, the sum of its masses. Each level above has one sum for 8 of the level below,
+// again a line. Sums are those of children, not prefix sums: writing a leaf changes one number a level. CUDA's tree has
+// another shape and finds the same leaves, since those follow from the masses and their order alone.
 #pragma once
 
 #include <stdint.h>
@@ -18,7 +18,7 @@ inline constexpr int max_levels = 13;
 
 struct TreeShape {
     int n_levels;                 // leaves included
-    int64_t n_nodes[max_levels];  // of each level, rounded up to whole lines; the rest is 0 for good
+    int64_t n_nodes[max_levels];  // of each level, rounded up to whole lines; the padding is always 0
 };
 
 PER_HOST_DEVICE TreeShape tree_shape(int64_t capacity) {
@@ -34,9 +34,8 @@ PER_HOST_DEVICE TreeShape tree_shape(int64_t capacity) {
     return shape;
 }
 
-// The child among `n` whose mass holds unit `rest` of theirs, counted in order: the one with m_0 + .. + m_(child-1) <=
-// rest < m_0 + .. + m_child. `rest` becomes the unit within it. The last child is what is left when it is none of the
-// others.
+// The child among `n` whose mass holds unit `rest` of theirs, counted in order: m_0 + .. + m_(child-1) <= rest < m_0 +
+// .. + m_child. `rest` becomes the unit within it. The last child is chosen if it is none of the others.
 template <class MassAt>
 PER_HOST_DEVICE int find_child(int n, MassAt mass_at, uint64_t& rest) {
     int child = 0;

@@ -1,8 +1,8 @@
-// What decides which transitions are live: the rows of a lane, what a step does to them, and when the window of a row
-// (n_step steps ahead, a stack of frames back, a sequence) is complete or broken. Host and device run these same
-// functions.
+// The rules that decide which transitions are live: the rows of a lane, the effect of a step on them, and when the
+// window of a row (n_step steps ahead, a stack of frames back, a sequence) is complete or broken. Host and device run
+// these same functions.
 //
-// A lane counts its rows k = 0, 1, 2 ...; the latest `rows` of them are there. A row holds a step, or nothing but an
+// A lane counts its rows k = 0, 1, 2 ...; the latest `rows` of them are stored. A row holds a step, or only an
 // observation that the step before it gave as its next one. Such an observation is
 //
 //   announced   while the next step may still take its row, by bringing the same observation
@@ -10,10 +10,10 @@
 //
 // With store_next_observation such observations take no rows.
 //
-// What is drawn is a sequence of `steps` transitions, of which the first `burn_in` are not learned from; sequences
-// start at every `stride`-th step of an episode. Single transitions are sequences of one. The live rows of a lane are
-// the starts among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their
-// episode, where the last step of an episode that was truncated at an unknown observation is no transition.
+// A draw gives a sequence of `steps` transitions, of which the first `burn_in` are not learned from. Sequences start at
+// every `stride`-th step of an episode. Single transitions are sequences of one. The live rows of a lane are the starts
+// among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their episode. The last
+// step of an episode truncated at an unknown observation is no transition.
 #pragma once
 
 #include <stdint.h>
@@ -23,30 +23,30 @@
 
 namespace per {
 
-// What a row remembers of its step, in one byte, which is 0 for an announced or final observation.
+// The flags of a row's step, in one byte; 0 for an announced or final observation.
 enum RowFlag : uint8_t {
     row_is_step = 1,
     row_starts_episode = 2,
     row_terminated = 4,  // never together with row_truncated: a step flagged both ways is terminated
     row_truncated = 8,
-    row_final_unknown = 16,    // the step ends its episode, and what was observed after it was not said
-    row_starts_sequence = 32,  // not with a stride of 1, where each step does
+    row_final_unknown = 16,    // the step ends its episode, and the observation after it was not given
+    row_starts_sequence = 32,  // not used with a stride of 1, where each step starts one
     row_is_used_up = 64,       // drawn max_times_sampled times: never live again
 };
 inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
 
-// Whether the row of a last step only serves the rows before it, which bootstrap from its observation.
+// True if a last step only serves the rows before it, which bootstrap from its observation.
 PER_HOST_DEVICE bool is_never_live(uint8_t flags) {
     return (flags & (row_truncated | row_final_unknown)) == (row_truncated | row_final_unknown);
 }
 
-// The rows first <= k < end of a lane; there are none if end <= first.
+// The rows first <= k < end of a lane; empty if end <= first.
 struct RowRange {
     int64_t first;
     int64_t end;
 };
 
-// Where rows lie: lane by lane, so that the rows of a window, and those that a long add writes, lie side by side.
+// The places of rows: lane by lane, so that the rows of a window, and those of a long add, are contiguous.
 struct Ring {
     int64_t rows = 1;  // rows of a lane; neither number changes later
     int64_t n_envs = 1;
@@ -60,7 +60,7 @@ struct Ring {
     // The one function that gives a row its place.
     PER_HOST_DEVICE int64_t slot(int64_t env, int64_t k) const { return env * rows + by_rows.remainder(k); }
     PER_HOST_DEVICE int64_t env_of_slot(int64_t slot) const { return by_rows.quotient(slot); }
-    // Which of the rows below `end` lies in a slot of lane `env`.
+    // The row below `end` that lies in a slot of lane `env`.
     PER_HOST_DEVICE int64_t row_of_slot(int64_t env, int64_t slot, int64_t end) const {
         const int64_t last = end - 1;
         const int64_t behind = by_rows.remainder(last) - (slot - env * rows);
@@ -75,7 +75,7 @@ struct Ring {
     }
 };
 
-// Calls visit(slot, row, n) for each part of the rows, no more than a lane has, that lies in n slots side by side.
+// Calls visit(slot, row, n) for each part of the rows, at most a whole lane, that lies in n adjacent slots.
 template <class Visit>
 [[gnu::always_inline]] inline void for_each_part(const Ring& ring, int64_t env, RowRange range, const Visit& visit) {
     for (int64_t row = range.first; row < range.end;) {
@@ -91,14 +91,14 @@ enum class LaneState : uint8_t {
     idle,       // the next step starts an episode
     running,    // an episode runs; what followed its last step is not known
     announced,  // an episode runs; the observation after its last step is known
-    ended,      // idle, and the observation with which the episode ended is known: what a step means that brings it
-                // once more depends on how the environment resets
+    ended,      // idle, and the last observation of the episode is known: the meaning of a step that repeats it depends
+                // on how the environment resets
 };
 
 struct Lane {
     int64_t head = 0;     // the row that the next step takes; smaller rows have ids
     int64_t first = 0;    // smaller rows were cleared
-    int64_t tail = 0;     // smaller rows are overwritten, or miss a frame of their stack: never live again
+    int64_t tail = 0;     // smaller rows are overwritten or miss a frame of their stack: never live again
     int64_t episode = 0;  // first row of the running episode
     LaneState state = LaneState::idle;
 
@@ -124,10 +124,10 @@ PER_HOST_DEVICE bool next_takes_row(const WindowRules& rules) {
     return !rules.store_next_observation;
 }
 
-// Rows that a lane needs at least: with fewer, a row could be overwritten by the very step that completes its window.
-// There is one for each step of a sequence, for each that the last return reaches beyond it, and for each older frame
-// of a stack. Where next observations take rows, there is one for the observation after the last step, and one for the
-// final observation that a cut may leave.
+// The least number of rows of a lane: with fewer, a step could overwrite a row whose window it completes. One for each
+// step of a sequence, for each step that the last return reaches beyond it, and for each older frame of a stack. If
+// next observations take rows, also one for the observation after the last step, and one for the final observation that
+// a cut may leave.
 PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack, int64_t steps, bool next_takes_row) {
     return steps + (n_step - 1) + (stack - 1) + (next_takes_row ? 2 : 0);
 }
@@ -136,41 +136,41 @@ PER_HOST_DEVICE int64_t least_rows(const WindowRules& rules) {
     return least_rows(rules.n_step, rules.stack, rules.sequence.steps, next_takes_row(rules));
 }
 
-// One past the last row in use: the head, or one more where an observation waits there.
+// One past the last row in use: the head, or one more if an announced observation takes that row.
 PER_HOST_DEVICE int64_t used_end(const Lane& lane, const WindowRules& rules) {
     return lane.head + (lane.state == LaneState::announced && next_takes_row(rules) ? 1 : 0);
 }
 
-// The smallest row that is there.
+// The oldest stored row.
 PER_HOST_DEVICE int64_t oldest_row(const Lane& lane, const WindowRules& rules) {
     const int64_t oldest = used_end(lane, rules) - rules.ring.rows;
     return oldest > lane.first ? oldest : lane.first;
 }
 
-// One past the last row whose return is complete. In a running episode that of row k needs the observation n_step steps
-// later; with its end known, all are complete.
+// One past the last row whose return is complete. In a running episode, that of row k needs the observation n_step
+// steps later; once its end is known, all are complete.
 PER_HOST_DEVICE int64_t returns_end(const Lane& lane, const WindowRules& rules) {
     if (!lane.in_episode()) return lane.head;
     const int64_t end = lane.head + (lane.state == LaneState::announced ? 1 : 0) - rules.n_step;
     return end > lane.episode ? end : lane.episode;
 }
 
-// One past the last row of which it is decided whether it is live: the returns of its whole sequence are complete.
+// One past the last row for which it is decided whether it is live: all returns of its sequence are complete.
 PER_HOST_DEVICE int64_t complete_end(const Lane& lane, const WindowRules& rules) {
     if (!lane.in_episode()) return lane.head;
     const int64_t end = returns_end(lane, rules) - (rules.sequence.steps - 1);
     return end > lane.episode ? end : lane.episode;
 }
 
-// Whether a sequence starts at a row of the running episode, or of the one that just ended.
+// True if a sequence starts at a row of the running episode, or of the one that just ended.
 PER_HOST_DEVICE bool starts_sequence(const Lane& lane, const WindowRules& rules, int64_t row) {
     return rules.sequence.stride == 1 || (row - lane.episode) % rules.sequence.stride == 0;
 }
-// Whether a sequence starts at a row with these flags.
+// True if a sequence starts at a row with these flags.
 PER_HOST_DEVICE bool starts_sequence(const WindowRules& rules, uint8_t flags) {
     return rules.sequence.stride == 1 || flags & row_starts_sequence;
 }
-// Whether such a row is live once its window is complete.
+// True if such a row is live once its window is complete.
 PER_HOST_DEVICE bool can_be_live(const WindowRules& rules, uint8_t flags) {
     return starts_sequence(rules, flags) && !(flags & row_is_used_up);
 }
@@ -180,13 +180,13 @@ PER_HOST_DEVICE int64_t next_start(const Lane& lane, const WindowRules& rules, i
     return lane.episode + (row - lane.episode + stride - 1) / stride * stride;
 }
 
-// Whether a row below the head that is not live may still become so, once its window is complete.
+// True if a row below the head that is not live may still become so, once its window is complete.
 PER_HOST_DEVICE bool is_pending(const Lane& lane, const WindowRules& rules, int64_t row) {
     return lane.in_episode() && row >= complete_end(lane, rules) && starts_sequence(lane, rules, row);
 }
 
-// How many transitions there are from a step on in its episode, `most` or fewer. flags_of(row) gives the RowFlags of a
-// row below the head. The first `count` are known not to end the episode.
+// The number of transitions of the episode from a step on, at most `most`. flags_of(row) gives the RowFlags of a row
+// below the head. The first `count` are known not to end the episode.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t most, const FlagsOf& flags_of,
                                          int64_t count = 0) {
@@ -199,8 +199,8 @@ PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t 
     return count;
 }
 
-// How many steps of the sequence that starts at a row can be learned from by now, burn-in included: all of them, or
-// those before the end of the episode; in a running one those whose return is complete.
+// The number of steps, burn-in included, that can be learned from by now in the sequence that starts at a row: all of
+// them, or those before the end of the episode; in a running one those whose return is complete.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t complete_steps(const Lane& lane, const WindowRules& rules, int64_t row,
                                        const FlagsOf& flags_of) {
@@ -212,8 +212,8 @@ PER_HOST_DEVICE int64_t complete_steps(const Lane& lane, const WindowRules& rule
     return transitions_from(lane, row, most, flags_of);
 }
 
-// Whether the next step's observation is compared with the one announced before it, which lies in compared_row(): there
-// as the row's observation, or with store_next_observation as its next observation.
+// True if the next step's observation is compared with the one announced before it. That lies in compared_row(), as the
+// row's observation, or with store_next_observation as its next observation.
 PER_HOST_DEVICE bool compares_observation(const Lane& lane, const WindowRules& rules) {
     return lane.state == LaneState::ended || (lane.state == LaneState::announced && next_takes_row(rules));
 }
@@ -221,7 +221,7 @@ PER_HOST_DEVICE int64_t compared_row(const Lane& lane) {
     return lane.state == LaneState::ended ? lane.head - 1 : lane.head;
 }
 
-// What ending a running episode without a further step does: row `row` gets `flags` besides those it has.
+// The effect of ending a running episode without a further step: row `row` gets `flags` in addition to its own.
 struct Cut {
     int64_t row;
     uint8_t flags;
@@ -247,10 +247,10 @@ struct StepInput {
     bool has_reward = false;  // other than 0
 };
 
-// What a step does to its lane. Events in their order: the cut with what it completes, the rows written (and what they
-// overwrite), then the rows that this step completes.
+// The effect of a step on its lane, in the order of events: a cut and the rows that it completes, the rows written (and
+// those they overwrite), the rows that this step completes.
 struct StepOutcome {
-    bool dropped;     // it is the step in which the environment resets; nothing else happens
+    bool dropped;     // the environment resets in this step; nothing else happens
     bool is_suspect;  // the environment seems to reset in another way than `autoreset` says
     bool is_cut;
     Cut cut;
@@ -266,7 +266,7 @@ PER_HOST_DEVICE uint8_t flags_of_step(const Lane& lane, const WindowRules& rules
     return static_cast<uint8_t>(row_is_step | (is_marked ? row_starts_sequence : 0));
 }
 
-// Whether the environment may have reset in this step, in which it then does nothing else.
+// True if this may be a step in which the environment only resets.
 PER_HOST_DEVICE bool can_be_reset_step(const StepInput& step) {
     return !(step.has_reward || step.terminated || step.truncated);
 }
@@ -304,9 +304,9 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
     return outcome;
 }
 
-// How many steps may be taken at once, if none ends the episode or brings another observation than the one announced.
-// With more of them they could overwrite a row that they complete, or find the lane full where nothing is overwritten.
-// The next step is taken by itself where this is 1 or less.
+// The number of steps that may be taken at once, if none ends the episode or brings another observation than the one
+// announced. With more they could overwrite a row that they complete, or find the lane full if nothing is overwritten.
+// If this is 1 or less, the next step is taken alone.
 PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
     if (lane.state == LaneState::ended) return 1;
     const int64_t most = rules.ring.rows - least_rows(rules) + 1;
@@ -314,7 +314,7 @@ PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, 
     return overwrite || most < room ? most : room;
 }
 
-// What `count` such steps do to a lane: what advance() would do for one after the other. They take the rows from
+// The effect of `count` such steps on a lane, as if by advance() for one after the other. They take the rows from
 // outcome.row on. The first has outcome.flags, the others flags_of_step().
 PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, int64_t count, bool next_known) {
     const StepInput step = {next_known, false, false, true};
@@ -327,8 +327,8 @@ PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, in
     return outcome;
 }
 
-// The smallest row at or above `oldest` whose stack is complete: its older frames are there, or its episode starts
-// first. flags_of(row) gives the RowFlags of a row below the head.
+// The smallest row at or above `oldest` whose stack is complete: its older frames are stored, or its episode starts
+// before them. flags_of(row) gives the RowFlags of a row below the head.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t first_with_stack(int64_t oldest, const Lane& lane, int64_t stack, const FlagsOf& flags_of) {
     int64_t row = oldest;
@@ -336,12 +336,13 @@ PER_HOST_DEVICE int64_t first_with_stack(int64_t oldest, const Lane& lane, int64
     return row;
 }
 
-// Whether the observation after a step below the head is there.
+// True if the observation after a step below the head is stored.
 PER_HOST_DEVICE bool next_is_there(const Lane& lane, int64_t row, uint8_t flags) {
     return !(lane.state == LaneState::running && row == lane.head - 1) && !is_never_live(flags);
 }
 
-// How many frames before that of `row` its stack reaches: stack - 1, or fewer where the episode starts after them.
+// The number of frames before that of `row` to which its stack reaches: stack - 1, or fewer if the episode starts after
+// them.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t frames_before(int64_t row, int64_t stack, const FlagsOf& flags_of) {
     int64_t count = 0;

@@ -18,9 +18,9 @@ class LiveDraw {
  public:
     explicit LiveDraw(bool of_sequences) : of_sequences_(of_sequences) {}
 
-    // At least one transition must be live, or without replacement a whole batch. A draw by ranks needs them to be taken.
-    // Throws only before it changes anything. Returns true if it has prefetched `rows` of the slots that it drew, which
-    // only draws from the tree alone do.
+    // At least one transition must be live, or without replacement a whole batch. A draw by ranks needs them to be
+    // taken. Throws only before it changes anything. Returns true if it has prefetched `rows` of the slots that it
+    // drew, which only draws from the tree alone do.
     bool draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
               const RowsOfLeaves& rows);
 
@@ -28,8 +28,8 @@ class LiveDraw {
     // another one of them. Weight and probability are 0 there, and for each slot that a draw could never give.
     void take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots);
 
-    // Returns the slots that own the units, and writes their masses. Throws Error for a unit out of range. The result is
-    // valid until the next call.
+    // Returns the slots that own the units, and writes their masses. Throws Error for a unit out of range. The result
+    // is valid until the next call.
     const std::vector<int64_t>& find_units(const PriorityStore& priorities, int64_t count, const RowsOfUnits& rows);
 
     const std::vector<int64_t>& slots() const { return slots_; }

@@ -48,8 +48,8 @@ class PackedFrames {
     void prefetch_key(int64_t slot) const;
 
     // Frames are put into slots in two passes, so that memory can only end in the first. prepare() packs one by the key
-    // of its lane, prepare_instead() by that of the frame which is in the slot, and put_prepared() puts all of them into
-    // their slots. Where memory ends, what was prepared is to be dropped.
+    // of its lane, prepare_instead() by that of the frame which is in the slot, and put_prepared() puts all of them
+    // into their slots. Where memory ends, what was prepared is to be dropped.
     void prepare(int64_t env, int64_t slot, const std::byte* frame);
     void prepare_instead(int64_t slot, const std::byte* frame);
     void put_prepared() noexcept;

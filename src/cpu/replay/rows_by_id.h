@@ -21,8 +21,8 @@ class RowsById {
     // Rows as they were added.
     void get(int64_t count, const int64_t* ids, const per_batch& batch);
     void set(int64_t count, const int64_t* ids, const per_array* fields);
-    // Returns the slots of the transitions that `sample` names by ids; -1 for those that are not live, if it skips them.
-    // Valid until the next call.
+    // Returns the slots of the transitions that `sample` names by ids; -1 for those that are not live, if it skips
+    // them. Valid until the next call.
     const std::vector<int64_t>& find_live(const ReplaySample& sample);
     const std::vector<int64_t>& slots() const { return slots_; }  // as the last call found them
 
