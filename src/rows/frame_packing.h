@@ -24,8 +24,8 @@ constexpr int64_t most_packed_bytes(const FrameShape& shape) {
 // Packs the difference of a frame from `key` into `out`, which has room for most_packed_bytes(). Returns the number of
 // bytes written, 0 for equal frames, or -1 if they do not fit.
 //
-// The result is a sequence of steps through the frame. The first byte of a step is the number of bytes that are equal to
-// the key's. Its second byte, n, gives the bytes after those:
+// The result is a sequence of steps through the frame. The first byte of a step is the number of bytes that are equal
+// to the key's. Its second byte, n, gives the bytes after those:
 //   0 .. 127    n bytes of the frame, which follow in the step
 //   128 .. 191  n - 124 bytes, each a copy of the byte one pixel before it
 //   192 .. 255  n - 188 bytes, each a copy of the byte one line before it

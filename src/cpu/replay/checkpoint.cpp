@@ -308,8 +308,13 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
             write(values, size);
         });
     };
+    const auto write_array = [&](const SlotArray& array) {
+        for_each_saved_part(rules, state.lanes, [&](int64_t first, int64_t n) {
+            write_slots(array, first, n, [&](const void* data, size_t size) { writer.bytes(data, size); });
+        });
+    };
     if (writer.leaves_rows()) {
-        // Of the rows only what lies beside their file is written.
+        // Only arrays beside the file of the rows are written.
         write_numbers(writer, moment.numbers, moment.lanes);
         for (const SlotArray& array : arrays) {
             const int64_t place = state.rows.place_in_record(column_of(state, array).first);
@@ -320,19 +325,13 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
                 continue;
             }
             begin_array(writer, array, moment.lanes, rules);
-            for_each_saved_part(rules, state.lanes, [&](int64_t first, int64_t n) {
-                write_slots(array, first, n, [&](const void* data, size_t size) { writer.bytes(data, size); });
-            });
+            write_array(array);
             writer.end();
         }
         return write_ranks(writer, moment.ranks ? &*moment.ranks : nullptr);
     }
     if (!writer.takes_turns())
-        return write_state(writer, moment, rules, arrays, [&](std::size_t i) {
-            for_each_saved_part(rules, state.lanes, [&](int64_t first, int64_t n) {
-                write_slots(arrays[i], first, n, [&](const void* data, size_t size) { writer.bytes(data, size); });
-            });
-        });
+        return write_state(writer, moment, rules, arrays, [&](std::size_t i) { write_array(arrays[i]); });
     // Records are read once, and not once for each of their values.
     write_numbers(writer, moment.numbers, moment.lanes);
     for (const SlotArray& array : arrays) {

@@ -48,10 +48,40 @@ bool eight_lack(const uint8_t* flags, uint8_t bits) {
 
 }  // namespace
 
+// The places of values in a record, in the order in which they are taken.
+struct RowStore::RecordLayout {
+    struct Placed {
+        RowColumn<std::byte>& column;
+        int64_t place;
+    };
+    int64_t bytes = 0;
+    std::vector<Placed> columns;  // to be set once there are records
+
+    int64_t take(int64_t n) {
+        if (n > max_record_bytes - bytes) throw_out_of_memory(static_cast<uint64_t>(n));
+        return std::exchange(bytes, bytes + n);
+    }
+};
+
+// Gives the frames of a field an array of their own, or a place in the records.
+void RowStore::place(RowColumn<std::byte>& column, const Field& field, const per_replay_options& options,
+                     RecordLayout& layout) {
+    if (field.is_compressed()) {
+        packed_.push_back(std::make_unique<PackedFrames>(field, capacity_, options.n_envs, parts_.size(), listener_));
+        column = packed_.back()->by_slot().as_bytes();
+        parts_.push_back(column);
+    } else if (field.bytes >= large_frame_bytes && options.memory.storage == nullptr) {
+        array_bytes(capacity_, field.bytes);  // throws before the rounding could overflow
+        MemorySource source(options.memory, PER_MEMORY_ROWS);
+        source.takes_pages = true;
+        column = column_of_its_own<std::byte>(round_up(field.bytes, line_bytes), source);
+    } else {
+        layout.columns.push_back({column, layout.take(field.bytes)});
+    }
+}
+
 RowStore::RowStore(const per_replay_options& options, const Fields& fields) : capacity_(options.capacity) {
     const MemorySource source(options.memory, PER_MEMORY_ROWS);
-    MemorySource source_of_frames = source;
-    source_of_frames.takes_pages = true;
     const size_t n_fields = static_cast<size_t>(fields.count());
     fields_.resize(n_fields);
     next_fields_.resize(n_fields);
@@ -59,57 +89,37 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     // Records are the first part. They are allocated once all columns have a place in them.
     const bool is_stored = options.memory.storage != nullptr;
     parts_.emplace_back();
-    int64_t record_bytes = 0;
-    const auto take = [&](int64_t bytes) {
-        if (bytes > max_record_bytes - record_bytes) throw_out_of_memory(static_cast<uint64_t>(bytes));
-        return std::exchange(record_bytes, record_bytes + bytes);
-    };
-    struct Placed {
-        RowColumn<std::byte>& column;
-        int64_t place;
-    };
-    std::vector<Placed> placed;
-    const auto place = [&](RowColumn<std::byte>& column, const Field& field) {
-        const int64_t bytes = field.bytes;
-        if (field.is_compressed()) {
-            packed_.push_back(
-                std::make_unique<PackedFrames>(field, capacity_, options.n_envs, parts_.size(), listener_));
-            column = packed_.back()->by_slot().as_bytes();
-            parts_.push_back(column);
-        } else if (bytes >= large_frame_bytes && !is_stored) {
-            array_bytes(capacity_, bytes);  // throws before the rounding could overflow
-            column = column_of_its_own<std::byte>(round_up(bytes, line_bytes), source_of_frames);
-        } else {
-            placed.push_back({column, take(bytes)});
-        }
+    RecordLayout layout;
+    const auto place_all = [&](std::vector<RowColumn<std::byte>>& columns, bool are_observations) {
+        for (size_t i = 0; i < n_fields; ++i)
+            if (const Field& field = fields[static_cast<int64_t>(i)]; field.is_observation() == are_observations)
+                place(columns[i], field, options, layout);
     };
     const bool stores_next = options.store_next_observation != 0;
-    for (size_t i = 0; i < n_fields; ++i)
-        if (fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)]);
-    const int64_t observation_bytes = record_bytes;
-    for (size_t i = 0; i < n_fields && stores_next; ++i)
-        if (fields[static_cast<int64_t>(i)].is_observation()) place(next_fields_[i], fields[static_cast<int64_t>(i)]);
-    record_bytes = round_up(record_bytes, unit);
-    const int64_t place_of_reward = take(sizeof(float));
-    // The largest of neighbouring priorities is looked for at every change.
+    place_all(fields_, true);
+    const int64_t observation_bytes = layout.bytes;
+    if (stores_next) place_all(next_fields_, true);
+    layout.bytes = round_up(layout.bytes, unit);
+    const int64_t place_of_reward = layout.take(sizeof(float));
+    // Each change looks for the largest of neighbouring priorities.
     const bool are_priorities_apart = is_stored || options.max_priority == PER_MAX_NOW;
-    const int64_t place_of_priority = are_priorities_apart ? -1 : take(sizeof(float));
+    const int64_t place_of_priority = are_priorities_apart ? -1 : layout.take(sizeof(float));
     const bool counts_draws = options.keep_times_sampled != 0;
-    const int64_t place_of_count = counts_draws && !is_stored ? take(sizeof(int32_t)) : -1;
-    for (size_t i = 0; i < n_fields; ++i)
-        if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)]);
-    const int64_t place_of_flags = is_stored ? -1 : take(sizeof(uint8_t));
+    const int64_t place_of_count = counts_draws && !is_stored ? layout.take(sizeof(int32_t)) : -1;
+    place_all(fields_, false);
+    const int64_t place_of_flags = is_stored ? -1 : layout.take(sizeof(uint8_t));
 
     if (is_stored) {
-        records_.stride = round_up(record_bytes, unit);
+        records_.stride = round_up(layout.bytes, unit);
         file_.emplace(options.memory.storage, array_bytes(capacity_, records_.stride));
         records_.first = file_->data();
     } else {
-        records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
+        records_.stride = stride_of_records(layout.bytes, stores_next ? 0 : observation_bytes);
         records_.first = allocate(records_.stride, source);
     }
     parts_[record_part] = records_;
-    for (const Placed& it : placed) it.column = column_of_records<std::byte>(it.place);
+    for (const RecordLayout::Placed& placed : layout.columns)
+        placed.column = column_of_records<std::byte>(placed.place);
     rewards_ = column_of_records<float>(place_of_reward);
     if (counts_draws)
         times_sampled_ = is_stored ? column_of_its_own<int32_t>(sizeof(int32_t), source)

@@ -111,6 +111,10 @@ class RowStore {
     MemoryUse memory_use() const;
 
  private:
+    struct RecordLayout;
+
+    void place(RowColumn<std::byte>& column, const Field& field, const per_replay_options& options,
+               RecordLayout& layout);
     std::byte* allocate(int64_t bytes_of_slot, const MemorySource& source);
     std::size_t bytes_of_records(int64_t n) const { return static_cast<std::size_t>(n * records_.stride); }
     template <class Value>

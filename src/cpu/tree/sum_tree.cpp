@@ -200,55 +200,44 @@ void SumTree::rebuild() {
     finish_rescale();
 }
 
-// Calls visit(line) for each line of leaves in which one is not 0, by way of the sums above, which are not 0 either.
-// `line` is one of `level`.
-template <class Visit>
-void SumTree::for_each_used_line(int level, int64_t line, const Visit& visit) const {
-    if (level == 0) return visit(line);
-    for (int64_t node = line * sums_per_line; node < (line + 1) * sums_per_line; ++node)
-        if (arrays_.sums[level][node] != 0) for_each_used_line(level - 1, node, visit);
-}
-
-void SumTree::refresh_used(int level, int64_t line) {
-    for (int64_t node = line * sums_per_line; level > 0 && node < (line + 1) * sums_per_line; ++node) {
+// Walks over the part of the tree that is not 0, below a line of `level`. Calls visit_leaves(first leaf) for each line of
+// leaves in which one is not 0, and visit_sum(level, node) for each sum that is not 0, after those below it.
+template <class VisitLeaves, class VisitSum>
+void SumTree::for_each_used(int level, int64_t line, const VisitLeaves& visit_leaves, const VisitSum& visit_sum) const {
+    if (level == 0) return visit_leaves(arrays_.leaves + line * leaves_per_line);
+    for (int64_t node = line * sums_per_line; node < (line + 1) * sums_per_line; ++node) {
         if (arrays_.sums[level][node] == 0) continue;
-        refresh_used(level - 1, node);
-        kernels_.update.refresh(arrays_, level, node, node);
+        for_each_used(level - 1, node, visit_leaves, visit_sum);
+        visit_sum(level, node);
     }
 }
 
-// As rebuild(), by a walk over what is not 0.
+// Like rebuild(), but reads only leaves that are not 0.
 void SumTree::rescale_used() {
+    const auto no_sum = [](int, int64_t) {};
     float largest = 0.0f;
-    for_each_used_line(top_level(), 0, [&](int64_t line) {
-        largest = std::max(largest, kernels_.update.largest(leaves_per_line, arrays_.leaves + line * leaves_per_line));
-    });
+    for_each_used(
+        top_level(), 0,
+        [&](const float* leaves) { largest = std::max(largest, kernels_.update.largest(leaves_per_line, leaves)); },
+        no_sum);
     const double factor = power_of_two(scale_for_largest(largest));
     WideSum sum = {0, 0};
-    for_each_used_line(top_level(), 0, [&](int64_t line) {
-        sum =
-            add_wide(sum, kernels_.update.sum_masses(leaves_per_line, arrays_.leaves + line * leaves_per_line, factor));
-    });
+    for_each_used(
+        top_level(), 0,
+        [&](const float* leaves) { sum = add_wide(sum, kernels_.update.sum_masses(leaves_per_line, leaves, factor)); },
+        no_sum);
     set_scale(scale_of_leaves(largest, sum, capacity_));
-    refresh_used(top_level(), 0);
+    for_each_used(
+        top_level(), 0, [](const float*) {},
+        [&](int level, int64_t node) { kernels_.update.refresh(arrays_, level, node, node); });
     finish_rescale();
 }
 
 // Memory that was never written to stays untouched.
-void SumTree::reset_used(int level, int64_t line) {
-    if (level == 0) {
-        std::fill_n(arrays_.leaves + line * leaves_per_line, leaves_per_line, 0.0f);
-        return;
-    }
-    for (int64_t node = line * sums_per_line; node < (line + 1) * sums_per_line; ++node) {
-        if (arrays_.sums[level][node] == 0) continue;
-        reset_used(level - 1, node);
-        arrays_.sums[level][node] = 0;
-    }
-}
-
 void SumTree::reset() {
-    reset_used(top_level(), 0);
+    for_each_used(
+        top_level(), 0, [](float* leaves) { std::fill_n(leaves, leaves_per_line, 0.0f); },
+        [&](int level, int64_t node) { arrays_.sums[level][node] = 0; });
     total_ = 0;
 }
 

@@ -118,10 +118,8 @@ class SumTree {
     void change_leaves(int64_t count, const int64_t* indices, const float* priorities, bool in_stages);
     void look_ahead(int64_t count, const float* priorities);
     void end_change_of_leaves();
-    template <class Visit>
-    void for_each_used_line(int level, int64_t line, const Visit& visit) const;
-    void refresh_used(int level, int64_t line);
-    void reset_used(int level, int64_t line);
+    template <class VisitLeaves, class VisitSum>
+    void for_each_used(int level, int64_t line, const VisitLeaves& visit_leaves, const VisitSum& visit_sum) const;
     void rescale_used();
     void refresh_from(int level);
     void refresh_above(int64_t first, int64_t count, int end_level);
