@@ -25,7 +25,7 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
 
 // ---- batches
 
-// To be called before write_live(): where memory ends, nothing has been written.
+// Comes before write_live(): if memory runs out, nothing has been written.
 void CpuReplayBackend::prepare_live(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather) {
     if (state_.has_sequences)
         sequences_.prepare(n_steps, batch, gather);
@@ -33,7 +33,7 @@ void CpuReplayBackend::prepare_live(const NSteps& n_steps, const per_batch& batc
         plan_.make(batch, false, gather);
 }
 
-// What a batch has of live transitions or sequences: the rest is that of the draw. ages_out: [slots] or NULL.
+// Writes the arrays that depend on the rows alone, not on the draw. ages_out: [slots] or NULL.
 void CpuReplayBackend::write_live(const NSteps& n_steps, const std::vector<int64_t>& slots, const per_batch& batch,
                                   int64_t* ages_out) {
     if (!state_.has_sequences) return write_transitions(state_, plan_, n_steps, slots, batch, threads_, ages_out);
@@ -46,7 +46,7 @@ void CpuReplayBackend::write_live(const NSteps& n_steps, const std::vector<int64
     }
 }
 
-// Weights and probabilities, once draw_ has drawn or taken the batch.
+// Writes weights and probabilities, once draw_ has drawn or taken the batch.
 void CpuReplayBackend::write_law(double beta, const per_batch& batch) const {
     if (batch.weights != nullptr) draw_.write_weights(state_.priorities.tree().kernels().power, beta, batch.weights);
     if (batch.probabilities != nullptr) draw_.write_probabilities(batch.probabilities);
@@ -66,7 +66,7 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     if (sample.n_step_min != 0) ++state_.batches;
 }
 
-// Calls choose(), which is to have draw_ draw or take a batch. Returns whether ranks were taken for it: a batch that is
+// Calls choose(), which makes draw_ draw or take a batch. Returns true if ranks were taken for it; a batch that is
 // taken back then forgets them.
 template <class Choose>
 bool CpuReplayBackend::with_ranks(const ReplaySample& sample, const Choose& choose) {
@@ -85,7 +85,7 @@ double CpuReplayBackend::beta_of(const ReplaySample& sample) const {
     return state_.beta.beta(sample.is_ahead() ? state_.beta.step : state_.beta_step());
 }
 
-// Returns whether the draw took ranks.
+// Returns true if the draw took ranks.
 bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
     if (live() == 0) throw_empty(state_.has_sequences, state_.rules.n_step, state_.counters.added);
     const int64_t n = sample.batch_size;
@@ -105,7 +105,7 @@ bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(static_cast<size_t>(n));
     write_live(n_steps, slots, sample.batch, last.ages.data());
-    // What an update of these rows, which mostly follows, begins with.
+    // An update of these rows, which usually follows, begins with this.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
     write_law(beta, sample.batch);
     if (state_.rows.has_times_sampled()) {
@@ -119,8 +119,8 @@ bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
     return took_ranks;
 }
 
-// Writes the transitions that are named. Returns whether this took ranks. Those that are not live are written as others
-// of the batch, and then cleared, so that what writes live ones need not ask.
+// Writes the transitions that are named. Returns true if this took ranks. Transitions that are not live are first
+// written as others of the batch and then cleared, so that the code that writes need not ask.
 bool CpuReplayBackend::take(const ReplaySample& sample) {
     const auto* const of_units = sample.rows_as<RowsOfUnits>();
     const std::vector<int64_t>& slots = of_units != nullptr

@@ -19,7 +19,6 @@
 
 namespace per::cpu {
 
-// Calls what works on the state, in order.
 class CpuReplayBackend : public ReplayBackend {
  public:
     // `options` as resolved; `fields` must outlive the backend.
@@ -93,7 +92,7 @@ class CpuReplayBackend : public ReplayBackend {
     SequenceGather sequences_;
     WorkerThreads threads_;
     GoalWriter goals_;
-    std::vector<int64_t> bootstraps_;  // slots; kept from call to call
+    std::vector<int64_t> bootstraps_;  // slots; memory kept from call to call
 };
 
 }  // namespace per::cpu

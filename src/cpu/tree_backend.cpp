@@ -12,7 +12,7 @@ namespace per::cpu {
 namespace {
 
 bool is_run(int64_t count, const int64_t* indices) {
-    // Most batches that are no run differ at the second index already.
+    // Most batches that are no run differ at the second index.
     int64_t i = 1;
     while (i < count && indices[i] == indices[0] + i) ++i;
     return i >= count;
@@ -38,8 +38,8 @@ void CpuTreeBackend::check_indices(int64_t count, const int64_t* indices) const 
     for (int64_t i = 0; i < count; ++i) check_index(i, indices[i]);
 }
 
-// Works on copies: another thread of the caller's may write to the arrays between the checks and the writing, and the
-// tree would not be whole any more. They take 2 to 15 % of the time.
+// Works on copies: if another thread of the caller wrote to the arrays between the checks and the change, the tree
+// would be corrupted. The copies take 2 to 15 % of the time.
 void CpuTreeBackend::update(int64_t count, const int64_t* given_indices, const float* given_priorities, void*) {
     if (count == 0) return;
     const ScratchPool::Loan loan(scratch_,
@@ -69,7 +69,7 @@ void CpuTreeBackend::sample(const TreeSample& sample, void*) {
     const std::size_t draw_bytes = tree_.draw_scratch_bytes(n);
     const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<uint64_t>(n));
     uint64_t* const masses = reinterpret_cast<uint64_t*>(loan.data() + draw_bytes);
-    // From here on nothing fails, so the batch's number is not lost.
+    // Nothing fails from here on, so the batch number is not lost.
     const DrawRequest request = {n, sample.scheme, seed_, batches_.fetch_add(1)};
     tree_.draw(request, sample.indices_out, masses, sample.priorities_out, loan.data());
     if (sample.weights_out != nullptr) tree_.kernels().power.weigh(n, masses, sample.beta, sample.weights_out);
@@ -99,8 +99,8 @@ void CpuTreeBackend::sample_distinct(const TreeSample& sample) {
     kernels.weigh_shares(n, probabilities, kernels.smallest(n, probabilities), sample.beta, sample.weights_out);
 }
 
-// Both searches check all entries before the first is found. As an entry is found it is read again, when another thread
-// of the caller may have written to it; a unit in the tree comes of it all the same.
+// Both searches check all entries first, and read each again when they search for it. If another thread of the caller
+// wrote to it meanwhile, the result is still within the tree.
 void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void*) {
     if (count == 0) return;
     require_mass();

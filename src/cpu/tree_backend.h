@@ -34,7 +34,7 @@ class CpuTreeBackend final : public TreeBackend {
     ScratchPool scratch_;
     DistinctDraw distinct_;
     uint64_t seed_;
-    std::atomic<uint64_t> batches_{0};  // batches drawn; each concurrent call takes its own number
+    std::atomic<uint64_t> batches_{0};  // drawn; each concurrent call takes its own number
 };
 
 }  // namespace per::cpu

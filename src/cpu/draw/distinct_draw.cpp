@@ -5,7 +5,7 @@
 namespace per::cpu {
 namespace {
 
-// What draw_from() draws from. It takes leaves out of the tree itself; a source does so with what else it has.
+// A source for draw_from(), which takes leaves out of the tree itself; a source removes them from its other structures.
 struct TreeSource {
     SumTree& tree;
     double whole;
@@ -44,7 +44,7 @@ void DistinctDraw::reserve(int64_t batch_size) {
     zeros_.resize(static_cast<size_t>(batch_size + 1));
 }
 
-// The rounds, once memory has been reserved.
+// Makes the rounds, once memory has been reserved.
 template <class Source>
 DistinctDraw::Found DistinctDraw::draw_from(const Source& source, const DrawRequest& request) {
     rounds_.begin(request);

@@ -13,25 +13,23 @@
 
 namespace per::cpu {
 
-// Draws batch_size different indices, each next one in proportion to what is left.
-//
-// It does so in rounds, by DistinctRounds. What they take out is put back at the end.
+// Draws batch_size different indices, each in proportion to what is left, in rounds by DistinctRounds. Indices that the
+// rounds take out are put back at the end.
 //
 // Tree and live set are unchanged afterwards but may be written in between, so nothing else may use them at the same
 // time. Throws only before it changes anything. Memory is kept from draw to draw.
 class DistinctDraw {
  public:
-    // What one draw found, in order.
+    // The result of a draw, in order.
     struct Found {
         const int64_t* indices;  // valid until the next draw
-        int64_t n;               // batch_size, or how many can be drawn if those are fewer
-        // See DistinctRounds.
-        double n_draws;
+        int64_t n;               // batch_size, or fewer if no more can be drawn
+        double n_draws;          // see DistinctRounds
     };
 
     // Draws leaves of the tree in proportion to their masses.
     Found draw(SumTree& tree, const DrawRequest& request);
-    // Draws live slots by a law with a uniform part, of which it needs uniform_fraction, n_live and mass.
+    // Draws live slots by a law with a uniform part. Reads uniform_fraction, n_live and mass of the law.
     Found draw(SumTree& tree, LiveSet& live, MixtureDraw& mixture, const DrawLaw& law, const DrawRequest& request);
 
  private:
@@ -41,7 +39,7 @@ class DistinctDraw {
 
     ScratchPool scratch_;
     DistinctRounds rounds_;
-    std::vector<float> priorities_;  // of those taken out
+    std::vector<float> priorities_;  // of the indices taken out
     std::vector<float> zeros_;
 };
 

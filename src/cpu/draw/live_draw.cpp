@@ -23,11 +23,11 @@ bool LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
         draw_distinct(tree, live, request);
     else
         has_fetched = draw_with_replacement(tree, live, request, rows);
-    // A draw with replacement from the tree alone has written the masses.
+    // A draw with replacement from the tree alone has already written the masses.
     if (law_.is_mixture() || (is_distinct && !law_.is_uniform()))
         for (size_t i = 0; i < slots_.size(); ++i) masses_[i] = tree.mass(slots_[i]);
     const DrawLaw law = law_;
-    if (law.are_shares_masses())  // they are far below 2^63, and a signed number converts in a third of the time
+    if (law.are_shares_masses())  // far below 2^63: a signed number converts in a third of the time
         for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = static_cast<double>(static_cast<int64_t>(masses_[i]));
     else
         for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = law.share_of(static_cast<double>(masses_[i]));

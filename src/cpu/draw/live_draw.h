@@ -34,11 +34,11 @@ class LiveDraw {
 
     const std::vector<int64_t>& slots() const { return slots_; }
 
-    // (reference / share)^beta, which is (N P(i))^-beta over what `sample` normalises by (section 3.4).
+    // (reference / share)^beta, which is (N P(i))^-beta over the normalisation of `sample` (section 3.4).
     void write_weights(const PowerKernels& kernels, double beta, float* weights_out) const;
     void write_probabilities(float* probabilities_out) const;
 
-    // Hands the batch over to be the last one, and takes that one's memory for the next.
+    // Moves the batch to `last`, and reuses the memory of that for the next.
     void become(LastBatch& last, double beta);
 
  private:
@@ -57,7 +57,7 @@ class LiveDraw {
     std::vector<int64_t> slots_;
     std::vector<double> shares_;  // no_share() in some places if has_no_share_
     std::vector<uint64_t> masses_;
-    std::vector<int64_t> units_;  // as find_units() read them
+    std::vector<int64_t> units_;  // as read by find_units()
     std::vector<int64_t> slots_of_units_;
     MixtureDraw mixture_;
     DistinctDraw distinct_;

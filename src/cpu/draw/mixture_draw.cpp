@@ -12,7 +12,7 @@ void reserve_entries(auto& entries, int64_t n) {
 }  // namespace
 
 void MixtureDraw::Part::reserve(int64_t batch_size) {
-    // Each is checked for itself: where memory ended between two of them, they have different sizes.
+    // Each is checked separately: their sizes differ if memory ran out between two of them.
     reserve_entries(targets, batch_size);
     reserve_entries(places, batch_size);
     reserve_entries(slots, batch_size);

@@ -13,11 +13,11 @@ namespace per::cpu {
 // Memory is kept from batch to batch.
 class MixtureDraw {
  public:
-    // Draws with replacement; `uniform` of the mixture_units draw uniformly. The parts that can be drawn must have some
-    // transition. Throws nothing for batches that memory was reserved for.
+    // Draws with replacement; `uniform` of the mixture_units draw uniformly. Each part that can be drawn must have a
+    // transition. Throws nothing for batches for which memory was reserved.
     void draw(const SumTree& tree, const LiveSet& live, uint64_t uniform, const DrawRequest& request,
               int64_t* slots_out);
-    // The slots that own units, as per_replay_get_units() has them. All of them must be there.
+    // Finds the slots that own units, as per_replay_get_units() has them. All of them must exist.
     void find(const SumTree& tree, const LiveSet& live, int64_t count, const int64_t* units, int64_t* slots_out);
     void reserve(int64_t batch_size);
 
@@ -25,7 +25,7 @@ class MixtureDraw {
     void begin_parts();
     void find_parts(const SumTree& tree, const LiveSet& live, int64_t* slots_out);
 
-    // One of the two parts of a mixture: targets within it, the places in the batch they belong to, and what was found.
+    // One of the two parts of a mixture: targets within it, their places in the batch, and the slots found.
     struct Part {
         std::vector<uint64_t> targets;
         std::vector<int64_t> places;

@@ -13,7 +13,7 @@ namespace {
 // ---- random numbers and targets
 
 struct Philox {
-    Bits x0, x1, x2, x3;  // words in the lower halves; the upper halves are without meaning
+    Bits x0, x1, x2, x3;  // words in the lower halves; the upper halves are undefined
 };
 
 // philox4x32(), a block a lane.
@@ -35,7 +35,7 @@ PER_INLINE Bits words_to_number(Bits low, Bits high) {
     return (low & 0xffffffffu) | high << 32;
 }
 
-// Lanes 0 .. of a and b in turn: the first and the second half of that sequence.
+// Interleaves the lanes of a and b: the first and the second half of the result.
 PER_INLINE void interleave(Bits a, Bits b, Bits& first, Bits& second) {
     if constexpr (lanes == 2) {
         first = shuffle<0, 2>(a, b);
@@ -131,10 +131,10 @@ PER_INLINE int64_t count_below(uint64_t bound, int64_t guess, int64_t batch_size
     return count;
 }
 
-// Up to so many parts, comparing each target with all of them is faster than finding out where they end.
+// Up to this number of parts, comparing each target with all of them is faster than finding their ends.
 constexpr int64_t few_parts = 4 * lanes;
 
-// Each lane takes a target. Lanes past the last target are set to 0: uninitialised values could overflow.
+// Each lane takes a target. Lanes past the last target are set to 0, as uninitialised values could overflow.
 void invert_few(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out) {
     store(targets + count, Whole{});
     for (int64_t i = 0; i < count; i += lanes) {
@@ -156,8 +156,8 @@ void invert_few(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targ
 // Below this many units a stratum, the estimates of invert_strata() are too coarse.
 constexpr uint64_t fine_stratum = uint64_t{1} << 24;
 
-// counts[c] becomes the number of parts that end where c targets lie below the end: c is estimated from the end's place
-// among the strata, and exact unless that is near a border of two strata. Of parts with the same c the last one counts.
+// counts[c] becomes the number of parts that end where c targets lie below the end. c is estimated from the end's place
+// among the strata, and corrected if that is near a border of two strata. Of parts with the same c the last one counts.
 PER_INLINE void mark_part_ends(const uint64_t* prefix, int64_t n, int64_t batch_size, const uint64_t* targets,
                                uint32_t* counts) {
     const uint64_t total = prefix[n];
@@ -206,8 +206,8 @@ void invert_strata(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64
     }
 }
 
-// The guide table divides the total into equal cells, between n and 4 n of them, and knows for each the part in which
-// it begins. A target's part is that one or, seldom, one of the next.
+// The guide table divides the total into n to 4 n equal cells, and has for each the part in which it begins. A target's
+// part is that one or, rarely, one of the next.
 void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out, uint32_t* guide) {
     if (compares_lanes && n <= few_parts) return invert_few(prefix, n, count, targets, parts_out);
     const int total_bits = 64 - __builtin_clzll(prefix[n]);
@@ -235,7 +235,7 @@ void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets,
 constexpr int64_t block = 16;  // draws that go down together
 static_assert(block <= draw_padding);
 
-// find_child() among n masses, without branches: those of a draw are as good as random.
+// find_child() among n masses without branches, which draws would make unpredictable.
 template <int n>
 PER_INLINE uint64_t search_one(const uint64_t* masses, uint64_t& unit) {
     uint64_t child = 0;
@@ -278,14 +278,14 @@ PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* uni
     store(lines, child);
 }
 
-// Where the searches of a block write what they find.
+// The results of the searches of a block.
 struct Found {
     int64_t* indices;
     uint64_t* masses;
     float* priorities;
 };
 
-// Of leaves whose indices are there already.
+// Reads masses and priorities of leaves whose indices are found.
 PER_INLINE void read_leaves(const TreeArrays& tree, int64_t first, const Found& found) {
     const Floats priorities = each_float([&](int l) { return tree.leaves[found.indices[first + l]]; });
     store(found.masses + first, masses_of(priorities, tree.factor));
@@ -337,7 +337,7 @@ PER_INLINE const char* lines_of(const TreeArrays& tree, int level) {
     return level == 0 ? reinterpret_cast<const char*>(tree.leaves) : reinterpret_cast<const char*>(tree.sums[level]);
 }
 
-// The line that the next search of each draw of a block reads.
+// Prefetches the line that the next search of each draw of a block reads.
 PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t* lines, bool into_first_level) {
     const char* const base = lines_of(tree, level);
     if (into_first_level)
@@ -355,8 +355,8 @@ PER_INLINE void prefetch_rows(const RowsOfLeaves& rows, int64_t n, const int64_t
     }
 }
 
-// is_direct: what a whole block finds is written to the arrays of the batch by the searches themselves. That
-// is so only where the searches do not read it again, as another thread of the caller may write to these arrays.
+// is_direct: the searches write the results of a whole block directly to the arrays of the batch. That is allowed only
+// if they do not read them again, as another thread of the caller may write to these arrays.
 PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_direct, const uint64_t* lines,
                              uint64_t* units, int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
     int64_t indices[block];
@@ -373,7 +373,8 @@ PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_dire
     if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities_out);
 }
 
-// Draws that fit one vector: a small batch neither works on a whole block nor brings its code into the cache.
+// Draws that fit one vector: a small batch neither works on a whole block nor brings the code for blocks into the
+// cache.
 [[gnu::noinline]] void descend_few(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
                                    int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
     for (int64_t i = count; i < lanes; ++i) {
@@ -391,14 +392,14 @@ PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_dire
     if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities_out);
 }
 
-// A small tree lies in the second level of the caches anyway. A small batch has too few blocks to hide another turn.
+// A small tree lies in the second-level cache anyway. A small batch has too few blocks to hide another turn.
 PER_INLINE bool is_worth_stages(const TreeArrays& tree, int64_t count) {
     return tree.shape.n_nodes[0] > 131072 && count > 3 * block;
 }
 
-// A software pipeline: while one block searches a level, the lines that the blocks behind it will read are on their
-// way. A block rests `distance` turns between two levels. In stages it rests one more, in which its lines come from the
-// second level of the caches into the first.
+// A software pipeline: while one block searches a level, the lines for the blocks behind it are in flight. A block
+// rests `distance` turns between two levels; in stages one more, in which its lines move from the second-level cache to
+// the first.
 void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units, int64_t* indices_out,
              uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows) {
     const unsigned rounding = begin_rounding_up();

@@ -30,45 +30,45 @@ struct DrawKernels {
     // Numbers of the draws first .. first + count - 1, as random64() gives them; `first` is even.
     void (*random_numbers)(uint64_t seed, uint64_t batch_number, uint64_t first, int64_t count, uint64_t* numbers_out);
 
-    // Turns random numbers into targets in place, as stratified_target() does.
+    // Turns random numbers into targets in place, like stratified_target().
     void (*stratify)(int64_t batch_size, uint64_t total, uint64_t* targets);
-    // As independent_target() does.
+    // The same, like independent_target().
     void (*spread)(int64_t count, uint64_t total, uint64_t* targets);
 
-    // Prefix sums of n numbers: prefix_out[0] = 0, .. prefix_out[n] = the sum of all. Returns that.
+    // Prefix sums of n numbers: prefix_out[0] = 0, .. prefix_out[n] = the total, which is returned.
     uint64_t (*sum_prefixes)(const uint64_t* numbers, int64_t n, uint64_t* prefix_out);
 
-    // For ascending targets, each drawn from its own stratum: the number of the n parts each lies in, by their prefix
-    // sums; `targets` become the units within these. counts: room for batch_size + 1 numbers; targets and parts_out: for
-    // draw_padding more.
+    // For ascending targets, each drawn from its own stratum: finds the part, of n given by their prefix sums, that
+    // holds each target. `targets` become the units within the parts. counts has room for batch_size + 1 numbers,
+    // targets and parts_out for draw_padding more.
     void (*invert_strata)(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
                           uint32_t* counts);
 
-    // The same for targets in any order, by way of a guide table: room for guide_size(n) numbers. targets and parts_out
-    // have room for draw_padding more here, too.
+    // The same for targets in any order, with a guide table of guide_size(n) numbers. Here, too, targets and parts_out
+    // have room for draw_padding more.
     void (*invert)(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out,
                    uint32_t* guide);
 
-    // Searches down from lines of `level` (0: of leaves), `units` being those within them. Both arrays are used up and
-    // have room for draw_padding more. masses_out and priorities_out may be NULL. The rows of found leaves are
-    // prefetched at once, unless rows.bytes is 0.
+    // Searches down from lines of `level` (0: leaves) for the units within them. Overwrites both arrays, which have
+    // room for draw_padding more. masses_out and priorities_out may be NULL. Prefetches the rows of found leaves,
+    // unless rows.bytes is 0.
     void (*descend)(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
                     int64_t* indices_out, uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows);
 };
 
 // Sums and updates.
 struct UpdateKernels {
-    // Whether every index is below the capacity and every priority finite and not negative.
+    // True if every index is below the capacity and every priority finite and not negative.
     bool (*valid)(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity);
     // Sum of the masses of `count` priorities, all below leaf_mass_limit.
     WideSum (*sum_masses)(int64_t count, const float* priorities, double factor);
     float (*largest)(int64_t count, const float* priorities);
 
-    // Writes leaves in order and adds the differences of their masses to the levels 1 .. last_level. in_stages: lines are
-    // fetched into the second level of the caches first (FetchPolicy).
+    // Writes leaves in order and adds the differences of their masses to levels 1 .. last_level. in_stages: lines are
+    // first fetched into the second-level cache (FetchPolicy).
     void (*apply)(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices,
                   const float* priorities, bool in_stages);
-    // Computes nodes first .. last of a level from the level below.
+    // Recomputes nodes first .. last of a level from the level below.
     void (*refresh)(const TreeArrays& tree, int level, int64_t first, int64_t last);
 };
 
@@ -87,12 +87,12 @@ struct PowerKernels {
 
     // td_error_priority() of one critic's errors.
     void (*from_td_errors)(int64_t count, const float* td_errors, double epsilon, float* priorities_out);
-    // Whether is_priority() holds for all.
+    // True if is_priority() holds for all.
     bool (*are_priorities)(int64_t count, const float* priorities);
 };
 
 struct Kernels {
-    const char* name;  // what PER_ISA calls it
+    const char* name;  // in PER_ISA
     DrawKernels draw;
     UpdateKernels update;
     PowerKernels power;
@@ -103,14 +103,15 @@ inline int64_t guide_size(int64_t n) {
     return 4 * n + 2;
 }
 
-// How far descend(), invert_strata() and invert() may read and write beyond the ends of arrays that say so.
+// Number of elements that descend(), invert_strata() and invert() may read and write beyond the ends of arrays that say
+// so.
 inline constexpr int64_t draw_padding = 16;
 
-// Those that PER_ISA names or, if it is not set, the widest that this machine has. Throws Error for a name that is
-// none, and for one that the machine does not support.
+// The kernels that PER_ISA names or, if it is not set, the widest that this machine supports. Throws Error for an
+// unknown name, and for one that the machine does not support.
 const Kernels& chosen_kernels();
 
-// For tests: by name; NULL if this build or machine does not have them.
+// For tests. Returns NULL if this build or machine does not have them.
 const Kernels* kernels_named(const char* name);
 
 }  // namespace per::cpu

@@ -10,7 +10,7 @@
 
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 warns of its own header's deliberately undefined vectors.
+// GCC 12 warns about deliberately undefined vectors in its own header.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -43,7 +43,7 @@ constexpr bool compares_lanes = true;
 constexpr bool compares_lanes = false;
 #endif
 
-// Whether masks are registers of their own (AVX-512), so that lanes to keep cost nothing. Elsewhere a mask is a vector.
+// True if masks have registers (AVX-512), so that a select is free. Elsewhere a mask is a vector.
 constexpr bool has_mask_registers = lanes == 8;
 
 typedef uint64_t Bits __attribute__((vector_size(8 * lanes)));
@@ -61,15 +61,14 @@ PER_INLINE Vector load(const void* from) {
     return vector;
 }
 
-// A vector of which single lanes are wanted is stored first: GCC keeps one with a computed subscript in memory for
-// good.
+// To read single lanes, a vector is stored first: GCC keeps a vector with a computed subscript in memory.
 template <class Vector>
 PER_INLINE void store(void* to, Vector vector) {
     __builtin_memcpy(to, &vector, sizeof vector);
 }
 
-// of(0), of(1), .., in this order, in the lanes of a vector. They are put together in registers: a vector cannot be
-// loaded from what was just stored in pieces before all of it is in the cache.
+// A vector of of(0), of(1), .., called in this order. It is put together in registers: a load of what was just stored
+// in pieces stalls until all of it is in the cache.
 template <class Of>
 PER_INLINE Floats each_float(const Of& of) {
     if constexpr (lanes == 2) return Floats{of(0), of(1)};
@@ -90,8 +89,8 @@ PER_INLINE Vector shuffle(Vector a, Vector b) {
 #endif
 }
 
-// Rows to columns: lane l of x[k] becomes lane k of x[l]. By shuffles that are one instruction each: those that
-// interleave two vectors 128 bits at a time, and those that move whole 128 bits.
+// Rows to columns: lane l of x[k] becomes lane k of x[l]. Uses only shuffles that are one instruction: those that
+// interleave two vectors within 128 bits, and those that move whole 128 bits.
 PER_INLINE void transpose(Whole* x) {
     if constexpr (lanes == 2) {
         const Whole a = shuffle<0, 2>(x[0], x[1]);
@@ -182,7 +181,7 @@ PER_INLINE Bits lane_numbers() {
     return numbers;
 }
 
-// Whether the sign bit of any lane is set.
+// True if the sign bit of any lane is set.
 PER_INLINE bool any_negative(Whole x) {
 #if defined(__AVX512DQ__)
     return _mm512_movepi64_mask(reinterpret_cast<__m512i>(x)) != 0;
@@ -228,7 +227,7 @@ PER_INLINE Bits ceiling(Real x) {
 #endif
 }
 
-// __builtin_convertvector() would do; GCC makes two conversions of half the width and an insertion of it.
+// GCC compiles __builtin_convertvector() to two conversions of half the width and an insertion.
 PER_INLINE Real to_real(Floats x) {
 #if defined(__AVX512F__)
     return reinterpret_cast<Real>(_mm512_cvtps_pd(reinterpret_cast<__m256>(x)));
@@ -249,9 +248,9 @@ PER_INLINE Floats to_floats(Real x) {
 #endif
 }
 
-// From begin_rounding_up() to end_rounding_up(), which takes what the first returned, sums and products of doubles round
-// up on AVX2: what scaled_ceiling() asks for. Nothing else that rounds is computed meanwhile. No class, as its destructor
-// would bring exceptions' tables, which are weak symbols.
+// Between begin_rounding_up() and end_rounding_up(), which takes the result of the first, sums and products of doubles
+// round up on AVX2, as scaled_ceiling() requires. Nothing else that rounds may be computed meanwhile. This is no class,
+// as its destructor would bring exception tables, which are weak symbols.
 PER_INLINE unsigned begin_rounding_up() {
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
     const unsigned before = _mm_getcsr();

@@ -40,7 +40,7 @@ bool valid(int64_t count, const int64_t* indices, const float* priorities, int64
 }
 
 WideSum sum_masses(int64_t count, const float* priorities, double factor) {
-    // So many masses below 2^52 fit a lane, and all lanes together 64 bits.
+    // A lane can sum this many masses below 2^52, and all lanes together fit 64 bits.
     constexpr int64_t run = 512 * lanes;
     unsigned __int128 sum = 0;
     int64_t i = 0;
@@ -69,7 +69,7 @@ float largest_of(int64_t count, const float* priorities) {
     return largest;
 }
 
-// Fetches the lines that an update of a leaf changes. Three levels of sums: those above stay in the cache by themselves.
+// Fetches the lines that an update of a leaf changes: up to three levels of sums, as those above stay in the cache.
 template <class Fetch>
 PER_INLINE void prefetch_path(const TreeArrays& tree, int last_level, int64_t index, const Fetch& fetch) {
     fetch(tree.leaves + index);
@@ -78,7 +78,7 @@ PER_INLINE void prefetch_path(const TreeArrays& tree, int last_level, int64_t in
     if (last_level >= 3) fetch(tree.sums[3] + (index >> 10));
 }
 
-// Returns what was in the leaf.
+// Returns the leaf's previous value.
 PER_INLINE float write_leaf(const TreeArrays& tree, int64_t index, float priority) {
     const float before = tree.leaves[index];
     tree.leaves[index] = priority + 0.0f;  // -0 becomes 0
@@ -130,8 +130,8 @@ void apply_fetching(const TreeArrays& tree, int last_level, int64_t count, const
     }
 }
 
-// In two passes over a run: leaves are written in order, and the differences of their masses, a leaf a lane, are then
-// added to the sums.
+// Makes two passes over a run: leaves are written in order, and then the differences of their masses, a leaf a lane,
+// are added to the sums.
 void apply(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices, const float* priorities,
            bool in_stages) {
     if (in_stages)

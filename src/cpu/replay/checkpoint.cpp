@@ -32,25 +32,23 @@ RowColumn<std::byte> column_of(const ReplayState& state, const SlotArray& array)
     __builtin_unreachable();
 }
 
-// Flags also lie side by side: to read or write them there takes a 64th of the memory's time.
+// Flags are also stored side by side, where reading or writing them takes a 64th of the memory's time.
 RowColumn<std::byte> column_side_by_side(const ReplayState& state, const SlotArray& array) {
     if (array.kind != SlotArray::Kind::flags) return column_of(state, array);
     return state.rows.flags_side_by_side().as_bytes();
 }
 
-// A save in the background holds the lock for a part of this size.
+// A background save holds the lock for a part of this size.
 constexpr int64_t small_part_bytes = int64_t{1} << 18;
-// One of a save in turns, whose writes would else be of some KiB each.
+// A part of a save in turns: smaller ones would make writes of a few KiB each.
 constexpr int64_t part_of_turns_bytes = int64_t{1} << 20;
-// A load in turns reads parts of this size, which stay in the second level of the caches until all of their values are
-// there.
+// A load in turns reads parts of this size, which stay in the second-level cache until all of their values are read.
 constexpr int64_t turn_of_load_bytes = int64_t{1} << 18;
-// Where there are many lanes that are shorter, a load takes no turns: 8192 lanes of 12 KiB take 0.86 of the time then.
+// A load of many shorter lanes takes no turns: with 8192 lanes of 12 KiB that takes 0.86 of the time.
 constexpr int64_t least_turn_bytes = int64_t{1} << 15;
 constexpr int64_t many_lanes = 64;
 
-// Calls visit(first slot, n) for n slots that follow each other, in parts of at most part_bytes, that of a slot being
-// `bytes`.
+// Calls visit(first slot, n) for n adjacent slots of `bytes` each, in parts of at most part_bytes.
 template <class Visit>
 void for_each_part(int64_t first, int64_t n, int64_t bytes, int64_t part_bytes, const Visit& visit) {
     const int64_t max_slots = std::max<int64_t>(1, part_bytes / bytes);
@@ -65,10 +63,10 @@ void for_each_part(const WindowRules& rules, const std::vector<Lane>& lanes, int
                         [&](int64_t first, int64_t n) { for_each_part(first, n, bytes, part_bytes, visit); });
 }
 
-// To find a packed frame and its key takes about as long as to copy so much.
+// Finding a packed frame and its key takes about as long as copying this many bytes.
 constexpr int64_t least_packed_bytes = 512;
 
-// How much of memory, or of the disk, is read for a value of a column.
+// Bytes of memory, or of the disk, that are read for a value of a column.
 int64_t bytes_of_slot(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes) {
     return state.rows.are_stored() ? column.stride : bytes;
 }
@@ -77,13 +75,13 @@ bool is_side_by_side(const ReplayState& state, const Column<const std::byte>& co
     return column.stride == bytes && state.rows.packed_of(column.first) == nullptr;
 }
 
-// Room for values of any column. It only grows: a vector that also shrinks clears what it grows by again and again.
+// Returns a buffer for values of any column. It only grows: a vector that also shrinks clears again what it grows by.
 std::byte* room(std::vector<std::byte>& bytes, size_t size) {
     if (bytes.size() < size) bytes.resize(size);
     return bytes.data();
 }
 
-// Values of a column side by side.
+// Copies values of a column side by side.
 void read_values(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes, int64_t slot,
                  int64_t n, std::byte* out) {
     const PackedFrames* const packed = state.rows.packed_of(column.first);
@@ -91,7 +89,7 @@ void read_values(const ReplayState& state, const Column<const std::byte>& column
     for (int64_t i = 0; i < n; ++i) packed->read(slot + i, out + i * bytes);
 }
 
-// Writes values that lie side by side to rows of a buffer that nobody reads yet.
+// Writes contiguous values to rows of a buffer that nobody reads yet.
 void write_values(ReplayState& state, const RowColumn<std::byte>& column, int64_t bytes, int64_t slot, int64_t n,
                   const std::byte* values) {
     PackedFrames* const packed = state.rows.packed_of(column.first);
@@ -100,7 +98,7 @@ void write_values(ReplayState& state, const RowColumn<std::byte>& column, int64_
     packed->put_prepared();
 }
 
-// Has a part of a column fetched that lies on the disk, and the part after it.
+// Prefetches a part of a column from the disk, and the part after it.
 void will_need(const ReplayState& state, const Column<const std::byte>& column, int64_t slot, int64_t n) {
     if (state.rows.place_in_record(column.first) >= 0) state.rows.will_need(slot, 2 * n);
 }
@@ -133,7 +131,7 @@ std::vector<Column<const std::byte>> columns_of(const ReplayState& state, const 
     return columns;
 }
 
-// Rows stay where they are, and those that are changed before they are read are kept.
+// Rows stay in place. Those that change before they are read are kept.
 class Snapshot final : public ReplaySnapshot {
  public:
     explicit Snapshot(ReplayState& state)
@@ -163,7 +161,7 @@ class Snapshot final : public ReplaySnapshot {
                 locked([&] { return snapshot.state_.rows.set_listener(nullptr); });
                 while (locked([&] { return snapshot.kept_->release_some(); })) {
                 }
-                snapshot.kept_ = nullptr;  // its memory goes back while calls on the buffer go on
+                snapshot.kept_ = nullptr;  // frees its memory while calls on the buffer go on
             }
         };
         const End at_end = {*this, lock};
@@ -180,7 +178,7 @@ class Snapshot final : public ReplaySnapshot {
                 writer.bytes(side_by_side.data(), side_by_side.size());
                 *n_written_out += n * bytes;
             };
-            // Values of records are read with the lines that they lie in.
+            // Values in records are read with the lines that hold them.
             const bool are_packed = state_.rows.packed_of(columns_[i].first) != nullptr;
             const int64_t read_bytes = std::max(are_packed ? least_packed_bytes : columns_[i].stride, bytes);
             for_each_part(rules_, moment_.lanes, read_bytes, small_part_bytes, write_part);
@@ -196,7 +194,7 @@ class Snapshot final : public ReplaySnapshot {
     std::unique_ptr<KeptRows> kept_;
 };
 
-// Whether the state's rows are in the file of the checkpoint from here on, which is then not read.
+// Returns true if the state's rows are in the checkpoint's own file from here on, which is then not read.
 bool adopts_rows(const CheckpointReader& reader, ReplayState& state) {
     const FolderReader* const folder = reader.folder_with_rows();
     if (folder == nullptr || !state.rows.are_stored()) return false;
@@ -212,12 +210,12 @@ bool adopts_rows(const CheckpointReader& reader, ReplayState& state) {
 // Puts the arrays of a checkpoint into a buffer that nobody reads yet.
 class RestoredArrays {
  public:
-    // `has_rows`: the records are there already.
+    // has_rows: the records are present already.
     RestoredArrays(CheckpointReader& reader, CheckpointState& saved, ReplayState& state, bool has_rows)
         : reader_(reader), saved_(saved), state_(state), has_rows_(has_rows), arrays_(arrays_of(state)) {}
 
     void read_all() {
-        read(arrays_[0]);  // flags, which say what the others may hold
+        read(arrays_[0]);  // flags, which decide what the others may hold
         if (reader_.takes_turns() && has_long_turns()) return read_in_turns();
         for (size_t i = 1; i < arrays_.size(); ++i) read(arrays_[i]);
         saved_.for_each_part([this](int64_t first, int64_t n) { state_.rows.spread_flags(first, n); });
@@ -234,14 +232,14 @@ class RestoredArrays {
         saved_.end(array);
     }
 
-    // In turns each part of an array is a call of the system: of many short lanes there are too many.
+    // In turns each part of an array is a system call: many short lanes would make too many.
     bool has_long_turns() const {
         const int64_t n_envs = state_.ring().n_envs;
         const int64_t n_rows = n_saved_rows(state_.lanes, state_.rules) / n_envs;
         return n_envs < many_lanes || n_rows >= least_turn_bytes / state_.rows.records().stride;
     }
 
-    // Records are written once, and not once for each of their values.
+    // Writes each record once, and not once for each of its values.
     void read_in_turns() {
         for (size_t i = 1; i < arrays_.size(); ++i) {
             saved_.begin(arrays_[i]);
@@ -332,7 +330,7 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
     }
     if (!writer.takes_turns())
         return write_state(writer, moment, rules, arrays, [&](std::size_t i) { write_array(arrays[i]); });
-    // Records are read once, and not once for each of their values.
+    // Each record is read once, and not once for each of its values.
     write_numbers(writer, moment.numbers, moment.lanes);
     for (const SlotArray& array : arrays) {
         begin_array(writer, array, moment.lanes, rules);

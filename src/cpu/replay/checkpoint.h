@@ -10,9 +10,10 @@
 namespace per::cpu {
 
 void save_state(CheckpointWriter& writer, ReplayState& state);
-// For a thread that saves what the state is now, while it changes.
+// A snapshot for a thread that saves the present state while calls go on.
 std::unique_ptr<ReplaySnapshot> snapshot_of(ReplayState& state);
-// For a state just made with the options of the one that was saved. Throws Error with CORRUPT_FILE for what cannot be.
+// Restores a state that was just made with the options of the saved one. Throws Error with CORRUPT_FILE for a state
+// that cannot be.
 void restore_state(CheckpointReader& reader, ReplayState& state);
 
 }  // namespace per::cpu

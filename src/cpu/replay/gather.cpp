@@ -97,7 +97,7 @@ RecordRun GatherPlan::run_of(int64_t n_step) const {
 }
 
 RowsOfLeaves GatherPlan::rows_to_fetch(int64_t n, int64_t n_step) const {
-    // A larger batch would wait for memory while it is drawn: with 4096 rows it takes 1.25 times as long.
+    // The draw of a larger batch would wait for memory: with 4096 rows it takes 1.25 times as long.
     constexpr int64_t most_rows = 256;
     if (!fetch_policy.rows_while_drawing || n > most_rows) return {};
     const RecordRun run = run_of(n_step);
@@ -123,7 +123,8 @@ void GatherPlan::prefetch(const GatherRow* rows, int64_t n) const {
     }
 }
 
-// Calls visit(column, slot) for each frame of the rows in the order of the batch; visit(NULL, 0): it is all zero.
+// Calls visit(frames, slot) for each frame of the rows in the order of the batch; visit(NULL, 0) for a frame that is
+// all zero.
 template <class Visit>
 void GatherPlan::for_each_packed(const Copy& copy, const GatherRow* rows, int64_t n, const Visit& visit) const {
     for (int64_t i = 0; i < n; ++i)
@@ -143,7 +144,7 @@ void GatherPlan::prefetch_packed(const Copy& copy, const GatherRow* rows, int64_
     });
 }
 
-// What the rows need comes in before the first is unpacked.
+// All that the rows need is fetched before the first frame is unpacked.
 void GatherPlan::copy_packed(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
     for_each_packed(copy, rows, n, [](const PackedFrames* frames, int64_t slot) {
         if (frames != nullptr) frames->prefetch_key(slot);
@@ -157,7 +158,7 @@ void GatherPlan::copy_packed(const Copy& copy, std::byte* out, const GatherRow* 
     });
 }
 
-// Where frames lie is found before the first is copied: in turns with the copies it takes 4 ns a frame, by itself 1.
+// Finds the places of frames before it copies the first: interleaved with the copies that takes 4 ns a frame, alone 1.
 void GatherPlan::copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
     const std::byte* frames[max_block_rows];
     for (int64_t first = 0; first < n; first += max_block_rows) {
@@ -181,7 +182,7 @@ void GatherPlan::copy_stacks(const Copy& copy, std::byte* out, const GatherRow* 
         }
 }
 
-// The device reads the frames later, if they are not all zero.
+// Writes the places of frames, which the device reads later; NULL for a frame that is all zero.
 void GatherPlan::write_places(const Copy& copy, const std::byte** out, const GatherRow* rows, int64_t n) const {
     for (int64_t i = 0; i < n; ++i)
         for (int64_t age = copy.stack - 1; age >= 0; --age, ++out) {
@@ -221,8 +222,8 @@ void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
 
 namespace {
 
-// Kinds of batches: how long their windows are, and what is wished for of their rows. The compiler makes a loop for each
-// kind. Most batches are single steps without stacks, whose loop does not branch for either.
+// Kinds of batches: the length of their windows, and the frames they ask for. The compiler makes a loop for each kind.
+// Most batches are single steps without stacks, whose loop branches for neither.
 struct SingleSteps {
     bool wishes_next;
 
@@ -246,7 +247,7 @@ struct OwnWindows {
     GatherWishes wishes() const { return wished; }
 };
 
-// What one thread does of write_transitions().
+// The part of write_transitions() that one thread does.
 struct TransitionWriter {
     const ReplayState& state;
     const GatherPlan& plan;
@@ -262,7 +263,7 @@ struct TransitionWriter {
     void prefetch_block(int64_t first, int64_t n, const Kind& kind) const;
     template <class Kind>
     void write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const;
-    // before_row(i) is called before work on the i-th of the block begins.
+    // Calls before_row(i) before the work on the i-th row of the block.
     template <class Kind, class BeforeRow>
     void write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const;
     void write_numbers(int64_t first, int64_t n, const GatherRow* rows) const;
@@ -270,8 +271,8 @@ struct TransitionWriter {
     void write_ids(int64_t first, int64_t n, const GatherRow* rows, const HeadOf& head_of) const;
 };
 
-// Fetches what rows first .. first + n - 1 are made of if their windows are whole and their stacks full, as most are:
-// to wait for the flags, which say it, would be to wait twice.
+// Fetches the memory of rows first .. first + n - 1 as if their windows were whole and their stacks full, as most are.
+// To wait for the flags, which say so, would be to wait twice.
 template <class Kind>
 void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind) const {
     GatherRow rows[GatherPlan::max_block_rows];
@@ -288,7 +289,7 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind
     plan.prefetch(rows, n);
 }
 
-// Each row is made in its place: copying what was just written in pieces stalls for 5 ns. Priorities and ids follow, an
+// Each row is made in place: a copy of what was just written in pieces stalls for 5 ns. Priorities and ids follow, an
 // array at a time.
 template <class Kind, class BeforeRow>
 void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const {
@@ -319,7 +320,7 @@ void TransitionWriter::write_numbers(int64_t first, int64_t n, const GatherRow* 
 
 template <class HeadOf>
 void TransitionWriter::write_ids(int64_t first, int64_t n, const GatherRow* rows, const HeadOf& head_of) const {
-    const Ring ring = state.ring();  // a copy of its own: stores of ids could change any other
+    const Ring ring = state.ring();  // a local copy, which stores of ids cannot alias
     int64_t k[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) k[i] = ring.row_of_slot(rows[i].env, rows[i].slot, head_of(rows[i].env));
     if (batch.ids != nullptr)
@@ -328,7 +329,7 @@ void TransitionWriter::write_ids(int64_t first, int64_t n, const GatherRow* rows
         for (int64_t i = 0; i < n; ++i) ages_out[first + i] = age_of_row(k[i], head_of(rows[i].env));
 }
 
-// While a block of rows is written, the next one comes in.
+// Fetches the next block of rows while one is written.
 template <class Kind>
 void TransitionWriter::write_blocks(int64_t first, int64_t end, const Kind& kind) const {
     const RecordRun run = plan.run_of(n_steps.longest);
@@ -342,11 +343,11 @@ void TransitionWriter::write_blocks(int64_t first, int64_t end, const Kind& kind
     }
 }
 
-// The same where all that is read of a row is one run of lines. The memory is to be busy all the time, and can be asked
-// for two dozen lines at once: the rest of a run is fetched row by row, between the work on other rows. Its first line
-// is fetched long before, in a loop that does nothing else, as the fetch also waits until the page is found, and only in
-// such loops many of these waits overlap. The lines that are written are fetched, too: a batch is mostly written to
-// where none was for a while.
+// The same if the memory of each row is one run of lines. The memory should be busy all the time, and can serve two
+// dozen lines at once: so the rest of a run is fetched row by row, between the work on other rows. Its first line is
+// fetched long before, in a loop that does nothing else, since that fetch also waits for the page to be found, and many
+// of these waits overlap only in such loops. The lines to be written are fetched, too: a batch has usually not been
+// touched for a while.
 template <class Kind>
 void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const {
     const int64_t block = plan.block_rows();
@@ -388,7 +389,7 @@ void TransitionWriter::write(int64_t first, int64_t end) const {
 void write_transitions(const ReplayState& state, const GatherPlan& plan, const NSteps& n_steps,
                        const std::vector<int64_t>& slots, const per_batch& batch, WorkerThreads& threads,
                        int64_t* ages_out) {
-    // Below this, waking a thread takes longer than what it saves: up to 0.1 ms on virtual machines.
+    // Below this, waking a thread costs more than it saves: up to 0.1 ms on virtual machines.
     constexpr int64_t least_bytes_of_part = int64_t{1} << 21;
     const int64_t n = static_cast<int64_t>(slots.size());
     const int64_t max_parts = std::max<int64_t>(1, std::min(threads.count(), n));

@@ -20,14 +20,14 @@
 
 namespace per::cpu {
 
-// Columns of numbers that records do not hold.
+// Columns of numbers that are not in records.
 using NumbersApart = std::array<Column<const std::byte>, 3>;
 
-// What is read for each row of a batch where that is a few lines of records side by side: `bytes` from where the column
-// says for the slot of the row; and numbers apart from records.
+// The memory that is read for each row of a batch, if that is a few lines of adjacent records: `bytes` from the
+// column's place for the row's slot, and numbers apart from records.
 struct RecordRun {
     Column<const std::byte> column;
-    int64_t bytes = 0;  // 0: that is not so
+    int64_t bytes = 0;  // 0: there is no such run
     size_t n_apart = 0;
     NumbersApart apart = {};
 
@@ -35,8 +35,8 @@ struct RecordRun {
         prefetch_to_read(column.at(slot));
         for (size_t k = 0; k < n_apart; ++k) prefetch_to_read(apart[k].at(slot));
     }
-    // As many fetches for each row, though the last two may be of one line: a loop that ends as the line does would be
-    // mispredicted at every other row.
+    // Makes the same number of fetches for each row, though the last two may be of one line: a loop that ends with the
+    // line would be mispredicted at every other row.
     void prefetch_rest(int64_t slot) const {
         const std::byte* const first = column.at(slot);
         for (int64_t at = line_bytes; at < bytes - 1; at += line_bytes) prefetch_to_read(first + at);
@@ -44,34 +44,34 @@ struct RecordRun {
     }
 };
 
-// Which arrays a batch wants, in how many frames, and how they are copied. Memory is kept from batch to batch.
+// The arrays that a batch wants, their stacks, and how they are copied. Memory is kept from batch to batch.
 class GatherPlan {
  public:
     explicit GatherPlan(const ReplayState& state) : state_(state) {}
 
-    // Plans for the arrays of `batch` that are not NULL. With `single_frames` stacks are left out: a frame each. Of
-    // fields that `gather` wants only the places of frames are written. Only this may throw.
+    // Plans for the arrays of `batch` that are not NULL. single_frames: one frame in place of each stack. For fields
+    // that `gather` wants, only the places of frames are written. Only this function may throw.
     const GatherPlan& make(const per_batch& batch, bool single_frames, const FrameGather* gather = nullptr);
 
     const GatherWishes& wishes() const { return wishes_; }
     int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
 
-    // Rows that are best fetched, and copied, together: no more than the cache holds. Of large ones only two, so that
-    // an observation and the next, which mostly lies behind it, are read close together.
+    // The number of rows that are best fetched and copied together: at most what the cache holds. For large rows it is
+    // two, so that an observation and the next, which usually lies behind it, are read close together.
     int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, max_block_rows); }
     static constexpr int64_t max_block_rows = 32;
 
-    // Have what is read of rows fetched, and of their windows of so many steps, a little before copy() is called for
-    // them. run_of() says how where all of it is a few lines of records side by side.
+    // Prefetch the memory of rows and of their n-step windows, a little before copy() is called. run_of() describes it
+    // if it is a few lines of adjacent records.
     RecordRun run_of(int64_t n_step) const;
-    // The rows that the draw of n of them is to fetch, so that memory works while it computes; none where that is slower.
+    // The rows that a draw of n rows fetches, so that memory works while it computes; none if that is slower.
     RowsOfLeaves rows_to_fetch(int64_t n, int64_t n_step) const;
     void set_fetched(bool are_fetched) { are_rows_fetched_ = are_fetched; }
     bool are_rows_fetched() const { return are_rows_fetched_; }
     void prefetch(const GatherRow* rows, int64_t n) const;
-    // Have what lies on the disk of windows of so many steps fetched. Slots below 0 are none.
+    // Prefetches from the disk the windows of n_step steps. Slots below 0 are skipped.
     void will_need(const std::vector<int64_t>& slots, int64_t n_step) const;
-    // Rows first .. first + n - 1 of the batch. prefetch_out() has the lines fetched that copy() will write.
+    // Copy rows first .. first + n - 1 of the batch, and prefetch the lines to which copy() writes them.
     void prefetch_out(int64_t first, int64_t n) const;
     void copy(int64_t first, const GatherRow* rows, int64_t n) const;
 
@@ -84,12 +84,12 @@ class GatherPlan {
         const PackedFrames* packed;           // NULL: frames are in the column
         const PackedFrames* next_packed;
         std::byte* out;
-        const std::byte** places;  // where to write where frames lie; NULL: they are copied
+        const std::byte** places;  // takes the places of frames; NULL: they are copied
         int64_t bytes;             // of a frame
         int64_t stack;
         bool is_next;
         bool pads_with_zeros;
-        bool is_fetched_apart;  // not with the part of the record that all such copies share
+        bool is_fetched_apart;  // not with the common part of the record
         Move move;
         Gather gather;
     };
@@ -117,22 +117,22 @@ class GatherPlan {
 
     const ReplayState& state_;
     std::vector<Copy> copies_;
-    Part part_;                  // what is read of a transition's record
-    Part next_part_;             // what is read of the record of its next observation
-    bool is_in_records_ = true;  // all that is copied
-    size_t n_apart_ = 0;         // what is read besides it, of arrays of their own
+    Part part_;                  // read of a transition's record
+    Part next_part_;             // read of the record of its next observation
+    bool is_in_records_ = true;  // all that is copied lies in records
+    size_t n_apart_ = 0;         // number of columns read besides records
     NumbersApart apart_ = {};
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
     bool are_rows_fetched_ = false;
 };
 
-// The n-step return of the row in a slot, and where the frames of its window lie. Inline, as calls take 13 ns a row.
+// The n-step return of the row in a slot, and the places of its window's frames. Inline: calls would take 13 ns a row.
 inline Return window_at(const ReplayState& state, int64_t env, int64_t slot, int64_t n_step) {
     const Ring& ring = state.ring();
     const auto flags_at = [&](int64_t k) { return state.rows.flags(k == 0 ? slot : ring.moved(env, slot, k)); };
     const auto reward_at = [&](int64_t k) { return state.rows.rewards()[k == 0 ? slot : ring.moved(env, slot, k)]; };
-    // With a number that the compiler knows there is no loop.
+    // A constant n_step needs no loop.
     return n_step == 1 ? n_step_return(1, state.gamma, flags_at, reward_at)
                        : n_step_return(n_step, state.gamma, flags_at, reward_at);
 }
@@ -144,12 +144,12 @@ inline GatherRow frames_at(const ReplayState& state, int64_t env, int64_t slot, 
     return gather_row(state.rules, env, slot, window, wishes, flags_of);
 }
 
-// Rows that a lane took after its row k.
+// The number of rows that a lane took after its row k.
 inline int64_t age_of_row(int64_t k, int64_t head) {
     return head - 1 - k;
 }
 
-// Writes the id of what lies in a slot; returns its age.
+// Writes the id of the row in a slot, and returns its age.
 inline int64_t write_id(const ReplayState& state, int64_t i, int64_t env, int64_t slot, const per_batch& batch) {
     const int64_t head = state.lane(env).head;
     const int64_t row = state.ring().row_of_slot(env, slot, head);
@@ -157,8 +157,8 @@ inline int64_t write_id(const ReplayState& state, int64_t i, int64_t env, int64_
     return age_of_row(row, head);
 }
 
-// Writes the transitions in these slots, which are there with their windows: frames, returns, and ids. ages_out:
-// [slots] or NULL.
+// Writes the transitions in these slots, whose windows are complete: frames, returns, and ids. ages_out: [slots] or
+// NULL.
 void write_transitions(const ReplayState& state, const GatherPlan& plan, const NSteps& n_steps,
                        const std::vector<int64_t>& slots, const per_batch& batch, WorkerThreads& threads,
                        int64_t* ages_out);

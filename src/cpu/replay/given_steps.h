@@ -1,4 +1,4 @@
-// The values that a call of per_replay_add() brings, cast to what the buffer keeps.
+// The values of a call of per_replay_add(), cast to the buffer's dtypes.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace per::cpu {
 
-// One array of the call in the buffer's dtype: entry i at data + i * stride. The caller's own memory where the dtype
-// agrees, else `casts`. Where a default stands in for the array, all entries lie in the same place.
+// One array of the call in the buffer's dtype: entry i at data + i * stride. It is the caller's own memory if the dtype
+// agrees, otherwise `casts`. If a default stands in for the array, all entries have the same place.
 struct GivenValues {
     const std::byte* data = nullptr;
     int64_t stride = 0;
@@ -23,7 +23,7 @@ struct GivenValues {
 
     const std::byte* at(int64_t entry) const { return data + entry * stride; }
 
-    // Copies n entries of `bytes` each, beginning with `entry` and `step` entries apart, to slots 0 .. n - 1.
+    // Copies n entries of `bytes` each, from `entry` on and `step` entries apart, to slots 0 .. n - 1.
     template <class Value>
     void copy(int64_t entry, int64_t step, int64_t n, int64_t bytes, const Column<Value>& column) const {
         copy_frames(column.first, column.stride, at(entry), step * stride, n, bytes);
@@ -31,28 +31,28 @@ struct GivenValues {
 };
 
 // Entry i = k * n_envs + j is step k of the call's j-th environment. Memory is kept from call to call. Where the mask
-// is 0 no value is looked at; the values read there mean nothing.
+// is 0 no value is read, and the values here are undefined.
 class GivenSteps {
  public:
-    // Of a buffer that minds NaN in observations and rewards, or does not.
+    // refuses_nan: NaN in observations and rewards is an error.
     GivenSteps(const Fields& fields, bool refuses_nan);
 
-    // Throws for values that cannot be cast, or must not be NaN.
+    // Throws for values that cannot be cast, and for NaN that is refused.
     void read(const ReplaySteps& steps, double epsilon);
 
     bool is_given(int64_t entry) const { return mask_[static_cast<size_t>(entry)] != 0; }
     bool next_known(int64_t entry) const { return next_known_[static_cast<size_t>(entry)] != 0; }
     bool terminated(int64_t entry) const { return terminated_[static_cast<size_t>(entry)] != 0; }
     bool truncated(int64_t entry) const { return truncated_[static_cast<size_t>(entry)] != 0; }
-    // Throws if step k of environment `env`, which is that entry, must bring the observation after it, or say that there
-    // is none, and does not. Of a buffer with that autoreset, which stores next observations or does not.
+    // Throws if step k of environment `env`, the given entry, lacks the observation after it and does not mark it as
+    // unknown, although it must. autoreset and stores_next are those of the buffer.
     void check_next(int64_t entry, int64_t k, int64_t env, int32_t autoreset, bool stores_next) const;
 
-    // next_mask says that the observation after the step is not available.
+    // True if next_mask marks the observation after the step as unknown.
     bool next_unavailable(int64_t entry) const { return has_next_mask_ && next_mask_[static_cast<size_t>(entry)] == 0; }
 
-    // How many of the steps from `entry` on, `stride` entries apart and at most `most`, are given, do not end an
-    // episode, have a valid priority where priorities are given, and agree on whether the observation after them is
+    // Returns the number of steps from `entry` on, `stride` entries apart and at most `most`, that are given, do not
+    // end an episode, have a valid priority if priorities are given, and agree on whether the observation after them is
     // known.
     int64_t steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const;
 
@@ -63,7 +63,7 @@ class GivenSteps {
         return reward;
     }
     bool has_priorities() const { return has_priorities_; }
-    // As given, or made of the TD error: not checked.
+    // As given, or computed from the TD error. Not checked.
     float priority(int64_t entry) const { return priorities_[static_cast<size_t>(entry)]; }
 
     const GivenValues& field(int64_t i) const { return fields_values_[static_cast<size_t>(i)]; }
@@ -92,11 +92,11 @@ class GivenSteps {
     std::vector<GivenValues> next_values_;
 };
 
-// Casts where the dtypes differ. `frames` of the array make an entry, of which the last is taken.
+// Casts if the dtypes differ. `frames` of the array make an entry, of which the last is taken.
 void read_values(std::string_view argument, const GivenArray& given, int32_t dtype, int64_t elements, int64_t n_entries,
                  const uint8_t* mask, GivenValues& values_out);
 
-// Writes the frames of entries to slots, runs of neighbours at once. Slot -1: the entry is left out.
+// Writes the frames of entries to slots, adjacent ones at once. An entry with slot -1 is left out.
 void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes,
                     const RowColumn<std::byte>& column);
 

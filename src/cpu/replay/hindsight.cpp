@@ -9,7 +9,7 @@
 namespace per::cpu {
 namespace {
 
-// One past the last step, so far, of the episode of `row`.
+// Returns one past the last step so far of the episode of `row`.
 int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {
     const Ring& ring = state.ring();
     const int64_t head = state.lane(env).head;
@@ -23,7 +23,7 @@ int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {
     return head;
 }
 
-// The first step of the episode of `row` that is there: none before `oldest` is.
+// Returns the first stored step of the episode of `row`: at or after `oldest`.
 int64_t episode_first(const ReplayState& state, int64_t env, int64_t row, int64_t oldest) {
     const Ring& ring = state.ring();
     while (row >= oldest) {
@@ -43,8 +43,8 @@ void write_goal_frames(const Field& field, const std::byte* goal, int64_t n_fram
         std::memcpy(out, goal, static_cast<size_t>(field.bytes));
 }
 
-// Appends the stacks of a goal after the transitions of a span but the last: as many zeros in front as there are frames
-// from before the episode.
+// Appends the stacks of a goal after all transitions of a span but the last, with a zero in front for each frame from
+// before the episode.
 void append_inner_goals(const Field& field, const std::byte* goal, const SequenceSpan& span, int64_t frames_before,
                         std::vector<std::byte>& stacks) {
     const size_t bytes = static_cast<size_t>(field.stack * field.bytes);
@@ -55,7 +55,7 @@ void append_inner_goals(const Field& field, const std::byte* goal, const Sequenc
     }
 }
 
-// What was observed after the step in that slot. Where the field is compressed, it is written into `unpacked`.
+// Returns the observation after the step in that slot. A compressed one is unpacked into `unpacked`.
 const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env, int64_t slot,
                             std::vector<std::byte>& unpacked) {
     const bool is_apart = state.rules.store_next_observation;
@@ -68,7 +68,7 @@ const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env
     return unpacked.data();
 }
 
-// The transitions that what is drawn in a row is made of; of a single one n_steps is 1.
+// The transitions of the sequence or window that starts in a row. For a single one n_steps is 1.
 SequenceSpan span_of(const ReplayState& state, int64_t env, int64_t row, int64_t n_step) {
     if (state.has_sequences)
         return sequence_span(
@@ -76,7 +76,7 @@ SequenceSpan span_of(const ReplayState& state, int64_t env, int64_t row, int64_t
     return span_of_window(window_at(state, env, state.ring().slot(env, row), n_step));
 }
 
-// Writes a goal over the frames of field and next field at place i, but not over padding. n_step is that of the place.
+// Writes a goal over the frames of field and next field at place i, except over padding. n_step is that of the place.
 void write_goal(const ReplayState& state, int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
                 int64_t n_step, int64_t frames_before, const ReplaySample& sample) {
     const Field& written = state.fields[field];
@@ -130,7 +130,7 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
     const int64_t row = ring.row_of_slot(env, slot, lane.head);
     const int64_t n_step = sample.n_steps({state_.seed, relabelling.batch_number}).of_place(i);
     const SequenceSpan span = span_of(state_, env, row, n_step);
-    if (span.repeats_last) return;  // not known what its last step achieved
+    if (span.repeats_last) return;  // the goal that its last step achieved is unknown
 
     const int64_t from = choose_goal_row(
         lane, hindsight.strategy, state_.seed, relabelling.batch_number, i, row,
@@ -162,8 +162,8 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
                            relabelling.next_fields[static_cast<size_t>(hindsight.goal_field)]);
 }
 
-// Next observations of the steps before the last of each span. Their rows are in inner_rows_; their goal is that of
-// the span.
+// Gathers next observations of all steps but the last of each span. Their rows are in inner_rows_; their goal is that
+// of the span.
 void GoalWriter::gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling) {
     if (inner_rows_.empty()) return;
     inner_arrays_.assign(static_cast<size_t>(state_.fields.count()), nullptr);
@@ -183,7 +183,7 @@ void write_returns(const ReplayState& state, const Relabelling& relabelling, con
     const int64_t returns_of_place = state.has_sequences ? state.rules.sequence.steps : 1;
     for_each_relabelled_return(relabelling, returns_of_place, [&](int64_t i, const Return& answer, int64_t inner) {
         write_return(i, answer, batch);
-        // Of transitions a place has one return.
+        // A transition has one return.
         if (!state.has_sequences && inner >= 0) write_inner_observation(state, i, inner, relabelling, batch);
     });
 }

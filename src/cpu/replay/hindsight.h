@@ -16,8 +16,8 @@ class GoalWriter {
  public:
     explicit GoalWriter(const ReplayState& state) : state_(state), plan_(state) {}
 
-    // After a batch was made of these slots, as number relabelling.batch_number: puts other goals into it, and fills
-    // what rewards are asked for with. Where a slot is -1 there is nothing.
+    // Comes after a batch, number relabelling.batch_number, was made of these slots. Puts other goals into it, and
+    // fills the arrays with which rewards are asked for. A slot of -1 is skipped.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const std::vector<int64_t>& slots,
                       Relabelling& relabelling);
 
@@ -34,7 +34,7 @@ class GoalWriter {
     std::vector<std::byte> achieved_;
 };
 
-// Once there are rewards.
+// Writes the returns that follow from the rewards.
 void write_returns(const ReplayState& state, const Relabelling& relabelling, const per_batch& batch);
 
 }  // namespace per::cpu

@@ -14,10 +14,10 @@ namespace per::cpu {
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
-// What is released at once takes no longer than a piece of rows that is read.
+// One release takes no longer than one piece of rows that is read.
 constexpr int64_t slots_released_at_once = 512;
 
-// What a column of a compressed field has.
+// The entry of a compressed field's column.
 PackedFrames::Block* frame_in(const std::byte* value) {
     PackedFrames::Block* frame;
     std::memcpy(&frame, value, sizeof frame);
@@ -59,7 +59,7 @@ bool KeptRows::release_some() noexcept {
     return true;
 }
 
-// Compressed frames of these slots that are held.
+// Releases the compressed frames of these slots that are held.
 void KeptRows::release(const Part& part, int64_t first, int64_t n) noexcept {
     for (int64_t slot = first; slot < first + n; slot = slot / 64 * 64 + 64)
         for (Copy** place = &part.group(slot)->copies; *place != nullptr;) {

@@ -1,4 +1,4 @@
-// What a save has not read yet of rows that change while it is written.
+// Rows as they were when a save began, for as long as it has not read them.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace per::cpu {
 
-// Rows as they were when this object was made. They are read column by column, and stay where they are until then.
-// If one changes before that, the part of it that changes is copied, once: its record, or one of its large frames. A
-// compressed frame is held in place of a copy. All calls need the lock of the buffer, and so does the end of this object while
-// frames are held.
+// Rows as they were when this object was made. They are read column by column, and stay in place until then. If one
+// changes first, the part of it that changes (its record, or one of its large frames) is copied once. A compressed
+// frame is held instead of copied. All calls need the lock of the buffer, and so does the destructor while frames are
+// held.
 class KeptRows final : public ChangeListener {
  public:
-    // `columns` in the order in which they will be read, of the rows that a checkpoint of the lanes holds.
+    // `columns` in the order in which they will be read, with the rows that a checkpoint of the lanes holds.
     KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
              const std::vector<Column<const std::byte>>& columns);
     ~KeptRows();
@@ -29,12 +29,12 @@ class KeptRows final : public ChangeListener {
     // Copies the values that have not been read yet. If memory runs out, read() says so.
     void will_change(std::size_t part, int64_t first, int64_t n) noexcept override;
 
-    // Copies values of the i-th column, of `bytes` each, side by side; each is read once. Those of a compressed field are
-    // unpacked, and not held any more. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
+    // Copies values of the i-th column, of `bytes` each, side by side; each may be read once. Compressed frames are
+    // unpacked and released. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
     void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
 
-    // Once will_change() is not called any more: gives back some of the frames that are held, as where the save has failed.
-    // Returns whether there may be more.
+    // Releases some of the frames that are held, once will_change() is not called any more; for a save that failed.
+    // Returns true if there may be more.
     bool release_some() noexcept;
 
  private:
@@ -47,21 +47,21 @@ class KeptRows final : public ChangeListener {
     };
     // 64 slots.
     struct Group {
-        uint64_t done;  // a bit for each that was copied, or that nobody will read any more
+        uint64_t done;  // a bit for each slot that was copied, or will not be read again
         Copy* copies;
     };
     struct Part {
         Column<const std::byte> column;
-        PackedFrames* packed;  // NULL: the column has values
+        PackedFrames* packed;  // NULL: the column holds values
         Memory groups;
-        std::size_t last_column = 0;  // that lies in it
+        std::size_t last_column = 0;  // of those in it
 
         Group* group(int64_t slot) const { return reinterpret_cast<Group*>(groups.data()) + slot / 64; }
     };
     struct Place {
         Column<const std::byte> column;
         std::size_t part;
-        int64_t offset;  // of its values in those of the part
+        int64_t offset;  // of its values within those of the part
     };
 
     void keep(Part& part, int64_t slot);
@@ -73,15 +73,15 @@ class KeptRows final : public ChangeListener {
     std::vector<RowRange> saved_;               // by environment
     std::vector<Part> parts_;                   // of RowStore::parts()
     std::vector<Place> places_;                 // by column
-    std::vector<PackedFrames::Block*> frames_;  // of read()
-    std::size_t part_to_release_ = 0;           // with the next slot below: where release_some() goes on
+    std::vector<PackedFrames::Block*> frames_;  // scratch of read()
+    std::size_t part_to_release_ = 0;           // release_some() goes on here, with the slot below
     int64_t slot_to_release_ = 0;
 
     std::vector<std::unique_ptr<std::byte[]>> chunks_;
     std::byte* free_ = nullptr;  // in the last one
     std::size_t n_free_ = 0;
     bool has_failed_ = false;
-    const uint64_t process_;  // in a forked child nobody reads, and nothing is kept
+    const uint64_t process_;  // a forked child reads and keeps nothing
 };
 
 }  // namespace per::cpu

@@ -10,7 +10,7 @@
 namespace per::cpu {
 namespace {
 
-// Of frames of one float32, which need not be aligned.
+// Access to frames of one float32, which need not be aligned.
 float read_number(const std::byte* frame) {
     float number;
     std::memcpy(&number, frame, sizeof number);
@@ -20,7 +20,7 @@ void write_number(std::byte* frame, float number) {
     std::memcpy(frame, &number, sizeof number);
 }
 
-// Calls visit(env, row) for what needs a bootstrap value: environment by environment, in order of time.
+// Calls visit(env, row) for each transition that needs a bootstrap value: environment by environment, in order of time.
 template <class Visit>
 void for_each_bootstrap(const ReplayState& state, const Visit& visit) {
     for (int64_t env = 0; env < state.ring().n_envs; ++env) {

@@ -12,12 +12,12 @@ namespace per::cpu {
 // Environment by environment, in order of time.
 std::vector<int64_t> live_ids(const ReplayState& state);
 
-// Counts what needs a bootstrap value. slots_out: of the first `capacity`, environment by environment, in order of
-// time.
+// Returns the number of transitions that need a bootstrap value. slots_out gets the first `capacity` of them,
+// environment by environment, in order of time.
 int64_t find_bootstraps(const ReplayState& state, int64_t capacity, std::vector<int64_t>& slots_out);
 
-// Throws Error with INVALID_ARGUMENT, before the first write, for other ids than find_bootstraps() gives and for values
-// that are not finite.
+// Throws Error with INVALID_ARGUMENT, before the first write, for ids other than those of find_bootstraps(), and for
+// values that are not finite.
 void write_advantages(ReplayState& state, const ReplayAdvantages& advantages);
 
 }  // namespace per::cpu

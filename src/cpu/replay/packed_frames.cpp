@@ -9,14 +9,13 @@
 namespace per::cpu {
 namespace {
 
-// How much the frames of a key take before the next one, as a multiple of its own memory. Frames of 84 by 84 bytes of 14
-// Atari games take an eighth less with 4 than with 2, and hardly less with 8; where frames get ever less like the key,
-// few are best.
+// A key ends once its frames take this multiple of its own memory. Frames of 84 by 84 bytes of 14 Atari games take an
+// eighth less with 4 than with 2, and hardly less with 8; if frames get ever less like the key, few are best.
 constexpr int64_t frames_of_key = 4;
-// More is never packed, so that 32 bits count it.
+// A key takes no more frames, so that 32 bits can count them.
 constexpr uint32_t most_holders = std::numeric_limits<uint32_t>::max() / 2;
-// Of a call that takes slots several times only the last frames will be there: beyond so many, as a multiple of the
-// slots, the others are dropped.
+// If a call takes a slot several times, only the last frame stays. Beyond this multiple of the slots, overwritten
+// frames are dropped early.
 constexpr size_t most_prepared_of_slot = 2;
 constexpr int64_t prefetched_bytes = 256;  // of a key; the hardware goes on from there
 
@@ -52,7 +51,7 @@ PackedFrames::Block* PackedFrames::allocate(int64_t n_bytes) {
     return new (heap_.allocate(sizeof(Block) + static_cast<size_t>(n_bytes))) Block{nullptr, 1, 0};
 }
 
-// NULL: it would take too much.
+// Returns NULL if the packed frame would be too large.
 PackedFrames::Block* PackedFrames::packed_by(Block* key, const std::byte* frame) {
     if (key == nullptr || key->n_holders >= most_holders) return nullptr;
     const int64_t n_packed = pack_frame(shape_, frame, key->bytes(), packed_.data());
@@ -96,7 +95,7 @@ void PackedFrames::prepare(int64_t env, int64_t slot, const std::byte* frame) {
     }
 }
 
-// The key of the lane is left to what is added next, which may be nothing like this frame.
+// The key of the lane is kept for the next frame that is added, which may be nothing like this one.
 void PackedFrames::prepare_instead(int64_t slot, const std::byte* frame) {
     Prepared& prepared = begin(slot);
     Block* const old = by_slot()[slot];
@@ -104,7 +103,7 @@ void PackedFrames::prepare_instead(int64_t slot, const std::byte* frame) {
     if (prepared.block == nullptr) prepared.block = as_it_is(frame);
 }
 
-// Of frames for one slot the last will be there.
+// Of several frames for one slot the last one stays.
 void PackedFrames::drop_overwritten() noexcept {
     std::stable_sort(prepared_.begin(), prepared_.end(),
                      [](const Prepared& a, const Prepared& b) { return a.slot < b.slot; });

@@ -15,17 +15,17 @@
 
 namespace per::cpu {
 
-// A frame is kept as what it differs by from a key: a frame of its lane that came shortly before it, and is kept as it
-// is (a key frame, in the words of per.h). So any frame can be read without those before it but one, in whatever order
-// frames are overwritten. A frame that differs from the key in too much is kept as it is, and is the next key. A key
-// also has an end once those after it take four times its memory: as they get less like it, a nearer one pays.
+// A frame is stored as its difference from a key: an earlier frame of its lane that is stored unpacked (a key frame, in
+// the words of per.h). So any frame can be read with only one other frame, in whatever order frames are overwritten. A
+// frame that differs too much from the key is stored unpacked, and is the next key. A key also ends once the frames
+// after it take four times its memory: as they get less like it, a closer key pays.
 //
-// Several threads may read at once; all else needs the lock of the buffer.
+// Several threads may read at once; all other calls need the lock of the buffer.
 class PackedFrames {
  public:
-    // A frame in memory. A key is there as long as a frame that needs it.
+    // A frame in memory. A key lives as long as a frame that needs it.
     struct Block {
-        Block* key;  // NULL: the frame is kept as it is
+        Block* key;  // NULL: the frame is stored unpacked
         uint32_t n_holders;
         uint32_t n_packed;  // bytes
 
@@ -33,29 +33,29 @@ class PackedFrames {
         const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(this + 1); }
     };
 
-    // by_slot() is the part of the rows with this index, and has this listener.
+    // by_slot() is the part of the rows with index `part`, and has this listener.
     PackedFrames(const Field& field, int64_t capacity, int64_t n_envs, std::size_t part,
                  ChangeListener* const& listener);
 
-    // By slot the frame that is there; NULL: none was ever put there, and it reads as zeros.
+    // The frame in each slot. NULL: none was ever put there, and it reads as zeros.
     const RowColumn<Block*>& by_slot() const { return by_slot_; }
     int64_t frame_bytes() const { return shape_.bytes; }
 
     void read(int64_t slot, std::byte* frame_out) const { read(by_slot()[slot], frame_out); }
     void read(const Block* frame, std::byte* frame_out) const;
-    // Fetch what read() reads a little later: first what by_slot() points to, then what that needs.
+    // Prefetch for read(): first the block that by_slot() points to, then its key.
     void prefetch(int64_t slot) const { prefetch_to_read(by_slot()[slot]); }
     void prefetch_key(int64_t slot) const;
 
-    // Frames are put into slots in two passes, so that memory can only end in the first. prepare() packs one by the key
-    // of its lane, prepare_instead() by that of the frame which is in the slot, and put_prepared() puts all of them
-    // into their slots. Where memory ends, what was prepared is to be dropped.
+    // Frames are put into slots in two passes, so that memory can only run out in the first. prepare() packs a frame
+    // with the key of its lane, prepare_instead() with the key of the slot's present frame; put_prepared() then puts
+    // all of them into their slots. If memory runs out, the caller calls drop_prepared().
     void prepare(int64_t env, int64_t slot, const std::byte* frame);
     void prepare_instead(int64_t slot, const std::byte* frame);
     void put_prepared() noexcept;
     void drop_prepared() noexcept;
 
-    // A frame that another holds stays where it is when its slot takes another one.
+    // A frame that is held outlives its place in a slot.
     static void hold(Block* frame) noexcept {
         if (frame != nullptr) ++frame->n_holders;
     }

@@ -7,7 +7,7 @@
 namespace per::cpu {
 namespace {
 
-// Of rows that may come from all over the lane: those that lie in its slots last.
+// Returns the rows of a range that remain in the lane's slots at its end.
 RowRange last_rows(RowRange range, const Ring& ring) {
     return {std::max(range.first, range.end - ring.rows), range.end};
 }
@@ -33,8 +33,8 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
 void ReplayState::reserve(int64_t env, RowRange range) {
     for_each_part(ring(), env, last_rows(range, ring()),
                   [this](int64_t slot, int64_t, int64_t n) { rows.reserve(slot, n); });
-    // To write to a page that is not in memory the system reads it first: these, and those of the next rows, come in
-    // early.
+    // Before a write to a page that is not in memory, the system reads it: these pages, and those of the next rows, are
+    // fetched early.
     constexpr int64_t window_bytes = int64_t{1} << 17;
     const int64_t window = std::max<int64_t>(1, window_bytes / rows.records().stride);
     if (range.end > ring().rows && range.first / window != range.end / window)
@@ -49,7 +49,7 @@ void ReplayState::will_need(int64_t slot, int64_t before, int64_t n) const {
     if (n_before_end < n) rows.will_need(env * ring().rows, n - n_before_end);
 }
 
-// The disk has as much to do as it can where all of a batch is asked for at once.
+// Asking for a whole batch at once keeps the disk busy.
 void ReplayState::will_need(const std::vector<int64_t>& slots, int64_t before, int64_t n) const {
     if (!rows.are_stored()) return;
     for (const int64_t slot : slots)
@@ -110,8 +110,8 @@ void ReplayState::remember_lane(int64_t env) {
     remembered_.push_back({env, lane(env).tail, complete_end(lane(env), rules)});
 }
 
-// In a full ring the rows that a long add makes live and those that it overwrites lie in the same slots, or side by
-// side.
+// In a full ring, the rows that a long add makes live and those that it overwrites are in the same slots, or in
+// adjacent ones.
 void ReplayState::commit_lanes() {
     priorities.commit([this](const auto& commit_slots) {
         const auto commit_rows = [&](int64_t env, RowRange rows) {
@@ -121,7 +121,7 @@ void ReplayState::commit_lanes() {
         for (const LaneBefore& before : remembered_) {
             const int64_t end = complete_end(lane(before.env), rules);
             const RowRange decided = {std::min(before.complete_end, end), std::max(before.complete_end, end)};
-            // The slots of overwritten rows, by the rows that took them or will.
+            // The slots of overwritten rows, named by the rows that took them or will.
             const RowRange died = {before.tail + ring().rows, lane(before.env).tail + ring().rows};
             const bool is_near = decided.first <= died.end + PriorityStore::min_run &&
                                  died.first <= decided.end + PriorityStore::min_run;

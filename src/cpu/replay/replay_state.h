@@ -1,4 +1,4 @@
-// What a replay buffer in host memory holds.
+// The state of a replay buffer in host memory.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 
 namespace per::cpu {
 
-// Rows, their lanes and their priorities, and the changes that keep them together; what was drawn so far. The rules are
-// those of window.h.
+// Rows, lanes and priorities, the changes that keep them consistent, and the state of the draws. The rules are those of
+// window.h.
 struct ReplayState {
-    // `options` as resolved: capacity a multiple of n_envs.
+    // The options have been resolved: capacity is a multiple of n_envs.
     ReplayState(const per_replay_options& options, const Fields& fields);
 
     const Fields& fields;
@@ -36,44 +36,43 @@ struct ReplayState {
     ReplayCounters counters;
 
     const uint64_t seed;
-    int64_t batches = 0;  // drawn; with the seed the whole random state
+    int64_t batches = 0;  // drawn; with the seed this is the whole random state
     BetaSchedule beta;
-    std::atomic<int64_t> n_ahead = 0;  // of beta.step, batches of a loader that were not handed out yet
+    std::atomic<int64_t> n_ahead = 0;  // batches counted by beta.step that a loader has not handed out yet
     LastBatch last_batch;
 
     const Ring& ring() const { return rules.ring; }
     Lane& lane(int64_t env) { return lanes[static_cast<size_t>(env)]; }
     const Lane& lane(int64_t env) const { return lanes[static_cast<size_t>(env)]; }
     uint8_t flags(int64_t env, int64_t row) const { return rows.flags(ring().slot(env, row)); }
-    // Which row of the lane is there in the slot.
+    // The row of the lane that is in the slot.
     int64_t row_in(int64_t env, int64_t slot) const { return ring().row_of_slot(env, slot, lane(env).head); }
     int64_t beta_step() const { return beta.step - n_ahead; }
 
-    // For rows that may lie on the disk. reserve() is to be called before rows are written, of which the lane has those
-    // that came last; it throws what RowStore::reserve() does. will_need() is a hint that of each slot n rows will be
-    // read, the first of them `before` rows before that in the slot; they are no more than a lane has. Slots below 0 are
-    // none.
+    // For rows that may lie on the disk. reserve() must be called before the lane's latest rows are written; it throws
+    // like RowStore::reserve(). will_need() is a hint that n rows, at most a lane, will be read for each slot, from
+    // `before` rows before it on. Slots below 0 are skipped.
     void reserve(int64_t env, RowRange range);
     void will_need(const std::vector<int64_t>& slots, int64_t before, int64_t n) const;
 
-    // Rows become live where sequences start, `otherwise` being the priority of those that were given none.
+    // Makes rows live at which sequences start, with priority `otherwise` if they were given none.
     void make_live(int64_t env, RowRange range, float otherwise);
     void make_dead(int64_t env, RowRange range);
 
-    // Does to rows what cut_episode() said.
+    // Applies the result of cut_episode() to rows.
     void apply(int64_t env, const Cut& cut, float largest);
 
-    // With keep_times_sampled: counts a draw of the rows in these slots, none of which comes twice where there is a
-    // most number of draws. Those that have reached it stop being live.
+    // With keep_times_sampled: counts a draw of the rows in these slots, each once if max_times_sampled is set. Rows
+    // that reach the maximum stop being live.
     void count_draws(const std::vector<int64_t>& slots);
-    // Of rows that are written anew.
+    // Resets the counts of rows that are overwritten.
     void forget_draws(int64_t first, int64_t n);
 
-    // Moves the lane's tail past rows that have been overwritten, or whose stack has.
+    // Moves the lane's tail past rows that have been overwritten, or whose stacks have.
     void advance_tail(int64_t env);
 
-    // A call remembers each lane once, before it changes it, and ends with commit_lanes(), which brings what became of
-    // their rows to the tree. None of this can fail.
+    // A call remembers each lane once, before it changes it, and ends with commit_lanes(), which brings the changes to
+    // the tree. None of this can fail.
     void remember_lane(int64_t env);
     void commit_lanes();
 
@@ -85,7 +84,7 @@ struct ReplayState {
  private:
     void will_need(int64_t slot, int64_t before, int64_t n) const;
 
-    // What a lane was like before the call.
+    // A lane before the call.
     struct LaneBefore {
         int64_t env;
         int64_t tail;

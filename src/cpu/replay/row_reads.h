@@ -1,4 +1,4 @@
-// Which rows of a replay buffer a device may still read, while a loader gathers there.
+// The rows of a replay buffer that a device may still read, while a loader gathers there.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace per::cpu {
 
-// For each slot the number of the last gather that reads a frame there. A call that would overwrite frames waits for
-// that gather first, and so for none that reads others. Calls need the lock of the buffer.
+// For each slot the number of the last gather that reads a frame there. A call that would overwrite frames first waits
+// for that gather, and for no later one. Calls need the lock of the buffer.
 class RowReads {
  public:
     // Throws Error with OUT_OF_MEMORY.
@@ -25,14 +25,14 @@ class RowReads {
         last_ = Memory();
     }
 
-    // The gather that is queued next reads a frame of the slot. Several threads may say so.
+    // Notes that the next gather reads a frame of the slot. Several threads may call this.
     void note(int64_t slot) const { std::atomic_ref(last(slot)).store(gather_->number(), std::memory_order_relaxed); }
 
-    // Whether a loader gathers on a device.
+    // True if a loader gathers on a device.
     bool are_made() const { return gather_ != nullptr; }
 
-    // To be called before frames in slots first .. first + n - 1 are overwritten, and before anything else changes.
-    // Throws Error with CUDA.
+    // Must be called before frames in slots first .. first + n - 1 are overwritten, and before any other change. Throws
+    // Error with CUDA.
     void await(int64_t first, int64_t n) {
         if (gather_ == nullptr) [[likely]]
             return;
@@ -40,15 +40,15 @@ class RowReads {
         for (int64_t slot = first; slot < first + n; ++slot) number = std::max(number, last(slot));
         if (number <= made_) return;
         gather_->await(number);
-        made_ = std::min(number, gather_->number() - 1);  // the next one may have been noted by a draw that failed
+        made_ = std::min(number, gather_->number() - 1);  // a failed draw may have noted the next one
     }
 
  private:
     uint64_t& last(int64_t slot) const { return reinterpret_cast<uint64_t*>(last_.data())[slot]; }
 
     FrameGather* gather_ = nullptr;
-    Memory last_;        // by slot; 0: none does
-    uint64_t made_ = 0;  // gathers that are known to have been made
+    Memory last_;        // by slot; 0: no gather
+    uint64_t made_ = 0;  // gathers known to be complete
 };
 
 }  // namespace per::cpu

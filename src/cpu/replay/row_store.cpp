@@ -12,15 +12,15 @@ namespace per::cpu {
 namespace {
 
 constexpr size_t record_part = 0;                       // index of the records in parts()
-constexpr int64_t unit = alignof(float);                // of records and of what must be aligned in them
-constexpr int64_t max_record_bytes = int64_t{1} << 62;  // rounded up, or padded, it is no overflow
+constexpr int64_t unit = alignof(float);                // alignment of records and of numbers in them
+constexpr int64_t max_record_bytes = int64_t{1} << 62;  // can be rounded up or padded without overflow
 
 int64_t round_up(int64_t bytes, int64_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-// How many lines some records touch, each with the `reach` bytes after its beginning. After so many records, or sooner,
-// where they lie in lines repeats itself.
+// The number of cache lines that records touch, each with the `reach` bytes from its beginning. The pattern repeats
+// after at most this many records.
 int64_t touched_lines(int64_t stride, int64_t reach) {
     int64_t lines = 0;
     for (int64_t slot = 0; slot < line_bytes / unit; ++slot)
@@ -28,8 +28,8 @@ int64_t touched_lines(int64_t stride, int64_t reach) {
     return lines;
 }
 
-// The distance of records of `bytes`, of which a transition also reads the first `followers` of the next one: that with
-// which it touches the fewest lines, for at most a sixteenth of padding.
+// The distance between records of `bytes`, where a transition also reads the first `followers` bytes of the next one.
+// Chooses the distance at which it touches the fewest lines, with at most a sixteenth of padding.
 int64_t stride_of_records(int64_t bytes, int64_t followers) {
     int64_t best = round_up(bytes, unit);
     for (int64_t stride = best; stride <= bytes + bytes / 16; stride += unit) {
@@ -39,7 +39,7 @@ int64_t stride_of_records(int64_t bytes, int64_t followers) {
     return best;
 }
 
-// Whether none of eight flags has one of the bits.
+// True if none of eight flags has one of the bits.
 bool eight_lack(const uint8_t* flags, uint8_t bits) {
     uint64_t word;
     std::memcpy(&word, flags, sizeof word);
@@ -132,7 +132,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     if (is_stored) {
         flags_ = flags_side_by_side_ = column_of_its_own<uint8_t>(sizeof(uint8_t), source);
     } else {
-        // These are not saved, but they never change without those in the records.
+        // These are not saved, but never change without those in the records.
         flags_side_by_side_ = {{allocate(sizeof(uint8_t), source), sizeof(uint8_t)}, record_part, listener_};
         flags_ = column_of_records<uint8_t>(place_of_flags);
     }
@@ -163,7 +163,7 @@ void RowStore::spread_flags(int64_t first, int64_t n) {
     copy_frames(flags.first, flags.stride, flags_side_by_side_.from(first).first, 1, n, 1);
 }
 
-// An array of so many bytes for each slot.
+// Allocates an array with this many bytes for each slot.
 std::byte* RowStore::allocate(int64_t bytes_of_slot, const MemorySource& source) {
     return memory_.emplace_back(array_bytes(capacity_, bytes_of_slot), source).data();
 }
@@ -208,7 +208,7 @@ size_t RowStore::part_of(const std::byte* first) const {
     return part;
 }
 
-// Episodes may be long: eight rows at a time.
+// Reads eight rows at a time, as episodes may be long.
 int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits) {
     int64_t i = 0;
     while (i + 8 <= n && eight_lack(flags + i, bits)) i += 8;

@@ -1,4 +1,4 @@
-// The rows of a replay buffer in host memory. Where a value of a row lies is known here and nowhere else.
+// The rows of a replay buffer in host memory. Only this class knows the places of their values.
 #pragma once
 
 #include <algorithm>
@@ -18,18 +18,18 @@
 
 namespace per::cpu {
 
-// What a row holds lies side by side, as a record, and the record of the next slot lies behind it: a transition whose
-// next observation is that of the following row is one run of lines on one page. A record begins with the observations,
-// so that this run is short. Frames of at least large_frame_bytes have an array of their own, each on lines of its own.
-// Flags stand in the record, for draws, and once more side by side, for searches through whole episodes.
+// The values of a row form a record, and the record of the next slot follows it: a transition whose next observation is
+// that of the following row is one run of lines on one page. A record begins with the observations, which keeps this
+// run short. Frames of at least large_frame_bytes have an array of their own, aligned to cache lines. Flags are stored
+// in the record, for draws, and also side by side, for searches through whole episodes.
 //
 // Records may lie in a file. They then hold all fields and the reward, so that a transition is one run of bytes on the
 // disk. Flags are only side by side, and priorities and counts of draws are in memory, too: draws, updates and cuts do
 // not touch the disk for them.
 //
-// Frames of a compressed field lie elsewhere (packed_frames.h), and their column has pointers to them.
+// Frames of a compressed field lie elsewhere (packed_frames.h), and their column holds pointers to them.
 //
-// Lanes and ids are Ring's matter.
+// Ring assigns lanes and ids.
 class RowStore {
  public:
     static constexpr int64_t large_frame_bytes = 1024;
@@ -37,22 +37,22 @@ class RowStore {
     // `options` as resolved.
     RowStore(const per_replay_options& options, const Fields& fields);
 
-    // Frames of a field, or, where packed() is not NULL, PackedFrames::by_slot().
+    // The frames of a field, or PackedFrames::by_slot() if packed() is not NULL.
     const RowColumn<std::byte>& field(int64_t i) const { return fields_[static_cast<size_t>(i)]; }
     PackedFrames* packed(int64_t i) const { return packed_fields_[static_cast<size_t>(i)]; }
-    // Next observations, with store_next_observation: by slot of the step that they were made after.
+    // Next observations, with store_next_observation, by slot of the step before them.
     const RowColumn<std::byte>& next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)]; }
     PackedFrames* next_packed(int64_t i) const { return packed_next_fields_[static_cast<size_t>(i)]; }
-    // Of a column, whose first value is given. NULL: the frames are in the column.
+    // The packed frames of the column with this first value; NULL: the column holds the frames.
     PackedFrames* packed_of(const std::byte* first) const;
     bool has_packed() const { return !packed_.empty(); }
-    // What any of them has prepared.
+    // PackedFrames::put_prepared() and drop_prepared() of all fields.
     void put_prepared() noexcept;
     void drop_prepared() noexcept;
     const RowColumn<float>& rewards() const { return rewards_; }
-    // Priorities as rows were given them: what is there is PriorityStore's matter.
+    // Priorities as rows were given them. PriorityStore defines the values.
     const RowColumn<float>& priorities() const { return priorities_; }
-    // How often rows were drawn, with keep_times_sampled.
+    // The number of draws of each row, with keep_times_sampled.
     bool has_times_sampled() const { return times_sampled_.first != nullptr; }
     const RowColumn<int32_t>& times_sampled() const { return times_sampled_; }
 
@@ -64,7 +64,7 @@ class RowStore {
         flags_.to_write(slot) = flags;
         flags_side_by_side_.to_write(slot) = flags;
     }
-    // Flags that were written side by side are put into the records.
+    // Copies flags that were written side by side into the records.
     void spread_flags(int64_t first, int64_t n);
     void set_flags(int64_t first, int64_t n, uint8_t flags) {
         std::fill_n(flags_side_by_side_.to_write(first, n).at(0), n, flags);
@@ -73,39 +73,38 @@ class RowStore {
     }
 
     Column<const std::byte> records() const { return records_; }
-    // Whether they lie in a file.
+    // True if the records lie in a file.
     bool are_stored() const { return file_.has_value(); }
-    // To be called before records of slots first .. first + n - 1 are written. Throws Error with IO where the disk has
+    // Must be called before records of slots first .. first + n - 1 are written. Throws Error with IO if the disk has
     // no room for them; nothing has changed then.
     void reserve(int64_t first, int64_t n) {
         if (are_stored()) file_->reserve(bytes_of_records(first), bytes_of_records(n));
     }
-    // The file that they lie in; NULL: memory.
+    // The file of the records; NULL if they lie in memory.
     RowFile* file() { return are_stored() ? &*file_ : nullptr; }
-    // Whether all records of these slots were ever reserved.
+    // True if all records of these slots were ever reserved.
     bool holds(int64_t first, int64_t n) const { return file_->holds(bytes_of_records(first), bytes_of_records(n)); }
-    // Has records fetched from the disk that are read a little later. May reach beyond the last slot.
+    // Prefetches records from the disk. May reach beyond the last slot.
     void will_need(int64_t first, int64_t n) const noexcept {
         if (are_stored()) file_->will_need(bytes_of_records(first), bytes_of_records(n));
     }
-    // Has records in memory fetched that are written a little later, but no more than the first 32 KiB of them.
+    // Prefetches records in memory that will be written, at most the first 32 KiB of them.
     void prefetch_to_write(int64_t first, int64_t n) const noexcept;
-    // How far a column's values, whose first is given, lie from the beginnings of their records; -1: the column is an
-    // array of its own.
+    // The offset of a column's values in their records, given the first value; -1: the column is an array of its own.
     int64_t place_in_record(const std::byte* first) const {
         const uintptr_t place = reinterpret_cast<uintptr_t>(first) - reinterpret_cast<uintptr_t>(records_.first);
         return place < static_cast<uintptr_t>(records_.stride) ? static_cast<int64_t>(place) : -1;
     }
 
-    // Of the columns of frames those that are an array of their own.
+    // The columns of frames that are arrays of their own.
     FrameArrays frame_arrays() const;
 
-    // The arrays that the values of a row lie in: records first, then those of a column of its own.
+    // The arrays that hold the values of rows: first the records, then each column with an array of its own.
     const std::vector<Column<const std::byte>>& parts() const { return parts_; }
-    // The part that a column, whose first value is given, lies in.
+    // The part that holds the column with this first value.
     size_t part_of(const std::byte* first) const;
 
-    // `listener` is called before each change from here on, with indices of parts(). NULL: nobody is.
+    // Calls `listener` before each change from here on, with indices of parts(). NULL: none.
     void set_listener(ChangeListener* listener) { listener_ = listener; }
 
     MemoryUse memory_use() const;
@@ -131,7 +130,7 @@ class RowStore {
     Column<std::byte> records_;
     std::vector<RowColumn<std::byte>> fields_;
     std::vector<RowColumn<std::byte>> next_fields_;
-    std::vector<PackedFrames*> packed_fields_;  // as packed() gives them
+    std::vector<PackedFrames*> packed_fields_;  // by field, for packed()
     std::vector<PackedFrames*> packed_next_fields_;
     RowColumn<float> rewards_;
     RowColumn<float> priorities_;
@@ -140,7 +139,7 @@ class RowStore {
     RowColumn<uint8_t> flags_side_by_side_;
 };
 
-// How many of n flags side by side, counted from the front or from the back, lack `bits`.
+// The number of flags, of n adjacent ones and from the front or the back, before one that has some of `bits`.
 int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits);
 int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits);
 

@@ -32,15 +32,15 @@ RowsById::Row RowsById::find_row(int64_t id) const {
     return {env, k, ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, state_.rules)};
 }
 
-// The row of an id that must have been issued.
+// The row of an id. Throws Error unless the id was issued.
 RowsById::Row RowsById::row_of(int64_t i, int64_t id) const {
     const Row row = find_row(id);
     if (!row.is_issued) throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
     return row;
 }
 
-// The slots of rows by id, -1 for those that are not there. Of a single environment most ids are told by a comparison.
-// fetch(slot) is called for the first fetched_ahead rows that are there.
+// Finds the slots of rows by id, -1 for those that are not there. With a single environment a comparison decides most
+// ids. Calls fetch(slot) for the first fetched_ahead rows that are there.
 template <class Fetch>
 void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch) {
     slots_.resize(static_cast<size_t>(count));
@@ -81,7 +81,7 @@ const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
 
 // ---- priorities
 
-// Whether the row, which is there and not live, will be.
+// True if the row, which is there and not live, will become live.
 bool RowsById::will_be_live(int64_t slot) const {
     if (state_.rows.flags(slot) & row_is_used_up) return false;
     const int64_t env = state_.ring().env_of_slot(slot);
@@ -109,8 +109,8 @@ void RowsById::read_priorities(const ReplayUpdate& update) {
             priorities[i] = td_error_priority(update.td_errors + i, update.n_critics, update.count, critics_, epsilon_);
 }
 
-// After find_slots(). Of sequences that can no longer be drawn the mask is not known, and of those that have no step
-// after the burn-in yet no error says anything: they are as if they were not there.
+// Comes after find_slots(). The mask of a sequence that can no longer be drawn is unknown, and the errors of one
+// without a step after the burn-in mean nothing: both count as not there.
 void RowsById::read_sequence_priorities(const ReplayUpdate& update) {
     const SequenceRules& sequence = state_.rules.sequence;
     const int64_t n_given = sequence.steps - update.n_left_out;
@@ -140,7 +140,7 @@ void RowsById::update(const ReplayUpdate& update) {
     PriorityStore& priorities = state_.priorities;
     const bool all_valid = priorities.tree().kernels().power.are_priorities(update.count, priorities_.data());
     if (!all_valid && !skips_invalid_) check_priorities(update);
-    // What is left to give moves to the front of both arrays.
+    // Entries to be written move to the front of both arrays.
     size_t n = 0;
     for (size_t i = 0; i < slots_.size(); ++i) {
         const int64_t slot = slots_[i];
@@ -172,7 +172,7 @@ void RowsById::priorities(int64_t count, const int64_t* ids, float* priorities_o
 
 // ---- fields
 
-// The slot of a step that is there.
+// The slot of a step. Throws Error unless it is there.
 int64_t RowsById::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
     const Row row = row_of(i, id);
     if (!row.is_there)
@@ -208,7 +208,7 @@ void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
     }
 }
 
-// The values of compressed fields.
+// Packs the values of compressed fields.
 void RowsById::pack_values(const per_array* fields) {
     try {
         for (int64_t i = 0; i < state_.fields.count(); ++i) {

@@ -1,4 +1,4 @@
-// Calls that name rows of a replay buffer in host memory by id: read, written, given priorities.
+// Calls that read, write or prioritise rows of a replay buffer in host memory by id.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace per::cpu {
 
-// Every check comes before the first write. Memory is kept from call to call.
+// All checks come before the first write. Memory is kept from call to call.
 class RowsById {
  public:
     RowsById(ReplayState& state, const per_replay_options& options);
@@ -24,16 +24,16 @@ class RowsById {
     // Returns the slots of the transitions that `sample` names by ids; -1 for those that are not live, if it skips
     // them. Valid until the next call.
     const std::vector<int64_t>& find_live(const ReplaySample& sample);
-    const std::vector<int64_t>& slots() const { return slots_; }  // as the last call found them
+    const std::vector<int64_t>& slots() const { return slots_; }  // of the last call
 
  private:
-    // What an id names.
+    // The row of an id.
     struct Row {
         int64_t env;
         int64_t k;
         int64_t slot;
         bool is_issued;
-        bool is_there;  // not overwritten, not cleared; -1 is issued, and never there
+        bool is_there;  // not overwritten, not cleared. Id -1 counts as issued, and is never there
     };
 
     Row find_row(int64_t id) const;
@@ -41,7 +41,7 @@ class RowsById {
     template <class Fetch>
     void find_slots(int64_t count, const int64_t* ids, const Fetch& fetch);
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;
-    // Whether an update reaches the row, which is there: it is live, or will be.
+    // True if an update reaches the row, which is there: it is live, or will be.
     bool accepts_priority(int64_t slot) const { return state_.priorities.live().contains(slot) || will_be_live(slot); }
     bool will_be_live(int64_t slot) const;
     void read_priorities(const ReplayUpdate& update);
@@ -55,7 +55,7 @@ class RowsById {
     const int32_t critics_;  // a per_critics
     const bool skips_invalid_;
 
-    // Of the call.
+    // State of the call:
     std::vector<int64_t> slots_;
     std::vector<float> priorities_;
     std::vector<uint8_t> is_there_;

@@ -9,14 +9,14 @@
 namespace per::cpu {
 namespace {
 
-// Sequences between the fetching of their first flags and rewards and the reading of them.
+// The prefetch distance, in sequences, of their first flags and rewards.
 constexpr size_t numbers_distance = 8;
-// Bytes of each array that are fetched ahead, one sequence before they are copied; the hardware goes on from there.
+// Bytes of each array that are prefetched one sequence ahead; the hardware continues from there.
 constexpr int64_t prefetched_bytes = 8192;
 
 }  // namespace
 
-// While a sequence is copied, the rows of the next one come in: they are fetched before its numbers are formed.
+// Fetches the rows of the next sequence, before its numbers are formed, while one is copied.
 void SequenceGather::run(const std::vector<int64_t>& slots) {
     const size_t n = slots.size();
     const int64_t n_before = longest_stack_ - 1;
@@ -72,7 +72,7 @@ void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, cons
     }
 }
 
-// The flags and rewards of a sequence's rows side by side, up to the observation after the last return.
+// The flags and rewards of a sequence's rows as contiguous arrays, up to the observation after the last return.
 const uint8_t* SequenceGather::flags_of(const Sequence& sequence) {
     const int64_t n = static_cast<int64_t>(flags_.size());
     const uint8_t* const flags = state_.rows.flags_side_by_side().at(0);
@@ -89,7 +89,7 @@ const float* SequenceGather::rewards_of(const Sequence& sequence) {
     return rewards_.data();
 }
 
-// What place i of the batch gets, whose sequence starts in that slot.
+// The sequence for place i of the batch, which starts in that slot.
 SequenceGather::Sequence SequenceGather::find(int64_t i, int64_t slot) {
     const Ring& ring = state_.ring();
     Sequence sequence = {ring.env_of_slot(slot), slot, 0, n_steps_.of_place(i), {}};
@@ -117,7 +117,7 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
         for (int64_t t = 0; t < span.n_steps; ++t) out[t] = static_cast<float>(sums_[static_cast<size_t>(t)]);
         std::fill(out + span.n_steps, out + steps, 0.0f);
     }
-    // The same for the first steps, what `of_step` says for the last, and 0 in the padding.
+    // Writes `whole` for the first steps, of_step(t) for the last, and 0 in the padding.
     const int64_t n_whole = whole_windows(span, n_step);
     const auto write = [&](auto* array, auto whole, const auto& of_step) {
         if (array == nullptr) return;
@@ -177,7 +177,7 @@ void SequenceGather::copy_side_by_side(const Source& source, int64_t slot, int64
     }
 }
 
-// Rows first .. first + n - 1 after the start.
+// Copies rows first .. first + n - 1 after the start.
 void SequenceGather::copy_run(const Sequence& sequence, const Source& source, int64_t first, int64_t n,
                               const Frames& out) const {
     const Ring& ring = state_.ring();
@@ -203,14 +203,14 @@ void SequenceGather::copy_field(int64_t i, const Sequence& sequence, const Copy&
         out.after(entry * copy.stack).clear(copy.stack);
 }
 
-// The first rows of the sequence, with their stacks.
+// Copies the first rows of the sequence, with their stacks.
 void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, const Frames& out) const {
     if (copy.stack == 1) return copy_run(sequence, copy.source, 0, n_rows, out);
     for (int64_t t = 0; t < n_rows; ++t)
         copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out.after(t * copy.stack));
 }
 
-// Frames up to that of row `newest`, which may reach back by `reach`; beyond is padding.
+// Copies frames up to that of row `newest`. They reach back by `reach`; older ones are padding.
 void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest,
                                 int64_t reach, Frames out) const {
     reach = std::min(reach, n_frames - 1);
@@ -223,10 +223,10 @@ void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int6
     copy_run(sequence, copy.source, newest - reach, reach + 1, out);
 }
 
-// The observation after the last transition, where it is not that of the following row.
+// Copies the observation after the last transition, if it is not that of the following row.
 void SequenceGather::copy_observation_after(const Sequence& sequence, const Copy& copy, const Frames& out) const {
     if (sequence.span.repeats_last) return out.repeat(copy.stack);
-    // Of the older frames the newest is the last transition's observation.
+    // The newest of the older frames is the last transition's observation.
     const int64_t last = sequence.span.n_transitions - 1;
     if (copy.stack > 1) copy_stack(sequence, copy, copy.stack - 1, last, sequence.frames_before + last, out);
     copy_run(sequence, copy.next_source, last, 1, out.after(copy.stack - 1));

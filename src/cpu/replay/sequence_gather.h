@@ -13,13 +13,14 @@
 
 namespace per::cpu {
 
-// Writes what a batch has for each step. Numbers of sequences as a whole - ids, weights - are the caller's.
+// Writes the arrays of a batch that have a value for each step. The caller writes those of whole sequences: ids,
+// weights.
 class SequenceGather {
  public:
     explicit SequenceGather(const ReplayState& state) : state_(state) {}
 
-    // Before run(): takes the arrays of `batch` that are not NULL. Of fields that `gather` wants only the places of
-    // frames are written. Only this may throw.
+    // Comes before run(). Takes the arrays of `batch` that are not NULL. For fields that `gather` wants, only the
+    // places of frames are written. Only this function may throw.
     void prepare(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather);
     // Writes the sequences that start in these slots, all of them live.
     void run(const std::vector<int64_t>& slots);
@@ -28,11 +29,11 @@ class SequenceGather {
     struct Sequence {
         int64_t env;
         int64_t slot;           // of the start
-        int64_t frames_before;  // older frames of its stack that are of its episode
+        int64_t frames_before;  // older frames of its stack in its episode
         int64_t n_step;         // of its returns
         SequenceSpan span;
     };
-    // Frames of an array of the batch, one behind the other: their bytes, or where they lie.
+    // Consecutive frames of an array of the batch: their bytes, or their places.
     struct Frames {
         std::byte* out;
         const std::byte** places;  // NULL: they are copied
@@ -40,7 +41,7 @@ class SequenceGather {
 
         Frames after(int64_t n) const { return {out + n * bytes, places == nullptr ? nullptr : places + n, bytes}; }
         void clear(int64_t n) const;
-        // Makes them the n frames before them once more.
+        // Copies the n frames before to this place.
         void repeat(int64_t n) const;
     };
     struct Source {
@@ -74,15 +75,15 @@ class SequenceGather {
 
     const ReplayState& state_;
 
-    // Of the batch.
+    // State of the batch:
     per_batch batch_;
     NSteps n_steps_ = {1};
     int64_t longest_stack_ = 1;
     std::vector<float> gammas_;  // gamma^m by m
     std::vector<Copy> copies_;
 
-    // Of a sequence.
-    std::vector<uint8_t> flags_;  // for one that goes around the end of its lane
+    // Scratch for a sequence:
+    std::vector<uint8_t> flags_;  // if it wraps around the end of its lane
     std::vector<float> rewards_;
     std::vector<double> sums_;
 };

@@ -12,12 +12,12 @@ namespace per::cpu {
 
 namespace {
 
-// Steps in a segment at most, so that what the first pass reads of small rows is in the cache for the second.
+// The largest segment: the small rows that the first pass reads are still in the cache for the second.
 constexpr int64_t max_segment = 1024;
-// So many rows are fetched before they are written.
+// The prefetch distance, in rows, of the second pass.
 constexpr int64_t rows_fetched_ahead = 64;
 
-// Whether two frames of a field are the same observation. Their bytes decide nearly always.
+// True if two frames of a field are the same observation. Their bytes decide nearly always.
 bool is_same_frame(const std::byte* a, const std::byte* b, const Field& field) {
     if (std::memcmp(a, b, static_cast<size_t>(field.bytes)) == 0) return true;
     if (!is_floating(field.dtype)) return false;
@@ -76,7 +76,7 @@ void StepWriter::check_all() {
     reserve_rows();
 }
 
-// Rows that lie on the disk are to have room there before anything changes.
+// Reserves space on the disk for the rows, before anything changes.
 void StepWriter::reserve_rows() {
     if (!state_.rows.are_stored()) return;
     for (int64_t j = 0; j < steps_->n_envs; ++j) {
@@ -86,7 +86,7 @@ void StepWriter::reserve_rows() {
     }
 }
 
-// Returns how many steps were checked.
+// Returns the number of steps that were checked.
 int64_t StepWriter::check(const Place& place) {
     if (!given_.is_given(place.index)) return 1;
     const int64_t count = run_length(place);
@@ -117,14 +117,14 @@ void StepWriter::check_run(const Place& place, int64_t count) {
     segments_.push_back({place, count, {next_known, false, false, true}});
 }
 
-// An observation that was announced lies in the row of its step already.
+// An announced observation lies in the row of its step already.
 void StepWriter::note_frames(LaneCheck& check, LaneState before, const StepOutcome& outcome) {
     if (check.first_frame >= 0) return;
     check.first_frame = outcome.row + (was_announced(before) && !outcome.is_cut ? 1 : 0);
 }
 
-// While a loader gathers on a device, no frame is overwritten that it has not read yet. (Other values in the row of an
-// announced observation are of a step that is not there yet, and so they are not read either.)
+// While a loader gathers on a device, frames that it has not read yet must not be overwritten. (The other values in the
+// row of an announced observation belong to a step that is not there yet, so they are not read either.)
 void StepWriter::await_reads() {
     if (!state_.reads.are_made()) return;
     const Ring& ring = state_.ring();
@@ -137,7 +137,7 @@ void StepWriter::await_reads() {
     }
 }
 
-// Frames of compressed fields are packed before anything changes.
+// Packs frames of compressed fields, before anything changes.
 void StepWriter::pack_frames() {
     packed_lanes_.clear();
     for (int64_t j = 0; j < steps_->n_envs; ++j) packed_lanes_.push_back(state_.lane(place(0, j).env));
@@ -163,7 +163,7 @@ void StepWriter::pack_frames() {
     }
 }
 
-// How many steps from this one on run on and can be taken together; 1 or less: this one is for itself.
+// Returns the number of steps from this one on that can be taken together; 1 or less: this one is taken alone.
 int64_t StepWriter::run_length(const Place& place) const {
     const LaneCheck& check = check_of(place);
     const Lane& lane = check.lane;
@@ -179,8 +179,9 @@ int64_t StepWriter::run_length(const Place& place) const {
     return next_known && next_takes_row(rules) ? matching_steps(place.index, n) : n;
 }
 
-// Number of steps from this one on, at most `most`, whose observations are byte-identical to those announced by the steps
-// before them. A run stores the given observations; where only the numbers are equal, the announced ones must stay.
+// Number of steps from this one on, at most `most`, whose observations are byte-identical to those announced by the
+// steps before them. A run stores the given observations; where only the numbers are equal, the announced ones must
+// stay.
 int64_t StepWriter::matching_steps(int64_t index, int64_t most) const {
     const int64_t stride = steps_->n_envs;
     for (int64_t i = 0; i < state_.fields.count() && most > 1; ++i) {
@@ -231,7 +232,7 @@ void StepWriter::check_step(const Place& place) {
     if (step.next_known) check.announcing = place.index;
 }
 
-// Whether the step has a priority of its own. That of one at which no sequence starts is nobody's.
+// Returns true if the step is given a valid priority. One at which no sequence starts has no use for it.
 bool StepWriter::check_priority(const Place& place, bool starts_sequence) {
     if (!given_.has_priorities()) return false;
     const float priority = given_.priority(place.index);
@@ -276,11 +277,11 @@ bool StepWriter::matches_announced(const Place& place) const {
 
 // ------------------------------------------------------------------------------------------------------ second pass
 
-// Steps are written in changes of the tree: a call must leave the scale that calls of single steps leave.
+// Writes steps in several changes of the tree: a call must leave the same scale as calls of single steps.
 void StepWriter::write_all(int64_t* ids_out) {
     if (ids_out != nullptr) std::fill_n(ids_out, steps_->length * steps_->n_envs, int64_t{-1});
     int64_t n_raised = 0;
-    // What is given with a step counts from the next one on, as if each were a call of its own.
+    // A priority that is given with a step counts from the next step on, as if each were a call.
     const auto raise_largest = [&](int64_t end) {
         if (given_.has_priorities())
             for (; n_raised < end; ++n_raised)
@@ -320,7 +321,7 @@ void StepWriter::write_all(int64_t* ids_out) {
     state_.counters.rejected_updates += n_rejected_;
 }
 
-// Takes the steps before `end` out of a segment.
+// Splits the steps before `end` off a segment.
 StepWriter::Segment StepWriter::take_part(Segment& segment, int64_t end) const {
     Segment part = segment;
     part.count = std::min(segment.count, end - segment.place.k);
@@ -331,8 +332,8 @@ StepWriter::Segment StepWriter::take_part(Segment& segment, int64_t end) const {
 }
 
 // Returns the end of the steps that are written as one change, beginning with step `first` and `most` of them at most.
-// The scale depends on the sums after each step, so steps share a change only if none of them can make a tree change its
-// scale.
+// The scale depends on the sums after each step, so steps share a change only if none of them can make a tree change
+// its scale.
 int64_t StepWriter::end_of_change(int64_t first, int64_t most) const {
     int64_t n = std::min(most, steps_->length - first);
     while (n > 1 && !keeps_scales(first, n)) n /= 2;
@@ -386,8 +387,8 @@ void StepWriter::visit_dying(int64_t n, const Visit& visit) const {
     }
 }
 
-// Has the rows fetched that a segment will be written to. The lane stands where step k is to go, so that the rows are
-// about those: an episode that ends in between takes one more.
+// Prefetches the rows that a segment will be written to. The lane stands where step k goes, so the rows are a guess: an
+// episode that ends in between takes one more.
 void StepWriter::fetch_rows(const Segment& segment, int64_t k) const {
     const Place& place = segment.place;
     const int64_t row = state_.lane(place.env).head + place.k - k;
@@ -437,7 +438,7 @@ void StepWriter::write_flags(int64_t env, RowRange rows, const StepOutcome& outc
     if (outcome.next_row >= 0) store.set_flags(ring.slot(env, outcome.next_row), 0);
 }
 
-// Ids, rewards and priorities.
+// Writes ids, rewards and priorities.
 void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* ids_out) {
     const Ring& ring = state_.ring();
     const int64_t env = segment.place.env;
@@ -474,7 +475,7 @@ void StepWriter::for_each_run(const Segment& segment, RowRange rows, bool first_
     }
 }
 
-// All but those of compressed fields.
+// Writes all frames but those of compressed fields.
 void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row) {
     const int64_t stride = steps_->n_envs;
     for_each_run(segment, rows, first_is_there, next_row, [&](const FrameRun& run) {

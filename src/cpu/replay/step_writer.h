@@ -15,7 +15,7 @@ namespace per::cpu {
 // Adds in two passes. The first casts and checks all values, and moves copies of the lanes; it changes nothing and may
 // throw. The second writes, and cannot fail. Memory is kept for the next call.
 //
-// Steps of a lane that run on (window.h) are taken together: checks, copies and changes of the tree are then those of
+// Steps of a lane that run on (window.h) are taken together, so that checks, copies and changes of the tree work on
 // whole arrays.
 class StepWriter {
  public:
@@ -25,20 +25,20 @@ class StepWriter {
     void add(const ReplaySteps& steps, int64_t* ids_out);
 
  private:
-    // Step k of the call's j-th environment, in lane `env`; its arrays have it at `index`.
+    // Step k of the call's j-th environment, in lane `env`, at `index` of the call's arrays.
     struct Place {
         int64_t k;
         int64_t j;
         int64_t env;
         int64_t index;
     };
-    // A step, or `count` that run on; of these the input says next_known only.
+    // A step, or `count` steps that run on, of whose input only next_known is used.
     struct Segment {
         Place place;
         int64_t count;
         StepInput input;
     };
-    // Frames of entries that follow each other, and the rows that take them.
+    // Frames of consecutive entries, and the rows that take them.
     struct FrameRun {
         int64_t field;
         bool is_next_field;  // the rows take them as next observations
@@ -46,18 +46,18 @@ class StepWriter {
         int64_t entry;
         RowRange rows;
     };
-    // What the first pass knows of the call's j-th environment.
+    // The state of the first pass for the call's j-th environment.
     struct LaneCheck {
-        Lane lane;            // as the steps checked so far leave it
+        Lane lane;            // after the steps checked so far
         int64_t next_step;    // to be checked
         int64_t announcing;   // index of the entry that announced last; -1: it was in an earlier call
-        int64_t ungiven_end;  // rows from here on were given priorities
+        int64_t ungiven_end;  // all rows from here on were given priorities
         int64_t first_frame;  // the first row whose frames will be written; -1: none yet
     };
 
     Place place(int64_t k, int64_t j) const;
     LaneCheck& check_of(const Place& place) { return checks_[static_cast<size_t>(place.j)]; }
-    // Whether the observation of the next step lies in the row that it will take.
+    // True if the observation of the next step lies in the row that it will take.
     bool was_announced(LaneState state) const { return state == LaneState::announced && next_takes_row(state_.rules); }
     const LaneCheck& check_of(const Place& place) const { return checks_[static_cast<size_t>(place.j)]; }
 
@@ -99,11 +99,11 @@ class StepWriter {
     const bool overwrite_;
     const double epsilon_;
 
-    // Of the call.
+    // State of the call:
     const ReplaySteps* steps_ = nullptr;
     GivenSteps given_;
     std::vector<LaneCheck> checks_;     // by j
-    std::vector<Segment> segments_;     // that were checked, by k; those that were written have no steps left
+    std::vector<Segment> segments_;     // checked, by k; a written one has no steps left
     std::vector<float> largest_given_;  // by k, if priorities are given
     int64_t n_rejected_ = 0;
     std::vector<Lane> packed_lanes_;            // by j, where fields are compressed

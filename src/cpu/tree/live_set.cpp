@@ -13,7 +13,7 @@ constexpr int64_t round_up(int64_t n, int64_t unit) {
 constexpr uint64_t low_bits = 0x0101010101010101;  // of each byte
 constexpr uint64_t high_bits = 0x8080808080808080;
 
-// The number of set bits in each byte. Without the machine's popcount, which baseline x86-64 lacks.
+// The number of set bits in each byte. Baseline x86-64 has no popcount.
 uint64_t byte_counts(uint64_t word) {
     word -= word >> 1 & 0x5555555555555555;
     word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
@@ -24,10 +24,10 @@ uint64_t bit_count(uint64_t word) {
     return byte_counts(word) * low_bits >> 56;
 }
 
-// The place of the bit of a word that has `rank` set bits below it.
+// The index of the set bit of a word that has `rank` set bits below it.
 int64_t select_bit(uint64_t word, uint64_t rank) {
     const uint64_t sums = byte_counts(word) * low_bits;  // byte i: bits of bytes 0 .. i
-    // The bytes whose sum is not above the rank lie before the bit.
+    // Bytes whose sum is not above the rank lie before the bit.
     const uint64_t before = ((rank * low_bits | high_bits) - sums) & high_bits;
     const int shift = static_cast<int>(bit_count(before)) * 8;
     rank -= sums << 8 >> shift & 0xff;
@@ -36,7 +36,7 @@ int64_t select_bit(uint64_t word, uint64_t rank) {
     return shift + std::countr_zero(rest);
 }
 
-// Calls visit(slot, mask) for each word with some of the slots: the first of these, and the bits of all.
+// Calls visit(slot, mask) for each word with some of the slots: the first of them, and the bits of all.
 template <class Visit>
 void for_each_word(int64_t first, int64_t n, const Visit& visit) {
     const int64_t end = first + n;
@@ -118,7 +118,7 @@ void LiveSet::clear() {
     count_ = 0;
 }
 
-// Level by level for all ranks, so that the lines that each level touches are fetched together.
+// Goes level by level for all ranks, so that the lines of each level are fetched together.
 void LiveSet::select(int64_t n, uint64_t* ranks, int64_t* slots_out) const {
     int64_t* const nodes = slots_out;
     for (int64_t i = 0; i < n; ++i) nodes[i] = 0;

@@ -1,4 +1,4 @@
-// The set of slots with live transitions. It finds the r-th of them, so that a uniform draw only has to draw r.
+// The set of slots with live transitions. It finds the r-th of them, so that a uniform draw only draws r.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace per::cpu {
 
-// A bitmap, 512 slots to a line, and counts above it: one for each line, and level by level one for 8 of the level
+// A bitmap, 512 slots to a line, and counts above it: one for each line, then level by level one for 8 of the level
 // below. 0.143 bytes a slot; insert, erase and select cost O(log capacity), contains one read.
 class LiveSet {
  public:
@@ -17,19 +17,19 @@ class LiveSet {
 
     int64_t count() const { return count_; }
     MemoryUse memory_use() const { return memory_.use(); }
-    // For contains() a little later.
+    // Prefetches for contains().
     void prefetch(int64_t slot) const { prefetch_to_read(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
-    // The bits of 64 slots from a multiple of 64 on.
+    // The bits of 64 slots. `slot` is a multiple of 64.
     uint64_t word(int64_t slot) const { return words_[slot / 64]; }
 
-    // Of slots first .. first + n - 1; both return how many that changed.
+    // Insert and erase slots first .. first + n - 1. Return the number of slots changed.
     int64_t insert(int64_t first, int64_t n = 1);
     int64_t erase(int64_t first, int64_t n = 1);
-    // Costs what is in the set.
+    // Takes time in proportion to the set, not to the capacity.
     void clear();
 
-    // Calls visit(first, n) for runs of slots, side by side, in which all of the set are.
+    // Calls visit(first, n) for runs of adjacent slots that together hold the whole set.
     template <class Visit>
     void for_each_used_line(const Visit& visit) const {
         for_each_used_line(n_levels_, 0, [&](int64_t line) {
@@ -38,7 +38,7 @@ class LiveSet {
         });
     }
 
-    // For each rank 0 .. count() - 1 the slot with exactly so many smaller ones in the set. Uses up `ranks`.
+    // Writes for each rank 0 .. count() - 1 the slot with that number of smaller ones in the set. Overwrites `ranks`.
     void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
 
  private:
@@ -50,7 +50,7 @@ class LiveSet {
     void add(int64_t slot, int64_t difference);
     void clear(int level, int64_t node);
 
-    // Calls visit(line) for the lines of the bitmap that are not empty below a node; those of level 0 are such lines.
+    // Calls visit(line) for the lines of the bitmap below a node that are not empty. Level 0 are the lines themselves.
     template <class Visit>
     void for_each_used_line(int level, int64_t node, const Visit& visit) const {
         if (level == 0) return visit(node);
@@ -64,7 +64,7 @@ class LiveSet {
     std::size_t bytes_;
     uint64_t* words_;
     int n_levels_ = 0;
-    int64_t* counts_[max_levels];  // by level: [0] has one for each line of the bitmap
+    int64_t* counts_[max_levels];  // by level; [0] has one for each line of the bitmap
 };
 
 }  // namespace per::cpu

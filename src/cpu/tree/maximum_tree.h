@@ -7,8 +7,8 @@
 
 namespace per::cpu {
 
-// Maxima of 16 leaves, of 16 such maxima, and so on; the leaves, not negative, are the caller's. 0.27 bytes a leaf; a
-// change costs one line a level, and mostly ends at the first.
+// Maxima of 16 leaves, of 16 such maxima, and so on. The leaves, not negative, belong to the caller. 0.27 bytes a leaf;
+// a change costs one line a level, and usually ends at the first.
 class MaximumTree {
  public:
     static constexpr int64_t fan_out = 16;
@@ -20,7 +20,8 @@ class MaximumTree {
     // 0 at first.
     float maximum() const { return levels_[n_levels_ - 1][0]; }
 
-    // Leaf `index`, or others of the same 16, have changed; leaf_at(i) gives the leaves, 0 .. capacity - 1.
+    // Updates the maxima after changes of leaf `index` or others of the same 16. leaf_at(i) gives the leaves, 0 ..
+    // capacity - 1.
     template <class LeafAt>
     void update(int64_t index, const LeafAt& leaf_at) {
         int64_t node = index / fan_out;
@@ -31,7 +32,7 @@ class MaximumTree {
         set(node, largest);
     }
 
-    // All leaves are 0. Costs what was not.
+    // Makes all leaves 0. Takes time in proportion to those that were not.
     void reset();
 
  private:

@@ -40,26 +40,26 @@ float PriorityStore::largest() const {
     return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
 }
 
-// priority_to_alpha(), which takes a tenth of a single step.
+// Caches priority_to_alpha(), which takes a tenth of the time of a single step.
 float PriorityStore::power_of(float priority) const {
     if (last_power_.priority != priority) last_power_ = {priority, priority_to_alpha(priority, alpha_)};
     return last_power_.leaf;
 }
 
-// What the tree is to hold for each slot, of the priorities in place.
+// Turns priorities into the tree's leaves in place, for each slot.
 void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const {
-    if (n <= 2) {  // of a single step, which mostly has the priority of the one before
+    if (n <= 2) {  // a single step usually has the priority of the one before
         for (int64_t i = 0; i < n; ++i)
             if (leaves_out[i] > 0.0f || alpha_ == 0.0) leaves_out[i] = power_of(leaves_out[i]);
     } else {
         tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
     }
-    if (alpha_ != 0.0) return;  // 0^alpha is 0 of itself
+    if (alpha_ != 0.0) return;  // 0^alpha is 0
     for (int64_t i = 0; i < n; ++i)
         if (!live_.contains(slots[i])) leaves_out[i] = 0.0f;
 }
 
-// priority() of slots side by side: most of them are live, or none.
+// priority() of adjacent slots: usually most are live, or none.
 void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) const {
     for (int64_t i = 0; i < n;) {
         const int64_t slot = first + i;
@@ -74,11 +74,11 @@ void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) co
     }
 }
 
-// compute_leaves() of slots side by side. Rows that were given no priority share one; its power is computed once.
+// compute_leaves() of adjacent slots. Rows that were given no priority share one, whose power is computed once.
 void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) const {
     read_run(first, n, leaves_out);
     const float largest = tree_.kernels().update.largest(n, leaves_out);
-    int32_t has_others = 0;  // as wide as a leaf, so that the loop works on vectors
+    int32_t has_others = 0;  // as wide as a leaf, so that the loop is vectorised
     for (int64_t i = 0; i < n; ++i) has_others |= (leaves_out[i] != largest) & (leaves_out[i] != 0.0f);
     if (has_others == 0) {
         const float power = power_of(largest);
@@ -92,8 +92,8 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
         if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
 }
 
-// In pieces whose lines stay in the cache from the first pass to the last. Ranks count what changes: they must see of
-// each slot only the priority that it will have, and so all priorities are written first where there are ranks.
+// Works in pieces whose lines stay in the cache from the first pass to the last. Ranks count changes, and must see only
+// the final priority of each slot: so with ranks all priorities are written first.
 void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorities) {
     constexpr int64_t piece = 256;
     static_assert(piece <= max_staged);
@@ -118,7 +118,7 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
     raise_largest_of(n, slots, priorities);
 }
 
-// Of priorities that were written to these slots in this order, only those count that no later one has replaced.
+// Raises the largest priority by those that no later entry for the same slot has replaced.
 void PriorityStore::raise_largest_of(int64_t n, const int64_t* slots, const float* priorities) {
     if (tree_.kernels().update.largest(n, priorities) <= largest_ever_) return;
     for (int64_t i = 0; i < n; ++i) raise_largest(priorities_[slots[i]]);
@@ -152,14 +152,14 @@ void PriorityStore::begin_change(int64_t n) {
     if (ranks_) ranks_->begin_change(n);
 }
 
-// n_changes: changes of ranks, as rank.h counts them.
+// n_changes: number of changes of ranks (rank.h).
 void PriorityStore::end_change(int64_t n_changes) {
     commit_staged_slots();
     tree_.end_change();
     if (ranks_) ranks_->end_change(n_changes);
 }
 
-// No leaf of a priority up to this one is larger, however powers are rounded.
+// An upper bound on the leaf of any priority up to this one, however powers are rounded.
 float PriorityStore::leaf_bound(float priority) const {
     const float leaf = power_of(priority);
     return leaf > 0.0f ? leaf * (1.0f + 0x1p-20f) + 0x1p-149f : 0.0f;
@@ -194,7 +194,7 @@ void PriorityStore::commit_staged_slots() {
     commit_staged();
 }
 
-// Commits slots that are staged with their priorities. Returns how many rows moved in the ranks.
+// Commits slots that are staged with their priorities. Returns the number of rows that moved in the ranks.
 int64_t PriorityStore::commit_staged() {
     if (n_staged_ == 0) return 0;
     compute_leaves(n_staged_, staged_slots_, staged_leaves_);
@@ -206,13 +206,13 @@ int64_t PriorityStore::commit_staged() {
     return n_moved;
 }
 
-// Uses the memory of staged leaves.
+// Overwrites the staged leaves.
 int64_t PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
     for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = live_.contains(slots[i]) ? priorities_[slots[i]] : -1.0f;
     return ranks_->set(n, slots, staged_leaves_);
 }
 
-// Of a run; uses the memory of staged slots, too.
+// The same for a run. Also overwrites the staged slots.
 void PriorityStore::set_ranks(int64_t first, int64_t n) {
     std::iota(staged_slots_, staged_slots_ + n, first);
     set_ranks(n, staged_slots_);
@@ -229,7 +229,7 @@ RankTree& PriorityStore::ranks() {
 void PriorityStore::fill_ranks() {
     ranks_->begin_change(live_.count());
     live_.for_each_used_line([this](int64_t first, int64_t n) { set_ranks(first, n); });
-    ranks_->end_change(0);  // they were never taken
+    ranks_->end_change(0);  // ranks were never taken
 }
 
 void PriorityStore::update_live_maximum(int64_t slot) {
@@ -296,7 +296,7 @@ void PriorityStore::set_scale(int32_t scale) {
         tree_.fix_scale(scale);
 }
 
-// Touches what live rows need, not what others could.
+// Touches only the memory that live rows need.
 void PriorityStore::restore(const PriorityScale& scale) {
     largest_ever_ = scale.largest_ever;
     tree_.restore_scale(scale.tree_scale, scale.tree_rescales_below);

@@ -1,4 +1,4 @@
-// The priority of every slot in host memory, and a sum tree that holds p^alpha of those whose rows are live.
+// The priority of every slot in host memory, and a sum tree of p^alpha for slots whose rows are live.
 #pragma once
 
 #include <algorithm>
@@ -22,22 +22,22 @@ struct PriorityScale {
     uint64_t tree_rescales_below;
 };
 
-// Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live; it waits. What
-// make_live() and make_dead() did reaches the tree with commit(), as one change. Only the constructor allocates.
+// Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live. Changes by
+// make_live() and make_dead() reach the tree with commit(), as one change. Only the constructor allocates.
 class PriorityStore {
  public:
-    // `options` as resolved. Priorities are kept in `priorities`, of whose slots none was given one so far.
+    // The options have been resolved. Priorities are kept in `priorities`, in which no slot has one yet.
     PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities);
 
     const SumTree& tree() const { return tree_; }
     const LiveSet& live() const { return live_; }
 
-    // To be called before draws by PER_RANK; whether ranks were due, which forget_ranks() makes them again. The first
-    // call takes a pass over the buffer and 6.6 bytes a row, unless the options have it.
+    // Must be called before draws by PER_RANK. Returns true if ranks were due; forget_ranks() makes them due again.
+    // Unless the options have ranks, the first call takes a pass over the buffer and 6.6 bytes a row.
     bool take_ranks_if_due() { return ranks().take_ranks_if_due(alpha_); }
     void forget_ranks() { ranks_->forget_ranks(); }
 
-    // For draws, which leave them as they were. The tree is that of a per_prioritization.
+    // For draws, which leave them unchanged. The tree is that of a per_prioritization.
     SumTree& tree_to_draw(int32_t prioritization) { return prioritization == PER_RANK ? ranks_->tree() : tree_; }
     LiveSet& live_to_draw() { return live_; }
     double alpha() const { return alpha_; }
@@ -45,58 +45,57 @@ class PriorityStore {
     // p of a live row, 0 of others.
     float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
 
-    // Whoever goes through many rows fetches so many ahead.
+    // The prefetch distance of loops over many rows.
     static constexpr int64_t fetched_ahead = 64;
-    // For priority() a little later.
+    // Prefetches for priority().
     void prefetch(int64_t slot) const {
         live_.prefetch(slot);
         prefetch_to_read(priorities_.at(slot));
     }
-    // For update() a little later. It does so itself for all but the first fetched_ahead of its rows.
+    // Prefetches for update(), which does so itself for all but the first fetched_ahead of its rows.
     void prefetch_to_update(int64_t slot) const {
         live_.prefetch(slot);
         prefetch_to_write(priorities_.at(slot));
         tree_.prefetch_to_set(slot);
     }
 
-    // p of a row that was given one, live or not.
+    // p of a row that was given one, even if it is not live.
     float given(int64_t slot) const { return priorities_[slot]; }
 
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
     float largest() const;
-    // No priority that a row has is larger.
+    // No row has a larger priority.
     float largest_ever() const { return largest_ever_; }
 
-    // The smallest mass in the tree of a per_prioritization, which is not empty, of a row of positive priority; if none
-    // is positive, of any. The first call takes a pass over the buffer and 0.27 bytes a row, unless the options have
-    // PER_BUFFER_MAX.
+    // The smallest mass of a row of positive priority in the tree of a per_prioritization, which is not empty; if none
+    // is positive, of any row. Unless the options have PER_BUFFER_MAX, the first call takes a pass over the buffer and
+    // 0.27 bytes a row.
     uint64_t smallest_mass(int32_t prioritization);
 
-    // Of slots first .. first + n - 1. Their rows have no priority; they are not live.
+    // Forgets the priorities of slots first .. first + n - 1, whose rows are not live.
     void forget(int64_t first, int64_t n) {
         const Column<float> priorities = priorities_.to_write(first, n);
         for (int64_t i = 0; i < n; ++i) priorities[i] = not_given;
     }
-    // The priority of a row that is not live yet.
+    // Stores the priority of a row that is not live yet.
     void store(int64_t slot, float priority) { priorities_.to_write(slot) = priority; }
-    // New priorities of rows, live or not; of equal slots the last one wins, and the largest of those that win raises
-    // the largest ever. A change of its own.
+    // Sets priorities of rows, live or not, as a change of the tree. Of equal slots the last one wins; the largest of
+    // the winners raises the largest ever.
     void update(int64_t n, const int64_t* slots, const float* priorities);
-    // Their rows become live, with `otherwise` where they were given no priority.
+    // Makes rows live, with priority `otherwise` if they were given none.
     void make_live(int64_t first, int64_t n, float otherwise);
-    // Their rows stop being live; their priorities stay with them. This is no change of ranks: the rows that take their
-    // place are counted.
+    // Makes rows dead. Their priorities stay. This is no change of ranks: the rows that replace them are counted.
     void make_dead(int64_t first, int64_t n);
-    // The same for a live row that no other replaces: a change of ranks.
+    // The same for a live row that no other replaces, which is a change of ranks.
     void use_up(int64_t slot);
-    // A priority was seen: what follows takes it if it is the largest.
+    // Raises the largest priority ever to this one if it is larger.
     void raise_largest(float priority);
 
-    // See SumTree::fix_scale(); PER_SCALE_AUTOMATIC lets the tree choose.
+    // See SumTree::fix_scale(). With PER_SCALE_AUTOMATIC the tree chooses.
     void set_scale(int32_t scale);
 
-    // Brings the tree up to date. Calls visit(commit_slots), which is to call commit_slots(first, n) for all slots
-    // first .. first + n - 1 that became live or stopped being so since the last time; others may be among them.
+    // Brings the tree up to date. Calls visit(commit_slots), which must call commit_slots(first, n) for all slots first
+    // .. first + n - 1 that became live or dead since the last time; other slots do no harm.
     template <class Visit>
     void commit(const Visit& visit) {
         begin_change(n_made_live_);
@@ -104,10 +103,10 @@ class PriorityStore {
         end_change(n_made_live_ + n_used_up_);
         n_made_live_ = n_used_up_ = 0;
     }
-    // Whether the trees surely keep their scales, so that it does not matter whether what make_live() and make_dead() do
-    // is committed once or several times in between: n_born rows become live, with `largest` at most, and n_dying rows
-    // stop being live. visit_dying(visit) is to call visit(first, n) for slots first .. first + n - 1 until all of these
-    // are among them; it is called only where their number does not tell.
+    // True if the trees surely keep their scales, so that one commit of make_live() and make_dead() equals several:
+    // n_born rows become live, with priority `largest` at most, and n_dying rows die. visit_dying(visit) must call
+    // visit(first, n) for slots first .. first + n - 1 until all dying rows are among them; it is called only if their
+    // number does not decide.
     template <class VisitDying>
     bool keeps_scales(int64_t n_born, float largest, int64_t n_dying, const VisitDying& visit_dying) const {
         const auto keeps = [&](const SumTree& tree, float largest_leaf, float largest_written) {
@@ -122,29 +121,29 @@ class PriorityStore {
         if (!keeps(tree_, leaf_bound(largest_ever_), leaf_bound(largest))) return false;
         return !ranks_ || keeps(ranks_->tree(), ranks_->largest_weight(), ranks_->largest_weight());
     }
-    // With fewer slots than this between two runs of them, one run of all costs less.
+    // If fewer slots lie between two runs, one run over all is cheaper.
     static constexpr int64_t min_run = 8;
 
-    // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
+    // For checkpoints: priorities by slot, -1 where none was given, and the rest of the state that decides later draws.
     const RowColumn<float>& by_slot() const { return priorities_; }
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
-    // The ranks, if they were asked for. By the options they are from the beginning.
+    // NULL if ranks were never asked for. With PER_RANK in the options they exist from the beginning.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
     bool always_has_ranks() const { return always_has_ranks_; }
-    // A buffer that has no rows is restored in steps. by_slot() is filled; restore_leaves() is given what the tree is to
-    // hold for slots first .. first + n - 1: p^alpha of live rows, which fit the scale, and 0 of others; restore_live()
-    // names slots whose rows are live. restore() then brings all else up to date.
+    // Steps to restore a buffer without rows. by_slot() is filled; restore_leaves() takes the leaves of slots first ..
+    // first + n - 1 (p^alpha of live rows, which fit the scale, and 0 of others); restore_live() names live slots; then
+    // restore() brings the rest up to date.
     void restore_leaves(int64_t first, int64_t n, const float* leaves) {
         std::copy_n(leaves, n, tree_.leaves() + first);
     }
     void restore_live(int64_t first, int64_t n) { live_.insert(first, n); }
     void restore(const PriorityScale& scale);
-    // After that: [n_rank_buckets] weights.
+    // Comes after restore(). weights: [n_rank_buckets].
     void restore_ranks(const RankTree::State& state, const float* weights);
 
     MemoryUse memory_use() const;
 
-    // No row is live. The largest priority ever stays.
+    // Makes all rows dead. The largest priority ever stays.
     void clear();
     void set_alpha(double alpha);
 
@@ -181,27 +180,27 @@ class PriorityStore {
     SumTree tree_;
     LiveSet live_;
     std::optional<MaximumTree> live_maximum_;   // with PER_MAX_NOW
-    std::optional<MaximumTree> smallest_leaf_;  // of order-reversed leaves; once smallest_mass() was asked for
+    std::optional<MaximumTree> smallest_leaf_;  // of reversed leaves, once smallest_mass() was called
     float largest_ever_ = 1.0f;
 
     const bool always_has_ranks_;
-    std::optional<RankTree> ranks_;  // with PER_RANK, once it was asked for
+    std::optional<RankTree> ranks_;  // once PER_RANK was used
 
     Memory staging_;
     int64_t n_staged_ = 0;
     int64_t* staged_slots_;
-    float* staged_leaves_;  // computed when they are written
+    float* staged_leaves_;  // computed when written
 
     // Since the last commit().
     int64_t n_made_live_ = 0;
     int64_t n_used_up_ = 0;
 
-    // Rows added one by one mostly have the same priority.
+    // Cache of the last power: rows added one by one usually have the same priority.
     struct Power {
         float priority = not_given;
         float leaf = 0.0f;
     };
-    mutable Power last_power_;  // computed last, at this alpha
+    mutable Power last_power_;  // at this alpha
 };
 
 }  // namespace per::cpu

@@ -8,8 +8,8 @@
 namespace per::cpu {
 namespace {
 
-// The leaves of an empty tree are written at this scale, at which all of them together fit 64 bits, whatever they are;
-// their own is chosen after that.
+// The leaves of an empty tree are written at this scale, at which the sum of any leaves fits 64 bits. The final scale
+// is chosen after that.
 constexpr int32_t scale_while_empty = -120;
 
 std::size_t bytes_of(const TreeShape& shape) {
@@ -50,11 +50,11 @@ void SumTree::begin_change(int64_t n) {
     sums_follow_ = true;
     written_ = 0.0;
     refresh_level_ = 1;
-    // Where a level has few nodes, computing it anew costs less than adding each difference to it.
+    // A level with few nodes is cheaper to recompute than to update by each difference.
     while (refresh_level_ < top_level() && arrays_.shape.n_nodes[refresh_level_] > n / 2) ++refresh_level_;
 }
 
-// Whether the sums can follow these leaves, too: each keeps its limit, and no sum wraps.
+// Decides if the sums can follow these leaves, too: each leaf keeps its limit, and no sum wraps.
 void SumTree::look_ahead(int64_t count, const float* priorities) {
     if (!sums_follow_) return;
     const float largest = kernels_.update.largest(count, priorities);
@@ -98,7 +98,7 @@ void SumTree::end_change() {
         rebuild();
 }
 
-// Of a tree that was not empty, or whose scale is fixed, and whose sums did not follow.
+// Ends a change that the sums did not follow. The tree was not empty, or its scale is fixed.
 void SumTree::end_change_of_leaves() {
     const bool has_too_large = is_too_large(kernels_.update.largest(capacity_, arrays_.leaves), arrays_.factor);
     if (has_too_large) return rebuild();
@@ -109,7 +109,7 @@ void SumTree::end_change_of_leaves() {
 }
 
 void SumTree::set(int64_t count, const int64_t* indices, const float* priorities) {
-    // Stages take 0.8 to 0.9 of the time with 1e7 leaves; with 1e6, whose lines a draw has mostly brought in, 1.04.
+    // Stages take 0.8 to 0.9 of the time with 1e7 leaves, but 1.04 with 1e6, most of whose lines a draw has brought in.
     constexpr int64_t least_capacity_for_stages = int64_t{1} << 21;
     begin_change(count);
     change_leaves(count, indices, priorities, fetch_policy.in_stages && capacity_ >= least_capacity_for_stages);
@@ -133,7 +133,7 @@ void SumTree::refresh_from(int level) {
         kernels_.update.refresh(arrays_, level, 0, arrays_.shape.n_nodes[level - 1] / (level == 1 ? 16 : 8) - 1);
 }
 
-// The levels below end_level, of what lies above a run of leaves.
+// Recomputes the nodes above a run of leaves, in the levels below end_level.
 void SumTree::refresh_above(int64_t first, int64_t count, int end_level) {
     int64_t begin = first / leaves_per_line;
     int64_t last = (first + count - 1) / leaves_per_line;
@@ -159,7 +159,7 @@ ScalePlan SumTree::plan_for(uint64_t total_before, WideSum total, bool has_too_l
 
 bool SumTree::keeps_scale(int64_t n, float largest, uint64_t lost) const {
     const double of_one = largest == 0.0f ? 0.0 : scaled_priority(largest, arrays_.factor) + 1.0;
-    const double most = of_one * static_cast<double>(n) * (1.0 + 0x1p-50);  // rounding hides nothing
+    const double most = of_one * static_cast<double>(n) * (1.0 + 0x1p-50);  // covers rounding
     const uint64_t gained =
         most < static_cast<double>(total_mass_limit) ? static_cast<uint64_t>(most) + 1 : total_mass_limit;
     return surely_keeps_scale(total_, {most == 0.0 ? 0 : gained, 0}, {lost, 0}, is_too_large(largest, arrays_.factor),
@@ -171,7 +171,7 @@ void SumTree::fix_scale(int32_t scale) {
     is_scale_fixed_ = true;
     refresh_from(1);
     add_up_total();
-    low_water_ = 0;  // whoever loads a checkpoint of it keeps the scale, too
+    low_water_ = 0;  // a loaded checkpoint keeps the scale, too
 }
 
 void SumTree::restore_scale(int32_t scale, uint64_t rescales_below) {
@@ -200,8 +200,8 @@ void SumTree::rebuild() {
     finish_rescale();
 }
 
-// Walks over the part of the tree that is not 0, below a line of `level`. Calls visit_leaves(first leaf) for each line of
-// leaves in which one is not 0, and visit_sum(level, node) for each sum that is not 0, after those below it.
+// Walks over the part of the tree that is not 0, below a line of `level`. Calls visit_leaves(first leaf) for each line
+// of leaves in which one is not 0, and visit_sum(level, node) for each sum that is not 0, after those below it.
 template <class VisitLeaves, class VisitSum>
 void SumTree::for_each_used(int level, int64_t line, const VisitLeaves& visit_leaves, const VisitSum& visit_sum) const {
     if (level == 0) return visit_leaves(arrays_.leaves + line * leaves_per_line);
@@ -251,8 +251,8 @@ int SumTree::frontier_level(int64_t batch_size) const {
     return level;
 }
 
-// Lines of levels so small that a batch reads most of them: each level would be a wait of its own on the way down. They
-// come while random numbers are made. The more draws, the better the way down hides its own waits.
+// Prefetches levels so small that a batch reads most of their lines: on the way down each level would be a wait. The
+// lines arrive while random numbers are made. The more draws, the better the way down hides its own waits.
 void SumTree::prefetch_small_levels(int level, int64_t batch_size) const {
     const int64_t most_sums = std::min<int64_t>(3 * batch_size, 96) * sums_per_line;
     for (; level >= 1 && arrays_.shape.n_nodes[level] <= most_sums; --level)

@@ -14,15 +14,15 @@
 
 namespace per::cpu {
 
-// Writes the targets of a batch of draws, as draw_target() gives them; targets_out has room for draw_padding more.
+// Writes the targets of a batch of draws, as draw_target() gives them. targets_out has room for draw_padding more.
 void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out);
 
-// Holds float32 priorities and the exact sums of their masses (mass.h). No locks, and no checks: indices are in range,
-// priorities finite and not negative, the floating-point environment is the default one. Only the constructor and the
-// draws allocate; the draws may run at the same time as each other.
+// Holds float32 priorities and the exact sums of their masses (mass.h). It has no locks and no checks: indices are in
+// range, priorities finite and not negative, the floating-point environment is the default one. Only the constructor
+// and the draws allocate. Draws may run concurrently.
 class SumTree {
  public:
-    // All priorities are 0. The kernels are those of this machine or of PER_ISA; tests name others.
+    // All priorities are 0. The kernels are those of this machine or of PER_ISA; tests pass others.
     explicit SumTree(int64_t capacity, const MemorySource& source = {}) : SumTree(capacity, chosen_kernels(), source) {}
     SumTree(int64_t capacity, const Kernels& kernels, const MemorySource& source = {});
 
@@ -32,9 +32,9 @@ class SumTree {
     float priority(int64_t index) const { return arrays_.leaves[index]; }
     uint64_t mass(int64_t index) const { return mass_of(arrays_.leaves[index], arrays_.factor); }
     const Kernels& kernels() const { return kernels_; }
-    MemoryUse memory_use() const { return memory_.use(); }  // without what draws keep
+    MemoryUse memory_use() const { return memory_.use(); }  // without the scratch of draws
 
-    // For set() a little later: what lies furthest away, the leaf.
+    // Prefetches for set() the line that takes longest: the leaf's.
     void prefetch_to_set(int64_t index) const { prefetch_to_write(arrays_.leaves + index); }
 
     // Sets priorities[i] at indices[i]; of equal indices the last one wins.
@@ -42,56 +42,55 @@ class SumTree {
     // Sets priorities[i] at first + i: several times faster than set().
     void set_run(int64_t first, int64_t count, const float* priorities);
 
-    // The same in as many pieces as is convenient: between begin_change() and end_change(), which chooses the scale
-    // that the leaves then ask for (mass.h), nothing else may be called. About n leaves will be written: a hint.
+    // The same in any number of pieces. Between begin_change() and end_change(), which chooses the scale that the
+    // leaves then need (mass.h), nothing else may be called. n is a hint: about n leaves will be written.
     void begin_change(int64_t n);
     void change(int64_t count, const int64_t* indices, const float* priorities);
     void change_run(int64_t first, int64_t count, const float* priorities);
     void end_change();
 
-    // Whether the scale surely stays, whether leaves are written in one change or in many, if n of them become `largest`
-    // at most, each at most once, and others 0, of `lost` units together.
+    // True if the scale surely stays, in one change or in many, if n leaves become `largest` at most, each at most
+    // once, and others, of `lost` units together, become 0.
     bool keeps_scale(int64_t n, float largest, uint64_t lost) const;
-    // The sum of the masses of leaves side by side.
+    // The sum of the masses of adjacent leaves.
     uint64_t mass_of_run(int64_t first, int64_t n) const { return first_unit(first + n) - first_unit(first); }
 
-    // As set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become larger
-    // than it was when the scale was chosen. Touches nothing but these leaves and what lies above them.
+    // Like set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become
+    // larger than when the scale was chosen. Touches only these leaves and the sums above them.
     void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
 
-    // The scale stays what it is set to until leaves or their sum become too large for it, or rebuild() chooses another.
-    // They must not be so now.
+    // Fixes the scale until leaves or their sum become too large for it, which they must not be now, or until
+    // rebuild().
     void fix_scale(int32_t scale);
     bool is_scale_fixed() const { return is_scale_fixed_; }
 
-    // All priorities 0. Costs what was not 0.
+    // Makes all priorities 0. Takes time in proportion to those that were not.
     void reset();
 
-    // The priorities in order, to be changed as a whole. rebuild() must follow before anything else is called, or in a
-    // tree that is restored add_run().
+    // The priorities in order, to be changed as a whole. Next must come rebuild(), or add_run() in a tree that is
+    // restored.
     float* leaves() { return arrays_.leaves; }
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
 
-    // For checkpoints, of a tree whose priorities are 0: the scale, and the total that asks for another, of the tree
-    // that was saved. Its priorities, which fit that scale, follow by set_at_scale(), or are written to leaves() and
-    // added up by add_run().
+    // Restores a tree whose priorities are 0: the scale of the saved tree, and the total below which it changes.
+    // Priorities, which fit that scale, follow by set_at_scale(), or are written to leaves() and summed by add_run().
     void restore_scale(int32_t scale, uint64_t rescales_below);
     void add_run(int64_t first, int64_t count);
     uint64_t rescales_below() const { return low_water_; }
 
-    // The first unit of mass of a leaf, which is the sum of the masses before it. For one past the last leaf, the total.
+    // The first unit of mass of a leaf, which is the sum of the masses before it; one past the last leaf, the total.
     uint64_t first_unit(int64_t index) const;
 
-    // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see DistinctDraw. masses_out
-    // and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` has draw_scratch_bytes().
-    // Rows of the leaves are fetched, if given.
+    // Draws leaves in proportion to their masses, total_mass() > 0. For draws without replacement see DistinctDraw.
+    // masses_out and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` has
+    // draw_scratch_bytes(). Prefetches rows of the leaves, if given.
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
               std::byte* scratch = nullptr, const RowsOfLeaves& rows = {}) const;
     std::size_t draw_scratch_bytes(int64_t batch_size) const;
 
-    // The leaves that hold the units of mass unit_of(0) .. unit_of(count - 1), each 0 .. total_mass() - 1. masses_out
-    // may be NULL.
+    // Finds the leaves that hold the units of mass unit_of(0) .. unit_of(count - 1), each 0 .. total_mass() - 1.
+    // masses_out may be NULL.
     template <class UnitOf>
     void find(int64_t count, const UnitOf& unit_of, int64_t* indices_out, uint64_t* masses_out) const {
         constexpr int64_t run = 256;
@@ -136,10 +135,10 @@ class SumTree {
     bool is_scale_fixed_ = false;
     uint64_t total_ = 0;      // of all masses
     uint64_t low_water_ = 0;  // a total below it asks for a rescale
-    // Of the change under way.
-    bool sums_follow_ = true;  // else leaves alone are written, and all sums are computed anew at its end
-    int refresh_level_ = 1;    // from here on levels are computed anew at its end
-    double written_ = 0.0;     // mass, about, and not less
+    // The change in progress:
+    bool sums_follow_ = true;  // false: only leaves are written, and all sums are recomputed at the end
+    int refresh_level_ = 1;    // levels from here on are recomputed at the end
+    double written_ = 0.0;     // upper bound on the mass written
     int32_t scale_before_ = 0;
 
     mutable ScratchPool scratch_;
