@@ -53,7 +53,7 @@ per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sum
     return call_on(tree, stream, [&](Tree& target) {
         require_arrays(count, "prefix_sums", prefix_sums, "indices_out", indices_out);
         if (count == 0) return;
-        target.find(count, prefix_sums, indices_out, stream);
+        target.read([&](TreeBackend& backend) { backend.find(count, prefix_sums, indices_out, stream); });
     });
 }
 
@@ -62,7 +62,7 @@ per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* uni
     return call_on(tree, stream, [&](Tree& target) {
         require_arrays(count, "units", units, "indices_out", indices_out);
         if (count == 0) return;
-        target.find_mass(count, units, indices_out, stream);
+        target.read([&](TreeBackend& backend) { backend.find_mass(count, units, indices_out, stream); });
     });
 }
 
@@ -79,7 +79,8 @@ per_status per_tree_get_priorities(per_tree* tree, int64_t count, const int64_t*
 per_status per_tree_describe(per_tree* tree, per_tree_description* description_out, uint64_t struct_size) {
     return call_on(tree, [&](Tree& target) {
         fill_struct("description_out", description_out, struct_size, [&] {
-            const TreeMass mass = target.mass();
+            TreeMass mass;
+            target.read([&](TreeBackend& backend) { mass = backend.mass(); });
             const double total = static_cast<double>(mass.total) / power_of_two(mass.scale);
             return per_tree_description{
                 sizeof(per_tree_description), target.capacity(), mass.total, total, mass.scale, 0};
@@ -88,9 +89,11 @@ per_status per_tree_describe(per_tree* tree, per_tree_description* description_o
 }
 
 per_status per_tree_reset(per_tree* tree, void* stream) {
-    return call_on(tree, stream, [&](Tree& target) { target.reset(stream); });
+    return call_on(tree, stream,
+                   [&](Tree& target) { target.locked([&](TreeBackend& backend) { backend.reset(stream); }); });
 }
 
 per_status per_tree_synchronize(per_tree* tree, void* stream) {
-    return call_on(tree, stream, [&](Tree& target) { target.synchronize(stream); });
+    return call_on(tree, stream,
+                   [&](Tree& target) { target.locked([&](TreeBackend& backend) { backend.synchronize(stream); }); });
 }

@@ -23,17 +23,6 @@ std::unique_ptr<TreeBackend> create_backend(const per_tree_options& options) {
 Tree::Tree(const per_tree_options& options)
     : capacity_(options.capacity), device_(options.device), backend_(create_backend(options)) {}
 
-template <class Call>
-void Tree::read(const Call& call) {
-    if (backend_->reads_concurrently()) {
-        const std::shared_lock guard(lock_);
-        call();
-    } else {
-        const std::unique_lock guard(lock_);
-        call();
-    }
-}
-
 void Tree::update(int64_t count, const int64_t* indices, const float* priorities, void* stream) {
     check_count_set(count, device_);
     const std::unique_lock guard(lock_);
@@ -42,20 +31,8 @@ void Tree::update(int64_t count, const int64_t* indices, const float* priorities
 
 void Tree::sample(const TreeSample& sample, void* stream) {
     check_tree_sample(sample);
-    if (sample.scheme != PER_WITHOUT_REPLACEMENT) {
-        read([&] { backend_->sample(sample, stream); });
-    } else {
-        const std::unique_lock guard(lock_);
-        backend_->sample(sample, stream);
-    }
-}
-
-void Tree::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
-    read([&] { backend_->find(count, prefix_sums, indices_out, stream); });
-}
-
-void Tree::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream) {
-    read([&] { backend_->find_mass(count, units, indices_out, stream); });
+    const auto draw = [&](TreeBackend& backend) { backend.sample(sample, stream); };
+    sample.scheme == PER_WITHOUT_REPLACEMENT ? locked(draw) : read(draw);
 }
 
 void Tree::priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream) {
@@ -63,23 +40,7 @@ void Tree::priorities(int64_t count, const int64_t* indices, float* priorities_o
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "count is %" PRId64 ": must be the capacity, %" PRId64 ", as indices is NULL", count, capacity_);
     if (count == 0) return;
-    read([&] { backend_->priorities(count, indices, priorities_out, stream); });
-}
-
-TreeMass Tree::mass() {
-    TreeMass mass;
-    read([&] { mass = backend_->mass(); });
-    return mass;
-}
-
-void Tree::reset(void* stream) {
-    const std::unique_lock guard(lock_);
-    backend_->reset(stream);
-}
-
-void Tree::synchronize(void* stream) {
-    const std::unique_lock guard(lock_);
-    backend_->synchronize(stream);
+    read([&](TreeBackend& backend) { backend.priorities(count, indices, priorities_out, stream); });
 }
 
 }  // namespace per

@@ -21,18 +21,23 @@ class Tree {
 
     void update(int64_t count, const int64_t* indices, const float* priorities, void* stream);
     void sample(const TreeSample& sample, void* stream);
-    void find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream);
-    void find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream);
     void priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream);
-    TreeMass mass();
-    void reset(void* stream);
-    void synchronize(void* stream);
+
+    // Runs call(backend) while the tree is locked. For calls that need no further checks.
+    template <class Call>
+    void locked(const Call& call) {
+        const std::unique_lock guard(lock_);
+        call(*backend_);
+    }
+    // The same for a call that only reads, concurrently with others of its kind if the device allows it.
+    template <class Call>
+    void read(const Call& call) {
+        if (!backend_->reads_concurrently()) return locked(call);
+        const std::shared_lock guard(lock_);
+        call(*backend_);
+    }
 
  private:
-    // Makes a call that only reads, concurrently with others of its kind if the device allows it.
-    template <class Call>
-    void read(const Call& call);
-
     int64_t capacity_;
     int32_t device_;
     std::unique_ptr<TreeBackend> backend_;

@@ -8,8 +8,6 @@
 #include "backend/create.h"
 #include "backend/draw_outcome.h"
 #include "backend/leaf_measure.h"
-#include "cpu/replay/checkpoint.h"
-#include "cpu/replay/on_policy.h"
 
 namespace per::cpu {
 
@@ -165,10 +163,6 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
     }
 }
 
-void CpuReplayBackend::relabel(const Relabelling& relabelling, const per_batch& batch, void*) {
-    write_returns(state_, relabelling, batch);
-}
-
 void CpuReplayBackend::take_back_draw(Relabelling& relabelling) {
     if (static_cast<uint64_t>(state_.batches) != relabelling.batch_number + 1) return;
     --state_.batches;
@@ -190,10 +184,6 @@ void CpuReplayBackend::end_ahead() {
 
 // ---- on-policy
 
-std::vector<int64_t> CpuReplayBackend::live_ids(void*) {
-    return cpu::live_ids(state_);
-}
-
 uint64_t CpuReplayBackend::reserve_batches(int64_t count, void*) {
     const int64_t first = state_.batches;
     state_.batches += count;
@@ -207,10 +197,6 @@ int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, v
         batch.priorities[i] = state_.priorities.priority(bootstraps_[i]);
     write_times_sampled(bootstraps_, batch);
     return count;
-}
-
-void CpuReplayBackend::advantages(const ReplayAdvantages& advantages, void*) {
-    write_advantages(state_, advantages);
 }
 
 // ---- the whole buffer
@@ -258,18 +244,6 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     const MemoryUse use = state_.rows.memory_use() + state_.priorities.memory_use();
     statistics_out.memory_bytes = static_cast<int64_t>(use.bytes);
     statistics_out.huge_page_bytes = static_cast<int64_t>(use.huge_page_bytes);
-}
-
-void CpuReplayBackend::save(CheckpointWriter& writer) {
-    save_state(writer, state_);
-}
-
-std::unique_ptr<ReplaySnapshot> CpuReplayBackend::snapshot() {
-    return snapshot_of(state_);
-}
-
-void CpuReplayBackend::restore(CheckpointReader& reader) {
-    restore_state(reader, state_);
 }
 
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {

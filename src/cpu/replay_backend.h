@@ -8,8 +8,10 @@
 #include "backend/backend.h"
 #include "backend/relabelling.h"
 #include "cpu/draw/live_draw.h"
+#include "cpu/replay/checkpoint.h"
 #include "cpu/replay/gather.h"
 #include "cpu/replay/hindsight.h"
+#include "cpu/replay/on_policy.h"
 #include "cpu/replay/replay_state.h"
 #include "cpu/replay/rows_by_id.h"
 #include "cpu/replay/sequence_gather.h"
@@ -29,7 +31,9 @@ class CpuReplayBackend : public ReplayBackend {
     void sample(const ReplaySample& sample, void* stream) override;
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
-    void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) override;
+    void relabel(const Relabelling& relabelling, const per_batch& batch, void*) override {
+        write_returns(state_, relabelling, batch);
+    }
     void take_back_draw(Relabelling& relabelling) override;
     void update(const ReplayUpdate& update, void*) override { rows_.update(update); }
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void*) override {
@@ -48,10 +52,10 @@ class CpuReplayBackend : public ReplayBackend {
     void hand_out() override { --state_.n_ahead; }
     void end_ahead() override;
 
-    std::vector<int64_t> live_ids(void* stream) override;
+    std::vector<int64_t> live_ids(void*) override { return cpu::live_ids(state_); }
     uint64_t reserve_batches(int64_t count, void* stream) override;
     int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
-    void advantages(const ReplayAdvantages& advantages, void* stream) override;
+    void advantages(const ReplayAdvantages& advantages, void*) override { write_advantages(state_, advantages); }
 
     void change_settings(const per_replay_settings& settings, void* stream) override;
 
@@ -64,9 +68,9 @@ class CpuReplayBackend : public ReplayBackend {
     void synchronize(void*) override {}
 
     RowFile* row_file() override { return state_.rows.file(); }
-    void save(CheckpointWriter& writer) override;
-    std::unique_ptr<ReplaySnapshot> snapshot() override;
-    void restore(CheckpointReader& reader) override;
+    void save(CheckpointWriter& writer) override { save_state(writer, state_); }
+    std::unique_ptr<ReplaySnapshot> snapshot() override { return snapshot_of(state_); }
+    void restore(CheckpointReader& reader) override { restore_state(reader, state_); }
 
     // For tests.
     ReplayState& state() { return state_; }

@@ -59,13 +59,10 @@ std::string checked_name(const std::string& argument, const char* given) {
     const std::string_view shown = name.substr(0, whole_characters(name, max_name_length));
     if (shown.size() < name.size()) refuse("name of a field is " + quoted(shown) + "..." + allowed);
     if (name.empty() || !is_plain_text(name)) refuse("name of a field is " + quoted(name) + allowed);
-    for (std::string_view reserved : reserved_names) {
-        if (name == reserved)
-            refuse("name of a field is " + quoted(name) + ": it is reserved, for what every buffer or batch has");
-    }
-    if (name.starts_with(next_prefix)) {
+    if (std::ranges::find(reserved_names, name) != std::end(reserved_names))
+        refuse("name of a field is " + quoted(name) + ": it is reserved, for what every buffer or batch has");
+    if (name.starts_with(next_prefix))
         refuse("name of a field is " + quoted(name) + ": names that begin with \"next_\" are reserved");
-    }
     return std::string(name);
 }
 
@@ -111,9 +108,8 @@ Field checked_members(const std::string& of, const per_field& given) {
     check_range("stack" + of, given.stack, 0, max_stack);
     check_range("padding" + of, given.padding, PER_PADDING_REPEAT, PER_PADDING_ZERO);
     check_range("compression" + of, given.compression, PER_COMPRESSION_NONE, PER_COMPRESSION_DELTA);
-    if (given.ndim > 0 && given.shape == nullptr) {
+    if (given.ndim > 0 && given.shape == nullptr)
         refuse("shape" + of + " is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
-    }
     if (given.ndim > 0) check_aligned("shape" + of, given.shape, alignof(int64_t));
     field.shape.assign(given.shape, given.shape + given.ndim);
     field.elements = 1;
@@ -144,9 +140,7 @@ Field checked_field(const std::string& argument, const per_field& given, int64_t
     Field field = checked_members(of, given);
     field.name = name;
     field.next_name = std::string(next_prefix) + name;
-    if (field.role == PER_ROLE_DEFAULT) {
-        field.role = is_named_observation(name) ? PER_ROLE_OBSERVATION : PER_ROLE_PLAIN;
-    }
+    if (field.role == PER_ROLE_DEFAULT) field.role = is_named_observation(name) ? PER_ROLE_OBSERVATION : PER_ROLE_PLAIN;
     refuse_default_of_observation(of, field);
     if (field.stack == 0) field.stack = field.is_observation() ? static_cast<int32_t>(frame_stack) : 1;
     return field;
@@ -161,23 +155,19 @@ void check_field(const per_field& field) {
 
 Fields::Fields(const per_replay_options& options) {
     check_range("n_fields", options.n_fields, 1, max_n_fields);
-    if (options.fields == nullptr) {
+    if (options.fields == nullptr)
         refuse("fields is NULL: with n_fields " + std::to_string(options.n_fields) + " it is required");
-    }
     bool observed = false;
     fields_.reserve(static_cast<size_t>(options.n_fields));
     for (int64_t i = 0; i < options.n_fields; ++i) {
         const std::string argument = "fields[" + std::to_string(i) + "]";
         Field field = checked_field(argument, options.fields[i], options.frame_stack);
-        for (int64_t other = 0; other < i; ++other) {
-            if ((*this)[other].name == field.name) {
+        for (int64_t other = 0; other < i; ++other)
+            if ((*this)[other].name == field.name)
                 refuse(argument + ".name is " + quoted(field.name) + ": fields[" + std::to_string(other) +
                        "] has that name");
-            }
-        }
-        if (__builtin_add_overflow(row_bytes_, field.bytes, &row_bytes_)) {
+        if (__builtin_add_overflow(row_bytes_, field.bytes, &row_bytes_))
             throw Error(PER_ERROR_OUT_OF_MEMORY, "fields take more than 2^63 - 1 bytes a row");
-        }
         observed = observed || field.is_observation();
         max_stack_ = std::max(max_stack_, field.stack);
         fields_.push_back(std::move(field));
