@@ -181,14 +181,16 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
                               const per_hindsight_options& hindsight, void* stream) {
     const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
     if (sample.batch_size == 0) return;
-    // Is returned in any case, with the memory that it has by then. The lock is held wherever this scope ends.
+    // The memory is returned in any case. The lock is held wherever this scope ends.
     struct Loan {
-        std::vector<std::unique_ptr<Relabelling>>& spare;
-        std::unique_ptr<Relabelling> relabelling;
-        ~Loan() { spare.push_back(std::move(relabelling)); }
+        std::list<Relabelling>& spare;
+        std::list<Relabelling> lent;
+        ~Loan() { spare.splice(spare.begin(), lent); }
     };
-    const Loan loan = {spare_relabellings_, take_relabelling()};
-    Relabelling& relabelling = *loan.relabelling;
+    if (spare_relabellings_.empty()) spare_relabellings_.emplace_back();
+    Loan loan = {spare_relabellings_, {}};
+    loan.lent.splice(loan.lent.begin(), loan.spare, loan.spare.begin());
+    Relabelling& relabelling = loan.lent.front();
     const int64_t n_drawn = sample.is_drawn() ? sample.batch_size : 0;
     if (n_drawn > 0) limiter_.check_draw(n_drawn);
     relabelling.is_drawn = false;
@@ -217,17 +219,6 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
 void Replay::count_drawn(int64_t n) {
     limiter_.count_drawn(n);
     if (n > 0 && options_.max_times_sampled > 0) ++n_changes_;
-}
-
-std::unique_ptr<Relabelling> Replay::take_relabelling() {
-    if (spare_relabellings_.empty()) {
-        spare_relabellings_.reserve(n_relabellings_ + 1);  // returning it must not fail
-        spare_relabellings_.push_back(std::make_unique<Relabelling>());
-        ++n_relabellings_;
-    }
-    std::unique_ptr<Relabelling> relabelling = std::move(spare_relabellings_.back());
-    spare_relabellings_.pop_back();
-    return relabelling;
 }
 
 void Replay::update(const per_priorities& priorities, const Deadline& deadline, void* stream) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -128,7 +129,6 @@ class Replay {
         return options.compression < 0 ? options_.save_compression : options.compression;
     }
     void write_checkpoint(CheckpointWriter& writer);
-    std::unique_ptr<Relabelling> take_relabelling();
 
     Fields fields_;
     std::string storage_;         // options_.memory.storage points to it
@@ -144,8 +144,7 @@ class Replay {
 
     // Memory for calls that ask for rewards, during which they do not hold the lock: as much as ever was in use at
     // once.
-    std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;
-    size_t n_relabellings_ = 0;  // made so far; the vector above has capacity for all of them
+    std::list<Relabelling> spare_relabellings_;
 };
 
 }  // namespace per

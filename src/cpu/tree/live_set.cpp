@@ -101,20 +101,11 @@ void LiveSet::add(int64_t slot, int64_t difference) {
     count_ += difference;
 }
 
-void LiveSet::clear(int level, int64_t node) {
-    if (level == 0) {
-        std::fill_n(words_ + node * words_per_line, words_per_line, uint64_t{0});
-        return;
-    }
-    for (int64_t i = node * counts_per_line; i < (node + 1) * counts_per_line; ++i) {
-        if (counts_[level - 1][i] == 0) continue;
-        clear(level - 1, i);
-        counts_[level - 1][i] = 0;
-    }
-}
-
 void LiveSet::clear() {
-    clear(n_levels_, 0);
+    const auto clear_line = [&](int64_t line) {
+        std::fill_n(words_ + line * words_per_line, words_per_line, uint64_t{0});
+    };
+    for_each_used(n_levels_, 0, clear_line, [](int64_t& count) { count = 0; });
     count_ = 0;
 }
 

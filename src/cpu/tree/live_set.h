@@ -32,10 +32,11 @@ class LiveSet {
     // Calls visit(first, n) for runs of adjacent slots that together hold the whole set.
     template <class Visit>
     void for_each_used_line(const Visit& visit) const {
-        for_each_used_line(n_levels_, 0, [&](int64_t line) {
+        const auto visit_line = [&](int64_t line) {
             const int64_t first = line * slots_per_line;
             visit(first, std::min(slots_per_line, capacity_ - first));
-        });
+        };
+        for_each_used(n_levels_, 0, visit_line, [](int64_t) {});
     }
 
     // Writes for each rank 0 .. count() - 1 the slot with that number of smaller ones in the set. Overwrites `ranks`.
@@ -48,14 +49,17 @@ class LiveSet {
     static constexpr int max_levels = 12;  // 2^40 slots: 2^31 lines, and 8 or fewer counts at the top
 
     void add(int64_t slot, int64_t difference);
-    void clear(int level, int64_t node);
 
-    // Calls visit(line) for the lines of the bitmap below a node that are not empty. Level 0 are the lines themselves.
-    template <class Visit>
-    void for_each_used_line(int level, int64_t node, const Visit& visit) const {
-        if (level == 0) return visit(node);
-        for (int64_t i = node * counts_per_line; i < (node + 1) * counts_per_line; ++i)
-            if (counts_[level - 1][i] != 0) for_each_used_line(level - 1, i, visit);
+    // Calls visit_line(line) for the lines of the bitmap below a node that are not empty (level 0 are the lines), and
+    // visit_count(count) for each count that is not 0, after those below it.
+    template <class VisitLine, class VisitCount>
+    void for_each_used(int level, int64_t node, const VisitLine& visit_line, const VisitCount& visit_count) const {
+        if (level == 0) return visit_line(node);
+        for (int64_t i = node * counts_per_line; i < (node + 1) * counts_per_line; ++i) {
+            if (counts_[level - 1][i] == 0) continue;
+            for_each_used(level - 1, i, visit_line, visit_count);
+            visit_count(counts_[level - 1][i]);
+        }
     }
 
     int64_t capacity_;
