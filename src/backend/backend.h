@@ -24,7 +24,6 @@ class RowFile;
 struct Relabelling;
 struct ReplayHindsight;
 
-// A draw of per_sample().
 struct TreeSample {
     int64_t batch_size;
     int32_t scheme;  // a per_scheme

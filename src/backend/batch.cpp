@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::size_t alignment = BatchArrays::alignment;
 
-// Assigns places in a block.
 class Places {
  public:
     explicit Places(std::byte* memory) : memory_(memory) {}

@@ -38,7 +38,6 @@ void for_each_array(const per_batch& batch, const Fields& fields, const Visit& v
     numbers("times_sampled", batch.times_sampled);
 }
 
-// The shape of a batch, for which arrays are made.
 struct BatchShape {
     int64_t batch_size;
     int64_t steps;   // of a sequence; 0: single transitions

@@ -33,7 +33,6 @@ class FoundSet {
     int shift_;
 };
 
-// The number of entries of the table for n indices.
 inline int64_t found_set_size(int64_t n) {
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n)));
 }

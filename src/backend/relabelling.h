@@ -12,7 +12,6 @@
 
 namespace per {
 
-// The options of hindsight relabelling.
 struct ReplayHindsight {
     int64_t achieved_field;
     int64_t goal_field;

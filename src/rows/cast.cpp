@@ -19,7 +19,6 @@ namespace {
 
 // ---------------------------------------------------------------------------------------------------------- shapes
 
-// A shape that an array may have.
 struct Shape {
     std::array<int64_t, max_field_ndim + 3> axes;
     size_t ndim = 0;
@@ -160,7 +159,6 @@ void copy_elements(const per_array& array, int64_t entry_bytes, void* to, const 
 
 // ---------------------------------------------------------------------------------------------------------- errors
 
-// The numbers with commas between them.
 std::string joined(std::span<const int64_t> numbers) {
     std::string result;
     for (size_t i = 0; i < numbers.size(); ++i) result += (i ? ", " : "") + std::to_string(numbers[i]);

@@ -111,7 +111,6 @@ PER_HOST_DEVICE decltype(auto) with_element_type(int32_t dtype, Visit&& visit) {
     }
 }
 
-// The size of an element in bytes.
 PER_HOST_DEVICE constexpr int64_t dtype_size(int32_t dtype) {
     return 0x8422884422111 >> (4 * dtype) & 15;  // a digit for each dtype, as device code has no constant arrays
 }

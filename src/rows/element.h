@@ -21,7 +21,6 @@ PER_HOST_DEVICE constexpr Kind kind_of() {
     return Kind::floating;
 }
 
-// The element as a C++ number.
 template <class Element>
 PER_HOST_DEVICE auto number(Element element) {
     if constexpr (std::is_same_v<Element, Bool>) {

@@ -33,7 +33,6 @@ PER_HOST_DEVICE uint64_t stratified_target(uint64_t random, uint64_t i, uint64_t
     return mulhi(i * width + mulhi(random, width), total);
 }
 
-// The target of an independent draw.
 PER_HOST_DEVICE uint64_t independent_target(uint64_t random, uint64_t total) {
     return mulhi(random, total);
 }
@@ -136,7 +135,6 @@ struct DrawLaw {
     // True if share_of() is the mass itself.
     PER_HOST_DEVICE bool are_shares_masses() const { return uniform_fraction == 0.0 && !is_distinct; }
 
-    // The share of a transition of that mass.
     PER_HOST_DEVICE double share_of(double mass_of_row) const {
         if (is_uniform()) return 1.0;
         const double share = (1.0 - uniform_fraction) * mass_of_row + uniform_fraction * (mass / n_live);

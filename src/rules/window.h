@@ -141,7 +141,6 @@ PER_HOST_DEVICE int64_t used_end(const Lane& lane, const WindowRules& rules) {
     return lane.head + (lane.state == LaneState::announced && next_takes_row(rules) ? 1 : 0);
 }
 
-// The oldest stored row.
 PER_HOST_DEVICE int64_t oldest_row(const Lane& lane, const WindowRules& rules) {
     const int64_t oldest = used_end(lane, rules) - rules.ring.rows;
     return oldest > lane.first ? oldest : lane.first;
@@ -166,7 +165,6 @@ PER_HOST_DEVICE int64_t complete_end(const Lane& lane, const WindowRules& rules)
 PER_HOST_DEVICE bool starts_sequence(const Lane& lane, const WindowRules& rules, int64_t row) {
     return rules.sequence.stride == 1 || (row - lane.episode) % rules.sequence.stride == 0;
 }
-// True if a sequence starts at a row with these flags.
 PER_HOST_DEVICE bool starts_sequence(const WindowRules& rules, uint8_t flags) {
     return rules.sequence.stride == 1 || flags & row_starts_sequence;
 }

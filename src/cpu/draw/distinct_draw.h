@@ -27,7 +27,6 @@ class DistinctDraw {
         double n_draws;          // see DistinctRounds
     };
 
-    // Draws leaves of the tree in proportion to their masses.
     Found draw(SumTree& tree, const DrawRequest& request);
     // Draws live slots by a law with a uniform part. Reads uniform_fraction, n_live and mass of the law.
     Found draw(SumTree& tree, LiveSet& live, MixtureDraw& mixture, const DrawLaw& law, const DrawRequest& request);

@@ -278,7 +278,6 @@ PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* uni
     store(lines, child);
 }
 
-// The results of the searches of a block.
 struct Found {
     int64_t* indices;
     uint64_t* masses;

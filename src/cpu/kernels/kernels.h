@@ -56,7 +56,6 @@ struct DrawKernels {
                     int64_t* indices_out, uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows);
 };
 
-// Sums and updates.
 struct UpdateKernels {
     // True if every index is below the capacity and every priority finite and not negative.
     bool (*valid)(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity);

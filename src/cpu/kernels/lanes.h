@@ -181,7 +181,6 @@ PER_INLINE Bits lane_numbers() {
     return numbers;
 }
 
-// True if the sign bit of any lane is set.
 PER_INLINE bool any_negative(Whole x) {
 #if defined(__AVX512DQ__)
     return _mm512_movepi64_mask(reinterpret_cast<__m512i>(x)) != 0;

@@ -81,7 +81,6 @@ std::byte* room(std::vector<std::byte>& bytes, size_t size) {
     return bytes.data();
 }
 
-// Copies values of a column side by side.
 void read_values(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes, int64_t slot,
                  int64_t n, std::byte* out) {
     const PackedFrames* const packed = state.rows.packed_of(column.first);

@@ -36,7 +36,6 @@ int64_t episode_first(const ReplayState& state, int64_t env, int64_t row, int64_
     return oldest;
 }
 
-// Writes a goal over the newest frames of a stack.
 void write_goal_frames(const Field& field, const std::byte* goal, int64_t n_frames, std::byte* stack_out) {
     std::byte* out = stack_out + (field.stack - n_frames) * field.bytes;
     for (int64_t frame = 0; frame < n_frames; ++frame, out += field.bytes)

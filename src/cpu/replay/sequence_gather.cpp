@@ -203,7 +203,6 @@ void SequenceGather::copy_field(int64_t i, const Sequence& sequence, const Copy&
         out.after(entry * copy.stack).clear(copy.stack);
 }
 
-// Copies the first rows of the sequence, with their stacks.
 void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, const Frames& out) const {
     if (copy.stack == 1) return copy_run(sequence, copy.source, 0, n_rows, out);
     for (int64_t t = 0; t < n_rows; ++t)

@@ -17,7 +17,6 @@ class LiveSet {
 
     int64_t count() const { return count_; }
     MemoryUse memory_use() const { return memory_.use(); }
-    // Prefetches for contains().
     void prefetch(int64_t slot) const { prefetch_to_read(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
     // The bits of 64 slots. `slot` is a multiple of 64.

@@ -47,7 +47,6 @@ class PriorityStore {
 
     // The prefetch distance of loops over many rows.
     static constexpr int64_t fetched_ahead = 64;
-    // Prefetches for priority().
     void prefetch(int64_t slot) const {
         live_.prefetch(slot);
         prefetch_to_read(priorities_.at(slot));
@@ -88,7 +87,6 @@ class PriorityStore {
     void make_dead(int64_t first, int64_t n);
     // The same for a live row that no other replaces, which is a change of ranks.
     void use_up(int64_t slot);
-    // Raises the largest priority ever to this one if it is larger.
     void raise_largest(float priority);
 
     // See SumTree::fix_scale(). With PER_SCALE_AUTOMATIC the tree chooses.

@@ -52,7 +52,6 @@ class SumTree {
     // True if the scale surely stays, in one change or in many, if n leaves become `largest` at most, each at most
     // once, and others, of `lost` units together, become 0.
     bool keeps_scale(int64_t n, float largest, uint64_t lost) const;
-    // The sum of the masses of adjacent leaves.
     uint64_t mass_of_run(int64_t first, int64_t n) const { return first_unit(first + n) - first_unit(first); }
 
     // Like set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become
