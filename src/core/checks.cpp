@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <string>
-#include <utility>
 
 #include "backend/batch.h"
 #include "backend/replay_options.h"
 #include "base/arguments.h"
 #include "base/error.h"
 #include "file/compression.h"
-#include "rows/cast.h"
 #include "rules/limits.h"
 
 namespace per {

@@ -11,6 +11,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "core/checks.h"
+#include "file/caller_stream.h"
 #include "file/checkpoint_file.h"
 #include "file/checkpoint_folder.h"
 #include "file/checkpoint_options.h"

@@ -19,7 +19,6 @@
 #include "core/rate_limiter.h"
 #include "core/save.h"
 #include "core/step_checks.h"
-#include "file/caller_stream.h"
 #include "per.h"
 #include "rows/fields.h"
 #include "threads/deadline.h"

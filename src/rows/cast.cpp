@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/arguments.h"
-#include "base/error.h"
 #include "rows/dtype.h"
 #include "rows/element.h"
 #include "rules/limits.h"

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "rules/host_device.h"
-#include "rules/mass.h"
 
 namespace per {
 

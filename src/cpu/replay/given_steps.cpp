@@ -1,6 +1,5 @@
 #include "cpu/replay/given_steps.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"

@@ -1,5 +1,6 @@
 #include "cpu/replay/replay_state.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "backend/replay_options.h"

@@ -1,7 +1,6 @@
 // The state of a replay buffer in host memory.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,6 @@
 #include "backend/draw_outcome.h"
 #include "base/arguments.h"
 #include "base/error.h"
-#include "rows/cast.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {

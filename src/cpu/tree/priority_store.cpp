@@ -5,7 +5,6 @@
 
 #include "per.h"
 #include "rules/priority.h"
-#include "rules/td_error.h"
 
 namespace per::cpu {
 namespace {

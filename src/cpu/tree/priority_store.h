@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"

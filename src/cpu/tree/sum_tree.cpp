@@ -1,7 +1,6 @@
 #include "cpu/tree/sum_tree.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "rules/random.h"
 
