@@ -101,7 +101,7 @@ per_status per_save_wait(per_save* save, int64_t timeout_ms, int64_t* written_ou
     return guarded([&] {
         const Save& target = save_of(save);
         check_count("timeout_ms", timeout_ms, -1);
-        const bool has_ended = target.wait(timeout_ms);
+        const bool has_ended = target.wait(Deadline(timeout_ms));
         const int64_t n_written = target.n_written();
         if (written_out != nullptr) *written_out = n_written;
         if (total_out != nullptr) *total_out = target.n_bytes();

@@ -7,6 +7,7 @@
 
 #include "backend/replay_options.h"
 #include "base/error.h"
+#include "base/overflow.h"
 
 namespace per {
 namespace {
@@ -84,15 +85,11 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
     Places places(block);
     const bool has_sequences = shape.steps > 0;
     const int64_t batch_size = shape.batch_size;
-    const auto product = [](int64_t a, int64_t b) {
-        int64_t result;
-        return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
-    };
-    const int64_t n_steps = has_sequences ? product(batch_size, shape.steps) : batch_size;
+    const int64_t n_steps = has_sequences ? saturated_product(batch_size, shape.steps) : batch_size;
     const auto place_field = [&](void*& array, const Field& field) {
-        const int64_t n = product(batch_size, length_of(field, shape));
+        const int64_t n = saturated_product(batch_size, length_of(field, shape));
         std::byte* first;
-        places.place(first, product(n, field.stack), field.bytes);
+        places.place(first, saturated_product(n, field.stack), field.bytes);
         array = first;
     };
     for (int64_t i = 0; i < fields.count(); ++i) {

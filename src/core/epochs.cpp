@@ -24,8 +24,8 @@ int64_t Epochs::count() const {
     return epochs_left_ > 0 ? std::min(batch_size_, transitions() - place_) : 0;
 }
 
-// The next epoch's order is made as soon as the last minibatch of this one is out: a call that fails has then changed
-// nothing, whichever minibatch it was to write.
+// Shuffles the next epoch as soon as the last minibatch of this one is out. So a call that fails to write a minibatch,
+// whichever it is, has changed nothing.
 void Epochs::advance() {
     place_ += count();
     const int64_t left = transitions() - place_;

@@ -1,4 +1,4 @@
-// Epochs over the live transitions of a replay buffer, each in another random order.
+// Epochs over the live transitions of a replay buffer, each in a different random order.
 #pragma once
 
 #include <cstdint>
@@ -6,24 +6,23 @@
 
 namespace per {
 
-// The transitions of epochs by id, and how far they have come. This knows no buffer: whoever deals out its minibatches holds
-// the buffer's lock meanwhile.
+// The ids of the transitions, and the place of the next minibatch. Its callers hold the buffer's lock.
 //
-// Each epoch shuffles the order of the epoch before, and the first one the order given (Fisher-Yates): from the
-// last place to the second, the transition at place i changes places with that at
-// mulhi(random64(seed, batch_number, i), i + 1). Each epoch has a batch number of its own, so its order does not depend
-// on what is drawn meanwhile.
+// Each epoch shuffles the order of the epoch before, and the first one the order given (Fisher-Yates): from the last
+// place to the second, the transition at place i is swapped with the one at
+// mulhi(random64(seed, batch_number, i), i + 1). Each epoch has its own batch number, so its order does not depend on
+// draws in between.
 class Epochs {
  public:
-    // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; at least one must be
-    // left. n_step is the buffer's at that time, and only remembered.
+    // drop_last leaves out the last minibatch of an epoch if it is smaller than the others; at least one must be left.
+    // n_step is only stored.
     void start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
                uint64_t seed, uint64_t first_batch);
 
     int64_t n_step() const { return n_step_; }
     int64_t transitions() const { return static_cast<int64_t>(ids_.size()); }
 
-    // The next minibatch; 0 transitions once the last epoch is over.
+    // The next minibatch. It has 0 transitions after the last epoch.
     int64_t count() const;
     const int64_t* ids() const { return ids_.data() + place_; }
     void advance();
@@ -34,11 +33,11 @@ class Epochs {
     std::vector<int64_t> ids_;
     int64_t place_ = 0;
     int64_t batch_size_ = 1;
-    int64_t epochs_left_ = 0;  // the running one counts
+    int64_t epochs_left_ = 0;  // includes the current one
     bool drop_last_ = false;
     int64_t n_step_ = 1;
     uint64_t seed_ = 0;
-    uint64_t batch_number_ = 0;  // of the running epoch
+    uint64_t batch_number_ = 0;  // of the current epoch
 };
 
 }  // namespace per

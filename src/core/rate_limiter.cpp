@@ -8,9 +8,9 @@
 namespace per {
 namespace {
 
-// Beyond this a number of transitions that are due is not told from more.
+// Larger numbers of transitions that are due are all treated as this one.
 constexpr double max_due = 0x1p62;
-// No buffer can have counted more.
+// The largest count, which no buffer reaches.
 constexpr int64_t max_counted = int64_t{1} << 61;
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include "rows/cast.h"
 #include "rules/limits.h"
 #include "rules/mass.h"
-#include "threads/thread_exit.h"
+#include "system/thread.h"
 
 namespace per {
 namespace {
@@ -261,12 +261,12 @@ BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t bat
 
 void Replay::begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather) {
     const std::unique_lock guard(lock_);
-    if (loader_process_ == HandleLock::process())
+    if (loader_process_ == ProcessMark::current())
         throw Error(PER_ERROR_BUSY, "the buffer has a loader already, which must end first");
     limiter_.check_draw_size(batch_size);
     backend_->end_ahead();  // of a loader that a fork left behind
     backend_->begin_ahead(resolve_sample_options(options, batch_size, options_), gather);
-    loader_process_ = HandleLock::process();
+    loader_process_ = ProcessMark::current();
     lock_.begin_draws();
 }
 
@@ -293,9 +293,9 @@ void Replay::wait_for_call(const Deadline& deadline) {
     const std::unique_lock guard(lock_.unordered(), deadline.time());
 }
 
-bool Replay::allows_draw_or_rings(int64_t batch_size, SharedBell& bell, const Deadline& deadline) {
+bool Replay::allows_draw_or_calls(int64_t batch_size, std::function<void()> listener, const Deadline& deadline) {
     const std::unique_lock guard(lock_, deadline.time());
-    return !guard.owns_lock() || limiter_.allows_draw_or_rings(batch_size, bell);
+    return !guard.owns_lock() || limiter_.allows_draw_or_calls(batch_size, std::move(listener));
 }
 
 void Replay::stop_listening() {

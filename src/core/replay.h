@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -90,11 +91,10 @@ class Replay {
     std::unique_lock<ReservedLock> try_lock_to_hand_out();
     void wait_for_call(const Deadline& deadline);
     void hand_out() { backend_->hand_out(); }  // needs that lock
-    // Returns false if the rate limiter allows no draw, and rings the bell once it may, until stop_listening(). Returns
-    // true if other calls hold the buffer until the deadline.
-    bool allows_draw_or_rings(int64_t batch_size, SharedBell& bell, const Deadline& deadline);
+    // Like RateLimiter::allows_draw_or_calls(), but also true if other calls hold the buffer until the deadline.
+    bool allows_draw_or_calls(int64_t batch_size, std::function<void()> listener, const Deadline& deadline);
     void stop_listening();
-    void end_draws(uint64_t process);  // that of begin_draws()
+    void end_draws(uint64_t process);  // the ProcessMark::current() of begin_draws()
 
     per_shard_summary summarize(int32_t measured_scale);
     void set_scale(int32_t scale);

@@ -1,8 +1,6 @@
 // per_save: a checkpoint that is written while its buffer goes on.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -13,37 +11,44 @@
 #include "core/rate_limiter.h"
 #include "file/checkpoint_file.h"
 #include "per.h"
+#include "threads/deadline.h"
 #include "threads/handle_lock.h"
+#include "threads/own_thread.h"
+#include "threads/process_mark.h"
 
 namespace per {
 
-// A file, the snapshot that goes into it, and the thread that writes it. In a forked child it is never freed, since
-// freeing it would remove the file that the parent writes.
+// A file, the snapshot that goes into it, and the thread that writes it. A forked child leaves them alone: freeing the
+// writer would remove the file that the parent writes.
 class Save {
  public:
-    // Begins the file. Throws Error if that cannot be.
-    Save(const char* path, int32_t compression);
-    ~Save();
+    // Begins the file. Throws Error.
+    Save(const char* path, int32_t compression) : writer_(std::make_unique<CheckpointWriter>(path, compression)) {}
     Save(const Save&) = delete;
     Save& operator=(const Save&) = delete;
 
-    // To be called once, with the buffer locked; `lock` is its lock. It must stay, with what the options point to, until
-    // the save has ended. Where this throws Error, the object must go before the buffer is unlocked.
+    // Call once, with the buffer locked by `lock`. The buffer, and what the options point to, must outlive the save. If
+    // this throws Error, the object must be destroyed before the buffer is unlocked.
     void start(const per_replay_options& options, const RateLimiter::Counts& counts,
                std::unique_ptr<ReplaySnapshot> snapshot, HandleLock& lock);
 
-    bool is_running() const;
-    // Waits for the end; timeout_ms is -1 for as long as it takes. Returns false if the save still runs then.
-    bool wait(int64_t timeout_ms) const;
+    // Forked children see no running save.
+    bool is_running() const { return signals_.process().is_here() && !wait(Deadline(0)); }
+    // Waits for the end. Returns false if the save is still running at the deadline.
+    bool wait(const Deadline& deadline) const;
+    // Waits for the end, unless this is a forked child.
+    void finish() const {
+        if (signals_.process().is_here()) wait(Deadline::never());
+    }
     // Throws what the save threw. It must have ended.
     void check_success() const;
-    // Waits for the end. In a forked child there is nothing to wait for.
-    void finish() const;
 
     int64_t n_written() const { return n_written_; }
     int64_t n_bytes() const { return n_bytes_; }
     // Throws Error in a forked child.
-    void check_usable() const;
+    void check_usable() const {
+        signals_.process().check("save was started before a fork: the thread that writes is in the parent");
+    }
 
  private:
     struct Signals {
@@ -54,21 +59,19 @@ class Save {
 
     void write();
 
-    const uint64_t process_;  // HandleLock::process() of the process that has the thread
-    std::unique_ptr<CheckpointWriter> writer_;
+    OfOneProcess<CheckpointWriter> writer_;
     per_replay_options options_;
     RateLimiter::Counts counts_;
-    std::unique_ptr<ReplaySnapshot> snapshot_;
+    OfOneProcess<ReplaySnapshot> snapshot_{nullptr};
     HandleLock* lock_ = nullptr;
     int64_t n_bytes_ = 0;
     std::atomic<int64_t> n_written_ = 0;
 
-    pthread_t thread_;
-    bool has_thread_ = false;
-    std::unique_ptr<Signals> signals_;
+    OfOneProcess<Signals> signals_;
     bool has_ended_ = false;
-    per_status status_ = PER_OK;  // how
+    per_status status_ = PER_OK;  // how it ended
     char message_[512] = "";
+    OwnThread thread_;
 };
 
 }  // namespace per

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "per.h"
-#include "threads/thread_exit.h"
+#include "system/thread.h"
 
 namespace per {
 namespace {

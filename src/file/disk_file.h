@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "per.h"
-#include "threads/descriptor.h"
+#include "system/descriptor.h"
 
 namespace per {
 

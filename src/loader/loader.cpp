@@ -14,7 +14,6 @@
 #include "base/guarded.h"
 #include "core/checks.h"
 #include "rules/limits.h"
-#include "threads/library_thread.h"
 
 namespace per {
 namespace {
@@ -95,19 +94,17 @@ Loader::Loader(Replay& replay, const per_loader_options& options, const MakeSlot
       batch_size_(options.batch_size),
       max_out_(checked_slots(options)),
       sample_(checked_sample(options)),
-      order_(static_cast<std::size_t>(max_out_) + 1),
-      process_(HandleLock::process()),
-      signals_(std::make_unique<Signals>()) {
+      order_(static_cast<std::size_t>(max_out_) + 1) {
     const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
-    if (shape.steps > 0) sample_.n_step = shape.n_step;  // the slots are for that one
+    if (shape.steps > 0) sample_.n_step = shape.n_step;  // the slots have the shape of this n_step
     memory_ = make_slots(shape, order_.size());
     slots_.resize(order_.size());
     replay_.begin_draws(sample_, batch_size_, memory_->gather());
     try {
         if (memory_->gather() != nullptr) memory_->gather()->begin();
-        start_thread();
+        thread_.start<&Loader::draw_all>(*this, "loader");
     } catch (...) {
-        static_cast<void>(guarded([&] { replay_.end_draws(process_); }));
+        static_cast<void>(guarded([&] { replay_.end_draws(thread_.process().number()); }));
         throw;
     }
 }
@@ -118,12 +115,11 @@ void Loader::begin() {
 }
 
 Loader::~Loader() {
-    if (process_ == HandleLock::process()) {
+    if (thread_.process().is_here()) {
         static_cast<void>(guarded([&] { end(); }));
-    } else {
-        // The child's copy of the buffer must not ask slots that are gone whether rows may be overwritten.
-        if (memory_->gather() != nullptr) static_cast<void>(guarded([&] { replay_.end_draws(process_); }));
-        static_cast<void>(signals_.release());
+    } else if (memory_->gather() != nullptr) {
+        // The child's copy of the buffer must not ask freed slots whether rows may be overwritten.
+        static_cast<void>(guarded([&] { replay_.end_draws(thread_.process().number()); }));
     }
 }
 
@@ -160,7 +156,7 @@ int64_t Loader::next(const Deadline& deadline, per_batch& batch_out, void* strea
             if (by_schedule && replay_.device() != PER_CPU && !lock) {
                 if (deadline.has_passed())
                     throw Error(PER_ERROR_BUSY, "the next batch is drawn, but another call on its replay is under way");
-                // The mutex is free meanwhile, as calls that do not wait take it too.
+                // Calls that do not wait need the mutex meanwhile.
                 guard.unlock();
                 replay_.wait_for_call(deadline);
                 guard.lock();
@@ -178,7 +174,7 @@ int64_t Loader::next(const Deadline& deadline, per_batch& batch_out, void* strea
         }
         ++handed_;
         slot.state = State::idle;
-        // A draw that was asked for ahead is made again. Where its turn had come, this call says why it failed.
+        // A draw that was requested ahead is repeated. If it was requested in its turn, this call fails with its error.
         if (std::exchange(slot.is_in_turn, false)) throw Error(slot.status, "%s", slot.message);
     }
 }
@@ -210,12 +206,12 @@ void Loader::end() {
     stopping_ = true;
     signals_->changed.notify_all();
     guard.unlock();
-    replay_.lock().draw_bell().ring_for_request();  // to see that it is to stop
+    replay_.lock().draw_bell().ring_for_request();  // the thread checks stopping_
     replay_.lock().draw_bell().hurry();
-    pthread_join(thread_, nullptr);
+    thread_.join();
     FrameGather* const gather = memory_->gather();
     per_status status = gather == nullptr ? PER_OK : guarded([&] { gather->end(); });
-    const per_status ended = guarded([&] { replay_.end_draws(process_); });
+    const per_status ended = guarded([&] { replay_.end_draws(thread_.process().number()); });
     if (status == PER_OK) status = ended;
     guard.lock();
     stopped_ = true;
@@ -224,9 +220,7 @@ void Loader::end() {
 }
 
 void Loader::check_usable() const {
-    if (process_ != HandleLock::process())
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "loader was created before a fork: the thread that draws is in the parent");
+    thread_.process().check("loader was created before a fork: the thread that draws is in the parent");
     replay_.lock().unordered().check_not_reserved_here();
 }
 
@@ -243,7 +237,7 @@ void Loader::ask(int64_t slot) {
     replay_.lock().ask_for_draw();
 }
 
-// Ends what `guard` guards: the thread wakes when the mutex is free, or it would wait for it, perhaps on this core.
+// Unlocks the guard before it wakes the thread, which would otherwise wait for the mutex, perhaps on this core.
 void Loader::ask_ahead(Guard& guard) {
     const uint64_t asked_before = asked_;
     while (asked_ - handed_ < static_cast<uint64_t>(max_out_)) {
@@ -256,7 +250,7 @@ void Loader::ask_ahead(Guard& guard) {
     if (has_asked) replay_.lock().draw_bell().ring_for_request();
 }
 
-// A slot that is idle, or -1.
+// Returns an idle slot, or -1.
 int64_t Loader::idle_slot() const {
     for (std::size_t i = 0; i < slots_.size(); ++i)
         if (slots_[i].state == State::idle) return static_cast<int64_t>(i);
@@ -265,16 +259,7 @@ int64_t Loader::idle_slot() const {
 
 // ------------------------------------------------------------------------------------------------------- the thread
 
-void Loader::start_thread() {
-    const auto draw = [](void* loader) -> void* {
-        static_cast<Loader*>(loader)->draw_all();
-        return nullptr;
-    };
-    const int error = start_library_thread(thread_, draw, this);
-    if (error != 0) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the loader: error %d of the system", error);
-}
-
-// Draws until the loader is to stop, and then what was asked for and is left.
+// Draws until the loader stops, and then what is still requested.
 void Loader::draw_all() {
     RequestBell& bell = replay_.lock().draw_bell();
     Guard guard(signals_->mutex);
@@ -311,7 +296,7 @@ void Loader::draw_all() {
 }
 
 void Loader::draw(std::size_t slot) {
-    // Calls on the buffer wait for the draw, so they hear of it also if it fails.
+    // Calls on the buffer wait for the draw, whether or not it fails.
     struct Made {
         Replay& replay;
         ~Made() { replay.lock().draw_is_made(); }

@@ -1,8 +1,6 @@
 // per_loader: batches drawn ahead of their consumer.
 #pragma once
 
-#include <pthread.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -14,33 +12,35 @@
 #include "core/replay.h"
 #include "per.h"
 #include "threads/deadline.h"
+#include "threads/own_thread.h"
+#include "threads/process_mark.h"
 
 namespace per {
 
-// Slots, the order in which they are drawn into and handed out, and the thread that draws.
+// The slots, the order in which they are filled and handed out, and the thread that draws.
 //
-// Requests are numbered. Those from handed_ to drawn_ are drawn and wait for the consumer, those from drawn_ to asked_
-// wait for the thread, and each has a slot of its own from the moment it is asked for: so the thread never waits for
-// the consumer, and what waits for the thread (OrderedLock) waits for draws only. There is a slot more than may be out,
-// or than are drawn ahead: the consumer holds one while the others are drawn.
+// Requests are numbered. Those from handed_ to drawn_ are drawn and wait for the consumer; those from drawn_ to asked_
+// wait for the thread. Each request has a slot from the beginning, so the thread never waits for the consumer, and calls
+// that wait for the thread (OrderedLock) wait for draws only. There is one slot more than may be out, or be drawn ahead:
+// the consumer holds one while the others are filled.
 class Loader {
  public:
-    // Makes the memory of so many slots.
+    // Creates the memory of n_slots slots.
     using MakeSlots = std::function<std::unique_ptr<LoaderSlots>(const BatchShape&, std::size_t n_slots)>;
 
     // Throws Error; with BUSY if the buffer has a loader.
     Loader(Replay& replay, const per_loader_options& options);
-    // This one draws nothing before begin().
+    // Draws nothing before begin().
     Loader(Replay& replay, const per_loader_options& options, const MakeSlots& make_slots);
     ~Loader();
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
-    // Where its batches lie, a per_device.
+    // The per_device that has the batches.
     int32_t device() const { return device_; }
 
     void begin();
-    // The next batch, and its slot. Throws Error with BUSY if it is not drawn by then.
+    // Returns the next batch and its slot. Throws Error with BUSY if it is not drawn in time.
     int64_t next(const Deadline& deadline, per_batch& batch_out, void* stream);
     void release(int64_t slot, void* stream);
     void stop();
@@ -50,13 +50,13 @@ class Loader {
 
     struct Slot {
         State state = State::idle;
-        bool is_in_turn = false;     // it was asked for when its turn had come, not ahead
-        per_status status = PER_OK;  // what became of the draw
+        bool is_in_turn = false;     // it was requested when its turn had come, not ahead
+        per_status status = PER_OK;  // of the draw
         char message[512];
     };
 
-    // What the threads share beside the lock. In a forked child it is never freed: destroying a condition waits for
-    // the threads that wait for it, and they are in the parent. The thread that draws waits by Replay::draw_bell().
+    // For threads that wait for a batch; the thread that draws waits on Replay::draw_bell(). A forked child never frees
+    // it: destroying a condition waits for its waiters, which are in the parent.
     struct Signals {
         std::mutex mutex;
         std::condition_variable changed;  // a draw was made, a slot came back, or the loader is to stop
@@ -67,7 +67,6 @@ class Loader {
     void end();
     void check_usable() const;
     void check_running() const;
-    void start_thread();
     void ask(int64_t slot);
     void ask_ahead(Guard& guard);
     int64_t idle_slot() const;
@@ -81,17 +80,16 @@ class Loader {
     per_sample_options sample_;
     std::unique_ptr<LoaderSlots> memory_;
     std::vector<Slot> slots_;
-    std::vector<std::size_t> order_;  // by number of a request modulo the number of slots
+    std::vector<std::size_t> order_;  // by request number modulo the number of slots
     uint64_t handed_ = 0;
     uint64_t drawn_ = 0;
     uint64_t asked_ = 0;
-    uint64_t refused_ = 0;  // those below fail untried, as the rate limiter refused one before them
+    uint64_t refused_ = 0;  // earlier requests fail untried, as the rate limiter refused one before them
     int64_t n_out_ = 0;
     bool stopping_ = false;
-    bool stopped_ = false;  // the thread has ended, too
-    uint64_t process_;      // HandleLock::process() of the process that has the thread
-    pthread_t thread_;
-    std::unique_ptr<Signals> signals_;
+    bool stopped_ = false;  // and the thread has ended
+    OfOneProcess<Signals> signals_;
+    OwnThread thread_;
 };
 
 }  // namespace per

@@ -1,4 +1,4 @@
-// The memory of a shared loader: what lies where, and how the loader and its readers wake each other.
+// The memory of a shared loader: its layout, and how the loader and its readers wake each other.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 #include "per.h"
 #include "process/labelled_memory.h"
 #include "rows/fields.h"
-#include "threads/shared_bell.h"
+#include "system/shared_bell.h"
+#include "threads/bell.h"
 
 namespace per {
 
@@ -20,104 +21,105 @@ struct ShareHeader {
     MemoryLabel label;
     Untrusted<int64_t> batch_size;
     Untrusted<int64_t> n_readers;
-    Untrusted<int64_t> slots;  // of a reader
+    Untrusted<int64_t> slots;  // of each reader
     Untrusted<int64_t> n_step;
-    Untrusted<int64_t> mail_bytes;  // of a ring
+    Untrusted<int64_t> mail_bytes;  // of each ring
 
-    alignas(64) AwaitedBell loader_bell;        // there is mail; rung by readers
-    alignas(64) Untrusted<uint32_t> is_closed;  // the loader's
+    alignas(64) Awaited<SharedBell> loader_bell;  // readers ring it after they have written mail
+    alignas(64) Untrusted<uint32_t> is_closed;    // stored by the loader
 };
 
-// What a reader and the loader have of each other. Each place has one, and a reader takes the place whose lock it gets.
-// Mail is counted in bytes from the first on, for ever. It is complete once `written` counts it, which is stored last:
-// whoever dies before has not written it.
+// The state that a reader and the loader share. Each place has one; a reader takes the first place whose lock it gets.
+// Mail is counted in bytes, without end. It is complete once `written` counts it, which is stored last: a process that
+// dies before has not written it.
 struct Mailbox {
-    // The reader's.
-    alignas(64) Untrusted<uint64_t> life;  // readers that took this place so far
+    // Stored by the reader.
+    alignas(64) Untrusted<uint64_t> life;  // number of readers that have taken this place
     Untrusted<uint64_t> written;
     Untrusted<uint32_t> process;  // of the latest reader
 
-    // The loader's.
-    alignas(64) Untrusted<uint64_t> greeted;  // the life whose mail is taken: all slots of those before are back
+    // Stored by the loader.
+    alignas(64) Untrusted<uint64_t> greeted;  // the life whose mail is taken; earlier lives have no slots left
     Untrusted<uint64_t> taken;
     Untrusted<uint64_t> answered;  // number of mail_ask answered; the latest answer follows
     Untrusted<uint32_t> is_cut_off;
     Untrusted<int32_t> status;  // a per_status
-    Untrusted<int64_t> slot;    // where that is PER_OK
-    char message[512];          // where it is not
-    AwaitedBell bell;           // something of the above has changed
+    Untrusted<int64_t> slot;    // if the status is PER_OK
+    char message[512];          // otherwise
+    Awaited<SharedBell> bell;   // the loader rings it after it has changed something
 };
 
-// What a reader tells.
+// The mails of a reader.
 enum MailKind : uint32_t {
-    mail_ask = 1,    // it wants a batch; one at a time
-    mail_release,    // of slot `number`
-    mail_leave,      // of all slots, for good
+    mail_ask = 1,    // requests a batch; one at a time
+    mail_release,    // releases slot `number`
+    mail_leave,      // releases all slots and the place
     mail_td_errors,  // `number` ids, then n_critics * number * steps TD errors
     mail_priorities  // `number` ids, then as many priorities
 };
-inline constexpr uint32_t mail_kinds = 6;  // all kinds are below
+inline constexpr uint32_t mail_kinds = 6;  // all kinds are less
 
 struct Mail {
     uint32_t kind;
     uint32_t reserved;
-    int64_t n_bytes;  // with this struct: a multiple of 8
+    int64_t n_bytes;  // includes this struct; a multiple of 8
     int64_t number;
     int64_t n_critics;
     int64_t n_steps;  // of each sequence; 0: all
 };
 
-// Bytes of the file that are locked: by the process of the loader, and from place_lock on by those of the readers.
+// Bytes of the file that the process of the loader and, from place_lock on, those of the readers have locked.
 enum ShareLock : int { loader_lock = 0, place_lock = 1 };
+inline int lock_of_place(std::size_t place) {
+    return place_lock + static_cast<int>(place);
+}
 
 class BatchShare {
  public:
     // The loader's end. `fields` must outlive it. Throws Error with OUT_OF_MEMORY.
     BatchShare(const per_replay_options& options, const Fields& fields, const BatchShape& shape, int64_t n_readers,
                int64_t slots);
-    // A reader's end. Throws Error for what per_reader_attach() says.
+    // A reader's end. Throws the Errors of per_reader_attach().
     BatchShare(const char* path, int descriptor);
 
-    ShareHeader& header() const { return *reinterpret_cast<ShareHeader*>(memory_->data()); }
+    ShareHeader& header() const { return *reinterpret_cast<ShareHeader*>(memory_.data()); }
     Mailbox& mailbox(std::size_t place) const {
-        return *reinterpret_cast<Mailbox*>(memory_->data() + mailboxes_ + place * sizeof(Mailbox));
+        return *reinterpret_cast<Mailbox*>(memory_.data() + mailboxes_ + place * sizeof(Mailbox));
     }
-    const LabelledMemory& memory() const { return *memory_; }
-    const ProcessFile& locks() const { return memory_->locks(); }
-    const Fields& fields() const { return *fields_; }
-    const per_replay_options& options() const { return options_; }
+    const LabelledMemory& memory() const { return memory_; }
+    const Fields& fields() const { return memory_.fields(); }
+    const per_replay_options& options() const { return memory_.options(); }
     const BatchShape& shape() const { return shape_; }
     std::size_t n_readers() const { return n_readers_; }
     int64_t slots_of_a_reader() const { return slots_; }
     std::size_t n_slots() const { return batches_.size(); }
     const per_batch& batch(std::size_t slot) const { return batches_[slot].batch(); }
 
-    // The ring of that place, which begins again after so many bytes.
+    // Size of the mail ring of each place. `at` is a number of bytes without end, which wraps around in the ring.
     std::size_t mail_bytes() const { return mail_bytes_; }
     void write_mail(std::size_t place, uint64_t at, const void* bytes, std::size_t n) const;
     void read_mail(std::size_t place, uint64_t at, void* bytes_out, std::size_t n) const;
-    // How many values an id of a mail has.
+    // Number of values for each id and critic of a mail.
     int64_t steps_of(const Mail& mail) const;
-    // Of a mail for so many ids, with that kind, critics and steps. -1: no memory holds it.
+    // Size of a mail with that kind and number of ids, critics and steps; -1 if no memory holds it.
     int64_t mail_size(const Mail& mail) const;
-    // Most bytes of a mail with ids: there is room for all others besides.
+    // Size limit of a mail with ids, which leaves room for all others.
     int64_t max_mail_size() const;
 
  private:
-    std::size_t place(std::size_t first_byte);
+    std::size_t bytes_of_ring() const;
+    std::size_t place(std::size_t first_byte, const Fields& fields);
     void make_batches();
 
-    std::unique_ptr<LabelledMemory> memory_;
-    const Fields* fields_;
-    per_replay_options options_;
     BatchShape shape_;
     std::size_t n_readers_;
     int64_t slots_;
     std::size_t mail_bytes_;
-    std::size_t mailboxes_ = 0;  // first bytes
+    std::size_t mailboxes_ = 0;  // offset, like the next two
     std::size_t mails_ = 0;
     std::size_t first_batch_ = 0;
     std::size_t batch_bytes_ = 0;
+    LabelledMemory memory_;
     std::vector<BatchArrays> batches_;
 };
 

@@ -13,16 +13,15 @@
 #include "core/step_checks.h"
 #include "rows/dtype.h"
 #include "rules/limits.h"
-#include "threads/library_thread.h"
 
 namespace per {
 namespace {
 
-// After so long what could not be added is tried again.
+// Steps that could not be added are tried again after this time.
 constexpr std::chrono::nanoseconds pause_to_try_again = std::chrono::milliseconds(100);
 constexpr int64_t max_batch_bytes = 256 << 10;
 
-// Whether it says what is wrong with steps, and not with the memory or device of the buffer.
+// True if the steps are wrong, and not the memory or device of the buffer.
 bool is_refusal(per_status status) {
     return status == PER_ERROR_INVALID_ARGUMENT || status == PER_ERROR_FULL || status == PER_ERROR_UNSUPPORTED;
 }
@@ -45,7 +44,7 @@ std::vector<int64_t> checked_env_ids(Replay& replay, const per_channel_options& 
     return {given.begin(), given.end()};
 }
 
-// Those of a buffer that has the environments of the channel only.
+// The options of a buffer that has only the environments of the channel.
 per_replay_options options_of_writer(Replay& replay, int64_t n_envs) {
     per_replay_options options = replay.describe();
     options.capacity = options.capacity / options.n_envs * n_envs;
@@ -57,13 +56,13 @@ per_replay_options options_of_writer(Replay& replay, int64_t n_envs) {
 
 int64_t slots_at_a_time(const StepRing& ring) {
     const int64_t slot_bytes =
-        static_cast<int64_t>(ring.arrays().n_bytes()) / ring.n_slots();  // and a bit of the header's
+        static_cast<int64_t>(ring.arrays().n_bytes()) / ring.n_slots();  // with a part of the header
     return std::clamp<int64_t>(max_batch_bytes / std::max<int64_t>(slot_bytes, 1), 1, ring.n_slots());
 }
 
 }  // namespace
 
-// The turn of a call that moves steps, where there is no thread. Throws Error with BUSY where those of other calls take
+// The turn of a call that moves steps, if there is no thread. Throws Error with BUSY if the turns of other calls take
 // longer.
 class Channel::Turn {
  public:
@@ -92,23 +91,18 @@ Channel::Channel(Replay& replay, const per_channel_options& options)
             options.when_full, options.moved_by),
       has_thread_(options.moved_by == PER_MOVED_BY_THREAD),
       max_batch_(slots_at_a_time(ring_)),
-      process_(HandleLock::process()),
       fields_(static_cast<std::size_t>(replay.fields().count())),
       next_fields_(fields_.size()),
       masks_(static_cast<std::size_t>(max_batch_ * ring_.n_envs())),
-      step_sizes_(static_cast<std::size_t>(max_batch_)),
-      signals_(std::make_unique<Signals>()) {
+      step_sizes_(static_cast<std::size_t>(max_batch_)) {
     cut_env_ids_.reserve(env_ids_.size());
     damage_.reserve(2 * sizeof(Error));
     failure_text_.reserve(sizeof(Error));
-    if (has_thread_) start_thread();
+    if (has_thread_) thread_.start<&Channel::move_all>(*this, "channel");
 }
 
 Channel::~Channel() {
-    if (process_ == HandleLock::process())
-        stop();
-    else
-        static_cast<void>(signals_.release());
+    if (thread_.process().is_here()) stop();
 }
 
 const char* Channel::path() const {
@@ -138,7 +132,7 @@ int64_t Channel::move(int64_t max_steps) {
     try {
         move_in_call(StepRing::never, max_steps, Deadline::never());
     } catch (const std::exception&) {
-        if (n_moved_ == before) throw;  // else the next call meets it
+        if (n_moved_ == before) throw;  // otherwise the next call fails
     }
     return n_moved_ - before;
 }
@@ -162,7 +156,7 @@ void Channel::flush_by_thread(const Deadline& deadline) {
     if (taken_ < end) throw Error(failure_, "%s; what was written is tried again", failure_text_.c_str());
 }
 
-// Waits for the rate limiter between its turns, so that other calls can move steps meanwhile.
+// Waits for the rate limiter between turns, so that other calls can move steps meanwhile.
 void Channel::flush_by_calls(const Deadline& deadline) {
     const Deadline locked_by = deadline.with_a_moment();
     const uint64_t end = ring_.header().written.any();
@@ -195,7 +189,7 @@ bool Channel::move_in_call(uint64_t end, int64_t max_steps, const Deadline& lock
     return true;
 }
 
-// Throws Error with BUSY where a call ran out of time. The steps before slot `end` may have been moved since it looked.
+// Throws Error with BUSY, for a call that ran out of time, unless the slots before `end` have been taken since.
 void Channel::check_moved(uint64_t end) const {
     const uint64_t taken = taken_;
     if (taken >= end) return;
@@ -217,26 +211,15 @@ per_channel_statistics Channel::statistics() const {
     statistics.waits = counter(header.n_waits.any());
     statistics.gaps = n_gaps_;
     statistics.writers = counter(header.n_writers.any());
-    statistics.attached = ring_.locks().is_locked(writer_lock) ? header.process.any() : 0;
+    statistics.attached = ring_.memory().locks().is_locked(writer_lock) ? header.process.any() : 0;
     return statistics;
 }
 
 void Channel::check_usable() const {
-    if (process_ != HandleLock::process())
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "channel was created before a fork: what moves its steps is in the parent");
+    thread_.process().check("channel was created before a fork: what moves its steps is in the parent");
 }
 
 // ------------------------------------------------------------------------------------------------------- the thread
-
-void Channel::start_thread() {
-    const auto move = [](void* channel) -> void* {
-        static_cast<Channel*>(channel)->move_all();
-        return nullptr;
-    };
-    const int error = start_library_thread(thread_, move, this);
-    if (error != 0) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the channel: error %d of the system", error);
-}
 
 void Channel::stop() {
     RingHeader& header = ring_.header();
@@ -246,10 +229,10 @@ void Channel::stop() {
     stopping_ = true;
     header.written_bell.ring();
     replay_.wake_adds();
-    pthread_join(thread_, nullptr);
+    thread_.join();
 }
 
-// Once it is to stop it moves what is there, as far as that can be.
+// Moves steps until the channel stops, and then what is left, as far as possible.
 void Channel::move_all() {
     for (;;) {
         const bool is_last = stopping_;
@@ -273,7 +256,7 @@ void Channel::cut_off(const char* reason) {
     signals_->moved.notify_all();
 }
 
-// Calls of flush() hear of it.
+// Calls of flush() fail with the status.
 void Channel::wait_to_try_again(per_status status) {
     SharedBell& bell = ring_.header().written_bell;
     const uint32_t seen = bell.count;
@@ -284,11 +267,11 @@ void Channel::wait_to_try_again(per_status status) {
     failure_text_ = last_error();
     signals_->moved.notify_all();
     guard.unlock();
-    if (!stopping_ && !is_in_haste) bell.sleep(seen, pause_to_try_again.count());
+    if (!stopping_ && !is_in_haste) bell.sleep(seen, pause_to_try_again);
 }
 
-// Sleeps until there is a step, and then a little longer, as moving one costs much the same as moving many. Steps that
-// come without a pause wait for the one before, and not for each other.
+// Sleeps until there is a step, and then a little longer, as moving many costs about as much as moving one. Steps that
+// come without a pause wait for the move of earlier ones, and not for each other.
 void Channel::wait_for_steps() {
     sleep_until(taken_ + 1, longest_sleep, false);
     if (n_written() > taken_) sleep_until(taken_ + static_cast<uint64_t>(max_batch_), batch_wait, true);
@@ -301,18 +284,18 @@ void Channel::sleep_until(uint64_t written, std::chrono::nanoseconds longest, bo
     header.wake_at = at;
     const uint32_t seen = header.written_bell.count;
     const bool is_due = n_written() >= at || stopping_ || (ends_in_haste && n_in_haste_ > 0);
-    if (!is_due) header.written_bell.sleep(seen, longest.count());
+    if (!is_due) header.written_bell.sleep(seen, longest);
     header.wake_at = StepRing::never;
 }
 
-// Throws Error for a number that no writer can have stored.
+// Throws Error if no writer can have stored the number.
 uint64_t Channel::n_written() const {
     const uint64_t taken = taken_;
     return ring_.memory().read(ring_.header().written, "the number of steps written", taken,
                                taken + static_cast<uint64_t>(ring_.n_slots()));
 }
 
-// Moves slots up to that one, of at most so many steps: a slot is moved as a whole, and none is overtaken.
+// Moves whole slots before `end`, in order, with at most max_steps steps.
 void Channel::move(uint64_t end, int64_t max_steps, const Deadline& locked_by) {
     const int64_t last = n_moved_ + std::min(max_steps, INT64_MAX - n_moved_);
     while (taken_ < end) {
@@ -329,7 +312,7 @@ void Channel::move(uint64_t end, int64_t max_steps, const Deadline& locked_by) {
     }
 }
 
-// How many slots from there on lie one behind the other and are of one kind.
+// Number of slots from `first` on that are adjacent in the ring and of one kind.
 int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     const int64_t slot = static_cast<int64_t>(first % static_cast<uint64_t>(ring_.n_slots()));
     const int64_t most = std::min({static_cast<int64_t>(end - first), ring_.n_slots() - slot, max_batch_});
@@ -338,8 +321,8 @@ int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     return n;
 }
 
-// Copies the masks of slots and counts the environments that each selects. Returns the number of slots that together have
-// at most max_steps steps of single environments.
+// Copies the masks of slots and counts the environments that each selects. Returns the number of slots that have at most
+// max_steps steps of single environments together.
 int64_t Channel::read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t max_steps) {
     const auto n_envs = static_cast<std::size_t>(ring_.n_envs());
     const bool has_mask = (kind & slot_has_mask) != 0;
@@ -355,8 +338,8 @@ int64_t Channel::read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t 
     return count;
 }
 
-// Adds some of the steps, whose masks have been read, and gives their slots back: fewer where the rate limiter allows
-// no more, and the others are tried again. Where the buffer refuses one of several steps, each is tried by itself.
+// Adds steps whose masks have been read, and gives their slots back. If the rate limiter allows fewer, the others are
+// tried again later. If the buffer refuses one of several steps, each is tried alone.
 void Channel::add(int64_t slot, int64_t count, uint32_t kind, const Deadline& locked_by) {
     const int64_t n_added = try_add(slot, 0, count, kind, locked_by);
     if (n_added > 0) return give_back(0, n_added);
@@ -371,9 +354,9 @@ void Channel::add(int64_t slot, int64_t count, uint32_t kind, const Deadline& lo
     }
 }
 
-// Tries to add `count` steps, the first of which is that many slots behind the one that read_masks() began with.
-// Returns how many were added; 0 if the buffer refused one of them. Throws Error where it could not add any: BUSY where
-// there is no thread, which waits for draws, and the rate limiter asks for them.
+// Tries to add `count` steps; `first` is the distance of the first one from the slot that read_masks() began with.
+// Returns the number of steps added, or 0 if the buffer refused one of them. Throws Error if it could add none: with BUSY
+// if the rate limiter needs draws and there is no thread that waits for them.
 int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind, const Deadline& locked_by) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {
@@ -422,7 +405,7 @@ void Channel::cut(const std::vector<int64_t>& env_ids, const Deadline& locked_by
     ++n_gaps_;
 }
 
-// Counts slots whose steps the buffer has, and gives them back. They are numbered as by try_add().
+// Counts slots whose steps the buffer has, and gives them back. `first` is that of try_add().
 void Channel::give_back(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) n_moved_ += step_sizes_[static_cast<std::size_t>(first + i)];
     n_added_ += count;

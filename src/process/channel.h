@@ -1,7 +1,5 @@
-// per_channel: steps of another process, on their way into a buffer.
+// per_channel: moves steps of another process into a buffer.
 #pragma once
-
-#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -16,21 +14,22 @@
 #include "per.h"
 #include "process/step_ring.h"
 #include "threads/deadline.h"
+#include "threads/own_thread.h"
+#include "threads/process_mark.h"
 
 namespace per {
 
-// The first step after a pause waits so long for others to come along with it. Tests of the bells change it.
+// Time that the first step after a pause waits for others, to be moved with them. Tests of the bells change it.
 inline std::chrono::nanoseconds batch_wait = std::chrono::milliseconds(1);
 
 // The channel's end of a ring, and the thread that moves steps into the buffer. With PER_MOVED_BY_CALLS there is no such
-// thread: those that call flush() or move() do its work, one at a time.
+// thread: calls of flush() and move() do its work, one at a time.
 //
-// The shared memory is untrusted. The number of slots written is checked against those taken, which the channel counts
-// by itself; kinds are checked; and values go through per_replay_add(), which reads arrays that change meanwhile
-// without harm.
+// The shared memory is untrusted. The channel checks the number of slots written against its own count of those taken; it
+// checks kinds; and values go through per_replay_add(), which safely reads arrays that change meanwhile.
 //
-// A slot is given back once the buffer has its step or refuses it. Where the buffer can do neither, as memory has ended,
-// the thread, or the next call, tries again.
+// A slot is given back once the buffer has taken or refused its step. If the buffer can do neither, because memory ran
+// out, the thread, or the next call, tries again.
 class Channel {
  public:
     // Throws Error.
@@ -42,16 +41,16 @@ class Channel {
     const char* path() const;
     int32_t descriptor() const;
     void flush(const Deadline& deadline);
-    // As per_channel_move().
+    // Parameters and errors are those of per_channel_move().
     int64_t move(int64_t max_steps);
     per_channel_statistics statistics() const;
 
  private:
-    // In a forked child it is never freed: destroying a condition waits for the threads that wait for it.
+    // A forked child never frees it: destroying a condition waits for its waiters, which are in the parent.
     struct Signals {
         std::mutex mutex;
-        std::condition_variable moved;  // steps came into the buffer, could not come, or the writer was cut off
-        bool is_in_turn = false;        // with PER_MOVED_BY_CALLS: a call moves steps
+        std::condition_variable moved;  // steps were moved, or could not be, or the writer was cut off
+        bool is_in_turn = false;        // with PER_MOVED_BY_CALLS: a call is moving steps
         std::condition_variable turn_ended;
     };
     class Turn;
@@ -62,7 +61,6 @@ class Channel {
     void flush_by_calls(const Deadline& deadline);
     bool move_in_call(uint64_t end, int64_t max_steps, const Deadline& locked_by);
     void check_moved(uint64_t end) const;
-    void start_thread();
     void stop();
     void move_all();
     void wait_for_steps();
@@ -85,12 +83,10 @@ class Channel {
     StepRing ring_;
     const bool has_thread_;
     const int64_t max_batch_;  // slots that are added at a time, while other calls on the buffer wait
-    const uint64_t process_;   // HandleLock::process() of the process that has the thread
-    pthread_t thread_;
     std::atomic<bool> stopping_ = false;
-    std::atomic<int64_t> n_in_haste_ = 0;  // calls of flush()
+    std::atomic<int64_t> n_in_haste_ = 0;  // calls of flush() that wait
 
-    // Those of the thread, or of the call that moves steps; others read.
+    // Written by the thread, or by the call that moves steps; read by others.
     std::atomic<uint64_t> taken_ = 0;
     std::atomic<int64_t> n_added_ = 0;
     std::atomic<int64_t> n_refused_ = 0;
@@ -98,17 +94,18 @@ class Channel {
     int64_t n_moved_ = 0;  // steps of single environments that the buffer has taken
     std::vector<per_array> fields_;
     std::vector<per_array> next_fields_;
-    // The masks of the slots that are moved together. They are read once, so the steps counted are the steps added.
+    // The masks of the slots that are moved together, which are read once, so that the steps counted are the steps added.
     std::vector<std::byte> masks_;     // [max_batch_, environments]
     std::vector<int64_t> step_sizes_;  // [max_batch_] number of environments in the step of a slot
     int64_t size_waiting_ = 0;         // size of the step that was tried last
     std::vector<int64_t> cut_env_ids_;
 
-    std::unique_ptr<Signals> signals_;
+    OfOneProcess<Signals> signals_;
     std::string damage_;      // why the writer was cut off
-    int64_t n_failures_ = 0;  // times that steps could not come
-    per_status failure_;      // why, at last
+    int64_t n_failures_ = 0;  // number of times that steps could not be moved
+    per_status failure_;      // the latest reason
     std::string failure_text_;
+    OwnThread thread_;
 };
 
 }  // namespace per

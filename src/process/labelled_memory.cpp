@@ -1,7 +1,5 @@
 #include "process/labelled_memory.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -14,6 +12,7 @@
 #include "core/checks.h"
 #include "cpu/memory/memory.h"
 #include "file/checkpoint_file.h"
+#include "system/process_number.h"
 
 namespace per {
 namespace {
@@ -31,24 +30,22 @@ std::vector<char> bytes_of(const per_replay_options& options) {
     return bytes;
 }
 
-std::size_t line_after(std::size_t n_bytes) {
-    return (n_bytes + cpu::line_bytes - 1) / cpu::line_bytes * cpu::line_bytes;
-}
-
-uint64_t random_number(const char* noun) {
-    uint64_t number = 0;
-    if (getrandom(&number, sizeof number, 0) != sizeof number)
-        throw Error(PER_ERROR_OUT_OF_MEMORY, "no random number for a %s", noun);
-    return number;
-}
-
 }  // namespace
 
-LabelledMemory::LabelledMemory(const MemoryKind& kind, const per_replay_options& options,
+std::size_t line_after(std::size_t first, std::size_t count, std::size_t bytes) {
+    constexpr std::size_t line = cpu::line_bytes;
+    std::size_t end;
+    if (__builtin_mul_overflow(count, bytes, &end) || __builtin_add_overflow(first, end, &end) ||
+        end > INT64_MAX - line)
+        throw_out_of_memory(SIZE_MAX);
+    return (end + line - 1) / line * line;
+}
+
+LabelledMemory::LabelledMemory(const MemoryKind& kind, const per_replay_options& options, const Fields& fields,
                                const std::function<std::size_t(std::size_t)>& size_from)
-    : kind_(kind), options_(options) {
+    : kind_(kind), fields_(&fields), options_(options) {
     const std::vector<char> bytes = bytes_of(options);
-    first_byte_ = line_after(kind.header_bytes + bytes.size());
+    first_byte_ = line_after(kind.header_bytes, bytes.size(), 1);
     memory_ = std::make_unique<SharedMemory>(size_from(first_byte_), kind.noun);
     MemoryLabel label = {};
     std::memcpy(label.magic, kind.magic, sizeof label.magic);
@@ -60,13 +57,16 @@ LabelledMemory::LabelledMemory(const MemoryKind& kind, const per_replay_options&
     char number[24];
     std::snprintf(number, sizeof number, "#%016" PRIx64, label.number);
     path_ = memory_->path() + number;
+    if (!locks().try_lock(kind.creator_lock))
+        throw Error(PER_ERROR_INTERNAL, "the lock of a %s cannot be taken", kind.noun);
 }
 
-LabelledMemory::LabelledMemory(const MemoryKind& kind, const char* path, int descriptor) : kind_(kind), options_() {
+LabelledMemory::LabelledMemory(const MemoryKind& kind, const char* path, int descriptor)
+    : kind_(kind), fields_(nullptr), options_() {
     const char* const mark = path != nullptr ? std::strchr(path, '#') : nullptr;
     const std::string file = path == nullptr ? "" : mark == nullptr ? path : std::string(path, mark);
     memory_ = std::make_unique<SharedMemory>(path == nullptr ? nullptr : file.c_str(), descriptor, kind.noun);
-    // All versions begin with the label, and have headers of their own behind it.
+    // All versions begin with the label; the rest of the header differs.
     MemoryLabel label;
     if (n_bytes() < sizeof label) refuse("it is too short");
     std::memcpy(&label, data(), sizeof label);
@@ -80,7 +80,7 @@ LabelledMemory::LabelledMemory(const MemoryKind& kind, const char* path, int des
                     kind.noun);
     if (label.options_bytes > max_options_bytes || label.options_bytes > n_bytes() - kind.header_bytes)
         refuse("its options are too long");
-    first_byte_ = line_after(kind.header_bytes + label.options_bytes);
+    first_byte_ = line_after(kind.header_bytes, label.options_bytes, 1);
     read_options(label.options_bytes);
 }
 
@@ -98,7 +98,8 @@ void LabelledMemory::read_options(std::size_t n_left) {
     options_ = read_options_->options(default_load_options);
     try {
         check_replay_options(options_);
-        fields_ = std::make_unique<Fields>(options_);
+        read_fields_ = std::make_unique<Fields>(options_);
+        fields_ = read_fields_.get();
         options_ = resolve_replay_options(options_, *fields_);
     } catch (const Error& error) {
         if (error.status() == PER_ERROR_INVALID_ARGUMENT) refuse(error.what());
@@ -108,6 +109,14 @@ void LabelledMemory::read_options(std::size_t n_left) {
 
 void LabelledMemory::refuse(const char* reason) const {
     throw Error(PER_ERROR_CORRUPT_FILE, "the shared memory is no %s: %s", kind_.noun, reason);
+}
+
+void LabelledMemory::check_open(const Untrusted<uint32_t>& is_closed) const {
+    if (is_closed.any() != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the %s was closed", kind_.noun);
+}
+
+void LabelledMemory::throw_ended() const {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "the %s's process has ended", kind_.noun);
 }
 
 void LabelledMemory::throw_damaged(const char* name, const std::string& found) const {

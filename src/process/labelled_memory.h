@@ -1,28 +1,37 @@
-// What memory that a buffer's process shares with others begins with: a label, and the options of the buffer.
+// Memory that the process of a buffer shares with others. It begins with a label and the options of the buffer.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
 
 #include "file/checkpoint_options.h"
 #include "per.h"
-#include "process/shared_memory.h"
 #include "rows/fields.h"
+#include "system/shared_bell.h"
+#include "system/shared_memory.h"
+#include "threads/deadline.h"
 
 namespace per {
 
-// A number in shared memory, which any process that has the memory may write to at any time. Nothing reads it by
-// chance: a value that something follows from is checked by LabelledMemory::read(), which reads it once.
+// Threads that sleep on a bell of another process check this often whether that process lives, as it may die before it
+// rings. Tests of the bells set it so large that only a bell wakes a thread.
+inline std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
+
+// A number in shared memory, which any process that has the memory may overwrite at any time. It has no implicit
+// conversion: values that matter are read once, and checked, by LabelledMemory::read().
 template <class Number>
 class Untrusted {
  public:
-    // The value, whatever it is: for flags and labels, of which each value means something, and for numbers that are
-    // only shown or looked for.
+    // The unchecked value: for flags and labels, of which each value means something, and for numbers that are only
+    // shown or compared.
     Number any() const noexcept { return number_; }
 
     void operator=(Number number) noexcept { number_ = number; }
@@ -39,43 +48,47 @@ struct MemoryLabel {
     char magic[8];
     uint32_t version;
     uint32_t reserved;
-    uint64_t number;         // random: only this memory has it
-    uint64_t options_bytes;  // of the options, which follow the header
+    uint64_t number;         // random, and so different from that of any other memory
+    uint64_t options_bytes;  // size of the options, which follow the header
 };
 
-// What the memory is for.
+// One use of shared memory.
 struct MemoryKind {
     char magic[9];
     uint32_t version;
-    const char* noun;  // what errors call it
+    const char* noun;  // in errors
     std::size_t header_bytes;
+    int creator_lock;  // the byte of the file that the process which created the memory has locked
 };
 
-// Shared memory with a label. The process that opens it looks at the label and the options as it would at those of a
-// file.
+// The first cache line after `count` elements of so many bytes that begin at `first`. Throws Error with OUT_OF_MEMORY for
+// what no memory holds.
+std::size_t line_after(std::size_t first, std::size_t count, std::size_t bytes);
+
+// One end of shared memory with a label. The process that opens the memory checks the label and the options like those
+// of a file.
 class LabelledMemory {
  public:
-    // With those options. size_from(first byte) says how large it is.
-    LabelledMemory(const MemoryKind& kind, const per_replay_options& options,
+    // Creates it with those options. size_from(first byte) returns its size. `fields` must outlive it. Throws Error.
+    LabelledMemory(const MemoryKind& kind, const per_replay_options& options, const Fields& fields,
                    const std::function<std::size_t(std::size_t)>& size_from);
-    // Opens one, by a path of path() or without the number behind its '#', or by a descriptor where that is NULL.
-    // Throws Error for what per_writer_attach() says.
+    // Opens it by a path(), with or without the number behind its '#', or by a descriptor if the path is NULL. Throws the
+    // Errors of per_writer_attach().
     LabelledMemory(const MemoryKind& kind, const char* path, int descriptor);
 
     std::byte* data() const { return memory_->data(); }
     std::size_t n_bytes() const { return memory_->n_bytes(); }
-    // Where the header and the options end, on a line of the cache.
+    // The first cache line after the header and the options.
     std::size_t first_byte() const { return first_byte_; }
     const ProcessFile& locks() const { return memory_->locks(); }
     int descriptor() const { return memory_->descriptor(); }
-    // With the number. Of memory that was created here.
+    // The path with the number; only at the end that created the memory.
     const std::string& path() const { return path_; }
-    // Of memory that was opened.
     const Fields& fields() const { return *fields_; }
     const per_replay_options& options() const { return options_; }
 
-    // The value of a number in the memory, which errors call `name`. Throws Error with CORRUPT_FILE unless it is one of
-    // least .. most. A counter may wrap around between these two.
+    // Returns the value of a number in the memory, which errors call `name`. Throws Error with CORRUPT_FILE unless it is
+    // in least .. most. A counter may wrap around between these two.
     template <class Number>
     Number read(const Untrusted<Number>& number, const char* name, std::type_identity_t<Number> least,
                 std::type_identity_t<Number> most) const {
@@ -91,7 +104,35 @@ class LabelledMemory {
     // Throws Error with CORRUPT_FILE.
     [[noreturn]] void refuse(const char* reason) const;
 
+    // For the end that opened the memory: throw Error with INVALID_ARGUMENT if the other end is closed, or if its process
+    // has ended.
+    void check_open(const Untrusted<uint32_t>& is_closed) const;
+    void check_alive() const {
+        if (!is_creator_alive()) throw_ended();
+    }
+    // The same end waits here, with the guard unlocked, until is_over(). Returns false if that takes longer. Throws what
+    // is_over() throws, and what check_alive() throws. await() returns the count of the bell; is_over() is called after
+    // it.
+    template <class Await, class IsOver>
+    bool wait(std::unique_lock<std::mutex>& guard, SharedBell& bell, const Deadline& deadline, Await await,
+              IsOver is_over) const {
+        for (;;) {
+            const uint32_t seen = await();
+            if (is_over()) return true;
+            const std::chrono::nanoseconds left = deadline.left();
+            guard.unlock();
+            if (left.count() > 0) bell.sleep(seen, std::min(left, longest_sleep));
+            const bool is_alive = is_creator_alive();  // read before the last check: it may have ended after its work
+            guard.lock();
+            if (is_over()) return true;
+            if (!is_alive) throw_ended();
+            if (left.count() <= 0) return false;
+        }
+    }
+
  private:
+    bool is_creator_alive() const { return locks().is_locked(kind_.creator_lock); }
+    [[noreturn]] void throw_ended() const;
     void read_options(std::size_t n_bytes);
     [[noreturn]] void throw_damaged(const char* name, const std::string& found) const;
 
@@ -100,7 +141,8 @@ class LabelledMemory {
     std::size_t first_byte_ = 0;
     std::string path_;
     std::unique_ptr<CheckpointOptions> read_options_;
-    std::unique_ptr<Fields> fields_;
+    std::unique_ptr<Fields> read_fields_;
+    const Fields* fields_;
     per_replay_options options_;
 };
 

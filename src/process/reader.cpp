@@ -1,7 +1,5 @@
 #include "process/reader.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cinttypes>
 
@@ -9,32 +7,24 @@
 #include "base/error.h"
 #include "core/checks.h"
 #include "rules/td_error.h"
-#include "threads/handle_lock.h"
+#include "system/process_number.h"
 
 namespace per {
 
 Reader::Reader(const char* path, int descriptor)
-    : share_(path, descriptor),
-      place_(0),
-      box_(nullptr),
-      is_out_(share_.n_slots(), 0),
-      process_(HandleLock::process()),
-      mutex_(std::make_unique<std::mutex>()) {
+    : share_(path, descriptor), place_(0), box_(nullptr), is_out_(share_.n_slots(), 0) {
     check_open();
-    while (place_ < share_.n_readers() && !share_.locks().try_lock(place_lock + static_cast<int>(place_))) ++place_;
+    while (place_ < share_.n_readers() && !share_.memory().locks().try_lock(lock_of_place(place_))) ++place_;
     if (place_ == share_.n_readers())
         throw Error(PER_ERROR_BUSY, "the shared loader has %zu readers already, as many as it has places for", place_);
     box_ = &share_.mailbox(place_);
-    box_->process = static_cast<uint32_t>(getpid());
+    box_->process = process_number();
     life_ = ++box_->life;
     share_.header().loader_bell.ring();
 }
 
 Reader::~Reader() {
-    if (process_ != HandleLock::process())
-        static_cast<void>(mutex_.release());
-    else
-        detach();
+    if (mutex_.process().is_here()) detach();
 }
 
 const per_replay_options& Reader::describe() const {
@@ -119,18 +109,17 @@ void Reader::stop() {
 // ----------------------------------------------------------------------------------------------------------- checks
 
 void Reader::check_usable() const {
-    if (process_ != HandleLock::process())
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "reader was attached before a fork: it is the parent's");
+    mutex_.process().check("reader was attached before a fork: it is the parent's");
 }
 
 void Reader::check_open() const {
     if (is_stopped_) throw Error(PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
-    if (share_.header().is_closed.any() != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
+    share_.memory().check_open(share_.header().is_closed);
     if (box_ != nullptr && is_greeted_ && box_->is_cut_off.any() != 0)
         throw Error(PER_ERROR_CORRUPT_FILE, "the shared loader's memory is damaged: this reader was cut off");
 }
 
-// What the buffer says of values, as far as it can be said without the rows.
+// The checks of the buffer that do not depend on its rows.
 void Reader::check_values(const ReplayUpdate& update) const {
     const per_replay_options& options = share_.options();
     for (int64_t i = 0; i < update.count; ++i)
@@ -149,25 +138,18 @@ void Reader::check_values(const ReplayUpdate& update) const {
 
 // ------------------------------------------------------------------------------------------------------------ waits
 
-// False if that takes longer. The mutex is free in between, so that other threads may release batches.
+// Returns false if that takes longer. The mutex is free meanwhile, so that other threads may release batches.
 template <class IsOver>
 bool Reader::wait(Guard& guard, const Deadline& deadline, IsOver is_over) {
-    for (;;) {
-        const uint32_t seen = box_->bell.await();
+    const auto await = [&] { return box_->bell.await(); };
+    const auto is_open_and_over = [&] {
         check_open();
-        if (is_over()) return true;
-        const std::chrono::nanoseconds left = deadline.left();
-        guard.unlock();
-        if (left.count() > 0) box_->bell.bell.sleep(seen, std::min(left, longest_sleep).count());
-        const bool has_loader = share_.locks().is_locked(loader_lock);
-        guard.lock();
-        check_open();
-        if (!has_loader && !is_over()) throw Error(PER_ERROR_INVALID_ARGUMENT, "the shared loader's process has ended");
-        if (left.count() <= 0) return is_over();
-    }
+        return is_over();
+    };
+    return share_.memory().wait(guard, box_->bell.bell, deadline, await, is_open_and_over);
 }
 
-// Nothing is written before: the slots of the reader that had the place are to be back.
+// The reader writes nothing before, as the loader has yet to take back the slots of the previous reader.
 void Reader::wait_for_greeting(Guard& guard, const Deadline& deadline) {
     if (!is_greeted_ && !wait(guard, deadline, [&] { return is_greeted_ || box_->greeted.any() == life_; }))
         throw Error(PER_ERROR_BUSY, "the shared loader has not taken notice of this reader yet");
@@ -178,7 +160,7 @@ void Reader::wait_for_greeting(Guard& guard, const Deadline& deadline) {
     asked_ = box_->answered.any();
 }
 
-// Asks if nobody does.
+// Requests a batch first, if none is requested.
 bool Reader::is_answered() {
     if (!is_asking_) {
         write(mail_ask);
@@ -190,7 +172,7 @@ bool Reader::is_answered() {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-// Bytes that were written and not taken yet.
+// Number of bytes that are written and not taken yet.
 uint64_t Reader::n_waiting() const {
     return written_ -
            share_.memory().read(box_->taken, "the number of bytes taken", written_ - share_.mail_bytes(), written_);
@@ -200,7 +182,7 @@ std::size_t Reader::room() const {
     return share_.mail_bytes() - static_cast<std::size_t>(n_waiting());
 }
 
-// Only at the end is the mail written: whoever dies before has written none.
+// Completes the mail at the end: a process that dies before has not written it.
 void Reader::write(const Mail& mail, const int64_t* ids, const void* values, std::size_t value_bytes) {
     const std::size_t id_bytes = ids != nullptr ? static_cast<std::size_t>(mail.number) * sizeof *ids : 0;
     share_.write_mail(place_, written_, &mail, sizeof mail);
@@ -211,18 +193,18 @@ void Reader::write(const Mail& mail, const int64_t* ids, const void* values, std
     share_.header().loader_bell.ring();
 }
 
-// For this there is always room.
+// There is always room for a mail without ids.
 void Reader::write(uint32_t kind, int64_t number) {
     write({kind, 0, sizeof(Mail), number, 1, 0}, nullptr, nullptr, 0);
 }
 
-// Other threads that wait hear of it as the loader answers.
+// Threads that wait notice it when the loader answers the mail.
 void Reader::detach() {
     const Guard guard(*mutex_);
     if (is_stopped_) return;
     is_stopped_ = true;
     if (is_greeted_) write(mail_leave);
-    share_.locks().unlock(place_lock + static_cast<int>(place_));
+    share_.memory().locks().unlock(lock_of_place(place_));
 }
 
 }  // namespace per

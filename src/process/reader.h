@@ -1,4 +1,4 @@
-// per_reader: the end of a shared loader at which batches are read.
+// per_reader: the end of a shared loader that reads batches.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 #include "per.h"
 #include "process/batch_share.h"
 #include "threads/deadline.h"
+#include "threads/process_mark.h"
 
 namespace per {
 
-// Takes batches where they were drawn, and sends priorities back.
+// Reads batches where they were drawn, and sends priorities back.
 class Reader {
  public:
-    // As per_reader_attach(). Throws Error.
+    // Parameters and errors are those of per_reader_attach().
     Reader(const char* path, int descriptor);
     ~Reader();
     Reader(const Reader&) = delete;
@@ -24,7 +25,7 @@ class Reader {
 
     const per_replay_options& describe() const;
     int64_t batch_size() const { return share_.shape().batch_size; }
-    // The next batch, and its slot.
+    // Returns the next batch and its slot.
     int64_t next(const Deadline& deadline, per_batch& batch_out);
     void release(int64_t slot);
     void update(const per_priorities& priorities, const Deadline& deadline);
@@ -57,8 +58,7 @@ class Reader {
     uint64_t written_ = 0;
     uint64_t asked_ = 0;
     std::vector<uint8_t> is_out_;  // by slot
-    const uint64_t process_;       // HandleLock::process() of the process that attached
-    std::unique_ptr<std::mutex> mutex_;
+    OfOneProcess<std::mutex> mutex_;
 };
 
 }  // namespace per

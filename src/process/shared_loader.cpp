@@ -11,12 +11,11 @@
 #include "base/guarded.h"
 #include "core/checks.h"
 #include "rules/limits.h"
-#include "threads/library_thread.h"
 
 namespace per {
 namespace {
 
-// How long the thread waits for the buffer before it looks at all readers again.
+// The thread waits this long for the buffer before it checks all readers again.
 constexpr int64_t patience_ms = 50;
 
 per_loader_options checked_options(Replay& replay, const per_shared_loader_options& options) {
@@ -31,17 +30,13 @@ per_loader_options checked_options(Replay& replay, const per_shared_loader_optio
     return loader;
 }
 
-// Those that readers are told.
+// The options that readers describe.
 per_replay_options options_of_readers(Replay& replay, const BatchShape& shape) {
     per_replay_options options = replay.describe();
     options.n_step = shape.n_step;
     options.save_compression = 0;
     options.rate_limit = {};
     return options;
-}
-
-int lock_of(std::size_t place) {
-    return place_lock + static_cast<int>(place);
 }
 
 }  // namespace
@@ -55,17 +50,20 @@ SharedLoader::SharedLoader(Replay& replay, const per_shared_loader_options& opti
                                                         options.readers, options.slots);
                   return std::make_unique<SharedSlots>(*share_);
               }),
-      process_(HandleLock::process()),
       places_(share_->n_readers()),
       holders_(share_->n_slots(), nobody) {
     askers_.reserve(places_.size());
     mail_.resize(static_cast<std::size_t>(share_->max_mail_size()));
-    start_thread();
-    loader_.begin();  // and not before all is there that may be missing: what is drawn counts
+    thread_.start<&SharedLoader::run>(*this, "loader");
+    loader_.begin();  // last, as draws count even if something else fails here
 }
 
 SharedLoader::~SharedLoader() {
-    if (process_ == HandleLock::process()) stop();
+    if (thread_.is_running()) {
+        stopping_ = true;
+        share_->header().loader_bell.bell.ring();
+        thread_.join();
+    }
     static_cast<void>(guarded([&] { replay_.stop_listening(); }));
 }
 
@@ -85,7 +83,7 @@ per_shared_loader_statistics SharedLoader::statistics() const {
     uint64_t n_lives = 0;
     statistics.places = static_cast<int64_t>(share_->n_readers());
     for (std::size_t i = 0; i < share_->n_readers(); ++i) {
-        statistics.attached += share_->locks().is_locked(lock_of(i)) ? 1 : 0;
+        statistics.attached += share_->memory().locks().is_locked(lock_of_place(i)) ? 1 : 0;
         n_lives += share_->mailbox(i).life.any();
     }
     statistics.readers = static_cast<int64_t>(n_lives & INT64_MAX);
@@ -98,33 +96,19 @@ per_shared_loader_statistics SharedLoader::statistics() const {
 }
 
 void SharedLoader::check_usable() const {
-    if (process_ != HandleLock::process())
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "loader was created before a fork: the thread that hands out batches is in the parent");
+    thread_.process().check("loader was created before a fork: the thread that hands out batches is in the parent");
 }
 
 // ------------------------------------------------------------------------------------------------------- the thread
 
-void SharedLoader::start_thread() {
-    const auto serve = [](void* argument) -> void* {
-        SharedLoader& loader = *static_cast<SharedLoader*>(argument);
-        static_cast<void>(guarded([&] { loader.serve_all(); }));
-        loader.close();
-        return nullptr;
-    };
-    const int error = start_library_thread(thread_, serve, this);
-    if (error != 0) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the loader: error %d of the system", error);
-}
-
-void SharedLoader::stop() {
-    stopping_ = true;
-    share_->header().loader_bell.bell.ring();
-    pthread_join(thread_, nullptr);
+void SharedLoader::run() {
+    static_cast<void>(guarded([&] { serve_all(); }));
+    close();
 }
 
 void SharedLoader::serve_all() {
     using Clock = std::chrono::steady_clock;
-    AwaitedBell& bell = share_->header().loader_bell;
+    Awaited<SharedBell>& bell = share_->header().loader_bell;
     Clock::time_point next_look = Clock::now() + longest_sleep;
     while (!stopping_) {
         const uint32_t seen = bell.await();
@@ -133,12 +117,12 @@ void SharedLoader::serve_all() {
             next_look = Clock::now() + longest_sleep;
         }
         const bool has_more = serve(Deadline(patience_ms));
-        if (!has_more && !stopping_) bell.bell.sleep(seen, longest_sleep.count());
+        if (!has_more && !stopping_) bell.bell.sleep(seen, longest_sleep);
     }
     serve(Deadline::never());
 }
 
-// Readers that wait go on.
+// Wakes the readers that wait.
 void SharedLoader::close() {
     share_->header().is_closed = 1;
     for (std::size_t i = 0; i < places_.size(); ++i) share_->mailbox(i).bell.bell.ring();
@@ -162,10 +146,10 @@ bool SharedLoader::serve(const Deadline& deadline) {
     return answer_all(deadline) || has_more;
 }
 
-// A reader that has died is known by its lock.
+// The lock of a place is free if its reader has died.
 void SharedLoader::look_for_the_dead() {
     for (std::size_t i = 0; i < places_.size(); ++i)
-        if (places_[i].is_taken && !share_->locks().is_locked(lock_of(i))) leave(i);
+        if (places_[i].is_taken && !share_->memory().locks().is_locked(lock_of_place(i))) leave(i);
 }
 
 // ------------------------------------------------------------------------------------------------------------- mail
@@ -178,7 +162,7 @@ void SharedLoader::greet(std::size_t i, uint64_t life) {
     box.bell.ring();
 }
 
-// False if one of them has to wait for the buffer: it stays, and so do those behind it.
+// Returns false if one of them has to wait for the buffer: it stays, and so do those behind it.
 bool SharedLoader::take_mails(std::size_t i, const Deadline& deadline) {
     Place& place = places_[i];
     Mailbox& box = share_->mailbox(i);
@@ -262,8 +246,7 @@ void SharedLoader::give_back(std::size_t i, int64_t slot) {
     --n_out_;
 }
 
-// Called when a reader has ended. It gets no further batch, its slots are returned, and its mail can return none of them
-// again.
+// Called when a reader has ended. Takes its slots back, and keeps the rest of its mail from doing so again.
 void SharedLoader::leave(std::size_t i) {
     for (std::size_t slot = 0; slot < holders_.size(); ++slot) {
         if (holders_[slot] != i) continue;
@@ -275,7 +258,7 @@ void SharedLoader::leave(std::size_t i) {
     places_[i].is_gone = true;
 }
 
-// The place is free.
+// Frees the place.
 void SharedLoader::let_go(std::size_t i) {
     Place& place = places_[i];
     Mailbox& box = share_->mailbox(i);
@@ -287,7 +270,7 @@ void SharedLoader::let_go(std::size_t i) {
     box.is_cut_off = 0;
 }
 
-// Its slots are its own until it has gone: it may be harmed, and not hostile.
+// The reader keeps its slots until it ends: its memory may be damaged by others, and it may still read them.
 void SharedLoader::cut_off(std::size_t i) {
     Mailbox& box = share_->mailbox(i);
     places_[i].is_cut_off = true;
@@ -299,7 +282,7 @@ void SharedLoader::cut_off(std::size_t i) {
 
 // ---------------------------------------------------------------------------------------------------------- answers
 
-// Those that have as many batches as they may wait until they give one back.
+// Readers at their quota wait until they release a batch.
 bool SharedLoader::answer_all(const Deadline& deadline) {
     for (std::size_t k = 0; k < askers_.size() && !stopping_;) {
         const std::size_t i = askers_[k];
@@ -308,14 +291,15 @@ bool SharedLoader::answer_all(const Deadline& deadline) {
             continue;
         }
         if (!answer(i, deadline))
-            return replay_.allows_draw_or_rings(batch_size_, share_->header().loader_bell.bell, deadline);
+            return replay_.allows_draw_or_calls(
+                batch_size_, [share = share_.get()] { share->header().loader_bell.bell.ring(); }, deadline);
         places_[i].asks = false;
         askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(k));
     }
     return false;
 }
 
-// False if the rate limiter does not allow a draw yet, or the draw takes longer.
+// Returns false if the rate limiter does not allow a draw yet, or the draw takes longer.
 bool SharedLoader::answer(std::size_t i, const Deadline& deadline) {
     per_batch batch;
     int64_t slot = -1;

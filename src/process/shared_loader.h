@@ -1,8 +1,6 @@
 // per_shared_loader: batches for readers in other processes.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,18 +12,19 @@
 #include "per.h"
 #include "process/batch_share.h"
 #include "threads/deadline.h"
+#include "threads/own_thread.h"
 
 namespace per {
 
-// A loader whose slots lie in shared memory, and the thread that is its one consumer: it hands batches on to readers,
-// in the order in which they asked.
+// A loader whose slots lie in shared memory, and a thread that is its only consumer: it hands batches to readers, in the
+// order of their requests.
 //
-// The shared memory is untrusted. The thread itself keeps the owner of each slot and the amount of mail taken, and copies
-// a mail into private memory before it looks at it. It never reads a batch.
+// The shared memory is untrusted. The thread keeps the owner of each slot and the amount of mail taken in private memory,
+// and copies a mail there before it reads it. It never reads a batch.
 //
-// A call such as a save may hold the buffer for long. The thread waits for it a moment at a time, and meanwhile does
-// everything that needs no buffer: it greets readers and takes slots back. A mail that has to wait delays those behind
-// it, so a reader's calls stay in order.
+// A call such as a save may hold the buffer for long. The thread waits for it a moment at a time, and in between does
+// everything that does not need the buffer: it greets readers and takes slots back. A mail that has to wait delays those
+// behind it, so the calls of a reader stay in order.
 class SharedLoader {
  public:
     // Throws Error; with BUSY if the buffer has a loader.
@@ -39,11 +38,11 @@ class SharedLoader {
     per_shared_loader_statistics statistics() const;
 
  private:
-    // What the thread knows of a reader.
+    // A place for a reader, as the thread knows it.
     struct Place {
         bool is_taken = false;    // by a reader that was greeted
-        bool is_cut_off = false;  // as its mail was none that a reader writes
-        bool is_gone = false;     // the reader; its slots are back, and its mail is still to be taken
+        bool is_cut_off = false;  // its mail was damaged
+        bool is_gone = false;  // the reader has ended: its slots are back, and the rest of its mail is yet to be taken
         bool asks = false;
         uint64_t life = 0;
         uint64_t taken = 0;     // bytes of mail
@@ -52,9 +51,8 @@ class SharedLoader {
     };
 
     void check_usable() const;
-    void start_thread();
-    void stop();
     void close();
+    void run();
     void serve_all();
     bool serve(const Deadline& deadline);
     void look_for_the_dead();
@@ -76,22 +74,22 @@ class SharedLoader {
     const int64_t batch_size_;
     std::unique_ptr<BatchShare> share_;
     Loader loader_;
-    const uint64_t process_;  // HandleLock::process() of the process that has the thread
-    pthread_t thread_;
     std::atomic<bool> stopping_ = false;
 
-    // The thread's.
+    // Used by the thread only.
     std::vector<Place> places_;
-    std::vector<std::size_t> holders_;  // by slot: the place that has it
-    std::vector<std::size_t> askers_;   // places, in the order in which they asked
-    std::vector<std::byte> mail_;       // the ids and values of one
+    std::vector<std::size_t> holders_;  // by slot: its place
+    std::vector<std::size_t> askers_;   // places, in the order of their requests
+    std::vector<std::byte> mail_;       // ids and values of the current mail
 
-    // The thread's; others read.
+    // Written by the thread, read by others.
     std::atomic<int64_t> n_handed_ = 0;
     std::atomic<int64_t> n_out_ = 0;
     std::atomic<int64_t> n_updates_ = 0;
     std::atomic<int64_t> n_refused_ = 0;
     std::atomic<int64_t> n_returned_ = 0;
+
+    OwnThread thread_;
 };
 
 }  // namespace per

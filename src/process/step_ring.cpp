@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "cpu/memory/memory.h"
 #include "rules/limits.h"
 
 namespace per {
 namespace {
 
-constexpr MemoryKind ring_kind = {"PER RING", 1, "channel", sizeof(RingHeader)};
+constexpr MemoryKind ring_kind = {"PER RING", 1, "channel", sizeof(RingHeader), channel_lock};
 constexpr int64_t default_bytes = int64_t{4} << 20;
 constexpr int64_t min_default_slots = 16;
 
@@ -42,10 +41,7 @@ RingArrays::RingArrays(const Fields& declared, int64_t n_slots, int64_t n_envs, 
 
 std::size_t RingArrays::place(int64_t count, int64_t bytes) {
     const std::size_t first = n_bytes_;
-    const std::size_t size = cpu::array_bytes(count, bytes);
-    std::size_t end;
-    if (__builtin_add_overflow(first, size, &end) || end > INT64_MAX - cpu::line_bytes) throw_out_of_memory(SIZE_MAX);
-    n_bytes_ = (end + cpu::line_bytes - 1) / cpu::line_bytes * cpu::line_bytes;
+    n_bytes_ = line_after(first, static_cast<std::size_t>(count), static_cast<std::size_t>(bytes));
     return first;
 }
 
@@ -53,28 +49,23 @@ std::size_t RingArrays::place(int64_t count, int64_t bytes) {
 
 StepRing::StepRing(const per_replay_options& options, const Fields& fields, int64_t slots, int32_t when_full,
                    int32_t moved_by)
-    : fields_(&fields), options_(options), n_slots_(resolve_slots(slots, fields, options.n_envs)) {
-    memory_ = std::make_unique<LabelledMemory>(ring_kind, options, [&](std::size_t first_byte) {
-        arrays_ = std::make_unique<RingArrays>(fields, n_slots_, options.n_envs, first_byte);
-        return arrays_->n_bytes();
-    });
+    : n_slots_(resolve_slots(slots, fields, options.n_envs)),
+      memory_(ring_kind, options, fields, [&](std::size_t first_byte) {
+          arrays_ = std::make_unique<RingArrays>(fields, n_slots_, options.n_envs, first_byte);
+          return arrays_->n_bytes();
+      }) {
     RingHeader& made = header();
     made.when_full = when_full;
     made.moved_by = moved_by;
     made.n_slots = static_cast<uint64_t>(n_slots_);
     made.room_at = never;
     made.wake_at = never;
-    if (!locks().try_lock(channel_lock)) throw Error(PER_ERROR_INTERNAL, "the lock of a channel cannot be taken");
 }
 
-StepRing::StepRing(const char* path, int descriptor)
-    : memory_(std::make_unique<LabelledMemory>(ring_kind, path, descriptor)),
-      fields_(&memory_->fields()),
-      options_(memory_->options()),
-      n_slots_(0) {
-    n_slots_ = static_cast<int64_t>(memory_->read(header().n_slots, "n_slots", min_ring_slots, max_ring_slots));
-    arrays_ = std::make_unique<RingArrays>(*fields_, n_slots_, n_envs(), memory_->first_byte());
-    if (arrays_->n_bytes() != memory_->n_bytes()) memory_->refuse("it has another size");
+StepRing::StepRing(const char* path, int descriptor) : n_slots_(0), memory_(ring_kind, path, descriptor) {
+    n_slots_ = static_cast<int64_t>(memory_.read(header().n_slots, "n_slots", min_ring_slots, max_ring_slots));
+    arrays_ = std::make_unique<RingArrays>(fields(), n_slots_, n_envs(), memory_.first_byte());
+    if (arrays_->n_bytes() != memory_.n_bytes()) memory_.refuse("it has another size");
 }
 
 }  // namespace per

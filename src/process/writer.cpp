@@ -1,7 +1,5 @@
 #include "process/writer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
@@ -14,7 +12,7 @@
 #include "rows/cast.h"
 #include "rows/dtype.h"
 #include "rules/td_error.h"
-#include "threads/handle_lock.h"
+#include "system/process_number.h"
 
 namespace per {
 namespace {
@@ -33,23 +31,16 @@ Writer::Writer(const char* path, int descriptor, const per_field* fields, int64_
                        PER_MOVED_BY_CALLS),
       checks_(ring_.fields(), ring_.options()),
       given_(ring_.fields(), ring_.options().on_nan == PER_NAN_ERROR),
-      cuts_(static_cast<std::size_t>(ring_.n_envs()), 1),
-      process_(HandleLock::process()),
-      mutex_(std::make_unique<std::mutex>()) {
+      cuts_(static_cast<std::size_t>(ring_.n_envs()), 1) {
     check_open();
     if (fields != nullptr) check_fields(fields, n_fields);
-    if (!ring_.locks().try_lock(writer_lock))
+    if (!ring_.memory().locks().try_lock(writer_lock))
         throw Error(PER_ERROR_BUSY, "the channel has a writer already, of process %" PRIu32, header_.process.any());
-    header_.process = static_cast<uint32_t>(getpid());
+    header_.process = process_number();
     ++header_.n_writers;
     header_.room_at = StepRing::never;
     written_ = header_.written.any();
     if (has_room(1)) write_cut();
-}
-
-// The lock goes with the file.
-Writer::~Writer() {
-    if (process_ != HandleLock::process()) static_cast<void>(mutex_.release());
 }
 
 const per_replay_options& Writer::describe() const {
@@ -84,7 +75,7 @@ void Writer::cut(int64_t count, const int64_t* env_ids, const Deadline& deadline
         std::span<const int64_t> environments;
         if (env_ids != nullptr) environments = checks_.environments(count, env_ids, true);
         const bool can_write = has_room(1);
-        if (!can_write && drops_) check_process();
+        if (!can_write && drops_) ring_.memory().check_alive();
         if (can_write || drops_) {
             if (env_ids == nullptr) std::fill(cuts_.begin(), cuts_.end(), uint8_t{1});
             for (const int64_t env : environments) cuts_[static_cast<std::size_t>(env)] = 1;
@@ -110,18 +101,12 @@ void Writer::flush(const Deadline& deadline) {
 // ----------------------------------------------------------------------------------------------------------- checks
 
 void Writer::check_usable() const {
-    if (process_ != HandleLock::process())
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "writer was attached before a fork: it is the parent's");
+    mutex_.process().check("writer was attached before a fork: it is the parent's");
 }
 
 void Writer::check_open() const {
-    if (header_.is_closed.any() != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
-    if (looks_for_death_) check_process();
-}
-
-void Writer::check_process() const {
-    if (!ring_.locks().is_locked(channel_lock))
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+    ring_.memory().check_open(header_.is_closed);
+    if (looks_for_death_) ring_.memory().check_alive();
 }
 
 void Writer::check_fields(const per_field* given, int64_t n_fields) const {
@@ -143,8 +128,8 @@ void Writer::check_fields(const per_field* given, int64_t n_fields) const {
     }
 }
 
-// What a buffer says of a step, as far as it can be said without the steps before. One that an environment resets in is
-// not looked at by the buffer, which alone can tell.
+// The checks of a buffer that do not depend on the steps before. With PER_AUTORESET_NEXT_STEP the buffer ignores the step
+// of a reset, and only the buffer knows which step that is.
 void Writer::check_values(const ReplaySteps& steps) const {
     const per_replay_options& options = ring_.options();
     const bool checks_next = options.autoreset != PER_AUTORESET_NEXT_STEP;
@@ -165,7 +150,7 @@ void Writer::check_values(const ReplaySteps& steps) const {
 
 // ------------------------------------------------------------------------------------------------------------- room
 
-// Slots that were written and not taken yet.
+// Number of slots that are written and not taken yet.
 uint64_t Writer::n_waiting() const {
     const uint64_t n_slots = static_cast<uint64_t>(ring_.n_slots());
     return written_ - ring_.memory().read(header_.taken, "the number of steps taken", written_ - n_slots, written_);
@@ -179,7 +164,7 @@ bool Writer::has_taken(uint64_t count) const {
     return n_waiting() <= written_ - count;
 }
 
-// Returns once there was room, which another thread may have used.
+// Returns once there has been room, which another thread may have used since. Throws Error with BUSY.
 void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadline) {
     if (!is_waiting_) ++header_.n_waits;
     is_waiting_ = true;
@@ -189,28 +174,26 @@ void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadli
                     n_slots);
 }
 
-// False if that takes longer. The mutex is free in between.
+// Returns false if that takes longer. The mutex is free meanwhile.
 bool Writer::wait_until_taken(Guard& guard, uint64_t count, const Deadline& deadline) {
-    for (;;) {
-        // The bell's count is read first: the bell may ring for a thread that waits for fewer slots before it is asked
-        // to ring for this one.
+    const auto await = [&] {
+        // The count is read first: the bell may ring for a thread that waits for fewer slots before it is asked to ring
+        // for this one.
         const uint32_t seen = header_.taken_bell.count;
         uint64_t at = header_.room_at;
         while (at > count && !header_.room_at.compare_exchange_weak(at, count)) continue;
+        return seen;
+    };
+    const auto is_over = [&] {
         if (has_taken(count)) return true;
         check_open();
-        const std::chrono::nanoseconds left = deadline.left();
-        guard.unlock();
-        if (left.count() > 0) header_.taken_bell.sleep(seen, std::min(left, longest_sleep).count());
-        guard.lock();
-        if (has_taken(count)) return true;
-        check_process();
-        if (left.count() <= 0) return false;
-    }
+        return false;
+    };
+    return ring_.memory().wait(guard, header_.taken_bell, deadline, await, is_over);
 }
 
 void Writer::drop(const ReplaySteps& steps) {
-    check_process();
+    ring_.memory().check_alive();
     header_.n_dropped += static_cast<uint64_t>(steps.length);
     for (int64_t entry = 0; entry < steps.length * steps.n_envs; ++entry) {
         if (!given_.is_given(entry)) continue;
@@ -231,7 +214,7 @@ void Writer::write_cut() {
     has_cuts_ = false;
 }
 
-// At most two parts: the ring may begin again in between.
+// Writes at most two parts, as the ring may wrap around.
 void Writer::write(const ReplaySteps& steps) {
     const int64_t first = static_cast<int64_t>(written_ % static_cast<uint64_t>(ring_.n_slots()));
     const int64_t n = std::min(steps.length, ring_.n_slots() - first);
@@ -240,7 +223,7 @@ void Writer::write(const ReplaySteps& steps) {
     publish(steps.length);
 }
 
-// Steps k .. k + count - 1, to the slots from one on.
+// Writes steps k .. k + count - 1 to the slots from `slot` on.
 void Writer::write_part(const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot) {
     const RingArrays& arrays = ring_.arrays();
     const int64_t n_envs = ring_.n_envs();
@@ -288,7 +271,7 @@ void Writer::copy(const cpu::GivenValues& values, const ReplaySteps& steps, int6
             values.copy((k + i) * steps.n_envs + j, 1, 1, bytes, column.from((slot + i) * n_envs + steps.env_ids[j]));
 }
 
-// Only now are the slots written: whoever dies before has written none of them.
+// Completes the slots: a process that dies before has written none of them.
 void Writer::publish(int64_t count) {
     is_waiting_ = false;
     written_ += static_cast<uint64_t>(count);

@@ -1,4 +1,4 @@
-// per_writer: the end of a channel at which steps are written.
+// per_writer: the end of a channel that writes steps.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 #include "per.h"
 #include "process/step_ring.h"
 #include "threads/deadline.h"
+#include "threads/process_mark.h"
 
 namespace per {
 
-// Casts and checks steps, and writes them to the slots of a ring. A call that waits for room unlocks the writer, and
-// casts its steps again afterwards, since another thread's call may have replaced them.
+// Casts and checks steps, and writes them to the slots of a ring. A call that waits for room unlocks the writer and casts
+// its steps again afterwards, since the call of another thread may have replaced them.
 class Writer {
  public:
-    // As per_writer_attach(). Throws Error.
+    // Parameters and errors are those of per_writer_attach().
     Writer(const char* path, int descriptor, const per_field* fields, int64_t n_fields);
-    ~Writer();
     Writer(const Writer&) = delete;
     Writer& operator=(const Writer&) = delete;
 
@@ -34,7 +34,6 @@ class Writer {
 
     void check_usable() const;
     void check_open() const;
-    void check_process() const;
     void check_fields(const per_field* given, int64_t n_fields) const;
     void check_values(const ReplaySteps& steps) const;
     bool has_room(int64_t n_slots) const;
@@ -53,15 +52,14 @@ class Writer {
     StepRing ring_;
     RingHeader& header_;
     const bool drops_;
-    const bool looks_for_death_;  // each call looks whether the process of the channel is there
+    const bool looks_for_death_;  // each call checks that the process of the channel lives
     StepChecks checks_;
     cpu::GivenSteps given_;
     uint64_t written_ = 0;
-    std::vector<uint8_t> cuts_;  // by environment: its episode is to be cut before the next step
+    std::vector<uint8_t> cuts_;  // by environment: whether to cut its episode before the next step
     bool has_cuts_ = true;
-    bool is_waiting_ = false;  // the call before ended as there was no room in time: this one waits on
-    const uint64_t process_;   // HandleLock::process() of the process that attached
-    std::unique_ptr<std::mutex> mutex_;
+    bool is_waiting_ = false;  // for room, perhaps since an earlier call
+    OfOneProcess<std::mutex> mutex_;
 };
 
 }  // namespace per

@@ -4,40 +4,47 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <cstdint>
+
+#include "threads/fork_list.h"
 
 namespace per {
 
-// For std::unique_lock and std::shared_lock. Waiting writers go before readers that come later, so that updates are not
-// starved by threads that sample in a loop. Not recursive, not even for readers.
+// Works with std::unique_lock and std::shared_lock. Waiting writers precede readers that come later, so threads that
+// sample in a loop do not starve updates. Not recursive, not even for readers.
 //
-// fork() waits until no call is inside any handle, so the child's copies are whole, and their locks are free.
+// fork() waits until no call is inside any handle, so the child's copies are whole and their locks are free.
 class HandleLock {
  public:
+    // Throws std::bad_alloc.
     HandleLock();
-    ~HandleLock();
     HandleLock(const HandleLock&) = delete;
     HandleLock& operator=(const HandleLock&) = delete;
 
-    void lock() noexcept { pthread_rwlock_wrlock(&lock_); }
-    bool try_lock() noexcept { return pthread_rwlock_trywrlock(&lock_) == 0; }
+    void lock() noexcept { pthread_rwlock_wrlock(&system_.lock); }
+    bool try_lock() noexcept { return pthread_rwlock_trywrlock(&system_.lock) == 0; }
     bool try_lock_until(std::chrono::steady_clock::time_point time) noexcept;
-    void unlock() noexcept { pthread_rwlock_unlock(&lock_); }
+    void unlock() noexcept { pthread_rwlock_unlock(&system_.lock); }
     void lock_shared() noexcept;
-    void unlock_shared() noexcept { pthread_rwlock_unlock(&lock_); }
-
-    // A number of this process. No process that it was forked from has the same.
-    static uint64_t process() noexcept;
+    void unlock_shared() noexcept { pthread_rwlock_unlock(&system_.lock); }
 
  private:
-    void initialize() noexcept;
-    static void lock_all() noexcept;
-    static void unlock_all() noexcept;
-    static void initialize_all() noexcept;
+    friend ForkListEntry<HandleLock>;
 
-    pthread_rwlock_t lock_;
-    HandleLock* next_;
-    HandleLock* previous_;
+    struct SystemLock {
+        SystemLock() noexcept { initialize(); }
+        ~SystemLock() { pthread_rwlock_destroy(&lock); }
+        void initialize() noexcept;
+
+        pthread_rwlock_t lock;
+    };
+
+    void before_fork() noexcept { lock(); }
+    void after_fork() noexcept { unlock(); }
+    // Unlocking is not enough: the lock would count its waiting threads for ever, which exist only in the parent.
+    void in_child() noexcept { system_.initialize(); }
+
+    SystemLock system_;
+    ForkListEntry<HandleLock> entry_;
 };
 
 }  // namespace per

@@ -7,20 +7,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The kernel wakes a thread about 70 us after the time. Within shorter intervals work would begin too late; and with
-// longer ones it does not matter how long a wake takes.
+// The kernel wakes a thread about 70 us late. At shorter intervals work would begin too late; at longer ones the cost of
+// a wake does not matter.
 constexpr RequestBell::Clock::duration least_interval = 250us;
 constexpr RequestBell::Clock::duration most_interval = 100ms;
 
-// A request that is late is waited for with so many more naps, each twice as long as the one before, in all about as
-// long as an interval. A wake takes the thread's core 18 us.
+// The thread waits for a late request with further naps, each twice as long as the one before, in all about as long as an
+// interval. A wake takes the thread's core 18 us.
 constexpr int n_more_naps = 3;
 constexpr int part_of_interval = 8;
 
-// Where somebody had to wait since the thread napped, it sleeps so many times instead.
+// Number of sleeps without naps after somebody had to wait for a napping thread.
 constexpr int n_sleeps_after_hurry = 64;
 
-constexpr int64_t for_ever = INT64_MAX;
+constexpr std::chrono::nanoseconds for_ever = std::chrono::nanoseconds::max();
 
 }  // namespace
 
@@ -34,12 +34,12 @@ void RequestBell::ring_for_request() noexcept {
     interval_.store(now - latest_.load(std::memory_order_relaxed), std::memory_order_relaxed);
     latest_.store(now, std::memory_order_relaxed);
     if (n_in_haste_ != 0) return hurry();
-    ++bell_.count;  // before the look at the state, as the thread looks at the count after it says that it sleeps
+    ++bell_.count;  // before the state is read, as the thread reads the count after it has set the state
     if (state_ == asleep && state_.exchange(awake) == asleep) bell_.ring();
 }
 
 void RequestBell::hurry() noexcept {
-    ++bell_.count;  // also for a thread that has looked for requests, and is about to nap
+    ++bell_.count;  // for a thread that has looked for requests and is about to nap
     const State before = state_.exchange(awake);
     if (before == napping) was_hurried_ = true;
     if (before != awake) bell_.ring();
@@ -53,7 +53,7 @@ bool RequestBell::may_nap() noexcept {
 }
 
 void RequestBell::nap(uint32_t seen) noexcept {
-    // After a pause the interval before it is the one that requests come at.
+    // After a pause, requests come at the interval before it.
     const Clock::duration interval(
         std::min(interval_.load(std::memory_order_relaxed), interval_before_.load(std::memory_order_relaxed)));
     const Clock::time_point latest(Clock::duration(latest_.load(std::memory_order_relaxed)));
@@ -62,7 +62,7 @@ void RequestBell::nap(uint32_t seen) noexcept {
     left = std::min(left, left - (Clock::now() - latest));
     state_ = napping;
     for (int i = 0; i <= n_more_naps && bell_.count == seen; ++i) {
-        bell_.sleep(seen, std::chrono::nanoseconds(left).count());
+        bell_.sleep(seen, left);
         left = interval / part_of_interval * (1 << i);
     }
 }

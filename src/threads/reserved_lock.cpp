@@ -5,7 +5,7 @@
 namespace per {
 namespace {
 
-// No other thread ever has the same, in a forked child neither.
+// A number that no other thread ever has, not even in a forked child.
 uint64_t this_thread() noexcept {
     static std::atomic<uint64_t> n_threads = 0;
     thread_local uint64_t number = 0;
@@ -23,7 +23,7 @@ bool ReservedLock::try_lock_until(std::chrono::steady_clock::time_point time) {
         lock_.unlock();
         const std::chrono::nanoseconds left = time - std::chrono::steady_clock::now();
         if (left.count() <= 0) return false;
-        ended_.bell.sleep(seen, left.count());
+        ended_.bell.sleep(seen, left);
     }
     return false;
 }
@@ -41,14 +41,14 @@ void ReservedLock::check_not_reserved_here() const {
         throw Error(PER_ERROR_BUSY, "the buffer is being saved: it cannot be used by the function that writes it");
 }
 
-// In a forked child the thread that had reserved the lock may not be there.
+// A forked child lacks the thread that reserved the lock in the parent.
 bool ReservedLock::is_reserved() const noexcept {
-    return thread_ != 0 && process_ == HandleLock::process();
+    return thread_ != 0 && process_ == ProcessMark::current();
 }
 
 ReservedLock::Reservation::Reservation(ReservedLock& lock) noexcept : lock_(lock) {
     lock_.thread_ = this_thread();
-    lock_.process_ = HandleLock::process();
+    lock_.process_ = ProcessMark::current();
     lock_.lock_.unlock();
 }
 

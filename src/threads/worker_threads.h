@@ -1,16 +1,15 @@
-// Threads that take parts of one call's work.
+// Threads that share the work of one call.
 #pragma once
-
-#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
+#include "threads/own_thread.h"
+
 namespace per::cpu {
 
-// Threads are started when they are first needed, and wait in between. One call of run() at a time. In a forked child,
-// where they do not exist, they are started again.
+// Starts threads when they are first needed, and again in a forked child. One call of run() at a time.
 class WorkerThreads {
  public:
     // The caller's thread is one of n_threads.
@@ -22,7 +21,7 @@ class WorkerThreads {
     int64_t count() const { return n_workers_ + 1; }
 
     // Calls part(0) .. part(n_parts - 1), each on a thread of its own, and returns when all are done; n_parts is at
-    // most count(). Where a thread cannot be started the caller does its part. `part` must not throw.
+    // most count(). The caller does the part of a thread that cannot be started. `part` must not throw.
     template <class Part>
     void run(int64_t n_parts, const Part& part) {
         run(
@@ -38,17 +37,15 @@ class WorkerThreads {
         Work work = nullptr;
         const void* part = nullptr;
         int64_t i = 0;
-        pthread_t thread = {};
-        bool is_running = false;
+        OwnThread thread;
+
+        void loop();
     };
 
     void run(int64_t n_parts, Work work, const void* part);
-    static bool start(Worker& worker);
-    static void* loop(void* worker);
 
     int64_t n_workers_;
     std::unique_ptr<Worker[]> workers_;
-    uint64_t process_;  // HandleLock::process() of the process that has the threads
 };
 
 }  // namespace per::cpu

@@ -1,6 +1,6 @@
-// Who sleeps on a bell in shared memory is woken by whoever has done what is slept for. Elsewhere those that sleep look
-// up ten times a second by themselves, as the other end may die; here they do not: a bell that is not rung is a wait that
-// never ends, which ends the test.
+// A thread that sleeps on a bell in shared memory is woken by the thread that does what it waits for. Usually it also
+// wakes ten times a second, as the other end may die. Here it does not: a bell that is not rung is a wait without end,
+// which ends the test.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -13,15 +13,15 @@
 #include "../c/reader_check.h"
 #include "process/batch_share.h"
 #include "process/channel.h"
+#include "process/labelled_memory.h"
 #include "process/step_ring.h"
-#include "threads/shared_bell.h"
 
 namespace per::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-// In some rounds the other end does not sleep yet when the bell is rung: then the round says nothing.
+// In some rounds the other end is not yet asleep when the bell rings: these test nothing.
 constexpr int n_rounds = 20;
 constexpr int64_t batch_size = 4;
 constexpr int64_t slots = 64;

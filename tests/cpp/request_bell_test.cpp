@@ -1,16 +1,12 @@
-// A thread that waits for requests naps where they come at even intervals, and is then found awake, or is woken by who
-// has to wait for it. Calls of futex are seen on their way to the system: no test depends on how long anything takes.
+// A thread that waits for requests naps if they come at even intervals, and is then found awake, or is woken by a thread
+// that has to wait for it. The tests watch all bells of the process: none depends on how long anything takes.
 #include "threads/request_bell.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdarg>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -24,36 +20,30 @@ namespace {
 using Clock = per::RequestBell::Clock;
 using namespace std::chrono_literals;
 
-// A sleep without an end has the longest time that a bell can say.
+// A sleep without an end has the longest time of a bell.
 constexpr std::chrono::nanoseconds for_ever = 1000s;
 
-// What becomes of a sleep, which is given its time; whether the system is not called.
+// Called with the time of each sleep. Returns true if it takes the place of the sleep.
 std::function<bool(std::chrono::nanoseconds)> at_sleep;
 std::atomic<int> n_wakes = 0;
 std::atomic<bool> naps_never_end = false;
 std::atomic<int> n_naps = 0;
 
-}  // namespace
-
-extern "C" long syscall(long number, ...) {
-    using Function = long (*)(long, ...);
-    static const Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "syscall"));
-    std::va_list given;
-    va_start(given, number);
-    long arguments[6];
-    for (long& argument : arguments) argument = va_arg(given, long);
-    va_end(given);
-    if (number == SYS_futex && arguments[1] == FUTEX_WAKE) ++n_wakes;
-    if (number == SYS_futex && arguments[1] == FUTEX_WAIT && arguments[3] != 0) {
-        const auto* const time = reinterpret_cast<const struct timespec*>(arguments[3]);
-        const std::chrono::nanoseconds left =
-            std::chrono::seconds(time->tv_sec) + std::chrono::nanoseconds(time->tv_nsec);
-        if (at_sleep && at_sleep(left)) return 0;
-        if (left < for_ever) ++n_naps;
-        if (left < for_ever && naps_never_end) arguments[3] = 0;
-    }
-    return next(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
+bool sleep_is_over(std::chrono::nanoseconds& left) {
+    if (at_sleep && at_sleep(left)) return true;
+    if (left < for_ever) ++n_naps;
+    if (left < for_ever && naps_never_end) left = for_ever;
+    return false;
 }
+
+// Before any bell is used.
+[[maybe_unused]] const bool is_watching = [] {
+    per::at_bell_sleep = &sleep_is_over;
+    per::at_bell_ring = [] { ++n_wakes; };
+    return true;
+}();
+
+}  // namespace
 
 namespace per::test {
 namespace {

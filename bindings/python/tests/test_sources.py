@@ -62,7 +62,7 @@ def test_wrong_uses_are_found_by_type_checkers(tmp_path):
 
 
 # The rooms of src/, each above those that it may use. CPU and CUDA share nothing but what lies below both.
-BELOW = ["rules", "base", "rows", "threads", "backend", "file"]
+BELOW = ["rules", "base", "system", "rows", "threads", "backend", "file"]
 ROOMS = [*BELOW, "cpu/memory", "cpu/kernels", "cpu/tree", "cpu/draw", "cpu/replay", "cpu", "cuda", "core"]
 ROOMS += ["loader", "process", "shards", "api"]
 

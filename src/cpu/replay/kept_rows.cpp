@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "cpu/memory/moves.h"
 #include "file/checkpoint_state.h"
-#include "threads/handle_lock.h"
 
 namespace per::cpu {
 namespace {
@@ -28,7 +27,7 @@ PackedFrames::Block* frame_in(const std::byte* value) {
 
 KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
                    const std::vector<Column<const std::byte>>& columns)
-    : ring_(rules.ring), process_(HandleLock::process()) {
+    : ring_(rules.ring) {
     for (const Lane& lane : lanes) saved_.push_back(saved_rows(lane, rules));
     for (const Column<const std::byte>& column : rows.parts())
         parts_.push_back(
@@ -74,7 +73,7 @@ void KeptRows::release(const Part& part, int64_t first, int64_t n) noexcept {
 }
 
 void KeptRows::will_change(std::size_t part, int64_t first, int64_t n) noexcept {
-    if (has_failed_ || process_ != HandleLock::process()) return;
+    if (has_failed_ || !process_.is_here()) return;
     try {
         for (int64_t slot = first; slot < first + n; ++slot) keep(parts_[part], slot);
     } catch (const std::bad_alloc&) {

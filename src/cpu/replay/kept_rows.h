@@ -10,6 +10,7 @@
 #include "cpu/memory/memory.h"
 #include "cpu/replay/row_store.h"
 #include "rules/window.h"
+#include "threads/process_mark.h"
 
 namespace per::cpu {
 
@@ -81,7 +82,7 @@ class KeptRows final : public ChangeListener {
     std::byte* free_ = nullptr;  // in the last one
     std::size_t n_free_ = 0;
     bool has_failed_ = false;
-    const uint64_t process_;  // a forked child reads and keeps nothing
+    const ProcessMark process_;  // a forked child reads and keeps nothing
 };
 
 }  // namespace per::cpu

@@ -1,7 +1,8 @@
-#include "process/shared_memory.h"
+#include "system/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,7 +10,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "file/disk_file.h"
 #include "per.h"
 
 namespace per {
@@ -30,7 +30,7 @@ int create_file(const char* noun) {
     return descriptor;
 }
 
-// On older systems a signal ends this.
+// Older systems let a signal interrupt fallocate().
 bool has_allocated(int descriptor, off_t size) {
     for (;;) {
         if (fallocate(descriptor, 0, 0, size) == 0) return true;
@@ -38,11 +38,17 @@ bool has_allocated(int descriptor, off_t size) {
     }
 }
 
+// A write beyond the limit would raise a signal.
+bool exceeds_file_limit(std::size_t n_bytes) {
+    rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && n_bytes > limit.rlim_cur;
+}
+
 std::string path_of(int descriptor) {
     return "/proc/self/fd/" + std::to_string(descriptor);
 }
 
-// Where a constructor throws, its destructor does not run.
+// Closes the descriptor if a constructor throws, as no destructor runs then.
 struct Opened {
     int descriptor;
     bool is_kept = false;
@@ -57,7 +63,7 @@ SharedMemory::SharedMemory(std::size_t n_bytes, const char* noun) : descriptor_(
     Opened opened{descriptor_};
     const auto size = static_cast<off_t>(n_bytes);
     if (exceeds_file_limit(n_bytes)) throw_no_memory("ftruncate", n_bytes, EFBIG);
-    // Pages that were not there would be missed later, by a signal.
+    // Without this a missing page would raise a signal later.
     if (size < 0 || ftruncate(descriptor_, size) != 0 || !has_allocated(descriptor_, size))
         throw_no_memory("fallocate", n_bytes, errno);
     if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes, errno);
@@ -85,7 +91,7 @@ SharedMemory::~SharedMemory() {
 }
 
 void SharedMemory::map(const char* noun) {
-    // Opened anew: what is locked in it by others is then locked for this one.
+    // A second open file: locks of other open files exclude those of this one.
     locks_ = std::make_unique<ProcessFile>(path_of(descriptor_), noun);
     void* const mapped = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_, errno);

@@ -1,4 +1,4 @@
-// File descriptors of one process.
+// File descriptors that forked children do not keep.
 #pragma once
 
 #include <concepts>
@@ -6,13 +6,13 @@
 
 namespace per {
 
-// Owns a file descriptor, and closes it. A forked child does not keep it: a lock on the file (flock, F_OFD_SETLK) ends
-// with the process that took it, whatever children that process leaves behind. In the child no descriptor is open.
+// Owns a file descriptor. A forked child closes it, so a lock on the file (flock, F_OFD_SETLK) ends with the process that
+// took it, whatever children that process leaves behind. In the child no Descriptor is open.
 class Descriptor {
  public:
     Descriptor() = default;
-    // `open` is a call of the system that opens a file: it returns the descriptor, or -1 and sets errno. fork() waits
-    // for it, so that no child gets a descriptor which nobody knows of yet.
+    // `open` is a system call that opens a file: it returns the descriptor, or -1 and sets errno. fork() waits for it, so
+    // no child inherits a descriptor that is not yet registered.
     template <std::invocable Open>
     explicit Descriptor(const Open& open) {
         const NoFork no_fork;
@@ -23,9 +23,9 @@ class Descriptor {
     ~Descriptor();
 
     bool is_open() const { return number_ >= 0; }
-    // -1: it is not open.
+    // -1 if it is not open.
     int number() const { return number_; }
-    // Closes it by a function that frees other things along with it, such as closedir().
+    // Closes it with a function that also frees other things, such as closedir().
     template <std::invocable Close>
     void close_by(const Close& close) {
         const NoFork no_fork;
@@ -33,12 +33,12 @@ class Descriptor {
         close();
     }
 
-    // From here on forked children close the descriptors. The lock that this takes while a process forks comes after
-    // those of the handlers of fork() that are registered later. Throws std::bad_alloc.
+    // Registers the handlers of fork(). A fork takes their lock after the locks of handlers that are registered later.
+    // Throws std::bad_alloc.
     static void watch_forks();
 
  private:
-    // No thread forks as long as this lives.
+    // No thread forks while this object lives.
     struct NoFork {
         NoFork();
         ~NoFork();
@@ -51,7 +51,7 @@ class Descriptor {
     static void close_all() noexcept;
 
     int number_ = -1;
-    Descriptor* next_ = nullptr;  // in the list of those that are open, as is the next
+    Descriptor* next_ = nullptr;  // in the list of open descriptors
     Descriptor* previous_ = nullptr;
 };
 

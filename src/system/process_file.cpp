@@ -1,4 +1,4 @@
-#include "threads/process_file.h"
+#include "system/process_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ struct flock lock_of(int byte, short type = F_WRLCK) {
 }  // namespace
 
 int ProcessFile::open(const std::string& path, const char* noun) {
-    // What is no memory must not keep the call waiting, as a FIFO would.
+    // O_NONBLOCK: opening a FIFO must not block.
     const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (descriptor >= 0) return descriptor;
     const bool lacks_memory = errno == EMFILE || errno == ENFILE || errno == ENOMEM;

@@ -1,4 +1,4 @@
-#include "threads/descriptor.h"
+#include "system/descriptor.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 namespace per {
 namespace {
 
-// All descriptors that are open, for the handlers of fork().
+// All open descriptors, for the handlers of fork().
 pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 Descriptor* registry = nullptr;
 pthread_once_t fork_handlers_once = PTHREAD_ONCE_INIT;
@@ -22,7 +22,7 @@ void Descriptor::watch_forks() {
         fork_handlers_error = pthread_atfork([] { pthread_mutex_lock(&registry_mutex); },
                                              [] { pthread_mutex_unlock(&registry_mutex); }, &Descriptor::close_all);
     });
-    if (fork_handlers_error != 0) throw std::bad_alloc();  // the only error that pthread_atfork has
+    if (fork_handlers_error != 0) throw std::bad_alloc();  // the only error of pthread_atfork()
 }
 
 Descriptor::NoFork::NoFork() {
@@ -30,7 +30,7 @@ Descriptor::NoFork::NoFork() {
     pthread_mutex_lock(&registry_mutex);
 }
 
-// errno stays that of the call that it was for.
+// Keeps the errno of the call that it protected.
 Descriptor::NoFork::~NoFork() {
     const int error = errno;
     pthread_mutex_unlock(&registry_mutex);
@@ -74,7 +74,7 @@ Descriptor::~Descriptor() {
     close(disown());
 }
 
-// Runs in the child. The list is emptied, as its entries may lie on stacks of threads that exist in the parent only.
+// Runs in the child. Empties the list, whose entries may lie on stacks of threads that exist only in the parent.
 void Descriptor::close_all() noexcept {
     while (registry != nullptr) close(registry->disown());
     pthread_mutex_init(&registry_mutex, nullptr);

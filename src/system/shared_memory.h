@@ -1,4 +1,4 @@
-// Memory that several processes have.
+// Memory that several processes map. Linux only.
 #pragma once
 
 #include <cstddef>
@@ -6,18 +6,18 @@
 #include <memory>
 #include <string>
 
-#include "threads/process_file.h"
+#include "system/process_file.h"
 
 namespace per {
 
-// A memfd, mapped. It has no name in any folder, so nothing is left of it once no process has it. Its size is sealed:
-// nobody can make another process fault by cutting it short.
+// A mapped memfd. It has no name in any folder, so it is gone once no process has it. Its size is sealed: no process can
+// make another one fault by truncating it.
 class SharedMemory {
  public:
-    // Of so many bytes, all 0 and all there. `noun` is what errors call it. Throws Error with OUT_OF_MEMORY.
+    // Allocates n_bytes zeros; errors call the memory `noun`. Throws Error with OUT_OF_MEMORY.
     SharedMemory(std::size_t n_bytes, const char* noun);
-    // Opens one by its path or, where that is NULL, a descriptor, which stays the caller's. Throws Error: with IO where
-    // there is nothing to open, with CORRUPT_FILE where that is not sealed memory.
+    // Opens one by its path or, if that is NULL, by a descriptor, which stays the caller's. Throws Error: with IO if it
+    // cannot be opened, with CORRUPT_FILE if it is not sealed memory.
     SharedMemory(const char* path, int descriptor, const char* noun);
     ~SharedMemory();
     SharedMemory(const SharedMemory&) = delete;
@@ -26,9 +26,10 @@ class SharedMemory {
     std::byte* data() const { return data_; }
     std::size_t n_bytes() const { return n_bytes_; }
     int descriptor() const { return descriptor_; }
-    // By which another process may open it, as long as this object lives.
+    // Other processes can open it by this path while this object lives.
     std::string path() const;
-    // For locks. It is not mapped: a forked child has the mappings of its parent, and these hold a file and its locks.
+    // The file for locks, opened a second time: a forked child keeps the mapping of its parent, and a mapping keeps its
+    // open file with the locks.
     const ProcessFile& locks() const { return *locks_; }
 
  private:
