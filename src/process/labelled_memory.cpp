@@ -12,7 +12,6 @@
 #include "core/checks.h"
 #include "cpu/memory/memory.h"
 #include "file/checkpoint_file.h"
-#include "system/process_number.h"
 
 namespace per {
 namespace {

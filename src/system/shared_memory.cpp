@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -100,6 +101,13 @@ void SharedMemory::map(const char* noun) {
 
 std::string SharedMemory::path() const {
     return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(descriptor_);
+}
+
+uint64_t random_number(const char* noun) {
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "no random number for a %s", noun);
+    return number;
 }
 
 }  // namespace per

@@ -41,4 +41,7 @@ class SharedMemory {
     std::unique_ptr<ProcessFile> locks_;
 };
 
+// Throws Error with OUT_OF_MEMORY if the system has no random number for a thing that errors call `noun`.
+uint64_t random_number(const char* noun);
+
 }  // namespace per
