@@ -13,8 +13,6 @@
 #include "base/error.h"
 #include "core/checks.h"
 #include "core/rate_limiter.h"
-#include "cpu/kernels/kernels.h"
-#include "cpu/tree/sum_tree.h"
 #include "rules/limits.h"
 #include "rules/mass.h"
 
@@ -59,8 +57,8 @@ void check_entry(const char* name, size_t i, uint64_t value, uint64_t least, uin
         throw_beyond((name + ("[" + std::to_string(i) + "]")).c_str(), value, least, most);
 }
 
-// Refuses what no buffer says. So total masses are below 2^62, and whatever is measured asks for a scale that there is:
-// 2^40 leaves of 2^52 at the scale of the largest float need -119.
+// Refuses summaries that no buffer returns. So total masses are below 2^62, and every measured sum leads to a scale in
+// range: 2^40 leaves of 2^52 at the scale of the largest float need -119.
 void check_summary(const per_shard_summary& summary, int64_t capacity) {
     check_range("live", summary.live, 0, capacity);
     check_range("changes", summary.changes, 0, INT64_MAX);
@@ -83,37 +81,6 @@ void check_summary(const per_shard_summary& summary, int64_t capacity) {
 }
 
 }  // namespace
-
-// ------------------------------------------------------------------------------------------------------- left out
-
-void LeftOut::clear() {
-    parts_.clear();
-    size_ = 0;
-}
-
-void LeftOut::add(uint64_t first, uint64_t size) {
-    parts_.push_back({first, size, 0});
-}
-
-void LeftOut::merge() {
-    std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.first < b.first; });
-    uint64_t end = 0;
-    size_ = 0;
-    for (Part& part : parts_) {
-        const uint64_t first = std::max(part.first, end);
-        end = std::max(part.first + part.size, end);
-        part = {first, end - first, first - size_};
-        size_ += part.size;
-    }
-}
-
-uint64_t LeftOut::unit(uint64_t rest) const {
-    const auto beyond = std::upper_bound(parts_.begin(), parts_.end(), rest,
-                                         [](uint64_t r, const Part& part) { return r < part.rest; });
-    if (beyond == parts_.begin()) return rest;
-    const Part& last = *(beyond - 1);
-    return rest + (last.first + last.size - last.rest);
-}
 
 // --------------------------------------------------------------------------------------------------------- shards
 
@@ -199,8 +166,8 @@ void Coordinator::require_answers(Agreement agreement) {
     }
 }
 
-// Whether one buffer would choose another scale now: the rule is plan_after_change(), of which the shards have looked
-// at what is too large. One that is at another scale may have found something so, or was gone when this one was chosen.
+// True if a single buffer would choose another scale now, by the rule of plan_after_change(). The shards check for leaves
+// that are too large: one at another scale may have found such a leaf, or was absent when the scale was chosen.
 bool Coordinator::needs_scale(const WideSum& total) {
     bool has_too_large = false;
     for_each_there(
@@ -266,16 +233,20 @@ uint64_t Coordinator::smallest_mass() {
     return smallest;
 }
 
-const Coordinator::Batch& Coordinator::batch_in(Drawing expected, const char* what) const {
-    if (batch_.drawing != expected) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", what);
-    return batch_;
+ShardDraw& Coordinator::draw_at(ShardDraw::Stage expected, const char* what) {
+    if (draw_.stage != expected) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", what);
+    return draw_;
+}
+
+ShardDraw& Coordinator::draw_in_round() {
+    return draw_at(ShardDraw::Stage::round, "no round is under way: per_coordinator_draw() comes first");
 }
 
 int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
     require_no_hindsight(options);
     per_sample_options given = options;
-    given.n_step = 0;  // it is for the shards
+    given.n_step = 0;  // only the shards use it
     const ReplaySample sample = resolve_sample_options(given, batch_size, options_);
     if (sample.n_step_min != 0)
         throw Error(PER_ERROR_UNSUPPORTED, "n_step_min is %" PRId64 ": shards do not know the places of their windows",
@@ -286,8 +257,9 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
     if (!is_agreed_)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "shards told of themselves: per_coordinator_agree_on_scale() comes before a draw");
-    Batch& next = next_;
-    next.add_up(shards_);
+    ShardDraw& next = next_;
+    next.clear_shards();
+    for (const Shard& shard : shards_) next.add_shard(shard.summary);
     const auto n_live = static_cast<int64_t>(next.live());
     const bool of_sequences = options_.sequence_length > 0;
     if (n_live == 0) throw_empty(of_sequences);
@@ -308,82 +280,25 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
     const BatchKey own_key = {options_.seed, static_cast<uint64_t>(samples_)};
     const BatchKey key = std::get<DrawnRows>(sample.rows).key_or(own_key);
     const int64_t n_units = next.begin({batch_size, sample.scheme, key.seed, key.batch_number});
-    std::swap(batch_, next_);
+    std::swap(draw_, next_);
     return n_units;
-}
-
-void Coordinator::Batch::add_up(const std::vector<Shard>& of_shards) {
-    mass_before.assign(1, 0);
-    live_before.assign(1, 0);
-    for (const Shard& shard : of_shards) {
-        mass_before.push_back(mass() + shard.summary.total_mass);
-        live_before.push_back(live() + static_cast<uint64_t>(shard.summary.live));
-    }
-}
-
-// Has memory for the whole batch: no round after the first is larger, and what comes after the draw throws nothing.
-int64_t Coordinator::Batch::begin(const DrawRequest& request) {
-    const size_t n = static_cast<size_t>(request.batch_size);
-    ids.resize(n);
-    shares.resize(n);
-    masses.resize(n + 1);
-    firsts.resize(n + 1);
-    left_out.clear();
-    if (law.is_distinct) {
-        left_out.reserve(n + 1);
-        rounds.reserve(request.batch_size);
-        rounds.begin(request);
-    }
-    make_units(law.is_distinct ? rounds.round() : request);
-    drawing = Drawing::round;
-    return static_cast<int64_t>(units.size());
-}
-
-// How many units, or ranks, are left to draw from.
-uint64_t Coordinator::Batch::left() const {
-    return (law.is_uniform() ? live() : mass()) - left_out.size();
-}
-
-// The units of a round. Of a draw without replacement they are of what is left.
-void Coordinator::Batch::make_units(const DrawRequest& request) {
-    const size_t n = static_cast<size_t>(request.batch_size);
-    targets.resize(n + cpu::draw_padding);
-    positions.resize(n);
-    shards.resize(n);
-    units.resize(n);
-    round_found.resize(n);
-    const bool by_mixture = law.is_mixture() || (law.is_distinct && law.is_uniform());
-    const uint64_t whole = by_mixture ? mixture_units : left();
-    write_targets(cpu::chosen_kernels().draw, request, whole, targets.data());
-    const uint64_t uniform = uniform_units(law.uniform_fraction);
-    for (size_t i = 0; i < n; ++i) {
-        UnitOrRank target = {targets[i], law.is_uniform()};
-        if (by_mixture) target = part_of_mixture(targets[i], uniform, mass(), live() - left_out.size());
-        if (law.is_distinct) target.value = left_out.unit(target.value);
-        const std::vector<uint64_t>& before = target.is_rank ? live_before : mass_before;
-        const auto owner = std::upper_bound(before.begin(), before.end(), target.value) - 1;
-        positions[i] = target.value;
-        shards[i] = owner - before.begin();
-        units[i] = static_cast<int64_t>(target.value - *owner);
-        if (target.is_rank) units[i] = -1 - units[i];
-    }
 }
 
 void Coordinator::units(int64_t count, int64_t* shards_out, int64_t* units_out) {
     const std::unique_lock guard(lock_);
-    const Batch& batch = batch_in(Drawing::round, "no round is under way: per_coordinator_draw() comes first");
-    const auto n = static_cast<int64_t>(batch.units.size());
+    const ShardDraw& draw = draw_in_round();
+    const auto n = static_cast<int64_t>(draw.units.size());
     check_range("count", count, n, n);
-    std::copy(batch.shards.begin(), batch.shards.end(), shards_out);
-    std::copy(batch.units.begin(), batch.units.end(), units_out);
+    std::copy(draw.shards.begin(), draw.shards.end(), shards_out);
+    std::copy(draw.units.begin(), draw.units.end(), units_out);
 }
 
-// Each entry is read once, as other threads may write to them; and none is taken unless all are what a buffer finds.
+// Reads each entry once, as other threads may write to them, and takes none unless all are what a buffer can find.
 void Coordinator::read_found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
-    for (size_t i = 0; i < batch_.units.size(); ++i) {
-        const size_t s = static_cast<size_t>(batch_.shards[i]);
-        const bool is_rank = batch_.units[i] < 0;
-        const uint64_t whole = batch_.mass_of(s);
+    for (size_t i = 0; i < draw_.units.size(); ++i) {
+        const size_t s = static_cast<size_t>(draw_.shards[i]);
+        const bool is_rank = draw_.units[i] < 0;
+        const uint64_t whole = draw_.mass_of(s);
         const int64_t max_id = max_shard_id(shards_[s]);
         const int64_t id = read_once(ids[i]);
         const uint64_t mass = read_once(masses[i]);
@@ -391,94 +306,34 @@ void Coordinator::read_found(const int64_t* ids, const uint64_t* masses, const u
         if (id < 0 || id > max_id) throw_out_of_range("ids", static_cast<int64_t>(i), id, 0, max_id);
         check_entry("masses", i, mass, is_rank ? 0 : 1, whole);
         if (first_units != nullptr && !is_rank) {
-            const auto unit = static_cast<uint64_t>(batch_.units[i]);
+            const auto unit = static_cast<uint64_t>(draw_.units[i]);
             check_entry("first_units", i, first, unit < mass ? 0 : unit - mass + 1, std::min(unit, whole - mass));
         }
-        batch_.round_found[i] = {whole_id(shards_[s], id), mass, batch_.mass_before[s] + first};
+        draw_.round_found[i] = {whole_id(shards_[s], id), mass, draw_.mass_before[s] + first};
     }
 }
 
 int64_t Coordinator::submit(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
     const std::unique_lock guard(lock_);
-    batch_in(Drawing::round, "no round is under way: per_coordinator_draw() comes first");
-    Batch& batch = batch_;
-    const auto n_units = static_cast<int64_t>(batch.units.size());
+    ShardDraw& draw = draw_in_round();
+    const auto n_units = static_cast<int64_t>(draw.units.size());
     check_range("count", count, n_units, n_units);
-    if (batch.law.is_distinct && !batch.law.is_uniform()) require_pointer("first_units", first_units);
+    if (draw.law.is_distinct && !draw.law.is_uniform()) require_pointer("first_units", first_units);
     read_found(ids, masses, first_units);
-    if (!batch.law.is_distinct) {
-        for (size_t i = 0; i < batch.units.size(); ++i) {
-            batch.ids[i] = batch.round_found[i].id;
-            batch.masses[i] = batch.round_found[i].mass;
-        }
-        batch.drawing = Drawing::found;
-        return 0;
-    }
-    batch.drawing = Drawing::none;
-    if (!batch.take_round())
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "ids are all of transitions that were taken out: the shards have changed since the draw began");
-    if (batch.rounds.wants_more() && batch.left() != 0) {
-        batch.make_units(batch.rounds.round());
-        batch.drawing = Drawing::round;
-        return static_cast<int64_t>(batch.units.size());
-    }
-    const int64_t n_wanted = batch.sample.batch_size;
-    const int64_t n_found = std::min(batch.rounds.n_found(), n_wanted);
-    require_drawn(n_wanted, {static_cast<int64_t>(batch.live()), n_found}, options_.sequence_length > 0);
-    batch.law.n_draws = batch.rounds.n_draws();
-    std::copy_n(batch.rounds.found(), n_wanted, batch.ids.data());
-    batch.drawing = Drawing::found;
-    return 0;
-}
-
-// What the shards have found for a round without replacement becomes that of the batch. False if all that was found
-// before had been taken out, and the round was of nothing else: no shard that stays as it is finds that.
-bool Coordinator::Batch::take_round() {
-    for (size_t i = 0; i < units.size(); ++i) rounds.drawn()[i] = round_found[i].id;
-    const double share = law.is_uniform() ? law.share_left(0, left()) : static_cast<double>(left()) / law.mass;
-    const int64_t n_before = rounds.n_found();
-    const bool all_were_out = rounds.n_out() == n_before;
-    const bool takes_out = rounds.take(share);
-    for (int64_t k = n_before; k < rounds.n_found(); ++k) {
-        const size_t i = static_cast<size_t>(rounds.place_in_round(k));
-        const size_t at = static_cast<size_t>(k);
-        masses[at] = round_found[i].mass;
-        firsts[at] = law.is_uniform() ? positions[i] : round_found[i].first_unit;
-    }
-    if (takes_out) {
-        for (size_t k = static_cast<size_t>(rounds.n_out()); k < static_cast<size_t>(rounds.n_found()); ++k)
-            left_out.add(firsts[k], law.is_uniform() ? 1 : masses[k]);
-        left_out.merge();
-        rounds.taken_out();
-    }
-    return !all_were_out || rounds.n_found() > n_before;
+    return draw.end_round();
 }
 
 void Coordinator::finish(int64_t batch_size, int64_t* ids_out, float* weights_out, float* probabilities_out) {
     const std::unique_lock guard(lock_);
-    batch_in(Drawing::found, "no batch has been found: per_coordinator_submit() comes first");
-    Batch& batch = batch_;
-    const int64_t n = batch.sample.batch_size;
+    ShardDraw& draw = draw_at(ShardDraw::Stage::found, "no batch has been found: per_coordinator_submit() comes first");
+    const int64_t n = draw.sample.batch_size;
     check_range("batch_size", batch_size, n, n);
-    const cpu::PowerKernels& kernels = cpu::chosen_kernels().power;
-    const int32_t normalize_weights = batch.sample.normalize_weights;
-    const bool by_schedule = std::isnan(batch.sample.beta);
-    const double beta = by_schedule ? beta_.beta(beta_.step) : batch.sample.beta;
-    const DrawLaw law = batch.law;
-    std::vector<double>& shares = batch.shares;
-    for (size_t i = 0; i < shares.size(); ++i) shares[i] = law.share_of(static_cast<double>(batch.masses[i]));
-    const double total = law.total();
-    const double reference = normalize_weights == PER_BATCH_MAX
-                                 ? kernels.smallest(n, shares.data())
-                                 : law.reference(normalize_weights, [&] { return batch.smallest_mass; });
-    std::copy_n(batch.ids.data(), n, ids_out);
-    if (weights_out != nullptr) kernels.weigh_shares(n, shares.data(), reference, beta, weights_out);
-    if (probabilities_out != nullptr)
-        for (size_t i = 0; i < shares.size(); ++i) probabilities_out[i] = static_cast<float>(shares[i] / total);
+    const bool by_schedule = std::isnan(draw.sample.beta);
+    std::copy_n(draw.ids.data(), n, ids_out);
+    draw.weigh(by_schedule ? beta_.beta(beta_.step) : draw.sample.beta, weights_out, probabilities_out);
     ++samples_;
     if (by_schedule) ++beta_.step;
-    batch.drawing = Drawing::none;
+    draw.stage = ShardDraw::Stage::none;
 }
 
 // -------------------------------------------------------------------------------------------------------------- ids
@@ -515,7 +370,7 @@ int64_t Coordinator::whole_id(const Shard& shard, int64_t id) const {
     return id / shard.n_envs * options_.n_envs + shard.first_env + id % shard.n_envs;
 }
 
-// With a larger one that of the whole would be beyond 63 bits.
+// For a larger id the id of the whole would exceed 63 bits.
 int64_t Coordinator::max_shard_id(const Shard& shard) const {
     return (INT64_MAX / options_.n_envs - 1) * shard.n_envs;
 }
