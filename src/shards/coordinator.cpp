@@ -19,11 +19,14 @@
 namespace per {
 namespace {
 
+void require_no_ranks(int32_t prioritization) {
+    if (prioritization != PER_RANK) return;
+    throw Error(PER_ERROR_UNSUPPORTED, "prioritization is PER_RANK: the ranks of shards are not those of the whole");
+}
+
 per_replay_options checked(const per_replay_options& options) {
     check_replay_options(options);
-    if (options.prioritization == PER_RANK)
-        throw Error(PER_ERROR_UNSUPPORTED,
-                    "prioritization is PER_RANK: the ranks of shards are not those of the whole");
+    require_no_ranks(options.prioritization);
     if (options.max_priority == PER_MAX_NOW)
         throw Error(PER_ERROR_UNSUPPORTED, "max_priority is PER_MAX_NOW: shards know the largest priority ever only");
     if (RateLimiter::has_limits(options.rate_limit))
@@ -251,9 +254,7 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
     if (sample.n_step_min != 0)
         throw Error(PER_ERROR_UNSUPPORTED, "n_step_min is %" PRId64 ": shards do not know the places of their windows",
                     sample.n_step_min);
-    if (sample.prioritization == PER_RANK)
-        throw Error(PER_ERROR_UNSUPPORTED,
-                    "prioritization is PER_RANK: the ranks of shards are not those of the whole");
+    require_no_ranks(sample.prioritization);
     if (!is_agreed_)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "shards told of themselves: per_coordinator_agree_on_scale() comes before a draw");
@@ -261,10 +262,10 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
     next.clear_shards();
     for (const Shard& shard : shards_) next.add_shard(shard.summary);
     const auto n_live = static_cast<int64_t>(next.live());
-    const bool of_sequences = options_.sequence_length > 0;
-    if (n_live == 0) throw_empty(of_sequences);
+    next.of_sequences = options_.sequence_length > 0;
+    if (n_live == 0) throw_empty(next.of_sequences);
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    if (is_distinct) require_drawn(batch_size, {n_live, n_live}, of_sequences);
+    if (is_distinct) require_drawn(batch_size, {n_live, n_live}, next.of_sequences);
     next.sample = sample;
     next.law = {batch_size,
                 is_distinct,

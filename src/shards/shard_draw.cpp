@@ -141,7 +141,7 @@ int64_t ShardDraw::end_round() {
     }
     const int64_t n_wanted = sample.batch_size;
     const int64_t n_found = std::min(rounds.n_found(), n_wanted);
-    require_drawn(n_wanted, {static_cast<int64_t>(live()), n_found}, sample.of_sequences);
+    require_drawn(n_wanted, {static_cast<int64_t>(live()), n_found}, of_sequences);
     law.n_draws = rounds.n_draws();
     std::copy_n(rounds.found(), n_wanted, ids.data());
     stage = Stage::found;

@@ -59,6 +59,7 @@ struct ShardDraw {
 
     Stage stage = Stage::none;
     ReplaySample sample = {};
+    bool of_sequences = false;
     DrawLaw law = {};
     uint64_t smallest_mass = 0;
     // Mass and live transitions of the shards before each shard, and of all shards.

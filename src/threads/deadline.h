@@ -1,4 +1,4 @@
-// The end of a wait.
+// Deadlines of waits.
 #pragma once
 
 #include <chrono>
@@ -22,11 +22,11 @@ class Deadline {
     Clock::time_point time() const { return time_; }
     bool is_never() const { return time_ == Clock::time_point::max(); }
     bool has_passed() const { return !is_never() && Clock::now() >= time_; }
-    // Not above 0 once it has passed.
+    // Remaining time; zero or negative once the deadline has passed.
     std::chrono::nanoseconds left() const { return time_ - Clock::now(); }
 
-    // The deadline for a lock that other calls hold for a moment each, so that a call that only looks does not fail by
-    // chance. A call that takes longer, such as a save, is not waited for.
+    // The deadline for a lock that other calls hold for a moment each: with it a call with timeout 0 does not fail by
+    // chance, and does not wait for a call that takes longer, such as a save.
     Deadline with_a_moment() const {
         Deadline later = *this;
         if (!is_never()) later.time_ += std::chrono::milliseconds(100);
