@@ -1,16 +1,8 @@
 #include "file/disk_file.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -36,119 +28,52 @@ constexpr std::string_view temporary_end = ".tmp";
 constexpr std::size_t max_digits = 10;
 
 [[noreturn]] void refuse(int error, const std::string& shown, const char* action) {
-    throw Error(error == ENOMEM ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO, "path %s cannot be %s: %s", shown.c_str(),
-                action, std::strerror(error));
+    throw_system_error(error, "path " + shown, action);
 }
 
-// Calls a function of the system until no signal interrupts it.
-template <class Call>
-auto uninterrupted(const Call& call) {
-    auto result = call();
-    while (result < 0 && errno == EINTR) result = call();
-    return result;
-}
-
-template <class Open>
-Descriptor opened(const Open& open) {
-    return Descriptor([&] { return uninterrupted(open); });
-}
-
-// The names in a folder, one after the other.
-class Listing {
- public:
-    explicit Listing(const Descriptor& folder)
-        : descriptor_(opened([&] { return openat(folder.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); })),
-          entries_(descriptor_.is_open() ? fdopendir(descriptor_.number()) : nullptr) {}
-    ~Listing() {
-        if (is_open()) descriptor_.close_by([this] { closedir(entries_); });
-    }
-    Listing(const Listing&) = delete;
-    Listing& operator=(const Listing&) = delete;
-
-    // If not, errno says why.
-    bool is_open() const { return entries_ != nullptr; }
-    // NULL: there are no more.
-    const char* next_name() const {
-        const dirent* const entry = readdir(entries_);
-        return entry != nullptr ? entry->d_name : nullptr;
-    }
-
- private:
-    Descriptor descriptor_;
-    DIR* entries_;
-};
-
-// Takes a lock (flock), unless another has it. A file system without locks refuses it, which is no error.
-bool is_locked_by_another(const Descriptor& file, int operation) {
-    return uninterrupted([&] { return flock(file.number(), operation | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
-}
-
-// Takes a lock (flock) that others may hold for ever. It is tried again and again: a call that waits for it would end by
-// a signal only, which may reach any thread.
-bool is_locked_in_time(const Descriptor& file, int operation, int64_t timeout_ms) {
+// Takes a lock that others may hold forever. It polls, since only a signal, which may reach any thread, would end a system
+// call that waits for the lock.
+bool is_locked_in_time(const Descriptor& file, Lock lock, int64_t timeout_ms) {
     using std::chrono::nanoseconds;
     constexpr nanoseconds longest_nap = std::chrono::milliseconds(10);
     const Deadline deadline(timeout_ms);
     for (nanoseconds nap = std::chrono::milliseconds(1);; nap = std::min(2 * nap, longest_nap)) {
-        if (!is_locked_by_another(file, operation)) return true;
+        if (lock_file(file, lock) != LockResult::held_by_another) return true;
         if (deadline.has_passed()) return false;
         std::this_thread::sleep_for(std::min(nap, deadline.left()));
     }
 }
 
-void require_regular(mode_t mode, const std::string& shown, const char* action) {
-    if (S_ISREG(mode)) return;
-    const char* const kind = S_ISDIR(mode)    ? "a directory"
-                             : S_ISFIFO(mode) ? "a FIFO"
-                             : S_ISSOCK(mode) ? "a socket"
-                                              : "a device";
+// Throws Error if there is no status, or that of another kind of file.
+void require_regular(const std::optional<FileStatus>& status, const std::string& shown, const char* action) {
+    using Kind = FileStatus::Kind;
+    if (!status) refuse(errno, shown, action);
+    if (status->kind == Kind::regular) return;
+    const char* const kind = status->kind == Kind::folder   ? "a directory"
+                             : status->kind == Kind::fifo   ? "a FIFO"
+                             : status->kind == Kind::socket ? "a socket"
+                                                            : "a device";
     throw Error(PER_ERROR_IO, "path %s cannot be %s: it is %s, no regular file", shown.c_str(), action, kind);
 }
 
-// Where a path leads through symbolic links, also if nothing is there.
+// Follows symbolic links to the last one's target, which need not exist.
 std::string followed(std::string path, const std::string& shown) {
     for (int i = 0; i < max_links; ++i) {
-        char target[PATH_MAX];
-        const ssize_t size = readlink(path.c_str(), target, sizeof target);
-        if (size < 0) return path;  // no link; any other fault shows when the folder is opened
-        if (static_cast<std::size_t>(size) == sizeof target) refuse(ENAMETOOLONG, shown, "written");
-        const std::string folder = target[0] == '/' ? "" : path.substr(0, path.rfind('/') + 1);
-        path = folder + std::string(target, static_cast<std::size_t>(size));
+        const std::optional<std::string> target = target_of_link(path.c_str());
+        if (!target && errno == ENAMETOOLONG) refuse(errno, shown, "written");
+        if (!target) return path;  // no link; any other fault shows when the folder is opened
+        const std::string folder = (*target)[0] == '/' ? "" : path.substr(0, path.rfind('/') + 1);
+        path = folder + *target;
     }
     refuse(ELOOP, shown, "written");
 }
 
-void write_all(int file, const void* data, std::size_t size, const std::string& shown) {
-    const off_t first = lseek(file, 0, SEEK_CUR);
-    if (first < 0) refuse(errno, shown, "written");
-    if (exceeds_file_limit(static_cast<uint64_t>(first) + size)) refuse(EFBIG, shown, "written");
-    const char* bytes = static_cast<const char*>(data);
-    while (size > 0) {
-        const ssize_t n = uninterrupted([&] { return ::write(file, bytes, size); });
-        if (n < 0) refuse(errno, shown, "written");
-        bytes += n;
-        size -= static_cast<std::size_t>(n);
-    }
-}
-
-// New names are to outlive a power failure. A folder that may not be read, and a file system that does not sync folders
+// Makes new names outlive a power failure. A folder that may not be read, and a file system that does not sync folders
 // (EINVAL), are left to the system.
 void sync_folder(const Descriptor& folder, const std::string& shown) {
-    if (!folder.is_open() || uninterrupted([&] { return fsync(folder.number()); }) == 0 || errno == EINVAL) return;
+    if (!folder.is_open() || sync(folder) || errno == EINVAL) return;
     throw Error(PER_ERROR_IO, "path %s is written, but its folder cannot be synced: %s", shown.c_str(),
                 std::strerror(errno));
-}
-
-bool is_same_file(const struct stat& a, const struct stat& b) {
-    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-// Whether a name in a folder still is that of an open file.
-bool is_named(int folder, const char* name, int file) {
-    struct stat of_name;
-    struct stat of_file;
-    return fstatat(folder, name, &of_name, AT_SYMLINK_NOFOLLOW) == 0 && fstat(file, &of_file) == 0 &&
-           is_same_file(of_name, of_file);
 }
 
 }  // namespace
@@ -167,122 +92,93 @@ std::string shown_path(const std::string& path) {
 }
 
 bool is_folder(const char* path) {
-    struct stat found;
-    return uninterrupted([&] { return stat(path, &found); }) == 0 && S_ISDIR(found.st_mode);
+    const std::optional<FileStatus> status = status_of(path);
+    return status && status->kind == FileStatus::Kind::folder;
 }
 
-bool exceeds_file_limit(uint64_t end) {
-    rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur;
-}
-
-// Where the system has no such call, the sync waits for all. What the disk reports here the sync may not report again.
-void WriteBehind::wrote(const Descriptor& file, std::size_t size, const std::string& shown) {
+void OutputFile::write(const void* data, std::size_t size, const std::string& shown) {
+    if (!write_all(file_, data, size)) refuse(errno, shown, "written");
     n_bytes_ += size;
     if (n_bytes_ < bytes_to_begin) return;
     n_bytes_ = 0;
-    const int begun = uninterrupted([&] { return sync_file_range(file.number(), 0, 0, SYNC_FILE_RANGE_WRITE); });
-    if (begun != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) refuse(errno, shown, "written");
+    // The sync may not report again what the disk reports here.
+    if (!begin_sync(file_)) refuse(errno, shown, "written");
+}
+
+void OutputFile::sync(const std::string& shown) {
+    if (!per::sync(file_)) refuse(errno, shown, "written");
 }
 
 // ---------------------------------------------------------------------------------------------------------- folders
 
 LockedFolder::LockedFolder(const char* path, Use use, int64_t timeout_ms) : path_(path), shown_(shown_path(path_)) {
     const char* const action = use == Use::writing ? "written" : "read";
-    const bool is_made = use == Use::writing && mkdir(path, 0777) == 0;
+    const bool is_made = use == Use::writing && make_folder(path);
     if (use == Use::writing && !is_made && errno != EEXIST) refuse(errno, shown_, action);
-    folder_ = opened([&] { return ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+    folder_ = open_folder(path);
     if (!folder_.is_open()) refuse(errno, shown_, action);
-    if (is_made)
-        sync_folder(opened([&] { return openat(folder_.number(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }), shown_);
-    if (!is_locked_in_time(folder_, use == Use::writing ? LOCK_EX : LOCK_SH, timeout_ms))
+    if (is_made) sync_folder(open_folder(folder_, ".."), shown_);
+    if (!is_locked_in_time(folder_, use == Use::writing ? Lock::exclusive : Lock::shared, timeout_ms))
         throw Error(PER_ERROR_BUSY,
                     "path %s cannot be %s yet: another thread or process reads or writes it, and holds its lock",
                     shown_.c_str(), action);
 }
 
-// A child that was forked a moment ago has not closed its copy yet, with which the lock would stay.
+// A child that has just been forked may not have closed its copy yet, which would keep the lock.
 LockedFolder::~LockedFolder() {
-    if (folder_.is_open()) flock(folder_.number(), LOCK_UN);
+    if (folder_.is_open()) unlock_file(folder_);
 }
 
 std::vector<std::string> LockedFolder::names() const {
-    const Listing listing(folder_);
-    if (!listing.is_open()) refuse(errno, shown_, "read");
-    std::vector<std::string> names;
-    while (const char* const name = listing.next_name()) names.emplace_back(name);
-    return names;
+    std::optional<std::vector<std::string>> names = names_in(folder_);
+    if (!names) refuse(errno, shown_, "read");
+    return *std::move(names);
 }
 
 int64_t LockedFolder::size_of(const std::string& name) const {
-    struct stat found;
-    if (fstatat(folder_.number(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode)) return -1;
-    return found.st_size;
+    const std::optional<FileStatus> status = status_of(folder_, name);
+    return status && status->kind == FileStatus::Kind::regular ? static_cast<int64_t>(status->size) : -1;
 }
 
 Descriptor LockedFolder::open(const std::string& name) const {
-    Descriptor file = opened([&] {
-        return openat(folder_.number(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    });
-    struct stat found;
-    if (!file.is_open() || fstat(file.number(), &found) != 0) refuse(errno, shown_, "read");
-    require_regular(found.st_mode, shown_, "read");
+    Descriptor file = open_file(folder_, name, Access::read);
+    if (!file.is_open()) refuse(errno, shown_, "read");
+    require_regular(status_of(file), shown_, "read");
     return file;
 }
 
 void LockedFolder::remove(const std::string& name) const {
-    unlinkat(folder_.number(), name.c_str(), 0);
+    remove_file(folder_, name);
 }
 
 void LockedFolder::sync() const {
     sync_folder(folder_, shown_);
 }
 
-NewFile::NewFile(const LockedFolder& folder, std::string name) : folder_(folder), name_(std::move(name)) {
-    file_ = opened(
-        [&] { return openat(folder_.number(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666}); });
-    if (!file_.is_open()) refuse(errno, folder_.shown(), "written");
+NewFile::NewFile(const LockedFolder& folder, std::string name)
+    : folder_(folder), name_(std::move(name)), file_(create_file(folder.descriptor(), name_, mode_t{0666})) {
+    if (!file_.descriptor().is_open()) refuse(errno, folder_.shown(), "written");
 }
 
 NewFile::~NewFile() {
-    if (file_.is_open() && !is_kept_) folder_.remove(name_);
-}
-
-void NewFile::write(const void* data, std::size_t size) {
-    write_all(file_.number(), data, size, folder_.shown());
-    behind_.wrote(file_, size, folder_.shown());
-}
-
-void NewFile::sync() {
-    if (uninterrupted([&] { return fsync(file_.number()); }) != 0) refuse(errno, folder_.shown(), "written");
-}
-
-std::size_t read_at(const Descriptor& file, uint64_t offset, void* data, std::size_t size, const std::string& shown) {
-    std::size_t done = 0;
-    while (done < size) {
-        const ssize_t n = uninterrupted([&] {
-            return pread(file.number(), static_cast<char*>(data) + done, size - done,
-                         static_cast<off_t>(offset + done));
-        });
-        if (n < 0) refuse(errno, shown, "read");
-        if (n == 0) break;
-        done += static_cast<std::size_t>(n);
-    }
-    return done;
+    if (file_.descriptor().is_open() && !is_kept_) folder_.remove(name_);  // a forked child removes nothing
 }
 
 // ---------------------------------------------------------------------------------------------------------- reading
 
-// A path that names no regular file is not opened at all: opening a device may do something.
+std::size_t read_at(const Descriptor& file, uint64_t offset, void* data, std::size_t size, const std::string& shown) {
+    const ssize_t n = read_fully_at(file, offset, data, size);
+    if (n < 0) refuse(errno, shown, "read");
+    return static_cast<std::size_t>(n);
+}
+
+// A path that names no regular file is not opened at all, since opening a device may have an effect. The path may name
+// another file a moment later, so the open file is checked, too.
 InputFile::InputFile(const char* path) : shown_(shown_path(path)), buffer_(buffer_bytes) {
-    struct stat found;
-    if (uninterrupted([&] { return stat(path, &found); }) != 0) refuse(errno, shown_, "read");
-    require_regular(found.st_mode, shown_, "read");
-    // The path may name another file by now. Without O_NONBLOCK the opening of a FIFO would wait for a writer.
-    file_ = opened([&] { return open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); });
+    require_regular(status_of(path), shown_, "read");
+    file_ = open_file(path);
     if (!file_.is_open()) refuse(errno, shown_, "read");
-    if (fstat(file_.number(), &found) != 0) refuse(errno, shown_, "read");
-    require_regular(found.st_mode, shown_, "read");
+    require_regular(status_of(file_), shown_, "read");
 }
 
 std::size_t InputFile::read(void* data, std::size_t size) {
@@ -309,21 +205,20 @@ std::size_t InputFile::read(void* data, std::size_t size) {
 }
 
 std::size_t InputFile::read_some(void* data, std::size_t size) {
-    const ssize_t n = uninterrupted([&] { return ::read(file_.number(), data, size); });
+    const ssize_t n = per::read_some(file_, data, size);
     if (n < 0) refuse(errno, shown_, "read");
     n_fetched_ += static_cast<uint64_t>(n);
     return static_cast<std::size_t>(n);
 }
 
 bool InputFile::skip(uint64_t size) {
-    struct stat found;
-    if (fstat(file_.number(), &found) != 0) refuse(errno, shown_, "read");
+    const std::optional<FileStatus> status = status_of(file_);
+    if (!status) refuse(errno, shown_, "read");
     const uint64_t from = place();
-    const uint64_t end = static_cast<uint64_t>(found.st_size);
-    if (from > end || size > end - from) return false;
+    if (from > status->size || size > status->size - from) return false;
     next_ = end_ = 0;
     n_fetched_ = from + size;
-    if (lseek(file_.number(), static_cast<off_t>(n_fetched_), SEEK_SET) < 0) refuse(errno, shown_, "read");
+    if (!seek(file_, n_fetched_)) refuse(errno, shown_, "read");
     return true;
 }
 
@@ -333,19 +228,10 @@ std::size_t InputFile::read_at(uint64_t place, void* data, std::size_t size) con
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-ReplacementFile::ReplacementFile(const char* path) : shown_(shown_path(path)) {
-    struct stat found;
-    if (uninterrupted([&] { return stat(path, &found); }) == 0) {
-        require_regular(found.st_mode, shown_, "written");
-        replaces_ = true;
-        mode_ = found.st_mode & 07777;
-        user_ = found.st_uid;
-        group_ = found.st_gid;
-    } else if (errno != ENOENT) {
-        refuse(errno, shown_, "written");
-    }
+ReplacementFile::ReplacementFile(const char* path) : shown_(shown_path(path)), replaced_(status_of(path)) {
+    if (replaced_ || errno != ENOENT) require_regular(replaced_, shown_, "written");
     const std::string target = followed(path, shown_);
-    const std::size_t name = target.rfind('/') + 1;  // 0 where there is no slash
+    const std::size_t name = target.rfind('/') + 1;  // 0 without a slash
     name_ = target.substr(name);
     if (name_.empty()) refuse(target.empty() ? ENOENT : EISDIR, shown_, "written");
     open_folder(name == 0 ? "." : target.substr(0, name));
@@ -355,24 +241,20 @@ ReplacementFile::ReplacementFile(const char* path) : shown_(shown_path(path)) {
 }
 
 ReplacementFile::~ReplacementFile() {
-    if (!temporary_.empty()) unlinkat(folder_.number(), temporary_.c_str(), 0);
+    if (!temporary_.empty()) remove_file(folder_, temporary_);
 }
 
 // Files can also be made in a folder that may be written to but not read.
 void ReplacementFile::open_folder(const std::string& folder) {
-    const auto open_with = [&](int flags) {
-        return opened([&] { return open(folder.c_str(), flags | O_DIRECTORY | O_CLOEXEC); });
-    };
-    folder_ = open_with(O_RDONLY);
+    folder_ = per::open_folder(folder.c_str());
     is_folder_readable_ = folder_.is_open();
-    if (!folder_.is_open() && errno == EACCES) folder_ = open_with(O_PATH);
+    if (!folder_.is_open() && errno == EACCES) folder_ = open_folder_for_names(folder.c_str());
     if (!folder_.is_open()) refuse(errno, shown_, "written");
 }
 
-// The stem is the name itself, or its beginning and its checksum where it would be too long for the file system.
+// The stem is the name itself or, if that would be too long for the file system, its beginning and its checksum.
 std::string ReplacementFile::temporary_stem() const {
-    const long limit = fpathconf(folder_.number(), _PC_NAME_MAX);
-    const std::size_t max_name = limit > 0 ? static_cast<std::size_t>(limit) : NAME_MAX;
+    const std::size_t max_name = longest_name(folder_);
     const std::size_t added = temporary_mark.size() + max_digits + temporary_end.size();
     if (name_.size() + added <= max_name) return name_;
     Checksum checksum;
@@ -398,74 +280,49 @@ bool ReplacementFile::is_temporary(const std::string& name) const {
            name == temporary_name(number);
 }
 
-// A leftover that cannot be looked at or removed stays.
+// A leftover that cannot be examined or removed stays.
 void ReplacementFile::remove_leftovers() const {
-    const Listing listing(folder_);
-    if (!listing.is_open()) return;
-    while (const char* const name = listing.next_name())
+    for (const std::string& name : names_in(folder_).value_or(std::vector<std::string>()))
         if (is_temporary(name)) remove_if_left_behind(name);
 }
 
-void ReplacementFile::remove_if_left_behind(const char* name) const {
-    struct stat found;
-    if (fstatat(folder_.number(), name, &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode)) return;
-    const auto open_to = [&](int access) {
-        return opened([&] { return openat(folder_.number(), name, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); });
-    };
-    Descriptor file = open_to(O_RDWR);  // NFS locks only what may be written
-    if (!file.is_open()) file = open_to(O_RDONLY);
-    if (!file.is_open() || flock(file.number(), LOCK_EX | LOCK_NB) != 0) return;
+void ReplacementFile::remove_if_left_behind(const std::string& name) const {
+    const std::optional<FileStatus> status = status_of(folder_, name);
+    if (!status || status->kind != FileStatus::Kind::regular) return;
+    Descriptor file = open_file(folder_, name, Access::read_and_write);  // NFS locks only files open for writing
+    if (!file.is_open()) file = open_file(folder_, name, Access::read);
+    if (!file.is_open() || lock_file(file, Lock::exclusive) != LockResult::taken) return;
     // Between opening and locking, the file may have been committed, or removed and its name given to another. From
-    // here on it keeps its name: whoever else would rename or remove it must hold the lock.
-    if (is_named(folder_.number(), name, file.number())) unlinkat(folder_.number(), name, 0);
+    // here on it keeps its name: any process that would rename or remove it must hold the lock.
+    if (is_named(folder_, name, file)) remove_file(folder_, name);
 }
 
 void ReplacementFile::open_temporary() {
     for (unsigned number = 0;; ++number) {
         const std::string name = temporary_name(std::to_string(number));
-        const mode_t mode = replaces_ ? S_IRUSR | S_IWUSR : 0666;  // nobody reads more while it is written
-        Descriptor file = opened(
-            [&] { return openat(folder_.number(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); });
+        Descriptor file =
+            create_file(folder_, name, replaced_ ? 0600 : 0666);  // no other user reads a half-written file
         if (!file.is_open() && errno == EEXIST) continue;
         if (!file.is_open()) refuse(errno, shown_, "written");
         // A file system without locks refuses this one. It refuses those of other savers, too, so that they remove
-        // nothing. Where another saver looks whether the file was left behind, it removes it; anybody else may hold the
-        // lock for ever.
-        if (is_locked_by_another(file, LOCK_EX)) continue;
-        if (!is_named(folder_.number(), name.c_str(), file.number())) continue;  // removed before it was locked
+        // nothing. Another saver that checks whether the file was left behind removes it; any other process may hold
+        // the lock forever.
+        if (lock_file(file, Lock::exclusive) == LockResult::held_by_another) continue;
+        if (!is_named(folder_, name, file)) continue;  // removed before it was locked
         temporary_ = name;
-        file_ = std::move(file);
+        file_ = OutputFile(std::move(file));
         return;
     }
 }
 
-void ReplacementFile::write(const void* data, std::size_t size) {
-    write_all(file_.number(), data, size, shown_);
-    behind_.wrote(file_, size, shown_);
-}
-
 void ReplacementFile::go_to(uint64_t place) {
-    if (lseek(file_.number(), static_cast<off_t>(place), SEEK_SET) < 0) refuse(errno, shown_, "written");
-}
-
-// Where the group cannot be kept, the file's new group gets the rights of all others.
-void ReplacementFile::keep_owner_and_mode() const {
-    if (!replaces_) return;
-    struct stat present;
-    if (fstat(file_.number(), &present) != 0) refuse(errno, shown_, "written");
-    mode_t mode = mode_;
-    if (present.st_gid != group_ && fchown(file_.number(), static_cast<uid_t>(-1), group_) != 0)
-        mode = (mode & ~mode_t{S_IRWXG}) | (mode & S_IRWXO) << 3;
-    // A saver that may not give the file away keeps it.
-    if (present.st_uid != user_ && fchown(file_.number(), user_, static_cast<gid_t>(-1)) != 0) mode &= ~mode_t{S_ISUID};
-    fchmod(file_.number(), mode);  // some file systems have no modes
+    if (!seek(file_.descriptor(), place)) refuse(errno, shown_, "written");
 }
 
 void ReplacementFile::commit() {
-    keep_owner_and_mode();
-    if (uninterrupted([&] { return fsync(file_.number()); }) != 0) refuse(errno, shown_, "written");
-    if (renameat(folder_.number(), temporary_.c_str(), folder_.number(), name_.c_str()) != 0)
-        refuse(errno, shown_, "written");
+    if (replaced_ && !copy_owner_and_mode(file_.descriptor(), *replaced_)) refuse(errno, shown_, "written");
+    file_.sync(shown_);
+    if (!rename_file(folder_, temporary_, name_)) refuse(errno, shown_, "written");
     temporary_.clear();
     if (is_folder_readable_) sync_folder(folder_, shown_);
 }

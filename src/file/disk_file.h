@@ -1,16 +1,16 @@
-// Files on the disk, read in order or replaced as a whole. A call that the system refuses throws Error: OUT_OF_MEMORY
-// where that is the reason, else IO.
+// Files on the disk that are read in order or replaced as a whole. If a call of the system fails, functions throw Error
+// with OUT_OF_MEMORY or IO.
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "per.h"
-#include "system/descriptor.h"
+#include "system/file.h"
 
 namespace per {
 
@@ -20,30 +20,15 @@ std::string shown_path(const std::string& path);
 
 bool is_folder(const char* path);
 
-// True if the process may not write a file up to this byte (RLIMIT_FSIZE). A write beyond the limit raises a signal that
-// ends the process, so it must be refused before.
-bool exceeds_file_limit(uint64_t end);
-
-// Has the disk begin with a file that is still being written, so that the sync at its end waits for less: a save of a
-// million rows of 100 bytes then takes as long as their bytes alone, and without this 1.35 times as long.
-class WriteBehind {
- public:
-    // Throws Error where the disk says that it cannot take the bytes.
-    void wrote(const Descriptor& file, std::size_t size, const std::string& shown);
-
- private:
-    std::size_t n_bytes_ = 0;  // since the disk was told last
-};
-
-// A folder that is locked (flock) as long as this lives: for one who writes, or for all who read. A file system without
-// locks leaves that to the caller.
+// A folder that stays locked (flock) while this object lives: by one writer, or by any number of readers. On a file system
+// without locks the caller must keep others away.
 class LockedFolder {
  public:
     enum class Use { reading, writing };
 
-    // For writing the folder is made if it is not there; the one above it must be. Waits for the lock: anybody who may
-    // read the folder can hold it, so nothing else may be locked meanwhile. Throws Error with BUSY if it is not free in
-    // time. timeout_ms: -1 is for as long as it takes.
+    // For writing the folder is created if it is missing; its parent must exist. Waits for the lock: anybody who may read
+    // the folder can hold it, so the caller must hold no other lock. Throws Error with BUSY if the lock is not free
+    // within timeout_ms; -1 waits without a limit.
     LockedFolder(const char* path, Use use, int64_t timeout_ms = PER_DIRECTORY_TIMEOUT_MS);
     LockedFolder(LockedFolder&&) = default;
     LockedFolder& operator=(LockedFolder&&) = delete;
@@ -51,16 +36,16 @@ class LockedFolder {
 
     const std::string& path() const { return path_; }
     const std::string& shown() const { return shown_; }
-    int number() const { return folder_.number(); }
+    const Descriptor& descriptor() const { return folder_; }
 
     std::vector<std::string> names() const;
-    // Bytes of a regular file of it; -1 where there is none of this name.
+    // Bytes of a regular file; -1 if there is none of this name.
     int64_t size_of(const std::string& name) const;
-    // A regular file of it, to read.
+    // Opens a regular file for reading.
     Descriptor open(const std::string& name) const;
-    // What cannot be removed stays.
+    // A file that cannot be removed stays.
     void remove(const std::string& name) const;
-    // New names are to outlive a power failure.
+    // Makes new names outlive a power failure.
     void sync() const;
 
  private:
@@ -69,10 +54,26 @@ class LockedFolder {
     Descriptor folder_;
 };
 
-// Reads up to `size` bytes of a file from a place on: fewer at its end only.
+// Reads bytes from a place on: fewer than `size` at the end of the file only.
 std::size_t read_at(const Descriptor& file, uint64_t offset, void* data, std::size_t size, const std::string& shown);
 
-// Writes a file that is not there yet. It is removed again unless keep() is called.
+// A file that is written in order and synced at its end. The disk begins with it earlier, so that the sync waits for less:
+// a save of a million rows of 100 bytes then takes as long as writing their bytes alone, and otherwise 1.35 times as long.
+class OutputFile {
+ public:
+    OutputFile() = default;
+    explicit OutputFile(Descriptor file) : file_(std::move(file)) {}
+
+    const Descriptor& descriptor() const { return file_; }
+    void write(const void* data, std::size_t size, const std::string& shown);
+    void sync(const std::string& shown);
+
+ private:
+    Descriptor file_;
+    std::size_t n_bytes_ = 0;  // since the disk was last told to begin
+};
+
+// Writes a file that does not exist yet. It is removed again unless keep() is called.
 class NewFile {
  public:
     NewFile(const LockedFolder& folder, std::string name);
@@ -80,20 +81,18 @@ class NewFile {
     NewFile(const NewFile&) = delete;
     NewFile& operator=(const NewFile&) = delete;
 
-    void write(const void* data, std::size_t size);
-    // Its bytes are to outlive a power failure.
-    void sync();
+    void write(const void* data, std::size_t size) { file_.write(data, size, folder_.shown()); }
+    void sync() { file_.sync(folder_.shown()); }
     void keep() { is_kept_ = true; }
 
  private:
     const LockedFolder& folder_;
     std::string name_;
-    Descriptor file_;
-    WriteBehind behind_;
+    OutputFile file_;
     bool is_kept_ = false;
 };
 
-// Reads a regular file. Any other is refused, as its opening or reading might never end.
+// Reads a regular file. Any other is refused, since opening or reading it might never end.
 class InputFile {
  public:
     explicit InputFile(const char* path);
@@ -102,11 +101,11 @@ class InputFile {
 
     // Returns how many bytes were read: fewer than `size` at the end of the file only.
     std::size_t read(void* data, std::size_t size);
-    // Where the next byte lies, counted in bytes from the beginning.
+    // Offset of the next byte.
     uint64_t place() const { return n_fetched_ - (end_ - next_); }
-    // Leaves out the next bytes. Returns false, and stays, where the file has fewer.
+    // Skips the next bytes. Returns false, and skips none, if the file has fewer.
     bool skip(uint64_t size);
-    // As read(), but from a place on. What read() gives next stays the same.
+    // Reads from an offset on, without changing what read() returns next.
     std::size_t read_at(uint64_t place, void* data, std::size_t size) const;
 
  private:
@@ -116,15 +115,15 @@ class InputFile {
     Descriptor file_;
     uint64_t n_fetched_ = 0;  // bytes of the file before those that the system gives next
     std::vector<char> buffer_;
-    std::size_t next_ = 0;  // where the unread bytes of the buffer begin
-    std::size_t end_ = 0;   // and where they end
+    std::size_t next_ = 0;  // unread bytes of the buffer: from next_ up to end_
+    std::size_t end_ = 0;
 };
 
 // Writes a temporary file beside `path`. commit() puts it in the place of `path`: whole, or not at all. A symbolic link
-// stays, and the file that it leads to is replaced. A file that is replaced passes on its mode and owner.
+// stays, and the file that it leads to is replaced. The new file gets the mode and the owner of the one it replaces.
 //
-// The temporary is locked (flock) as long as it is written, and the lock ends with its process. A temporary of the same
-// path that nobody has locked was left behind, and is removed.
+// The temporary file is locked (flock) while it is written, and the lock ends with its process. So a temporary file of
+// the same path that nobody has locked was left behind, and is removed.
 class ReplacementFile {
  public:
     explicit ReplacementFile(const char* path);
@@ -134,10 +133,10 @@ class ReplacementFile {
 
     const std::string& shown() const { return shown_; }
 
-    void write(const void* data, std::size_t size);
-    // The next bytes are written from there on, counted in bytes from the beginning.
+    void write(const void* data, std::size_t size) { file_.write(data, size, shown_); }
+    // Sets the offset at which the next bytes are written.
     void go_to(uint64_t place);
-    // After an error here what was at `path` is still there, unless the message says otherwise.
+    // After an error the former file is still at `path`, unless the message says otherwise.
     void commit();
 
  private:
@@ -146,22 +145,17 @@ class ReplacementFile {
     std::string temporary_name(const std::string& number) const;
     bool is_temporary(const std::string& name) const;
     void remove_leftovers() const;
-    void remove_if_left_behind(const char* name) const;
+    void remove_if_left_behind(const std::string& name) const;
     void open_temporary();
-    void keep_owner_and_mode() const;
 
     std::string shown_;
+    std::optional<FileStatus> replaced_;
     std::string name_;  // of the file, in its folder
     Descriptor folder_;
     bool is_folder_readable_ = true;
-    bool replaces_ = false;
-    mode_t mode_ = 0;  // of the file that is replaced, as are the next two
-    uid_t user_ = 0;
-    gid_t group_ = 0;
-    std::string stem_;       // of the names of all temporaries of the path
-    std::string temporary_;  // the name of this one; empty once it was committed
-    Descriptor file_;
-    WriteBehind behind_;
+    std::string stem_;       // of the names of all temporary files of the path
+    std::string temporary_;  // name of this one; empty after commit()
+    OutputFile file_;
 };
 
 }  // namespace per

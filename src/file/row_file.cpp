@@ -1,22 +1,19 @@
 #include "file/row_file.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "file/checksum.h"
+#include "system/memory.h"
+#include "system/process_number.h"
 
 namespace per {
 namespace {
@@ -29,55 +26,19 @@ constexpr std::size_t least_piece_bytes = mebibyte;
 constexpr std::size_t most_pieces = 4096;
 constexpr std::size_t least_block_bytes = 64 * kibibyte;
 constexpr std::size_t most_blocks = 64;  // bits of a number
-// A call of fallocate() that a signal interrupts begins anew: of a long one signals might never see the end.
-constexpr std::size_t bytes_of_reservation = 64 * mebibyte;
-// The system shortens requests to what it reads ahead on the disk, which is so much unless somebody has set it.
+// The system shortens longer requests to what it reads ahead on the disk; this is its default.
 constexpr std::size_t bytes_of_request = 128 * kibibyte;
-constexpr mode_t of_owner = 0600;
-
-[[noreturn]] void refuse(int error, const std::string& shown, const char* action) {
-    throw Error(error == ENOMEM ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO, "storage %s cannot be %s: %s", shown.c_str(),
-                action, std::strerror(error));
-}
-
-// A file that is in no folder. File systems that do not have such make one whose name is removed at once, and which
-// cannot have one again.
-Descriptor unnamed_file(const std::string& folder, const std::string& shown, bool& can_have_name_out) {
-    Descriptor file([&] { return open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, of_owner); });
-    can_have_name_out = file.is_open();
-    if (file.is_open()) return file;
-    if (errno != EOPNOTSUPP && errno != EISDIR) refuse(errno, shown, "written");
-    for (unsigned number = 0; !file.is_open(); ++number) {
-        const std::string path = folder + "/rows-" + std::to_string(getpid()) + "-" + std::to_string(number) + ".tmp";
-        file = Descriptor([&] { return open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, of_owner); });
-        if (file.is_open())
-            unlink(path.c_str());
-        else if (errno != EEXIST)
-            refuse(errno, shown, "written");
-    }
-    return file;
-}
-
-void check_limit(std::size_t end, const std::string& shown) {
-    if (exceeds_file_limit(end)) refuse(EFBIG, shown, "written");
-}
-
-// Makes the file so long, by zeros that take no room.
-void lengthen(const Descriptor& file, std::size_t bytes, const std::string& shown) {
-    check_limit(bytes, shown);
-    if (ftruncate(file.number(), static_cast<off_t>(bytes)) != 0) refuse(errno, shown, "written");
-}
 
 std::size_t piece_bytes_of(std::size_t bytes) {
     return std::max(least_piece_bytes, std::bit_ceil((bytes + most_pieces - 1) / most_pieces));
 }
 
-// Each lane has blocks of its own that it fills: they are small, and in large files not too many.
+// Each lane fills blocks of its own, so blocks are small, and in large files not too many.
 std::size_t block_bytes_of(std::size_t piece_bytes) {
     return std::max(least_block_bytes, piece_bytes / most_blocks);
 }
 
-// Calls visit(first, n) for the bits that follow each other.
+// Calls visit(first, n) for each run of bits that are set.
 template <class Visit>
 void for_each_run(uint64_t bits, const Visit& visit) {
     for (int first = 0; first < 64;) {
@@ -94,37 +55,9 @@ uint64_t first_bits(std::size_t n) {
     return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
 }
 
-// Whether a name in a folder is that of an open file.
-bool is_named(const Descriptor& folder, uint64_t number, const Descriptor& file) {
-    struct stat of_file;
-    struct stat of_name;
-    return fstat(file.number(), &of_file) == 0 &&
-           fstatat(folder.number(), row_file_name(number).c_str(), &of_name, AT_SYMLINK_NOFOLLOW) == 0 &&
-           of_name.st_dev == of_file.st_dev && of_name.st_ino == of_file.st_ino;
-}
-
 [[noreturn]] void refuse_file(const LockedFolder& folder, uint64_t number, const char* reason) {
     throw Error(PER_ERROR_CORRUPT_FILE, "path %s is damaged in %s: %s", folder.shown().c_str(),
                 row_file_name(number).c_str(), reason);
-}
-
-// Without MADV_RANDOM a page that is missing is read with 128 KiB around it, which nobody wants of rows drawn at random.
-void* map_at(void* address, int flags, std::size_t bytes, const Descriptor& file, std::size_t first) {
-    void* const mapping =
-        mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, file.number(), static_cast<off_t>(first));
-    if (mapping != MAP_FAILED) madvise(mapping, bytes, MADV_RANDOM);
-    return mapping;
-}
-
-// Keeps addresses for a mapping that is made later.
-void* addresses_at(void* address, int flags, std::size_t bytes) {
-    return mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
-}
-
-uint64_t size_of(const Descriptor& file, const std::string& shown) {
-    struct stat found;
-    if (fstat(file.number(), &found) != 0) refuse(errno, shown, "read");
-    return static_cast<uint64_t>(found.st_size);
 }
 
 }  // namespace
@@ -143,7 +76,8 @@ uint64_t row_file_number(const std::string& name) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-RowFile::RowFile(const char* folder, std::size_t bytes) : path_(folder), shown_(shown_path(path_)), process_(getpid()) {
+RowFile::RowFile(const char* folder, std::size_t bytes)
+    : path_(folder), shown_("storage " + shown_path(path_)), process_(process_number()) {
     if (bytes > most_bytes) throw_out_of_memory(bytes);
     piece_bytes_ = piece_bytes_of(bytes);
     block_bytes_ = block_bytes_of(piece_bytes_);
@@ -151,18 +85,17 @@ RowFile::RowFile(const char* folder, std::size_t bytes) : path_(folder), shown_(
     mapped_bytes_ = std::max<std::size_t>(1, (bytes + block_bytes_ - 1) / block_bytes_) * block_bytes_;
     n_places_ = (mapped_bytes_ + piece_bytes_ - 1) / piece_bytes_;
     for (uint64_t place = 0; place < n_places_; ++place) pieces_.push_back({place, 0, 0, 0, 0, false});
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) refuse(errno, shown_, "written");
-    folder_ = Descriptor([&] { return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC); });
-    if (!folder_.is_open()) refuse(errno, shown_, "written");
-    void* const addresses = addresses_at(nullptr, 0, mapped_bytes_);
-    if (addresses == MAP_FAILED) refuse(errno, shown_, "mapped");
-    data_ = static_cast<std::byte*>(addresses);
+    if (!make_folder(folder) && errno != EEXIST) refuse("written");
+    folder_ = open_folder_for_names(folder);
+    if (!folder_.is_open()) refuse("written");
+    data_ = map_part(mapped_bytes_, {file_, 0});
+    if (data_ == nullptr) refuse("mapped");
 }
 
 void RowFile::create(bool is_preallocated) {
     is_preallocated_ = is_preallocated;
-    file_ = unnamed_file(path_, shown_, can_have_name_);
-    lengthen(file_, mapped_bytes_, shown_);
+    file_ = create_unnamed_file(path_, can_have_name_);
+    if (!file_.is_open() || !set_size(file_, mapped_bytes_)) refuse("written");
     if (is_preallocated) {
         allocate(0, mapped_bytes_);
         for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].room = blocks_of(i);
@@ -173,11 +106,16 @@ void RowFile::create(bool is_preallocated) {
     for (std::size_t i = 0; i < pieces_.size(); ++i) map(file_, i, pieces_[i].place);
 }
 
-// A name that no checkpoint says is not to outlive the buffer.
+// A name that no checkpoint mentions must not outlive the buffer.
 RowFile::~RowFile() {
-    munmap(data_, mapped_bytes_);
-    if (number_ != no_row_file && !was_kept_ && process_ == getpid() && is_named(folder_, number_, file_))
-        unlinkat(folder_.number(), row_file_name(number_).c_str(), 0);
+    unmap(data_, mapped_bytes_);
+    if (number_ != no_row_file && !was_kept_ && process_ == process_number() &&
+        is_named(folder_, row_file_name(number_), file_))
+        remove_file(folder_, row_file_name(number_));
+}
+
+void RowFile::refuse(const char* action) const {
+    throw_system_error(errno, shown_, action);
 }
 
 std::size_t RowFile::bytes_of(std::size_t piece) const {
@@ -219,32 +157,27 @@ void RowFile::allocate_blocks(uint64_t place, uint64_t blocks) {
     });
 }
 
-// posix_fallocate() would write to file systems that cannot reserve room, of which some forget it all the same.
 void RowFile::allocate(std::size_t first, std::size_t n) {
-    const std::size_t end = first + n;
-    while (first < end) {
-        const std::size_t size = std::min(end - first, bytes_of_reservation);
-        if (fallocate(file_.number(), 0, static_cast<off_t>(first), static_cast<off_t>(size)) == 0)
-            first += size;
-        else if (errno == EOPNOTSUPP)
-            throw Error(PER_ERROR_UNSUPPORTED,
-                        "storage %s: its file system cannot reserve room: must be one with fallocate()",
-                        shown_.c_str());
-        else if (errno != EINTR)
-            refuse(errno, shown_, "written");
-    }
+    if (allocate_room(file_, first, n)) return;
+    if (errno == EOPNOTSUPP)
+        throw Error(PER_ERROR_UNSUPPORTED, "%s: its file system cannot reserve room: must be one with fallocate()",
+                    shown_.c_str());
+    refuse("written");
 }
 
-// Puts a copy in the place of a piece that a checkpoint names, with room for further blocks. Whoever reads the piece
-// meanwhile finds the same bytes before and after.
+// Replaces a piece that a checkpoint names by a copy, with room for more blocks. A concurrent reader of the piece finds the
+// same bytes before and after.
 void RowFile::replace(std::size_t i, uint64_t blocks) {
-    // committed() moves all that is retired to what is free, and must not fail; nor must what follows an error here.
+    // committed() moves all retired places to free_ and must not fail, and neither must the handler below.
     for (std::vector<Place>* const places : {&free_, &retired_})
         if (places->capacity() <= n_places_) places->reserve(2 * (n_places_ + 1));
     Piece& piece = pieces_[i];
     Place place = take_place();
     try {
-        check_limit((place.number + 1) * piece_bytes_, shown_);
+        if (exceeds_file_limit((place.number + 1) * piece_bytes_)) {
+            errno = EFBIG;
+            refuse("written");
+        }
         const uint64_t needed = (is_preallocated_ ? blocks_of(i) : piece.held | blocks) & ~place.room;
         allocate_blocks(place.number, needed);
         place.room |= needed;
@@ -263,7 +196,7 @@ void RowFile::replace(std::size_t i, uint64_t blocks) {
 
 RowFile::Place RowFile::take_place() {
     if (free_.empty()) {
-        lengthen(file_, (n_places_ + 1) * piece_bytes_, shown_);
+        if (!set_size(file_, (n_places_ + 1) * piece_bytes_)) refuse("written");
         return {n_places_++, 0};
     }
     const Place place = free_.back();
@@ -273,15 +206,14 @@ RowFile::Place RowFile::take_place() {
 
 void RowFile::copy(std::size_t i, uint64_t place) {
     for_each_part(i, [&](std::size_t at, std::size_t size) {
-        const ssize_t written =
-            pwrite(file_.number(), data_ + start_of(i) + at, size, static_cast<off_t>(place * piece_bytes_ + at));
-        if (written < 0 && errno != EINTR) refuse(errno, shown_, "written");
-        return static_cast<std::size_t>(std::max<ssize_t>(0, written));
+        const ssize_t written = write_some_at(file_, place * piece_bytes_ + at, data_ + start_of(i) + at, size);
+        if (written < 0) refuse("written");
+        return static_cast<std::size_t>(written);
     });
 }
 
-// Calls visit(first, n) for what a piece holds, counted from its beginning, and goes on after as many bytes as that says.
-// The disk is asked for them, and for those after them.
+// Calls visit(first, n) for parts that a piece holds, by their offsets in it. It returns how many bytes it has dealt with.
+// The system reads ahead of it.
 template <class Visit>
 void RowFile::for_each_part(std::size_t i, const Visit& visit) const {
     for_each_run(pieces_[i].held, [&](std::size_t first, std::size_t n) {
@@ -293,31 +225,18 @@ void RowFile::for_each_part(std::size_t i, const Visit& visit) const {
     });
 }
 
-// mmap() with MAP_FIXED may remove the old mapping and then fail, for example because the file system refuses. Any read of
-// the hole would be a fault. So the piece is mapped elsewhere first, and mremap() moves that mapping over the old one.
 void RowFile::map(const Descriptor& file, std::size_t i, uint64_t place) const {
-    std::byte* const at = data_ + start_of(i);
-    void* const beside = map_at(nullptr, 0, bytes_of(i), file, place * piece_bytes_);
-    if (beside == MAP_FAILED) refuse(errno, shown_, "mapped");
-    if (mremap(beside, bytes_of(i), bytes_of(i), MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
-    const int error = errno;
-    munmap(beside, bytes_of(i));
-    // Before Linux 5.2 mremap() removes the old mapping and then fails if the process has nearly as many mappings as it
-    // may have. mmap() allows a few more.
-    void* const old = file_.is_open()
-                          ? map_at(at, MAP_FIXED_NOREPLACE, bytes_of(i), file_, pieces_[i].place * piece_bytes_)
-                          : addresses_at(at, MAP_FIXED_NOREPLACE, bytes_of(i));
-    if (old != MAP_FAILED && old != at) munmap(old, bytes_of(i));  // before Linux 4.17 `at` is only a hint
-    refuse(error, shown_, "mapped");
+    const FilePart part = {file, place * piece_bytes_};
+    const FilePart former = {file_, pieces_[i].place * piece_bytes_};
+    if (!map_over(data_ + start_of(i), bytes_of(i), part, former)) refuse("mapped");
 }
 
-// Pieces that were replaced do not lie where they did.
+// A piece that was replaced lies elsewhere in the file.
 void RowFile::will_need(std::size_t first, std::size_t n) const noexcept {
     for (const std::size_t end = std::min(first + n, mapped_bytes_); first < end;) {
         const std::size_t in_piece = first % piece_bytes_;
         const std::size_t size = std::min({end - first, bytes_of_request, piece_bytes_ - in_piece});
-        posix_fadvise(file_.number(), static_cast<off_t>(pieces_[first / piece_bytes_].place * piece_bytes_ + in_piece),
-                      static_cast<off_t>(size), POSIX_FADV_WILLNEED);
+        begin_reading(file_, pieces_[first / piece_bytes_].place * piece_bytes_ + in_piece, size);
         first += size;
     }
 }
@@ -325,25 +244,23 @@ void RowFile::will_need(std::size_t first, std::size_t n) const noexcept {
 // ------------------------------------------------------------------------------------------------------ checkpoints
 
 bool RowFile::is_in(const LockedFolder& folder) const {
-    struct stat other;
-    struct stat own;
-    return fstat(folder.number(), &other) == 0 && fstat(folder_.number(), &own) == 0 && other.st_dev == own.st_dev &&
-           other.st_ino == own.st_ino;
+    const std::optional<FileStatus> other = status_of(folder.descriptor());
+    const std::optional<FileStatus> own = status_of(folder_);
+    return other && own && other->is_same_file(*own);
 }
 
-// A file whose name somebody has removed cannot get another one.
+// A file whose name was removed cannot get another one.
 bool RowFile::take_name(const LockedFolder& folder) {
     if (!can_have_name_ || !is_in(folder)) return false;
-    if (number_ != no_row_file) return can_have_name_ = is_named(folder_, number_, file_);
+    if (number_ != no_row_file) return can_have_name_ = is_named(folder_, row_file_name(number_), file_);
     uint64_t number = 0;
     for (const std::string& name : folder.names())
         if (const uint64_t other = row_file_number(name); other != no_row_file) number = std::max(number, other + 1);
     if (number == no_row_file) return false;
-    // Says to those who would adopt the file that it is in use. A file system without locks leaves that to the caller.
-    flock(file_.number(), LOCK_EX | LOCK_NB);
-    const std::string open_file = "/proc/self/fd/" + std::to_string(file_.number());
-    if (linkat(AT_FDCWD, open_file.c_str(), folder.number(), row_file_name(number).c_str(), AT_SYMLINK_FOLLOW) != 0)
-        return false;
+    // The lock tells processes that would adopt the file that it is in use. On a file system without locks the caller must
+    // take care of that.
+    lock_file(file_, Lock::exclusive);
+    if (!give_name(file_, folder.descriptor(), row_file_name(number))) return false;
     number_ = number;
     return true;
 }
@@ -366,13 +283,10 @@ void RowFile::write_out(RowTable& table_out) {
         if (!piece.is_named && piece.held != 0) piece.hash = hash_of_piece(i);
         table_out.pieces.push_back({piece.place, piece.held, piece.hash});
     }
-    int result = 0;
-    do result = fdatasync(file_.number());
-    while (result != 0 && errno == EINTR);
-    if (result == 0) return;
-    // The system forgets what it could not write, and the next call might say that all is there.
+    if (sync_data(file_)) return;
+    // The system forgets which bytes it could not write, so the next call might succeed without them.
     can_have_name_ = false;
-    refuse(errno, shown_, "written");
+    refuse("written");
 }
 
 void RowFile::keep() noexcept {
@@ -392,16 +306,14 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
     if (!is_in(folder) || table.piece_bytes != piece_bytes_ || table.block_bytes != block_bytes_) return false;
     if (table.pieces.size() != pieces_.size()) return false;
     const std::string name = row_file_name(table.number);
-    Descriptor file(
-        [&] { return openat(folder.number(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); });
-    if (!file.is_open()) refuse(errno, shown_, "adopted");
-    struct stat found;
-    if (fstat(file.number(), &found) != 0) refuse(errno, shown_, "adopted");
-    if (!S_ISREG(found.st_mode)) refuse_file(folder, table.number, "it is no regular file");
-    if (flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        throw Error(PER_ERROR_BUSY, "storage %s: a buffer has its rows already (%s), which must be freed first",
-                    shown_.c_str(), name.c_str());
-    const uint64_t size = static_cast<uint64_t>(found.st_size);
+    Descriptor file = open_file(folder.descriptor(), name, Access::read_and_write);
+    const std::optional<FileStatus> status = file.is_open() ? status_of(file) : std::nullopt;
+    if (!status) refuse("adopted");
+    if (status->kind != FileStatus::Kind::regular) refuse_file(folder, table.number, "it is no regular file");
+    if (lock_file(file, Lock::exclusive) == LockResult::held_by_another)
+        throw Error(PER_ERROR_BUSY, "%s: a buffer has its rows already (%s), which must be freed first", shown_.c_str(),
+                    name.c_str());
+    const uint64_t size = status->size;
     const uint64_t n_places = (size + piece_bytes_ - 1) / piece_bytes_;
     std::set<uint64_t> used;
     std::vector<Piece> pieces;
@@ -411,10 +323,10 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
             refuse_file(folder, table.number, "it ends early");
         if (!used.insert(piece.place).second || (piece.blocks & ~blocks_of(i)) != 0)
             refuse_file(folder, table.number, "its table cannot be");
-        // Who copied the file may have left out the room of zeros.
+        // A program that copied the file may have left holes for zeros, so no block counts as reserved.
         pieces.push_back({piece.place, 0, piece.blocks, 0, piece.hash, piece.blocks != 0});
     }
-    // However long somebody has made the file, there are no more copies than pieces.
+    // The number of copies is limited to that of the pieces, whatever the length of the file.
     std::vector<Place> unused;
     for (uint64_t place = 0; place < size / piece_bytes_ && unused.size() < pieces.size(); ++place)
         if (!used.contains(place)) unused.push_back({place, 0});
@@ -437,8 +349,11 @@ RowReader::RowReader(const LockedFolder& folder, const RowTable& table)
       table_(table),
       n_blocks_(table.piece_bytes / table.block_bytes),
       file_(folder.open(row_file_name(table.number))),
-      file_bytes_(size_of(file_, folder.shown())),
-      is_checked_(table.pieces.size()) {}
+      is_checked_(table.pieces.size()) {
+    const std::optional<FileStatus> status = status_of(file_);
+    if (!status) throw_system_error(errno, "storage " + folder.shown(), "read");
+    file_bytes_ = status->size;
+}
 
 void RowReader::read(uint64_t first, void* data, std::size_t size) {
     std::byte* out = static_cast<std::byte*>(data);
@@ -474,7 +389,7 @@ void RowReader::check(uint64_t piece) {
     is_checked_[piece] = true;
 }
 
-// Memory is taken for what is there, whatever the table says.
+// Memory is allocated only for blocks that the file has, whatever the table says.
 void RowReader::read_block(const RowTable::Piece& piece, uint64_t i) {
     loaded_ = UINT64_MAX;
     if (piece.place > file_bytes_ / table_.piece_bytes) refuse("it ends early");

@@ -1,8 +1,6 @@
 // A file on the disk in which rows lie, mapped into memory.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -104,6 +102,7 @@ class RowFile {
         uint64_t room;
     };
 
+    [[noreturn]] void refuse(const char* action) const;  // for errno
     bool has(uint64_t blocks, std::size_t block) const { return blocks >> block % n_blocks_ & 1; }
     void make_ready(std::size_t block);
     void allocate(std::size_t first, std::size_t n);
@@ -128,7 +127,7 @@ class RowFile {
     bool can_have_name_ = true;
     uint64_t number_ = no_row_file;  // of its name
     bool was_kept_ = false;          // a checkpoint may name it
-    pid_t process_;                  // that may remove its name
+    uint32_t process_;               // that may remove its name
     std::size_t piece_bytes_;
     std::size_t block_bytes_;
     std::size_t n_blocks_;      // of a piece

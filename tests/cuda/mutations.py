@@ -1789,7 +1789,7 @@ FAULTS = [
     Fault(
         "gather: a forked child waits for its parent's device",
         "cuda/batch/gathered_slots.cu",
-        "        if (getpid() != process_) return;\n",
+        "        if (process_number() != process_) return;\n",
         "",
         "gathered_loader_test",
     ),

@@ -1,6 +1,4 @@
 // Slots of a loader whose device copies the frames of large fields out of the rows of a buffer in host memory.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -15,6 +13,7 @@
 #include "cuda/batch/copy_frames.h"
 #include "cuda/runtime/device_slots.h"
 #include "cuda/runtime/dialect.h"
+#include "system/process_number.h"
 
 namespace per::cuda {
 namespace {
@@ -140,7 +139,7 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
 
     // Waits until the device reads no row any more. A forked child gives nothing back.
     ~GatheredSlots() override {
-        if (getpid() == process_) {
+        if (process_number() == process_) {
             if (!pinned_.empty()) wait_for(stream_.get(), std::nothrow);
             return;
         }
@@ -206,7 +205,7 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
     // the one before it is waited for, as gathers are made in turn. In a forked child the device reads the rows of the
     // parent.
     void await(uint64_t number) override {
-        if (getpid() != process_) return;
+        if (process_number() != process_) return;
         std::size_t latest = 0;
         for (std::size_t slot = 0; slot < numbers_.size(); ++slot)
             if (numbers_[slot] <= number && (numbers_[latest] > number || numbers_[slot] > numbers_[latest]))

@@ -1,8 +1,6 @@
 // Slots of a loader whose consumer reads the memory of a CUDA device.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstddef>
 #include <new>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "base/error.h"
 #include "cuda/runtime/device.h"
 #include "rows/fields.h"
+#include "system/process_number.h"
 
 namespace per::cuda {
 
@@ -39,7 +38,7 @@ class DeviceSlots : public LoaderSlots {
  public:
     // Waits until nobody uses the slots. A forked child may call nothing of CUDA, and gives nothing back.
     ~DeviceSlots() override {
-        if (getpid() == process_) {
+        if (process_number() == process_) {
             const CurrentDevice current(device_, std::nothrow);
             // The loader's stream waits for consumers, and this thread for the stream. After a fault of the device these
             // calls fail at once.
@@ -106,7 +105,7 @@ class DeviceSlots : public LoaderSlots {
     };
 
     const int device_;
-    const pid_t process_ = getpid();
+    const uint32_t process_ = process_number();
     const std::size_t slot_bytes_;
     const std::size_t host_bytes_;  // of a slot
     DeviceMemory memory_;

@@ -1,11 +1,10 @@
 #include "cuda/runtime/stream_order.h"
 
-#include <unistd.h>
-
 #include <atomic>
 
 #include "base/error.h"
 #include "cuda/runtime/device.h"
+#include "system/process_number.h"
 
 namespace per::cuda {
 
@@ -33,10 +32,10 @@ StreamIdentity identity_of(cudaStream_t stream, bool is_captured) {
 }  // namespace
 
 StreamOrder::StreamOrder(int device)
-    : device_(device), process_(getpid()), own_stream_(new_stream()), event_(new_event()) {}
+    : device_(device), process_(process_number()), own_stream_(new_stream()), event_(new_event()) {}
 
 bool StreamOrder::is_own_process() const {
-    return getpid() == process_;
+    return process_number() == process_;
 }
 
 namespace {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cuda_runtime.h>
-#include <sys/types.h>
 
 #include <cstdint>
 
@@ -73,7 +72,7 @@ class StreamOrder {
     friend class Call;
 
     int device_;
-    pid_t process_;
+    uint32_t process_;
     Stream own_stream_;
     Event event_;  // after the last call that was not captured
     StreamIdentity last_stream_ = {};
