@@ -82,6 +82,17 @@ def test_no_source_includes_one_of_a_room_above_or_beside_its_own():
             assert other == room or is_below, f"{path} includes a file of {other}"
 
 
+# Headers with .h that files outside src/system may include: those of C, compilers, POSIX threads and libraries.
+ALLOWED = {"float.h", "stdint.h", "arm_neon.h", "cpuid.h", "cxxabi.h", "immintrin.h", "unwind.h", "xmmintrin.h"}
+ALLOWED |= {"pthread.h", "cuda.h", "cuda_runtime.h", "xxhash.h", "zstd.h", "zstd_errors.h"}
+
+
+def test_only_src_system_includes_headers_of_the_operating_system():
+    for path in (ROOT / "src").rglob("*.*"):
+        headers = set(re.findall(r"#\s*include <(.*\.h)>", path.read_text()))
+        assert path.parent.name == "system" or headers <= ALLOWED, f"{path} includes {headers - ALLOWED}"
+
+
 @pytest.mark.parametrize("file", ["tests/cuda/mutations.py", "tests/fuzz/faults.py"])
 def test_planted_faults_have_a_place_in_the_sources(file, monkeypatch):
     # Most of them are planted by hand: one that has lost its place shows nothing any more.
