@@ -1,6 +1,6 @@
 # Builds consumer.c and consumer.cpp as somebody else would and runs both, which must print the same: cmake -D MODE=... -P consume.cmake
 #
-#   MODE        install, find_package, add_subdirectory, pkg_config or debian
+#   MODE        install, find_package, add_subdirectory, pkg_config, static or debian
 #   SOURCE_DIR  of libper     BUILD_DIR  of libper     WORK_DIR  to build in
 #   C_COMPILER, CXX_COMPILER
 set(prefix ${WORK_DIR}/prefix)
@@ -27,15 +27,8 @@ function(build_consumer)
     run(${CMAKE_COMMAND} --build ${build})
 endfunction()
 
-if(MODE STREQUAL "install")
-    file(REMOVE_RECURSE ${prefix})
-    run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
-
-elseif(MODE STREQUAL "find_package")
-    build_consumer(-D CMAKE_PREFIX_PATH=${prefix})
-    run_consumer(${build}/consumer)
-
-elseif(MODE STREQUAL "pkg_config")
+# With the flags that pkg-config has for what is installed at a prefix.
+function(build_and_run_by_pkg_config prefix)
     file(GLOB_RECURSE pc ${prefix}/per.pc)
     get_filename_component(pc_dir ${pc} DIRECTORY)
     set(ENV{PKG_CONFIG_PATH} ${pc_dir})
@@ -48,6 +41,34 @@ elseif(MODE STREQUAL "pkg_config")
     run(${C_COMPILER} -std=c99 ${SOURCE_DIR}/tests/consumer/consumer.c ${flags} -o ${build}/consumer)
     run(${CXX_COMPILER} -std=c++17 ${SOURCE_DIR}/tests/consumer/consumer.cpp ${flags} -o ${build}/consumer_cpp)
     run_consumer(${build}/consumer LD_LIBRARY_PATH=${libdir})
+endfunction()
+
+if(MODE STREQUAL "install")
+    file(REMOVE_RECURSE ${prefix})
+    run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
+
+elseif(MODE STREQUAL "find_package")
+    build_consumer(-D CMAKE_PREFIX_PATH=${prefix})
+    run_consumer(${build}/consumer)
+
+elseif(MODE STREQUAL "pkg_config")
+    build_and_run_by_pkg_config(${prefix})
+
+elseif(MODE STREQUAL "static")
+    # The portable library, so that needs_posix_only.py can look at it. What was built stays for the next run.
+    set(library ${WORK_DIR}/static-library)
+    set(prefix ${WORK_DIR}/static-prefix)
+    file(REMOVE_RECURSE ${prefix})
+    run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${library} -G Ninja -D CMAKE_BUILD_TYPE=Debug
+        -D CMAKE_C_COMPILER=${C_COMPILER} -D CMAKE_CXX_COMPILER=${CXX_COMPILER} -D CMAKE_EXPORT_COMPILE_COMMANDS=ON
+        -D BUILD_SHARED_LIBS=OFF -D PER_PORTABLE=ON -D PER_CUDA=OFF -D PER_BUILD_TESTS=OFF -D PER_BUILD_BENCH=OFF)
+    run(${CMAKE_COMMAND} --build ${library})
+    run(${CMAKE_COMMAND} --install ${library} --prefix ${prefix})
+    build_consumer(-D CMAKE_PREFIX_PATH=${prefix})
+    run_consumer(${build}/consumer)
+    run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/find_package_consumer.txt ${WORK_DIR}/static_consumer.txt)
+    build_and_run_by_pkg_config(${prefix})
+    run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/find_package_consumer.txt ${WORK_DIR}/static_consumer.txt)
 
 elseif(MODE STREQUAL "debian")
     # Both packages, unpacked into a folder where the consumer finds nothing else.

@@ -49,7 +49,7 @@ from mutants import Mutant
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-ROOMS = ("core", "cpu", "rules", "file", "rows", "threads")
+ROOMS = ("core", "cpu", "rules", "file", "rows", "system", "threads")
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose")
 # Of Python what looks at its own side, at devices or at programs, and what takes long and has models in C++, too.
