@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cinttypes>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -16,44 +13,18 @@
 namespace per {
 namespace {
 
-// A chunk ends at a cut once it has the first size, and without one at the second.
+// A chunk ends at the first cut beyond the minimum, or at the maximum.
 constexpr std::size_t min_chunk_bytes = std::size_t{1} << 14;
 constexpr std::size_t max_chunk_bytes = std::size_t{1} << 20;
 
 constexpr char manifest_name[] = "manifest.per";
 constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', 'd', '\n', 0x1a, '\n'};
-constexpr uint32_t manifest_version = 1;  // the format that is written, and the latest that is read
+constexpr uint32_t manifest_version = 1;  // the format that is written, and the latest that can be read
 constexpr uint64_t max_piece_of_rows = uint64_t{1} << 35;
 constexpr uint64_t max_block_of_rows = uint64_t{1} << 29;
 
-constexpr std::string_view pack_begin = "pack-";
-constexpr std::string_view pack_end = ".per";
-constexpr std::size_t pack_digits = 16;
-
 std::string pack_name(uint64_t number) {
-    char name[32];
-    std::snprintf(name, sizeof name, "pack-%016" PRIx64 ".per", number);
-    return name;
-}
-
-// The number in the name of a pack.
-std::optional<uint64_t> pack_number_in(std::string_view name) {
-    if (name.size() != pack_begin.size() + pack_digits + pack_end.size()) return std::nullopt;
-    if (!name.starts_with(pack_begin) || !name.ends_with(pack_end)) return std::nullopt;
-    uint64_t number = 0;
-    for (const char c : name.substr(pack_begin.size(), pack_digits)) {
-        const std::size_t digit = std::string_view("0123456789abcdef").find(c);
-        if (digit == std::string_view::npos) return std::nullopt;
-        number = number * 16 + digit;
-    }
-    return number;
-}
-
-std::vector<uint64_t> packs_in(const LockedFolder& folder) {
-    std::vector<uint64_t> numbers;
-    for (const std::string& name : folder.names())
-        if (const std::optional<uint64_t> number = pack_number_in(name)) numbers.push_back(*number);
-    return numbers;
+    return numbered_name("pack", number);
 }
 
 bool has_manifest(const LockedFolder& folder) {
@@ -66,6 +37,31 @@ bool has_manifest(const LockedFolder& folder) {
 }
 
 // ---- the manifest
+
+// Each calls visit(number) for the numbers of a struct, in the order of the file. There the pack of a chunk is its index
+// in the list of packs.
+template <class Chunk, class Visit>
+void visit_chunk(Chunk& chunk, const Visit& visit) {
+    visit(chunk.hash.low);
+    visit(chunk.hash.high);
+    visit(chunk.pack);
+    visit(chunk.offset);
+    visit(chunk.size);
+    visit(chunk.stored);
+}
+template <class Rows, class Visit>
+void visit_rows(Rows& rows, const Visit& visit) {
+    visit(rows.number);
+    visit(rows.piece_bytes);
+    visit(rows.block_bytes);
+    visit(rows.record_bytes);
+}
+template <class Piece, class Visit>
+void visit_piece(Piece& piece, const Visit& visit) {
+    visit(piece.place);
+    visit(piece.blocks);
+    visit(piece.hash);
+}
 
 class ManifestReader {
  public:
@@ -86,22 +82,21 @@ class ManifestReader {
         const uint64_t n_packs = number<uint64_t>();
         const uint64_t n_chunks = number<uint64_t>();
         Manifest manifest;
-        // The numbers are not confirmed yet: memory grows with what is read.
+        const auto read_number = [this](auto& value) { bytes(&value, sizeof value); };
+        // The checksum has not confirmed these numbers yet, so memory grows only with what is read.
         std::vector<uint64_t> numbers;
         for (uint64_t i = 0; i < n_packs; ++i) {
             numbers.push_back(number<uint64_t>());
             manifest.packs[numbers.back()] = number<uint64_t>();
         }
         for (uint64_t i = 0; i < n_chunks; ++i) {
-            const uint64_t low = number<uint64_t>();
-            const uint64_t high = number<uint64_t>();
-            const uint64_t pack = number<uint64_t>();
-            const uint64_t offset = number<uint64_t>();
-            const uint32_t size = number<uint32_t>();
-            const uint32_t stored = number<uint32_t>();
-            if (pack >= numbers.size() || size > max_chunk_bytes || stored > size || stored == 0)
+            ChunkPlace chunk;
+            visit_chunk(chunk, read_number);
+            if (chunk.pack >= numbers.size() || chunk.size > max_chunk_bytes || chunk.stored > chunk.size ||
+                chunk.stored == 0)
                 refuse("a number in it is out of range");
-            manifest.chunks.push_back({{low, high}, numbers[pack], offset, size, stored});
+            chunk.pack = numbers[chunk.pack];
+            manifest.chunks.push_back(chunk);
         }
         if (has_rows == 1) manifest.rows = read_rows();
         const uint64_t expected = checksum_.value();
@@ -112,10 +107,8 @@ class ManifestReader {
  private:
     RowTable read_rows() {
         RowTable table;
-        table.number = number<uint64_t>();
-        table.piece_bytes = number<uint64_t>();
-        table.block_bytes = number<uint64_t>();
-        table.record_bytes = number<uint64_t>();
+        const auto read_number = [this](auto& value) { bytes(&value, sizeof value); };
+        visit_rows(table, read_number);
         const bool are_powers = std::has_single_bit(table.piece_bytes) && std::has_single_bit(table.block_bytes);
         if (!are_powers || table.piece_bytes > max_piece_of_rows || table.block_bytes > table.piece_bytes ||
             table.block_bytes > max_block_of_rows || table.piece_bytes / table.block_bytes > 64 ||
@@ -124,12 +117,7 @@ class ManifestReader {
         const uint64_t n_arrays = number<uint64_t>();
         for (uint64_t i = 0; i < n_arrays; ++i) table.arrays.push_back(number<uint64_t>());
         const uint64_t n_pieces = number<uint64_t>();
-        for (uint64_t i = 0; i < n_pieces; ++i) {
-            RowTable::Piece& piece = table.pieces.emplace_back();
-            piece.place = number<uint64_t>();
-            piece.blocks = number<uint64_t>();
-            piece.hash = number<uint64_t>();
-        }
+        for (uint64_t i = 0; i < n_pieces; ++i) visit_piece(table.pieces.emplace_back(), read_number);
         return table;
     }
     void bytes(void* data, std::size_t size) {
@@ -167,15 +155,17 @@ FolderWriter::FolderWriter(LockedFolder folder, int32_t compression, RowFile* ro
     : folder_(std::move(folder)), pack_number_(0) {
     if (has_manifest(folder_)) before_ = ManifestReader(folder_).read();
     std::map<uint64_t, uint64_t> used = bytes_in_use(before_);
-    // What somebody has removed or cut short is written anew, so that this checkpoint is whole.
+    // Chunks of packs that were removed or truncated are written again, so that this checkpoint is whole.
     std::set<uint64_t> kept;
     for (const auto& [number, size] : before_.packs)
         if (used[number] * 2 >= size && folder_.size_of(pack_name(number)) == static_cast<int64_t>(size))
             kept.insert(number);
     for (const ChunkPlace& chunk : before_.chunks)
         if (kept.contains(chunk.pack)) known_.emplace(chunk.hash, chunk);
-    // Also above those that were left behind.
-    for (const uint64_t number : packs_in(folder_)) pack_number_ = std::max(pack_number_, number + 1);
+    // The number is also above those of packs that were left behind.
+    for (const std::string& name : folder_.names())
+        if (const std::optional<uint64_t> number = number_in_name(name, "pack"))
+            pack_number_ = std::max(pack_number_, *number + 1);
     chunk_.reserve(max_chunk_bytes);
     if (rows != nullptr && rows->take_name(folder_)) {
         rows_ = rows;
@@ -245,45 +235,35 @@ void FolderWriter::commit() {
 void FolderWriter::write_manifest() {
     SectionContent bytes;
     bytes.bytes(magic, sizeof magic);
-    bytes.number(manifest_version);
-    bytes.number(static_cast<uint32_t>(manifest_.rows.has_value()));
-    bytes.number(uint64_t{manifest_.packs.size()});
-    bytes.number(uint64_t{manifest_.chunks.size()});
+    const auto write_number = [&](auto value) { bytes.number(value); };
+    write_number(manifest_version);
+    write_number(static_cast<uint32_t>(manifest_.rows.has_value()));
+    write_number(uint64_t{manifest_.packs.size()});
+    write_number(uint64_t{manifest_.chunks.size()});
     std::map<uint64_t, uint64_t> places;
     for (const auto& [number, size] : manifest_.packs) {
         places.emplace(number, places.size());
-        bytes.number(number);
-        bytes.number(size);
+        write_number(number);
+        write_number(size);
     }
-    for (const ChunkPlace& chunk : manifest_.chunks) {
-        bytes.number(chunk.hash.low);
-        bytes.number(chunk.hash.high);
-        bytes.number(places.at(chunk.pack));
-        bytes.number(chunk.offset);
-        bytes.number(chunk.size);
-        bytes.number(chunk.stored);
+    for (ChunkPlace chunk : manifest_.chunks) {
+        chunk.pack = places.at(chunk.pack);
+        visit_chunk(chunk, write_number);
     }
     if (manifest_.rows) {
         const RowTable& rows = *manifest_.rows;
-        bytes.number(rows.number);
-        bytes.number(rows.piece_bytes);
-        bytes.number(rows.block_bytes);
-        bytes.number(rows.record_bytes);
-        bytes.number(uint64_t{rows.arrays.size()});
-        for (const uint64_t place : rows.arrays) bytes.number(place);
-        bytes.number(uint64_t{rows.pieces.size()});
-        for (const RowTable::Piece& piece : rows.pieces) {
-            bytes.number(piece.place);
-            bytes.number(piece.blocks);
-            bytes.number(piece.hash);
-        }
+        visit_rows(rows, write_number);
+        write_number(uint64_t{rows.arrays.size()});
+        for (const uint64_t place : rows.arrays) write_number(place);
+        write_number(uint64_t{rows.pieces.size()});
+        for (const RowTable::Piece& piece : rows.pieces) visit_piece(piece, write_number);
     }
     Checksum checksum;
     checksum.add(bytes.bytes().data(), bytes.bytes().size());
     bytes.number(checksum.value());
     ReplacementFile file((folder_.path() + "/" + manifest_name).c_str());
     file.write(bytes.bytes().data(), bytes.bytes().size());
-    // From the moment that the manifest has its name on, what it names must stay, also where the folder cannot be synced.
+    // Once the manifest has its name, the files that it names must stay, even if the folder cannot be synced.
     if (pack_) pack_->keep();
     if (rows_ != nullptr) rows_->keep();
     file.commit();
@@ -293,7 +273,7 @@ void FolderWriter::write_manifest() {
 std::vector<std::string> FolderWriter::unnamed_files() const {
     std::vector<std::string> unnamed;
     for (std::string& name : folder_.names()) {
-        const std::optional<uint64_t> pack = pack_number_in(name);
+        const std::optional<uint64_t> pack = number_in_name(name, "pack");
         const uint64_t rows = row_file_number(name);
         const bool is_named_pack = pack && manifest_.packs.contains(*pack);
         const bool is_named_row_file = manifest_.rows && rows == manifest_.rows->number;

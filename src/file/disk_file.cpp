@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -94,6 +95,19 @@ std::string shown_path(const std::string& path) {
 bool is_folder(const char* path) {
     const std::optional<FileStatus> status = status_of(path);
     return status && status->kind == FileStatus::Kind::folder;
+}
+
+std::string numbered_name(const char* kind, uint64_t number) {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016" PRIx64, number);
+    return std::string(kind) + "-" + digits + ".per";
+}
+
+std::optional<uint64_t> number_in_name(const std::string& name, const char* kind) {
+    uint64_t number = 0;
+    const std::size_t first = std::min(name.size(), std::strlen(kind) + 1);
+    if (std::sscanf(name.c_str() + first, "%16" SCNx64, &number) != 1) return std::nullopt;
+    return name == numbered_name(kind, number) ? std::optional(number) : std::nullopt;
 }
 
 void OutputFile::write(const void* data, std::size_t size, const std::string& shown) {

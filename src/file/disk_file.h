@@ -20,6 +20,10 @@ std::string shown_path(const std::string& path);
 
 bool is_folder(const char* path);
 
+// The name of a numbered file of a kind, such as "pack-000000000000002a.per", and the number in such a name.
+std::string numbered_name(const char* kind, uint64_t number);
+std::optional<uint64_t> number_in_name(const std::string& name, const char* kind);
+
 // A folder that stays locked (flock) while this object lives: by one writer, or by any number of readers. On a file system
 // without locks the caller must keep others away.
 class LockedFolder {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -63,15 +61,11 @@ uint64_t first_bits(std::size_t n) {
 }  // namespace
 
 std::string row_file_name(uint64_t number) {
-    char name[32];
-    std::snprintf(name, sizeof name, "rows-%016" PRIx64 ".per", number);
-    return name;
+    return numbered_name("rows", number);
 }
 
 uint64_t row_file_number(const std::string& name) {
-    uint64_t number = no_row_file;
-    if (std::sscanf(name.c_str(), "rows-%16" SCNx64 ".per", &number) != 1) return no_row_file;
-    return name == row_file_name(number) ? number : no_row_file;
+    return number_in_name(name, "rows").value_or(no_row_file);
 }
 
 // ---------------------------------------------------------------------------------------------------------- writing
