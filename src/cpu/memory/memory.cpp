@@ -45,31 +45,31 @@ std::byte* allocate_from(const MemorySource& source, std::size_t size) {
 
 }  // namespace
 
-Memory::Memory(std::size_t bytes, const MemorySource& source) : bytes_(bytes), source_(source) {
-    if (source_.allocate != nullptr) {
+Memory::Memory(std::size_t bytes, const MemorySource& source) {
+    MemoryOrigin origin = {bytes, 0, source, false};
+    std::byte* data = nullptr;
+    if (source.allocate != nullptr) {
         if (bytes > INT64_MAX - line_bytes) throw_out_of_memory(bytes);
-        data_ = allocate_from(source_, lines_of(bytes));
-        return;
+        data = allocate_from(source, lines_of(bytes));
+    } else if (bytes < least_mapped_bytes) {
+        data = allocate_units(bytes, source.takes_pages ? page_bytes() : line_bytes);
+    } else {
+        if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw_out_of_memory(bytes);
+        origin.mapped = round_up(bytes, huge_page_bytes);
+        data = map_zeros(origin.mapped, huge_page_bytes);
+        if (data == nullptr) throw_out_of_memory(origin.mapped);
+        origin.is_huge = use_huge_pages(data, origin.mapped);
     }
-    if (bytes < least_mapped_bytes) {
-        data_ = allocate_units(bytes, source_.takes_pages ? page_bytes() : line_bytes);
-        return;
-    }
-    if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw_out_of_memory(bytes);
-    const std::size_t size = round_up(bytes, huge_page_bytes);
-    data_ = map_zeros(size, huge_page_bytes);
-    if (data_ == nullptr) throw_out_of_memory(size);
-    mapped_ = size;
-    is_huge_ = use_huge_pages(data_, size);
+    data_ = {data, origin};
 }
 
-Memory::~Memory() {
-    if (source_.deallocate != nullptr && data_ != nullptr)
-        source_.deallocate(source_.context, data_, static_cast<int64_t>(lines_of(bytes_)), source_.use);
-    else if (mapped_ != 0)
-        unmap(data_, mapped_);
+void MemoryOrigin::operator()(std::byte* data) const {
+    if (source.deallocate != nullptr)
+        source.deallocate(source.context, data, static_cast<int64_t>(lines_of(bytes)), source.use);
+    else if (mapped != 0)
+        unmap(data, mapped);
     else
-        std::free(data_);
+        std::free(data);
 }
 
 std::size_t array_bytes(int64_t count, int64_t bytes) {
