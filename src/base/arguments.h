@@ -1,4 +1,4 @@
-// Checks of arguments that functions of per.h share. Each throws Error with INVALID_ARGUMENT.
+// Checks of arguments. Each throws Error with INVALID_ARGUMENT.
 #pragma once
 
 #include <cinttypes>
@@ -16,7 +16,7 @@
 
 namespace per {
 
-// The array must be aligned to its elements, which have that size. NULL passes.
+// The array must be aligned to its elements of `size` bytes. NULL passes.
 inline void check_aligned(std::string_view name, const void* array, std::size_t size) {
     if (reinterpret_cast<uintptr_t>(array) % size == 0) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%.*s is %p: must be a multiple of %zu, the size of its elements",
@@ -47,7 +47,7 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be >= %" PRId64, name, count, least);
 }
 
-// Throws the Error of a whole number that is not least .. most.
+// Throws the Error of an integer that is not least .. most.
 [[noreturn]] inline void throw_out_of_range(const char* name, int64_t value, int64_t least, int64_t most) {
     if (least == most)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed is %" PRId64, name, value, least);
@@ -62,7 +62,7 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
     throw_out_of_range(entry, value, least, most);
 }
 
-// Throws the Error of an entry of td_errors or of `priorities` that gives p, which no priority may be.
+// Throws the Error of an entry of td_errors or of `priorities` whose priority p is not allowed.
 [[noreturn]] inline void throw_no_priority(int64_t i, float p, bool is_td_error) {
     const double shown = static_cast<double>(p);
     if (!is_td_error)
@@ -77,7 +77,7 @@ inline void check_range(const char* name, int64_t value, int64_t least, int64_t 
     if (value < least || value > most) throw_out_of_range(name, value, least, most);
 }
 
-// The number must be finite and not negative.
+// The number must be finite and >= 0.
 inline void check_finite(const char* name, double value) {
     if (value >= 0.0 && std::isfinite(value)) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: must be finite and >= 0", name, value);
@@ -89,7 +89,7 @@ inline void check_number(const char* name, double value, double most) {
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: allowed are 0 .. %.9g", name, value, most);
 }
 
-// `count` says how many entries arrays of the caller have.
+// `count` is the number of entries of the caller's arrays.
 inline void check_entries(const char* name, int64_t count, int64_t least) {
     check_range(name, count, least, max_count);
 }
@@ -103,7 +103,7 @@ void require_arrays(int64_t count, const char* name, const T* array, const char*
     require_array(other_name, other);
 }
 
-// The stream of a call on an object of that per_device; `object` is "handle" or "loader".
+// A stream must be NULL on PER_CPU. `object` is "handle" or "loader".
 inline void check_stream(void* stream, const char* object, int32_t device) {
     if (device == PER_CPU && stream != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a %s on PER_CPU", stream, object);

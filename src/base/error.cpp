@@ -11,7 +11,7 @@
 namespace per {
 namespace {
 
-// A plain array, so that recording an error neither allocates nor registers a destructor for the thread.
+// An array needs no allocation, and no destructor that would be registered for the thread.
 thread_local char last_error_message[max_message_bytes];
 
 }  // namespace
@@ -22,7 +22,7 @@ Error::Error(per_status status, const char* format, ...) noexcept : status_(stat
     const int length = std::vsnprintf(message_, sizeof message_, format, arguments);
     va_end(arguments);
     constexpr std::size_t most = sizeof message_ - 1;
-    // The cut may lie within the last character, which is dropped, too.
+    // The cut may lie within the last character, which is then dropped as well.
     if (length > static_cast<int>(most)) message_[whole_characters({message_, most}, most - 1)] = '\0';
 }
 

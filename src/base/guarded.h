@@ -15,16 +15,16 @@
 
 namespace per {
 
-// While an object of this class lives, arithmetic rounds to nearest, keeps subnormals and does not trap; then the
-// caller's settings are back. So programs that flush subnormals to zero (Julia and PyTorch offer it, -ffast-math does
-// it unasked) draw the same indices as others.
+// While an object of this class lives, arithmetic rounds to nearest, keeps subnormals and does not trap. Its destructor
+// restores the caller's settings. So programs that flush subnormals to zero (an option of Julia and PyTorch, a side effect
+// of -ffast-math) draw the same indices as others.
 class DefaultFloatingPoint {
  public:
     DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
     DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 #if defined(__SSE2__)
-    // All arithmetic is that of SSE or later, so its control register is enough. <cfenv> saves the state of the x87,
-    // too, which takes 40 ns.
+    // All arithmetic uses SSE or later, so its control register is enough. <cfenv> would also save the state of the x87,
+    // which takes 40 ns.
     DefaultFloatingPoint() noexcept : saved_(_mm_getcsr()) {
         _mm_setcsr(0x1f80);
     }
@@ -48,8 +48,8 @@ class DefaultFloatingPoint {
 #endif
 };
 
-// Runs `call` and turns what it throws into a status and the thread's message, without allocating. Only one exception
-// passes: the end of the thread, where a function of the caller calls pthread_exit().
+// Runs `call` and turns an exception into a status and the thread's message, without allocating. Only one exception
+// passes: the end of the thread, if a function of the caller calls pthread_exit().
 template <class Call>
 per_status guarded(const Call& call) {
     const DefaultFloatingPoint floating_point;

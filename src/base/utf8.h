@@ -1,4 +1,4 @@
-// UTF-8: where characters begin, and which bytes are one.
+// UTF-8.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ constexpr bool begins_character(char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }
 
-// Number of bytes of the character that a text begins with; 0 if its bytes are no UTF-8 (RFC 3629).
+// Number of bytes of the first character of a text; 0 if that is not valid UTF-8 (RFC 3629).
 constexpr std::size_t character_bytes(std::string_view text) {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     if (text.empty()) return 0;
@@ -31,7 +31,7 @@ constexpr std::size_t character_bytes(std::string_view text) {
     return is_overlong || is_surrogate || is_too_large ? 0 : size;
 }
 
-// True if the character that these bytes are is a control character: U+0000 to U+001F and U+007F to U+009F.
+// True if a character is a control character: U+0000 to U+001F and U+007F to U+009F.
 constexpr bool is_control(std::string_view character) {
     const unsigned char first = static_cast<unsigned char>(character[0]);
     if (character.size() == 1) return first < 0x20 || first == 0x7f;

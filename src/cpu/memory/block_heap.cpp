@@ -13,15 +13,15 @@ constexpr std::size_t least_block_bytes = 32;
 constexpr std::size_t least_chunk_bytes = 16384;
 constexpr std::size_t small_area_bytes = std::size_t{1} << 17;
 constexpr std::size_t large_area_bytes = std::size_t{1} << 21;      // huge pages; see Memory
-constexpr std::size_t least_bytes_of_large = std::size_t{1} << 24;  // in all: of these an area is an eighth at most
+constexpr std::size_t least_bytes_of_large = std::size_t{1} << 24;  // size of a heap that gets large areas
 constexpr std::size_t most_area_bytes = std::size_t{1} << 26;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-// How many chunks the next area has, of a heap that has so many bytes: a part of those, so that there are few areas, and
-// little that nothing lies in.
+// The number of chunks in the next area. It grows with the heap, so that there are few areas and little of their memory
+// is unused.
 std::size_t chunks_of_next_area(std::size_t bytes_so_far, std::size_t chunk_bytes) {
     if (bytes_so_far < least_bytes_of_large && chunk_bytes <= small_area_bytes) return small_area_bytes / chunk_bytes;
     const std::size_t wanted = std::clamp(bytes_so_far / 64, large_area_bytes, most_area_bytes);
@@ -30,7 +30,7 @@ std::size_t chunks_of_next_area(std::size_t bytes_so_far, std::size_t chunk_byte
 
 }  // namespace
 
-// The largest blocks fill a chunk, and each further class has an eighth more blocks in it.
+// The largest blocks fill a chunk. Each further class has an eighth more blocks in a chunk.
 BlockHeap::BlockHeap(std::size_t most_bytes) {
     const std::size_t largest = std::max(least_block_bytes, round_up(most_bytes + sizeof(Header), unit));
     std::size_t n = (least_chunk_bytes + largest - 1) / largest;
@@ -54,7 +54,7 @@ void BlockHeap::unlink(Chunk*& list, Chunk* chunk) noexcept {
     if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
 }
 
-// The smallest blocks that have room for so many bytes.
+// The class of the smallest blocks with room for `bytes`.
 uint32_t BlockHeap::class_of(std::size_t bytes) const {
     const auto end =
         std::partition_point(classes_.begin(), classes_.end(), [&](const SizeClass& c) { return c.bytes >= bytes; });

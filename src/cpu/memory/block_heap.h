@@ -1,4 +1,4 @@
-// Memory for many blocks of different sizes, which come and go.
+// Memory for many blocks of different sizes.
 #pragma once
 
 #include <cstddef>
@@ -10,36 +10,35 @@
 
 namespace per::cpu {
 
-// Blocks of up to a known number of bytes. Memory is cut into chunks of one size, and a chunk into blocks of one size.
-// One whose blocks have all been freed serves for blocks of any size, so that memory is not lost where sizes change in
-// the course of time. What was taken from the system stays here until the heap ends.
+// Allocates blocks of up to a known number of bytes. Memory is cut into chunks of one size, and a chunk into blocks of one
+// size. A chunk whose blocks have all been freed can be cut again for blocks of any size, so no memory is lost if sizes
+// change over time. The heap keeps its memory until it is destroyed.
 class BlockHeap {
  public:
-    // Takes no memory yet but for its tables.
+    // Allocates only its tables.
     explicit BlockHeap(std::size_t most_bytes);
 
-    // Aligned to 8 bytes. Throws Error, or std::bad_alloc, where memory ends.
+    // Returns a block aligned to 8 bytes. Throws Error or std::bad_alloc if there is no memory.
     std::byte* allocate(std::size_t bytes);
     void free(std::byte* block) noexcept;
 
     MemoryUse memory_use() const;
 
  private:
-    // Blocks of a chunk have the size of its class.
     struct SizeClass {
-        std::size_t bytes;
-        uint32_t blocks;  // of a chunk
+        std::size_t bytes;  // of a block
+        uint32_t blocks;    // of a chunk
     };
     struct Chunk {
         std::byte* first;
-        std::byte* freed;  // blocks, each with the address of the next one
-        Chunk* next;       // in the list that it is in
+        std::byte* freed;  // list of freed blocks, each with the address of the next one
+        Chunk* next;       // in its list
         Chunk* previous;
         uint32_t size_class;
         uint32_t n_used;
-        uint32_t n_begun;  // blocks that were ever used since the chunk has its class: the first ones
+        uint32_t n_begun;  // blocks used since the chunk has its class: a chunk fills from its first block
     };
-    // What lies before a block.
+    // Lies before each block.
     struct Header {
         Chunk* chunk;
     };
@@ -53,7 +52,7 @@ class BlockHeap {
     std::size_t chunk_bytes_;
     std::vector<SizeClass> classes_;  // from the largest to the smallest
     std::vector<Chunk*> with_room_;   // by class: lists of chunks with blocks in use and others free
-    Chunk* empty_ = nullptr;          // a list, too
+    Chunk* empty_ = nullptr;          // list of chunks without blocks in use
     std::vector<Memory> areas_;
     std::vector<std::unique_ptr<Chunk[]>> chunks_;  // by area
     std::size_t area_bytes_ = 0;                    // of all

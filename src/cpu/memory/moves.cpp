@@ -6,7 +6,7 @@
 namespace per::cpu {
 namespace {
 
-// Small frames take a number of moves that the compiler knows, the last two overlapping.
+// Small frames are copied by a number of moves that the compiler knows. The last two overlap.
 struct Block {
     uint64_t words[2];
 };
@@ -18,7 +18,7 @@ void move_word(std::byte* out, const std::byte* from) {
     std::memcpy(out, &word, sizeof word);
 }
 
-// Frames of one word to two.
+// Copies frames of one to two words.
 template <class Word>
 void move_ends(std::byte* out, const std::byte* frame, int64_t bytes) {
     const int64_t last = bytes - static_cast<int64_t>(sizeof(Word));
@@ -26,7 +26,7 @@ void move_ends(std::byte* out, const std::byte* frame, int64_t bytes) {
     move_word<Word>(out + last, frame + last);
 }
 
-// Frames of more than n_blocks blocks and of one more at most.
+// Copies frames of more than n_blocks and at most n_blocks + 1 blocks.
 template <int n_blocks>
 void move_blocks(std::byte* out, const std::byte* frame, int64_t bytes) {
     for (int i = 0; i < n_blocks; ++i) move_word<Block>(out + 16 * i, frame + 16 * i);
@@ -46,7 +46,7 @@ void move_few_bytes(std::byte* out, const std::byte* frame, int64_t bytes) {
     for (int64_t i = 0; i < bytes; ++i) out[i] = frame[i];
 }
 
-// A move, and loops around it that the compiler knows.
+// A move, and loops into which the compiler inlines it.
 struct Moves {
     Move one;
     void (*many)(std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n,

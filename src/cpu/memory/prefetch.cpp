@@ -9,19 +9,19 @@
 namespace per::cpu {
 namespace {
 
-// Intel, measured on two Xeons with AVX-512 (an Emerald Rapids and one whose model the virtual machine hides). All of it
-// together, as a share of the time with fetches into the first level: a draw and an update of 32, 256, 1024 and 4096 of a
-// million rows take 0.95, 0.90, 0.86 and 0.91; a draw of 256 leaves takes 0.90 with 1e6 leaves and 0.82 with 1e7. Writes
-// fetched into the second level make adding 1,000 steps take 1.17 times as long.
+// Intel, measured on two Xeons with AVX-512 (an Emerald Rapids and one whose model the virtual machine hides). Relative to
+// the time with prefetches into the first level, a draw and an update of 32, 256, 1024 and 4096 of a million rows take
+// 0.95, 0.90, 0.86 and 0.91; a draw of 256 leaves takes 0.90 with 1e6 leaves and 0.82 with 1e7. Prefetching writes into
+// the second level makes adding 1,000 steps take 1.17 times as long.
 constexpr FetchPolicy intel = {true, false, true, true};
 
-// AMD's family 25: on Zen 4 a draw from 1e7 leaves takes 0.8 of the time. Nothing else has been measured there, and
-// nothing on Zen 3.
+// AMD's family 25: on Zen 4 a draw from 1e7 leaves takes 0.8 of the time. No other measurement was made there, and none
+// on Zen 3.
 constexpr FetchPolicy amd_family_25 = {true, true, false, false};
 
-// All others, among them AMD's family 26 (Zen 5): where the TLB does not know the page, a fetch into its second level
-// takes several times as long as one into the first. A batch of 4096 rows then takes twice the time from cold caches, and
-// for seconds at a time batches of 32 and more took three times as long.
+// All others, including AMD's family 26 (Zen 5): after a TLB miss, a prefetch into its second level takes several times as
+// long as one into the first. With cold caches a batch of 4096 rows then takes twice the time, and for seconds at a time
+// batches of 32 and more took three times as long.
 constexpr FetchPolicy others = {false, false, false, false};
 
 FetchPolicy policy_of_this_processor() {
@@ -34,7 +34,7 @@ FetchPolicy policy_of_this_processor() {
     std::memcpy(maker + 8, &ecx, 4);
     if (std::memcmp(maker, "GenuineIntel", sizeof maker) == 0) return intel;
     if (std::memcmp(maker, "AuthenticAMD", sizeof maker) != 0 || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return others;
-    const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);  // extended, as it is where the first part is 15
+    const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);  // with the extended family
     return family == 25 ? amd_family_25 : others;
 #else
     return others;

@@ -1,30 +1,30 @@
-// Fetching lines of memory a little before they are used.
+// Prefetches cache lines.
 #pragma once
 
 namespace per::cpu {
 
-// How lines are fetched on this processor; prefetch.cpp has a row for each kind, and the measurements behind it. All false
-// until choose_fetch_policy() has been called, as it is when the first handle is made: nothing runs when the library is
-// loaded.
+// How lines are prefetched on this processor; prefetch.cpp has a row for each kind, and the measurements behind it. All
+// false until choose_fetch_policy() is called, which happens when the first handle is created: no code runs when the
+// library is loaded.
 struct FetchPolicy {
-    // Into the second level of the caches, which can wait for more lines at once than the first.
+    // Into the second-level cache, which can wait for more lines at once than the first.
     bool reads_into_second_level;
     bool writes_into_second_level;
-    // In two stages: from memory into the second level early, and from there into the first just before they are used.
+    // In two stages: into the second level early, and from there into the first just before the use.
     bool in_stages;
-    // Rows of a batch are fetched while it is still being drawn.
+    // Prefetch the rows of a batch while it is still being drawn.
     bool rows_while_drawing;
 };
 extern FetchPolicy fetch_policy;
 void choose_fetch_policy();
 
-// A statement that no compiler removes. GCC 12 and later take a function that only fetches for one without side effects,
-// and drop calls of it: without this, g++ 12 left out three fetches in four, and a batch took 1.4 times as long.
+// A statement that no compiler removes. GCC 12 and later treat a function that only prefetches as one without side effects
+// and drop calls of it: without this, g++ 12 dropped three prefetches in four, and a batch took 1.4 times as long.
 [[gnu::always_inline]] inline void keep_fetch() {
     __asm__ volatile("");
 }
 
-// All take any address.
+// These functions take any address.
 [[gnu::always_inline]] inline void prefetch_to_read(const void* address) {
     if (fetch_policy.reads_into_second_level)
         __builtin_prefetch(address, 0, 2);
@@ -37,7 +37,6 @@ void choose_fetch_policy();
     else
         __builtin_prefetch(address, 1, 3);
 }
-// The two stages.
 [[gnu::always_inline]] inline void prefetch_into_second_level(const void* address) {
     __builtin_prefetch(address, 0, 2);
 }

@@ -9,7 +9,7 @@ ScratchPool::~ScratchPool() {
 std::unique_ptr<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
     std::unique_ptr<Block> block;
     for (std::atomic<Block*>& slot : slots_) {
-        // Looked at first: an exchange takes the line from the other threads' caches.
+        // The load comes first, since an exchange takes the line from the other threads' caches.
         if (slot.load(std::memory_order_relaxed) == nullptr) continue;
         block.reset(slot.exchange(nullptr, std::memory_order_acquire));
         if (block != nullptr) break;

@@ -1,4 +1,4 @@
-// Memory for the time of one call, kept from call to call.
+// Memory for the duration of one call, kept from call to call.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 namespace per::cpu {
 
-// Lends a block of memory to each call that runs at the moment; allocates only when more calls run together than ever
-// before, or a larger block is needed. Lock-free, so that it works in a forked child.
+// Lends a block of memory to each running call. It allocates only if more calls run concurrently than ever before, or if
+// a larger block is needed. It is lock-free, so that it works in a forked child.
 class ScratchPool {
  public:
     struct Block {
@@ -20,7 +20,7 @@ class ScratchPool {
         std::size_t bytes = 0;
     };
 
-    // Holds a block as long as it lives; a small one is part of it. Throws Error with OUT_OF_MEMORY.
+    // Holds a block while it lives; a small block is part of the object. Throws Error with OUT_OF_MEMORY.
     class Loan {
      public:
         Loan(ScratchPool& pool, std::size_t bytes) : pool_(pool), data_(small_) {
@@ -56,7 +56,7 @@ class ScratchPool {
     std::atomic<Block*> slots_[n_slots] = {};
 };
 
-// Cuts arrays from a block; each begins at a line of its own.
+// Cuts arrays from a block. Each array begins at a cache line.
 class ScratchLayout {
  public:
     explicit ScratchLayout(std::byte* next) : next_(next) {}
