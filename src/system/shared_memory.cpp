@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "per.h"
+#include "system/file.h"
 
 namespace per {
 namespace {
@@ -37,12 +37,6 @@ bool has_allocated(int descriptor, off_t size) {
         if (fallocate(descriptor, 0, 0, size) == 0) return true;
         if (errno != EINTR) return false;
     }
-}
-
-// A write beyond the limit would raise a signal.
-bool exceeds_file_limit(std::size_t n_bytes) {
-    rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && n_bytes > limit.rlim_cur;
 }
 
 std::string path_of(int descriptor) {
