@@ -32,10 +32,6 @@ bool has_manifest(const LockedFolder& folder) {
     return std::find(names.begin(), names.end(), manifest_name) != names.end();
 }
 
-[[noreturn]] void refuse(const LockedFolder& folder, const std::string& name, const char* reason) {
-    throw Error(PER_ERROR_CORRUPT_FILE, "path %s is damaged in %s: %s", folder.shown().c_str(), name.c_str(), reason);
-}
-
 // ---- the manifest
 
 // Each calls visit(number) for the numbers of a struct, in the order of the file. There the pack of a chunk is its index
@@ -130,7 +126,7 @@ class ManifestReader {
         bytes(&value, sizeof value);
         return value;
     }
-    [[noreturn]] void refuse(const char* reason) const { per::refuse(folder_, manifest_name, reason); }
+    [[noreturn]] void refuse(const char* reason) const { folder_.refuse(manifest_name, reason); }
 
     const LockedFolder& folder_;
     InputFile file_;
@@ -309,7 +305,7 @@ void FolderReader::unpack(const ChunkPlace& chunk, const std::string& pack) {
                     folder_.shown().c_str());
     if (compression_ == nullptr) compression_ = std::make_unique<Compression>(max_chunk_bytes, 1);
     if (!compression_->unpack(chunk_.data(), chunk.size, packed_.data(), chunk.stored))
-        refuse(folder_, pack, "it cannot be decompressed");
+        folder_.refuse(pack, "it cannot be decompressed");
 }
 
 bool FolderReader::next_chunk() {
@@ -324,12 +320,12 @@ bool FolderReader::next_chunk() {
     next_ = 0;
     packed_.resize(chunk.stored);
     if (read_at(pack_, chunk.offset, packed_.data(), packed_.size(), folder_.shown()) != packed_.size())
-        refuse(folder_, name, "it ends early");
+        folder_.refuse(name, "it ends early");
     if (chunk.stored == chunk.size)
         chunk_.swap(packed_);
     else
         unpack(chunk, name);
-    if (hash_of(chunk_.data(), chunk_.size()) != chunk.hash) refuse(folder_, name, "the hash is wrong");
+    if (hash_of(chunk_.data(), chunk_.size()) != chunk.hash) folder_.refuse(name, "the hash is wrong");
     return true;
 }
 

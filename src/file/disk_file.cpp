@@ -128,9 +128,9 @@ void OutputFile::sync(const std::string& shown) {
 LockedFolder::LockedFolder(const char* path, Use use, int64_t timeout_ms) : path_(path), shown_(shown_path(path_)) {
     const char* const action = use == Use::writing ? "written" : "read";
     const bool is_made = use == Use::writing && make_folder(path);
-    if (use == Use::writing && !is_made && errno != EEXIST) refuse(errno, shown_, action);
+    if (use == Use::writing && !is_made && errno != EEXIST) per::refuse(errno, shown_, action);
     folder_ = open_folder(path);
-    if (!folder_.is_open()) refuse(errno, shown_, action);
+    if (!folder_.is_open()) per::refuse(errno, shown_, action);
     if (is_made) sync_folder(open_folder(folder_, ".."), shown_);
     if (!is_locked_in_time(folder_, use == Use::writing ? Lock::exclusive : Lock::shared, timeout_ms))
         throw Error(PER_ERROR_BUSY,
@@ -145,7 +145,7 @@ LockedFolder::~LockedFolder() {
 
 std::vector<std::string> LockedFolder::names() const {
     std::optional<std::vector<std::string>> names = names_in(folder_);
-    if (!names) refuse(errno, shown_, "read");
+    if (!names) per::refuse(errno, shown_, "read");
     return *std::move(names);
 }
 
@@ -156,7 +156,7 @@ int64_t LockedFolder::size_of(const std::string& name) const {
 
 Descriptor LockedFolder::open(const std::string& name) const {
     Descriptor file = open_file(folder_, name, Access::read);
-    if (!file.is_open()) refuse(errno, shown_, "read");
+    if (!file.is_open()) per::refuse(errno, shown_, "read");
     require_regular(status_of(file), shown_, "read");
     return file;
 }
@@ -167,6 +167,10 @@ void LockedFolder::remove(const std::string& name) const {
 
 void LockedFolder::sync() const {
     sync_folder(folder_, shown_);
+}
+
+void LockedFolder::refuse(const std::string& name, const char* reason) const {
+    throw Error(PER_ERROR_CORRUPT_FILE, "path %s is damaged in %s: %s", shown_.c_str(), name.c_str(), reason);
 }
 
 NewFile::NewFile(const LockedFolder& folder, std::string name)

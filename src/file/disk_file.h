@@ -51,6 +51,8 @@ class LockedFolder {
     void remove(const std::string& name) const;
     // Makes new names outlive a power failure.
     void sync() const;
+    // Throws CORRUPT_FILE.
+    [[noreturn]] void refuse(const std::string& name, const char* reason) const;
 
  private:
     std::string path_;

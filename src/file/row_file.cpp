@@ -53,11 +53,6 @@ uint64_t first_bits(std::size_t n) {
     return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
 }
 
-[[noreturn]] void refuse_file(const LockedFolder& folder, uint64_t number, const char* reason) {
-    throw Error(PER_ERROR_CORRUPT_FILE, "path %s is damaged in %s: %s", folder.shown().c_str(),
-                row_file_name(number).c_str(), reason);
-}
-
 }  // namespace
 
 std::string row_file_name(uint64_t number) {
@@ -303,7 +298,7 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
     Descriptor file = open_file(folder.descriptor(), name, Access::read_and_write);
     const std::optional<FileStatus> status = file.is_open() ? status_of(file) : std::nullopt;
     if (!status) refuse("adopted");
-    if (status->kind != FileStatus::Kind::regular) refuse_file(folder, table.number, "it is no regular file");
+    if (status->kind != FileStatus::Kind::regular) folder.refuse(name, "it is no regular file");
     if (lock_file(file, Lock::exclusive) == LockResult::held_by_another)
         throw Error(PER_ERROR_BUSY, "%s: a buffer has its rows already (%s), which must be freed first", shown_.c_str(),
                     name.c_str());
@@ -314,9 +309,9 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
         const RowTable::Piece& piece = table.pieces[i];
         if (piece.place >= n_places || piece.place * piece_bytes_ + bytes_of(i) > size)
-            refuse_file(folder, table.number, "it ends early");
+            folder.refuse(name, "it ends early");
         if (!used.insert(piece.place).second || (piece.blocks & ~blocks_of(i)) != 0)
-            refuse_file(folder, table.number, "its table cannot be");
+            folder.refuse(name, "its table cannot be");
         // A program that copied the file may have left holes for zeros, so no block counts as reserved.
         pieces.push_back({piece.place, 0, piece.blocks, 0, piece.hash, piece.blocks != 0});
     }
@@ -394,7 +389,7 @@ void RowReader::read_block(const RowTable::Piece& piece, uint64_t i) {
 }
 
 void RowReader::refuse(const char* reason) const {
-    refuse_file(folder_, table_.number, reason);
+    folder_.refuse(row_file_name(table_.number), reason);
 }
 
 }  // namespace per
