@@ -12,9 +12,9 @@ namespace per {
 // Bytes of a message with the NUL at its end. A message with two names of fields fits.
 inline constexpr std::size_t max_message_bytes = 1024;
 
-// Every exception that the library throws. The message is one line, impersonal, and names the argument, its value and the
-// allowed values. The object contains it, so that throwing allocates only the exception, for which the C++ runtime has a
-// reserve.
+// Every exception that the library throws. The message is one line, impersonal, and names the argument, its value and
+// the allowed values. The object contains it, so that throwing allocates only the exception, for which the C++ runtime
+// has a reserve.
 class Error : public std::exception {
  public:
     // Formats like printf, and truncates the message if it does not fit.

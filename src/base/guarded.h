@@ -16,15 +16,15 @@
 namespace per {
 
 // While an object of this class lives, arithmetic rounds to nearest, keeps subnormals and does not trap. Its destructor
-// restores the caller's settings. So programs that flush subnormals to zero (an option of Julia and PyTorch, a side effect
-// of -ffast-math) draw the same indices as others.
+// restores the caller's settings. So programs that flush subnormals to zero (an option of Julia and PyTorch, a side
+// effect of -ffast-math) draw the same indices as others.
 class DefaultFloatingPoint {
  public:
     DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
     DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 #if defined(__SSE2__)
-    // All arithmetic uses SSE or later, so its control register is enough. <cfenv> would also save the state of the x87,
-    // which takes 40 ns.
+    // All arithmetic uses SSE or later, so its control register is enough. <cfenv> would also save the state of the
+    // x87, which takes 40 ns.
     DefaultFloatingPoint() noexcept : saved_(_mm_getcsr()) {
         _mm_setcsr(0x1f80);
     }

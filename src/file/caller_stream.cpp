@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t max_piece = std::size_t{1} << 20;
 
-// Calls a function of the caller with the next piece; returns its answer.
+// Calls a function of the caller with the next piece and returns its result.
 template <class Function, class Bytes>
 std::size_t pass_piece(const char* name, Function function, void* context, Bytes* bytes, std::size_t size, int least) {
     const int64_t given = static_cast<int64_t>(std::min(size, max_piece));

@@ -1,5 +1,5 @@
-// Streams of bytes that go through functions of the caller: `write` of per_save_options, and `read` of
-// per_load_options. What these return is checked; where it is not allowed, Error with CALLBACK is thrown.
+// Byte streams through functions of the caller: `write` of per_save_options and `read` of per_load_options. Throws
+// Error with CALLBACK for a result that is not allowed.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct ReadFunction {
     int64_t (*function)(void* context, void* bytes_out, int64_t size);
     void* context;
 
-    // Returns how many bytes were read: fewer than `size` at the end of the stream only.
+    // Returns the number of bytes read: fewer than `size` at the end of the stream only.
     std::size_t read(void* data, std::size_t size) const;
 };
 

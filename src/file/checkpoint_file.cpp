@@ -9,7 +9,8 @@
 namespace per {
 namespace {
 
-// As in PNG: no text file begins so, and a transfer that changes line ends or drops the eighth bit is noticed.
+// Like PNG's: no text file begins with these bytes, and a transfer that changes line ends or drops the eighth bit is
+// noticed.
 constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', '\r', '\n', 0x1a, '\n'};
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
@@ -17,7 +18,7 @@ constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
 // How the content of a section is stored.
 constexpr uint32_t as_it_is = 0;
 constexpr uint32_t as_zstd = 1;
-constexpr uint32_t in_rows = 2;  // not here, but in the file of the rows
+constexpr uint32_t in_rows = 2;  // in the file of the rows
 
 }  // namespace
 
@@ -178,7 +179,7 @@ CheckpointReader::CheckpointReader(const char* path, int64_t timeout_ms) : shown
     check_version();
 }
 
-// So far there is one format. Here a file of an older one would be told from others, by its number.
+// There is only one format yet. Files of older formats will be recognised here.
 void CheckpointReader::check_version() {
     unsigned char found[sizeof magic] = {};
     if (read_(found, sizeof found) != sizeof found || std::memcmp(found, magic, sizeof magic) != 0)
@@ -198,7 +199,7 @@ void CheckpointReader::begin_compression() {
     packed_.resize(compression_->max_packed());
 }
 
-// A changed bit can make a section look compressed, which only its checksum tells. So all of it is read.
+// A corrupt bit can make a section look compressed. Only the checksum detects that, so the whole section is read.
 void CheckpointReader::refuse_compression() {
     std::vector<char> packed(max_piece_bytes);
     for (uint64_t n_left = load_number<uint64_t>(); n_left > 0; n_left -= std::min<uint64_t>(n_left, max_piece_bytes)) {
@@ -222,7 +223,6 @@ void CheckpointReader::begin(std::string_view section, uint64_t size) {
     if (is_in_rows_) latest_.n_left = 0;
 }
 
-// The content of an array may be compressed, or lie elsewhere.
 void CheckpointReader::begin(std::string_view section, bool is_array) {
     section_ = &latest_;
     latest_.name = section;
@@ -262,7 +262,7 @@ void CheckpointReader::bytes(void* data, std::size_t size) {
     load(data, size);
 }
 
-// A piece that is wanted whole is unpacked to where it is wanted.
+// A piece that is requested as a whole is unpacked directly to `data`.
 void CheckpointReader::unpack(char* data, std::size_t size) {
     while (size > 0) {
         if (n_left_of_piece_ == 0) {

@@ -34,8 +34,8 @@ bool has_manifest(const LockedFolder& folder) {
 
 // ---- the manifest
 
-// Each calls visit(number) for the numbers of a struct, in the order of the file. There the pack of a chunk is its index
-// in the list of packs.
+// Each calls visit(number) for the numbers of a struct, in the order of the file. There the pack of a chunk is its
+// index in the list of packs.
 template <class Chunk, class Visit>
 void visit_chunk(Chunk& chunk, const Visit& visit) {
     visit(chunk.hash.low);

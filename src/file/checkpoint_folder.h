@@ -1,19 +1,19 @@
 // A checkpoint in a folder. The next one to the same folder writes only what differs from it.
 //
-// The bytes of a checkpoint are cut into chunks, which are identified by their hash (XXH3, 128 bits) and lie in packs. The
-// manifest lists the chunks of the checkpoint in order, and where each of them lies. A checkpoint writes the chunks that
-// are in no pack into a new one, then replaces the manifest, and then removes packs that it does not name. If less than
-// half of a pack is still in use, that half is written again, so that the folder is at most about twice as large as a
-// file would be.
+// The bytes of a checkpoint are cut into chunks, which are identified by their hash (XXH3, 128 bits) and lie in packs.
+// The manifest lists the chunks of the checkpoint in order, and where each of them lies. A checkpoint writes the chunks
+// that are in no pack into a new one, then replaces the manifest, and then removes packs that it does not name. If less
+// than half of a pack is still in use, that half is written again, so that the folder is at most about twice as large
+// as a file would be.
 //
 // A power failure at any time leaves this checkpoint or the one before it: a pack and its name are on the disk before a
 // manifest names it, and the manifest is on the disk before a pack of the old one is removed. Writers and readers lock
 // the folder (flock).
 //
 //   manifest.per   magic (8 bytes); version, and 1 if rows stay in their file (uint32); numbers of packs and chunks
-//                  (uint64); for each pack: number, size (uint64); for each chunk: low and high half of its hash, index of
-//                  its pack in the list, offset (uint64), size, size in the pack (uint32); the table of the rows' file if
-//                  they stay there; XXH3-64 of all bytes before
+//                  (uint64); for each pack: number, size (uint64); for each chunk: low and high half of its hash, index
+//                  of its pack in the list, offset (uint64), size, size in the pack (uint32); the table of the rows' file
+//                  if they stay there; XXH3-64 of all bytes before
 //   pack-N.per     chunks, one after the other; N is its number in 16 hexadecimal digits
 //   rows-N.per     the rows of a buffer whose storage is the folder
 #pragma once
@@ -53,8 +53,8 @@ struct Manifest {
 // the manifest in it is damaged.
 class FolderWriter {
  public:
-    // `compression` is the level of zstd, or 0. `rows` is the file of the buffer's rows, or NULL. If it is in the folder,
-    // the rows stay in it.
+    // `compression` is the level of zstd, or 0. `rows` is the file of the buffer's rows, or NULL. If it is in the
+    // folder, the rows stay in it.
     explicit FolderWriter(LockedFolder folder, int32_t compression = 0, RowFile* rows = nullptr);
     ~FolderWriter();
     FolderWriter(const FolderWriter&) = delete;
@@ -96,8 +96,8 @@ class FolderWriter {
 // Reads the checkpoint of a folder.
 class FolderReader {
  public:
-    // Throws Error: IO, also if the folder holds no checkpoint; CORRUPT_FILE; UNSUPPORTED; BUSY if its lock is not free in
-    // time.
+    // Throws Error: IO, also if the folder holds no checkpoint; CORRUPT_FILE; UNSUPPORTED; BUSY if its lock is not free
+    // in time.
     explicit FolderReader(const char* path, int64_t timeout_ms = PER_DIRECTORY_TIMEOUT_MS);
 
     const LockedFolder& folder() const { return folder_; }

@@ -11,8 +11,8 @@
 namespace per {
 namespace {
 
-// Calls visit(member) for the options that a file keeps, in its order. Where the buffer lies is not among them, as each
-// per_replay_load() chooses it anew.
+// Calls visit(member) for the options in a file, in order. Device and memory are not among them, since each
+// per_replay_load() chooses these.
 template <class Options, class Visit>
 void for_each_option(Options& options, Visit visit) {
     visit(options.capacity);
@@ -51,7 +51,7 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.max_times_sampled);
 }
 
-// Writes the default of a field as it is described: in the dtype of the field, and all of its elements.
+// Writes all elements of a field's default, in the dtype of the field.
 void write_default(SectionContent& content, const per_field& field) {
     const bool has_default = field.default_value != nullptr;
     content.number(static_cast<uint8_t>(has_default));
@@ -88,7 +88,7 @@ CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(defaul
     reader.begin("options");
     for_each_option(options_,
                     [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
-    // Bounds for what is read before its checksum is. They limit what is allocated; core checks the options.
+    // These bounds limit allocations before the checksum is read; core checks the options.
     options_.n_fields = reader.number<int64_t>(1, max_n_fields);
     for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);
     reader.end();
@@ -114,8 +114,8 @@ void CheckpointOptions::read_field(CheckpointReader& reader) {
     uncompressed_fields_.push_back(field);
 }
 
-// The default is read in pieces, so that no more memory is taken than the file has bytes: the shape, which tells its
-// size, has not been checked yet.
+// The default is read in pieces, so that the file bounds the memory: the shape, which gives the size, has not been
+// checked yet.
 const per_array* CheckpointOptions::read_default(CheckpointReader& reader, const per_field& field) {
     constexpr int64_t max_at_once = int64_t{1} << 20;
     int64_t n_left = is_dtype(field.dtype) ? dtype_size(field.dtype) : 0;

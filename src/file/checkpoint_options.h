@@ -1,4 +1,4 @@
-// The options of a replay buffer, which its checkpoint begins with: its fields, and all others as they were set last.
+// The options at the beginning of a buffer's checkpoint: its fields, and all others with their latest values.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace per {
 
 void write_options(CheckpointWriter& writer, const per_replay_options& options);
 
-// Options read from a checkpoint, and what they point to.
+// Options read from a checkpoint, with the arrays that they point to.
 class CheckpointOptions {
  public:
-    // Throws Error with CORRUPT_FILE. The caller checks what the options say.
+    // Throws Error with CORRUPT_FILE. The caller must check the values of the options.
     explicit CheckpointOptions(CheckpointReader& reader);
 
-    // The options of a buffer on the device and in the memory of `place`. Fields are not compressed where none can be.
-    // The options are valid as long as this object and what `place` points to.
+    // Returns the options of a buffer on the device and in the memory of `place`. Fields are uncompressed if none can
+    // be compressed there. The options are valid as long as this object and the targets of `place`.
     per_replay_options options(const per_load_options& place) const;
 
  private:

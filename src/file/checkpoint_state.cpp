@@ -10,15 +10,15 @@
 namespace per {
 namespace {
 
-// The same for counts of changes, which rank trees know by.
+// The largest count of changes of a rank tree.
 constexpr int64_t max_changes = ranks_never_taken + (int64_t{1} << 61);
 
-constexpr float not_given = -1.0f;  // the priority of a row that has none
+constexpr float not_given = -1.0f;  // stands for the priority of a row without one
 
 constexpr size_t max_seen = 1024;  // priorities at once
 static_assert(leaf_mass_limit <= uint64_t{1} << 53);
 
-// Calls visit(counter) for the counters that a file keeps, in its order.
+// Calls visit(counter) for the counters in a file, in order.
 template <class Counters, class Visit>
 void for_each_counter(Counters& counters, Visit visit) {
     visit(counters.added);
@@ -70,7 +70,7 @@ Lane read_lane(CheckpointReader& reader, const WindowRules& rules) {
     return lane;
 }
 
-// How many flags from the first on are row_is_step and nothing else, which most are: eight at a time.
+// Number of flags at the beginning that are just row_is_step. Most flags are, so they are compared eight at a time.
 size_t n_plain(const uint8_t* flags, size_t n) {
     constexpr uint64_t eight = row_is_step * uint64_t{0x0101010101010101};
     size_t i = 0;
@@ -82,7 +82,7 @@ size_t n_plain(const uint8_t* flags, size_t n) {
     return i;
 }
 
-// What a row can be, as the row before it says.
+// The kind of row that can follow another one.
 enum class Expected { anything, start, step, final_observation };
 
 Expected expected_after(uint8_t flags, const WindowRules& rules) {
@@ -105,8 +105,8 @@ bool is(Expected expected, uint8_t flags) {
     __builtin_unreachable();
 }
 
-// Sequences start at every stride-th step of an episode. Where the first steps of an episode are overwritten, it is not
-// known which steps those are until one is marked.
+// Sequences start at every stride-th step of an episode. If the first steps of an episode are overwritten, the starts
+// are unknown up to the first step that is marked.
 class SequenceStarts {
  public:
     explicit SequenceStarts(int64_t stride) : stride_(stride) {}
@@ -116,7 +116,7 @@ class SequenceStarts {
         since_ = -1;
         n_unmarked_ = 0;
     }
-    // Whether the next step may have these flags.
+    // True if the next step may have these flags.
     bool allow(uint8_t flags) {
         if (stride_ == 1) return true;
         const bool is_marked = flags & row_starts_sequence;
@@ -129,12 +129,12 @@ class SequenceStarts {
 
  private:
     int64_t stride_;
-    int64_t since_ = -1;  // steps since the latest start, the next step included; -1: not known
+    int64_t since_ = -1;  // steps since the latest start, including the next step; -1: unknown
     int64_t n_unmarked_ = 0;
 };
 
-// Cuts come at the same slots whatever rows a checkpoint begins with, so that what lies between two of them is the same
-// until its rows are overwritten.
+// Cuts are at the same slots whatever row a checkpoint begins with, so the bytes between two cuts stay the same until
+// their rows are overwritten.
 std::vector<uint64_t> cuts_of(const SlotArray& array, const std::vector<Lane>& lanes, const WindowRules& rules) {
     constexpr int64_t bytes_between_cuts = int64_t{1} << 16;
     const int64_t distance = std::max<int64_t>(1, bytes_between_cuts / array.bytes);
@@ -334,7 +334,7 @@ std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
 
 // ------------------------------------------------------------------------------------------------------------ flags
 
-// Whether a row may have these flags, whatever rows are beside it.
+// True if a row may have these flags, whatever the rows beside it.
 bool CheckpointState::is_possible(uint8_t flags) const {
     constexpr uint8_t all =
         row_is_step | row_starts_episode | row_ends_episode | row_final_unknown | row_starts_sequence | row_is_used_up;
@@ -347,7 +347,7 @@ bool CheckpointState::is_possible(uint8_t flags) const {
     return !(flags & row_starts_episode) || flags & row_starts_sequence;
 }
 
-// How many rows from the first on are steps whose flags say nothing else.
+// Number of rows at the beginning whose flags are just row_is_step.
 int64_t CheckpointState::n_plain_steps(int64_t env, RowRange rows) const {
     return static_cast<int64_t>(
         n_plain(flags_.data() + index(env, rows.first), static_cast<size_t>(rows.end - rows.first)));
@@ -362,7 +362,7 @@ void CheckpointState::check_flags() const {
         if (!is_order_possible(env)) reader_.refuse("flags in it cannot follow each other");
 }
 
-// Whether the rows of a lane that are in the file follow each other as steps make them, and agree with the lane.
+// True if steps can have written the rows of a lane in this order, and if they agree with the lane.
 bool CheckpointState::is_order_possible(int64_t env) const {
     const Lane& lane = lanes_[static_cast<size_t>(env)];
     const int64_t oldest = oldest_row(lane, rules_);
@@ -392,7 +392,7 @@ bool CheckpointState::is_order_possible(int64_t env) const {
     } else if (lane.head > oldest && expected != Expected::start) {
         return false;
     }
-    // The observation with which the episode ended is compared with the next one, also after a clear.
+    // The final observation of the episode is compared with the next one, even after a clear.
     if (lane.state == LaneState::ended) {
         const uint8_t last = flags_of(compared_row(lane));
         if (next_takes_row(rules_) ? last != 0 : !(last & row_ends_episode) || last & row_final_unknown) return false;
@@ -435,8 +435,8 @@ void CheckpointState::see_priorities(const float* priorities, size_t n) {
     }
 }
 
-// Few enough for the first level of the caches, and for their masses to fit 64 bits. Rows that are not live count as
-// those of priority 0 until their leaves are taken away.
+// n is small enough for the first-level cache, and for the sum of the masses to fit 64 bits. Rows that are not live
+// count as rows of priority 0 until their leaves are removed.
 void CheckpointState::see_few_priorities(const float* priorities, size_t n, float* leaves_out) {
     const double factor = is_scale(numbers_.tree_scale) ? power_of_two(numbers_.tree_scale) : 1.0;
     const uint8_t* const is_live = is_live_.data() + n_priorities_;
@@ -478,7 +478,7 @@ void CheckpointState::see_times_sampled(const int32_t* times_sampled, size_t n) 
     }
 }
 
-// Ranks that were never taken weigh nothing, and are due. Else every bucket weighs something, also an empty one.
+// Ranks that were never taken have no weights and are due. Otherwise every bucket has a weight, even an empty one.
 void CheckpointState::check_ranks(const CheckpointRanks& ranks) const {
     const auto is_zero = [](float weight) { return weight == 0.0f; };
     const auto n_zero = std::count_if(std::begin(ranks.weights), std::end(ranks.weights), is_zero);

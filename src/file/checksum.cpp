@@ -1,4 +1,4 @@
-// The only source that sees xxHash: its functions are compiled in here, and none is exported.
+// The only source that includes xxHash. Its functions are compiled in here, and none is exported.
 #include "file/checksum.h"
 
 #include <new>
@@ -10,7 +10,7 @@ namespace per {
 
 struct Checksum::State : XXH3_state_t {};
 
-// Its memory is aligned as XXH3 asks for.
+// XXH3_createState() aligns the memory as XXH3 requires.
 Checksum::Checksum() : state_(static_cast<State*>(XXH3_createState())) {
     if (state_ == nullptr) throw std::bad_alloc();
     reset();

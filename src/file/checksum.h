@@ -7,14 +7,14 @@
 
 namespace per {
 
-// The XXH3 of 64 bits of what was added so far, in whatever pieces.
+// XXH3-64 of the bytes that were added. It does not depend on the pieces.
 class Checksum {
  public:
     Checksum();
 
     void add(const void* data, std::size_t size);
     uint64_t value() const;
-    // As if nothing had been added.
+    // Forgets all bytes.
     void reset();
 
  private:
@@ -25,7 +25,7 @@ class Checksum {
     std::unique_ptr<State, Free> state_;
 };
 
-// XXH3 of 128 bits with seed 0.
+// XXH3-128.
 struct Hash128 {
     uint64_t low;
     uint64_t high;

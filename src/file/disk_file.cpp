@@ -32,8 +32,8 @@ constexpr std::size_t max_digits = 10;
     throw_system_error(error, "path " + shown, action);
 }
 
-// Takes a lock that others may hold forever. It polls, since only a signal, which may reach any thread, would end a system
-// call that waits for the lock.
+// Takes a lock that others may hold forever. It polls, since only a signal, which may reach any thread, would end a
+// system call that waits for the lock.
 bool is_locked_in_time(const Descriptor& file, Lock lock, int64_t timeout_ms) {
     using std::chrono::nanoseconds;
     constexpr nanoseconds longest_nap = std::chrono::milliseconds(10);

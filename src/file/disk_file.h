@@ -24,15 +24,15 @@ bool is_folder(const char* path);
 std::string numbered_name(const char* kind, uint64_t number);
 std::optional<uint64_t> number_in_name(const std::string& name, const char* kind);
 
-// A folder that stays locked (flock) while this object lives: by one writer, or by any number of readers. On a file system
-// without locks the caller must keep others away.
+// A folder that stays locked (flock) while this object lives: by one writer, or by any number of readers. On a file
+// system without locks the caller must keep others away.
 class LockedFolder {
  public:
     enum class Use { reading, writing };
 
-    // For writing the folder is created if it is missing; its parent must exist. Waits for the lock: anybody who may read
-    // the folder can hold it, so the caller must hold no other lock. Throws Error with BUSY if the lock is not free
-    // within timeout_ms; -1 waits without a limit.
+    // For writing the folder is created if it is missing; its parent must exist. Waits for the lock: anybody who may
+    // read the folder can hold it, so the caller must hold no other lock. Throws Error with BUSY if the lock is not
+    // free within timeout_ms; -1 waits without a limit.
     LockedFolder(const char* path, Use use, int64_t timeout_ms = PER_DIRECTORY_TIMEOUT_MS);
     LockedFolder(LockedFolder&&) = default;
     LockedFolder& operator=(LockedFolder&&) = delete;
@@ -63,8 +63,9 @@ class LockedFolder {
 // Reads bytes from a place on: fewer than `size` at the end of the file only.
 std::size_t read_at(const Descriptor& file, uint64_t offset, void* data, std::size_t size, const std::string& shown);
 
-// A file that is written in order and synced at its end. The disk begins with it earlier, so that the sync waits for less:
-// a save of a million rows of 100 bytes then takes as long as writing their bytes alone, and otherwise 1.35 times as long.
+// A file that is written in order and synced at its end. The disk begins with it earlier, so that the sync waits for
+// less: a save of a million rows of 100 bytes then takes as long as writing their bytes alone, and otherwise 1.35 times
+// as long.
 class OutputFile {
  public:
     OutputFile() = default;

@@ -1,4 +1,4 @@
-// What there is of compression.h without zstd.
+// Stands in for zstd.cpp if libper is built without zstd.
 #include <new>
 
 #include "file/compression.h"

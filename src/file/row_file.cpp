@@ -154,8 +154,8 @@ void RowFile::allocate(std::size_t first, std::size_t n) {
     refuse("written");
 }
 
-// Replaces a piece that a checkpoint names by a copy, with room for more blocks. A concurrent reader of the piece finds the
-// same bytes before and after.
+// Replaces a piece that a checkpoint names by a copy, with room for more blocks. A concurrent reader of the piece finds
+// the same bytes before and after.
 void RowFile::replace(std::size_t i, uint64_t blocks) {
     // committed() moves all retired places to free_ and must not fail, and neither must the handler below.
     for (std::vector<Place>* const places : {&free_, &retired_})
@@ -201,8 +201,8 @@ void RowFile::copy(std::size_t i, uint64_t place) {
     });
 }
 
-// Calls visit(first, n) for parts that a piece holds, by their offsets in it. It returns how many bytes it has dealt with.
-// The system reads ahead of it.
+// Calls visit(first, n) for parts that a piece holds, by their offsets in it. It returns how many bytes it has dealt
+// with. The system reads ahead of it.
 template <class Visit>
 void RowFile::for_each_part(std::size_t i, const Visit& visit) const {
     for_each_run(pieces_[i].held, [&](std::size_t first, std::size_t n) {
@@ -246,8 +246,8 @@ bool RowFile::take_name(const LockedFolder& folder) {
     for (const std::string& name : folder.names())
         if (const uint64_t other = row_file_number(name); other != no_row_file) number = std::max(number, other + 1);
     if (number == no_row_file) return false;
-    // The lock tells processes that would adopt the file that it is in use. On a file system without locks the caller must
-    // take care of that.
+    // The lock tells processes that would adopt the file that it is in use. On a file system without locks the caller
+    // must take care of that.
     lock_file(file_, Lock::exclusive);
     if (!give_name(file_, folder.descriptor(), row_file_name(number))) return false;
     number_ = number;

@@ -34,14 +34,14 @@ std::string row_file_name(uint64_t number);
 uint64_t row_file_number(const std::string& name);
 
 // Rows in a mapped file of a folder. Before any byte is read or written, call create(), which makes a file of zeros, or
-// adopt(), which continues with the file of a checkpoint. A created file has no name in the folder, so it is gone once the
-// process and its forked children have ended. Disk space is allocated block by block before it is written, since a write
-// to a mapped page without space raises SIGBUS instead of an error.
+// adopt(), which continues with the file of a checkpoint. A created file has no name in the folder, so it is gone once
+// the process and its forked children have ended. Disk space is allocated block by block before it is written, since a
+// write to a mapped page without space raises SIGBUS instead of an error.
 //
-// A checkpoint in that folder names the file and its pieces that hold rows. These are never written again: if such a piece
-// is reserved, it is copied to another place in the file, and the copy is mapped instead of it. The old place is free once
-// a later checkpoint has replaced the one that names it. So a checkpoint writes only rows that are new since the last one,
-// and after a crash or a power failure all rows that it names are on the disk.
+// A checkpoint in that folder names the file and its pieces that hold rows. These are never written again: if such a
+// piece is reserved, it is copied to another place in the file, and the copy is mapped instead of it. The old place is
+// free once a later checkpoint has replaced the one that names it. So a checkpoint writes only rows that are new since
+// the last one, and after a crash or a power failure all rows that it names are on the disk.
 //
 // Each piece may need a mapping of its own, of which a process has some 65,000: there are at most 4096 pieces.
 class RowFile {
@@ -54,12 +54,12 @@ class RowFile {
 
     std::byte* data() const { return data_; }
 
-    // Reserves all room, or only that of the first block. Throws Error: IO, OUT_OF_MEMORY; UNSUPPORTED if the file system
-    // cannot reserve room.
+    // Reserves all room, or only that of the first block. Throws Error: IO, OUT_OF_MEMORY; UNSUPPORTED if the file
+    // system cannot reserve room.
     void create(bool is_preallocated);
 
-    // Must be called before bytes of this range are written. Throws Error with IO if the disk is full; the rows are then
-    // unchanged.
+    // Must be called before bytes of this range are written. Throws Error with IO if the disk is full; the rows are
+    // then unchanged.
     void reserve(std::size_t first, std::size_t n) {
         if (n == 0) return;
         for (std::size_t block = first / block_bytes_; block <= (first + n - 1) / block_bytes_; ++block)
@@ -72,10 +72,10 @@ class RowFile {
     // Prefetches a range, which may reach beyond the end.
     void will_need(std::size_t first, std::size_t n) const noexcept;
 
-    // For a checkpoint in a folder that stays locked. take_name() returns true if the rows may stay in the file: it is in
-    // that folder and has a name there now. Then write_out() writes all rows to the disk and fills the table, except for
-    // its arrays. After keep() the checkpoint may exist, so its pieces are not written any more. Once it has replaced the
-    // last one on the disk, committed() frees the pieces that only the last one had.
+    // For a checkpoint in a folder that stays locked. take_name() returns true if the rows may stay in the file: it is
+    // in that folder and has a name there now. Then write_out() writes all rows to the disk and fills the table, except
+    // for its arrays. After keep() the checkpoint may exist, so its pieces are not written any more. Once it has
+    // replaced the last one on the disk, committed() frees the pieces that only the last one had.
     bool take_name(const LockedFolder& folder);
     uint64_t number() const { return number_; }
     void write_out(RowTable& table_out);
@@ -83,8 +83,8 @@ class RowFile {
     void committed() noexcept;
 
     // Maps the file of a checkpoint in its own folder, which is locked. Reads no rows and needs no room on the disk.
-    // Returns false, without a change, if the checkpoint is in another folder or has other pieces. Throws Error: BUSY if a
-    // buffer has the file, CORRUPT_FILE if it does not fit the table.
+    // Returns false, without a change, if the checkpoint is in another folder or has other pieces. Throws Error: BUSY
+    // if a buffer has the file, CORRUPT_FILE if it does not fit the table.
     bool adopt(const LockedFolder& folder, const RowTable& table);
 
  private:

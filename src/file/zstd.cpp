@@ -1,4 +1,4 @@
-// The only source that sees zstd.
+// The only source that includes zstd.
 #include <zstd.h>
 #include <zstd_errors.h>
 
@@ -35,7 +35,7 @@ std::size_t Compression::max_packed() const {
     return state_->max_packed;
 }
 
-// With room for the largest packed piece, nothing but memory can be missing.
+// The output has room for the largest packed piece, so compression fails only if there is no memory.
 std::size_t Compression::pack(void* out, const void* piece, std::size_t size) {
     const std::size_t n = ZSTD_compressCCtx(state_->packing, out, state_->max_packed, piece, size, state_->level);
     if (ZSTD_isError(n)) throw std::bad_alloc();

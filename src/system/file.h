@@ -79,8 +79,8 @@ void unlock_file(const Descriptor& file);
 
 // ------------------------------------------------------------------------------------------------ reading and writing
 
-// True if the process may not write a file up to this byte (RLIMIT_FSIZE). A write beyond the limit raises a signal that
-// ends the process. write_all() and set_size() fail with EFBIG instead.
+// True if the process may not write a file up to this byte (RLIMIT_FSIZE). A write beyond the limit raises a signal
+// that ends the process. write_all() and set_size() fail with EFBIG instead.
 bool exceeds_file_limit(uint64_t end);
 
 bool seek(const Descriptor& file, uint64_t place);

@@ -28,8 +28,8 @@ bool give_name(const Descriptor& file, const Descriptor& folder, const std::stri
     return linkat(AT_FDCWD, open_file.c_str(), folder.number(), name.c_str(), AT_SYMLINK_FOLLOW) == 0;
 }
 
-// posix_fallocate() would write zeros to file systems that cannot reserve room, and some of those keep no room for zeros.
-// A call that a signal interrupts starts over, so a long call might never end: each reserves 64 MiB at most.
+// posix_fallocate() would write zeros to file systems that cannot reserve room, and some of those keep no room for
+// zeros. A call that a signal interrupts starts over, so a long call might never end: each reserves 64 MiB at most.
 bool allocate_room(const Descriptor& file, uint64_t first, uint64_t n) {
     constexpr uint64_t most = uint64_t{64} << 20;
     for (const uint64_t end = first + n; first < end; first += most) {

@@ -1,5 +1,5 @@
-// The functions of file_linux.cpp as far as POSIX goes: without the right to read a folder no file is made in it, and an
-// unnamed file never gets a name.
+// The functions of file_linux.cpp as far as POSIX goes: without the right to read a folder no file is made in it, and
+// an unnamed file never gets a name.
 #include <fcntl.h>
 
 #include <cerrno>

@@ -18,7 +18,8 @@ bool use_huge_pages(std::byte* zeros, std::size_t bytes) {
 }
 
 // mmap() with MAP_FIXED may remove the old mapping and then fail, for example because the file system refuses, and any
-// read of the hole would fault. So the part is mapped elsewhere first, and mremap() moves that mapping over the old one.
+// read of the hole would fault. So the part is mapped elsewhere first, and mremap() moves that mapping over the old
+// one.
 bool map_over(std::byte* address, std::size_t bytes, const FilePart& part, const FilePart& old_part) {
     std::byte* const beside = map_part(bytes, part);
     if (beside == nullptr) return false;

@@ -11,8 +11,8 @@ bool use_huge_pages(std::byte*, std::size_t) {
     return false;
 }
 
-// mmap() with MAP_FIXED may remove the old mapping and then fail. So the part is mapped elsewhere first, which fails for
-// most of the same reasons.
+// mmap() with MAP_FIXED may remove the old mapping and then fail. So the part is mapped elsewhere first, which fails
+// for most of the same reasons.
 bool map_over(std::byte* address, std::size_t bytes, const FilePart& part, const FilePart& old_part) {
     std::byte* const beside = map_part(bytes, part);
     if (beside == nullptr) return false;

@@ -10,9 +10,9 @@
 
 namespace per::cpu {
 
-// Allocates blocks of up to a known number of bytes. Memory is cut into chunks of one size, and a chunk into blocks of one
-// size. A chunk whose blocks have all been freed can be cut again for blocks of any size, so no memory is lost if sizes
-// change over time. The heap keeps its memory until it is destroyed.
+// Allocates blocks of up to a known number of bytes. Memory is cut into chunks of one size, and a chunk into blocks of
+// one size. A chunk whose blocks have all been freed can be cut again for blocks of any size, so no memory is lost if
+// sizes change over time. The heap keeps its memory until it is destroyed.
 class BlockHeap {
  public:
     // Allocates only its tables.

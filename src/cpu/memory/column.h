@@ -8,8 +8,8 @@
 
 namespace per::cpu {
 
-// The value of slot i lies i * stride bytes after that of slot 0. If the stride is the size of a value, the column is an
-// array; otherwise values of other columns lie in between. Frames of any size are a column of std::byte.
+// The value of slot i lies i * stride bytes after that of slot 0. If the stride is the size of a value, the column is
+// an array; otherwise values of other columns lie in between. Frames of any size are a column of std::byte.
 template <class Value>
 struct Column {
     using Byte = std::conditional_t<std::is_const_v<Value>, const std::byte, std::byte>;

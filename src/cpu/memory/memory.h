@@ -45,9 +45,9 @@ struct MemoryOrigin {
 };
 
 // Owns `bytes` of zeros, aligned to 64 bytes. From 512 KiB on, where every random read would miss the TLB, they lie on
-// whole huge pages of 2 MiB if the kernel provides any. The first page is touched to see whether it does; other pages take
-// no memory until they are touched. All of a caller's memory is touched, on pages of the caller's choice. Throws Error
-// with OUT_OF_MEMORY, or with CALLBACK for memory of a caller that is not aligned.
+// whole huge pages of 2 MiB if the kernel provides any. The first page is touched to see whether it does; other pages
+// take no memory until they are touched. All of a caller's memory is touched, on pages of the caller's choice. Throws
+// Error with OUT_OF_MEMORY, or with CALLBACK for memory of a caller that is not aligned.
 class Memory {
  public:
     Memory() = default;

@@ -9,19 +9,19 @@
 namespace per::cpu {
 namespace {
 
-// Intel, measured on two Xeons with AVX-512 (an Emerald Rapids and one whose model the virtual machine hides). Relative to
-// the time with prefetches into the first level, a draw and an update of 32, 256, 1024 and 4096 of a million rows take
-// 0.95, 0.90, 0.86 and 0.91; a draw of 256 leaves takes 0.90 with 1e6 leaves and 0.82 with 1e7. Prefetching writes into
-// the second level makes adding 1,000 steps take 1.17 times as long.
+// Intel, measured on two Xeons with AVX-512 (an Emerald Rapids and one whose model the virtual machine hides). Relative
+// to the time with prefetches into the first level, a draw and an update of 32, 256, 1024 and 4096 of a million rows
+// take 0.95, 0.90, 0.86 and 0.91; a draw of 256 leaves takes 0.90 with 1e6 leaves and 0.82 with 1e7. Prefetching writes
+// into the second level makes adding 1,000 steps take 1.17 times as long.
 constexpr FetchPolicy intel = {true, false, true, true};
 
 // AMD's family 25: on Zen 4 a draw from 1e7 leaves takes 0.8 of the time. No other measurement was made there, and none
 // on Zen 3.
 constexpr FetchPolicy amd_family_25 = {true, true, false, false};
 
-// All others, including AMD's family 26 (Zen 5): after a TLB miss, a prefetch into its second level takes several times as
-// long as one into the first. With cold caches a batch of 4096 rows then takes twice the time, and for seconds at a time
-// batches of 32 and more took three times as long.
+// All others, including AMD's family 26 (Zen 5): after a TLB miss, a prefetch into its second level takes several times
+// as long as one into the first. With cold caches a batch of 4096 rows then takes twice the time, and for seconds at a
+// time batches of 32 and more took three times as long.
 constexpr FetchPolicy others = {false, false, false, false};
 
 FetchPolicy policy_of_this_processor() {

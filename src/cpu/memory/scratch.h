@@ -11,8 +11,8 @@
 
 namespace per::cpu {
 
-// Lends a block of memory to each running call. It allocates only if more calls run concurrently than ever before, or if
-// a larger block is needed. It is lock-free, so that it works in a forked child.
+// Lends a block of memory to each running call. It allocates only if more calls run concurrently than ever before, or
+// if a larger block is needed. It is lock-free, so that it works in a forked child.
 class ScratchPool {
  public:
     struct Block {
