@@ -18,35 +18,28 @@ constexpr float not_given = -1.0f;  // stands for the priority of a row without 
 constexpr size_t max_seen = 1024;  // priorities at once
 static_assert(leaf_mass_limit <= uint64_t{1} << 53);
 
-// Calls visit(counter) for the counters in a file, in order.
-template <class Counters, class Visit>
-void for_each_counter(Counters& counters, Visit visit) {
-    visit(counters.added);
-    visit(counters.dropped);
-    visit(counters.episodes);
-    visit(counters.cuts);
-    visit(counters.updates);
-    visit(counters.stale_updates);
-    visit(counters.rejected_updates);
-    visit(counters.suspected_resets);
-}
-
-void write_figures(SectionContent& content, const BatchFigures& figures) {
-    content.number(figures.size);
-    content.number(figures.max_age);
-    content.number(figures.mean_age);
-    content.number(figures.effective_size);
-    content.number(figures.duplicates);
-}
-
-BatchFigures read_figures(CheckpointReader& reader) {
-    BatchFigures figures;
-    figures.size = reader.number<int64_t>(0, max_counter);
-    figures.max_age = reader.number<int64_t>(0, max_counter);
-    figures.mean_age = reader.number<double>(0.0, static_cast<double>(figures.max_age));
-    figures.effective_size = reader.number<double>(0.0, std::numeric_limits<double>::max());
-    figures.duplicates = reader.number<double>(0.0, 1.0);
-    return figures;
+// Calls visit(number, least, most) for the numbers of the section "counters", in order, with the range of each.
+template <class Numbers, class Visit>
+void for_each_number(Numbers& numbers, const Visit& visit) {
+    const auto visit_count = [&](auto& count) { visit(count, int64_t{0}, max_counter); };
+    visit_count(numbers.beta_step);
+    visit_count(numbers.batches);
+    visit_count(numbers.counters.added);
+    visit_count(numbers.counters.dropped);
+    visit_count(numbers.counters.episodes);
+    visit_count(numbers.counters.cuts);
+    visit_count(numbers.counters.updates);
+    visit_count(numbers.counters.stale_updates);
+    visit_count(numbers.counters.rejected_updates);
+    visit_count(numbers.counters.suspected_resets);
+    visit(numbers.largest_priority, 1.0f, std::numeric_limits<float>::max());
+    visit(numbers.tree_scale, INT32_MIN, INT32_MAX);
+    visit(numbers.tree_rescales_below, uint64_t{0}, UINT64_MAX);
+    visit_count(numbers.figures.size);
+    visit_count(numbers.figures.max_age);
+    visit(numbers.figures.mean_age, 0.0, static_cast<double>(numbers.figures.max_age));
+    visit(numbers.figures.effective_size, 0.0, std::numeric_limits<double>::max());
+    visit(numbers.figures.duplicates, 0.0, 1.0);
 }
 
 bool is_possible(const Lane& lane, const WindowRules& rules) {
@@ -177,13 +170,7 @@ int64_t bytes_of_arrays(const std::vector<SlotArray>& arrays, const WindowRules&
 
 void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes) {
     SectionContent counters;
-    counters.number(numbers.beta_step);
-    counters.number(numbers.batches);
-    for_each_counter(numbers.counters, [&](int64_t counter) { counters.number(counter); });
-    counters.number(numbers.largest_priority);
-    counters.number(numbers.tree_scale);
-    counters.number(numbers.tree_rescales_below);
-    write_figures(counters, numbers.figures);
+    for_each_number(numbers, [&](auto number, auto, auto) { counters.number(number); });
     writer.write("counters", counters);
     SectionContent rows;
     for (const Lane& lane : lanes) {
@@ -229,13 +216,7 @@ CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& ru
       lanes_(static_cast<size_t>(rules.ring.n_envs)),
       raise_(raise) {
     reader.begin("counters");
-    numbers_.beta_step = reader.number<int64_t>(0, max_counter);
-    numbers_.batches = reader.number<int64_t>(0, max_counter);
-    for_each_counter(numbers_.counters, [&](int64_t& counter) { counter = reader.number<int64_t>(0, max_counter); });
-    numbers_.largest_priority = reader.number<float>(1.0f, std::numeric_limits<float>::max());
-    numbers_.tree_scale = reader.number<int32_t>();
-    numbers_.tree_rescales_below = reader.number<uint64_t>();
-    numbers_.figures = read_figures(reader);
+    for_each_number(numbers_, [&](auto& number, auto least, auto most) { number = reader.number(least, most); });
     reader.end();
     reader.begin("lanes");
     size_t n_elements = 0;
