@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "per.h"
 #include "system/file.h"
+#include "system/interrupted.h"
 
 namespace per {
 namespace {
@@ -29,14 +30,6 @@ int create_file(const char* noun) {
         throw Error(PER_ERROR_OUT_OF_MEMORY, "no shared memory for a %s (memfd_create: %s)", noun,
                     std::strerror(errno));
     return descriptor;
-}
-
-// Older systems let a signal interrupt fallocate().
-bool has_allocated(int descriptor, off_t size) {
-    for (;;) {
-        if (fallocate(descriptor, 0, 0, size) == 0) return true;
-        if (errno != EINTR) return false;
-    }
 }
 
 std::string path_of(int descriptor) {
@@ -58,8 +51,9 @@ SharedMemory::SharedMemory(std::size_t n_bytes, const char* noun) : descriptor_(
     Opened opened{descriptor_};
     const auto size = static_cast<off_t>(n_bytes);
     if (exceeds_file_limit(n_bytes)) throw_no_memory("ftruncate", n_bytes, EFBIG);
-    // Without this a missing page would raise a signal later.
-    if (size < 0 || ftruncate(descriptor_, size) != 0 || !has_allocated(descriptor_, size))
+    // Without fallocate() a missing page would raise a signal later. On older systems signals interrupt it.
+    if (size < 0 || ftruncate(descriptor_, size) != 0 ||
+        uninterrupted([&] { return fallocate(descriptor_, 0, 0, size); }) != 0)
         throw_no_memory("fallocate", n_bytes, errno);
     if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes, errno);
     map(noun);
