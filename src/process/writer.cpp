@@ -1,7 +1,6 @@
 #include "process/writer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cinttypes>
 #include <cstring>
 #include <span>
