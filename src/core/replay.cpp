@@ -88,12 +88,6 @@ Replay::~Replay() {
     if (save_) save_->finish();
 }
 
-std::unique_lock<OrderedLock> Replay::lock_by(const Deadline& deadline) {
-    std::unique_lock guard(lock_, std::defer_lock);
-    lock_in_time(guard, deadline);
-    return guard;
-}
-
 // -------------------------------------------------------------------------------------------------------------- add
 
 void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
@@ -108,7 +102,8 @@ void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
 int64_t Replay::add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, const Deadline& locked_by,
                             const Deadline& allowed_by, const std::atomic<bool>& ends) {
     const RequestBell::Haste haste(lock_.draw_bell());  // the wait may be for draws that are asked for meanwhile
-    std::unique_lock guard = lock_by(locked_by);
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, locked_by);
     limiter_.wait_to_add(guard, step_sizes.front(), allowed_by, [&] { return ends.load(); });
     const bool is_limited = !ends;
     if (is_limited) limiter_.check_add(step_sizes.front());
@@ -143,7 +138,8 @@ int64_t Replay::n_unmasked(ReplaySteps& steps) {
 }
 
 void Replay::cut(int64_t count, const int64_t* env_ids, const Deadline& deadline, void* stream) {
-    const std::unique_lock guard = lock_by(deadline);
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline);
     if (env_ids == nullptr) {
         backend_->cut(options_.n_envs, nullptr, stream);
     } else {
@@ -223,7 +219,8 @@ void Replay::count_drawn(int64_t n) {
 }
 
 void Replay::update(const per_priorities& priorities, const Deadline& deadline, void* stream) {
-    const std::unique_lock guard = lock_by(deadline);
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline);
     const ReplayUpdate update = resolve_priorities(priorities, options_);
     if (update.count == 0) return;
     backend_->update(update, stream);
@@ -372,13 +369,15 @@ void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
 
 void Replay::wait_to_add(int64_t count, const Deadline& deadline) {
     const RequestBell::Haste haste(lock_.draw_bell());
-    std::unique_lock guard = lock_by(deadline.with_a_moment());
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline.with_a_moment());
     limiter_.wait_to_add(guard, count, deadline, [] { return false; });
     limiter_.check_add(count);
 }
 
 void Replay::wait_to_sample(int64_t batch_size, const Deadline& deadline) {
-    std::unique_lock guard = lock_by(deadline.with_a_moment());
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline.with_a_moment());
     check_range("batch_size", batch_size, 1, max_batch_size);
     limiter_.check_draw_size(batch_size);
     limiter_.wait_to_draw(guard, batch_size, deadline);

@@ -118,7 +118,6 @@ class Replay {
     struct WithoutRowFile {};
     Replay(const per_replay_options& options, WithoutRowFile);
 
-    std::unique_lock<OrderedLock> lock_by(const Deadline& deadline);
     void add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* ids_out, void* stream);
     int64_t n_unmasked(ReplaySteps& steps);
     void count_drawn(int64_t n);
