@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """The binary interface of per.h as a text: layouts, values of enums, signatures.
 
-    describe.py                        prints it
-    describe.py --write                writes it to per_abi_N.txt, N being PER_ABI_VERSION
-    describe.py --write-xml LIBRARY    writes libabigail's description of libper.so to per_abi_N.xml
+    describe.py            prints it
+    describe.py --write    writes it to per_abi_N.txt; N is PER_ABI_VERSION
 
 Names come from the parser, numbers from a compiler: $CC, else cc.
 """
@@ -24,7 +23,6 @@ from pycparser import c_ast, c_generator
 ABI = pathlib.Path(__file__).resolve().parent
 REPOSITORY = ABI.parent.parent
 HEADER = REPOSITORY / "include" / "per.h"
-XML_OPTIONS = ["--drop-private-types", "--exported-interfaces-only"]
 
 sys.path.insert(0, str(REPOSITORY / "bindings"))
 from generate import Declarations, parts_of  # noqa: E402, F401 -- the gates take parts_of from here
@@ -63,7 +61,7 @@ def read_interface(header: pathlib.Path) -> Interface:
         Struct(name, next(numbers), [Member(next(numbers), next(numbers), c_text(field)) for field in fields])
         for name, fields in structs
     ]
-    enums: dict[str, dict[str, int]] = {}  # all without a name are one
+    enums: dict[str, dict[str, int]] = {}  # enums without a name are merged
     for name, values in declarations.enums:
         enums.setdefault(name or "", {}).update({value: next(numbers) for value, _ in values})
     return Interface(
@@ -79,7 +77,7 @@ def c_text(node: c_ast.Node) -> str:
 
 
 def compile_numbers(header: pathlib.Path, expressions: list[str]) -> list[int]:
-    """The values of C expressions, by a program that prints them."""
+    """Evaluates C expressions with a program that prints them."""
     prints = "\n".join(f'    printf("%lld\\n", (long long)({expression}));' for expression in expressions)
     program = f'#include "{header}"\n#include <stdio.h>\nint main(void) {{\n{prints}\n    return 0;\n}}\n'
     with tempfile.TemporaryDirectory() as folder:
@@ -96,13 +94,13 @@ def abi_version(interface: Interface) -> int:
 
 
 def sizes_in(text: str) -> dict[str, list[int]]:
-    """The sizes that each struct has had, in order, as a text says that text_of() wrote."""
+    """The sizes that each struct has had, in order, read from a text of text_of()."""
     lines = re.findall(r"^struct (\w+), (\d+) bytes(?: \(before: ([\d, ]+)\))?$", text, re.MULTILINE)
     return {name: [*(int(size) for size in before.split(", ") if size), int(last)] for name, last, before in lines}
 
 
 def text_of(interface: Interface, golden: str = "") -> str:
-    """The interface as a text; the sizes that its structs had before are taken from the golden one."""
+    """The interface as a text, with earlier sizes of the structs taken from the golden text."""
     had = sizes_in(golden)
     lines = [
         "# The binary interface. Lines may be added here, at the ends of structs and enums; a change of any other",
@@ -119,31 +117,20 @@ def text_of(interface: Interface, golden: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def golden_path(interface: Interface, suffix: str = "txt") -> pathlib.Path:
-    return ABI / f"per_abi_{abi_version(interface)}.{suffix}"
-
-
-def write_xml(library: pathlib.Path, header: pathlib.Path, path: pathlib.Path) -> None:
-    """What abidiff compares with: the functions of per.h and their types, as debug information has them."""
-    options = ["--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--no-elf-needed", *XML_OPTIONS]
-    command = ["abidw", *options, "--headers-dir", header.parent, "--out-file", path, library]
-    subprocess.run(list(map(str, command)), check=True)
-    path.write_text(path.read_text().replace(f"{REPOSITORY}/", ""))
+def golden_path(interface: Interface) -> pathlib.Path:
+    return ABI / f"per_abi_{abi_version(interface)}.txt"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Describe the binary interface of per.h.")
     parser.add_argument("--write", action="store_true", help="write the text that the gate compares with")
-    parser.add_argument("--write-xml", type=pathlib.Path, metavar="LIBRARY", help="write what abidiff compares with")
     arguments = parser.parse_args()
     interface = read_interface(HEADER)
     path = golden_path(interface)
     text = text_of(interface, path.read_text() if path.exists() else "")
     if arguments.write:
         path.write_text(text)
-    if arguments.write_xml:
-        write_xml(arguments.write_xml, HEADER, path.with_suffix(".xml"))
-    if not arguments.write and not arguments.write_xml:
+    else:
         print(text, end="")
 
 

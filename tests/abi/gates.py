@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""The gates of the binary interface. Each prints what is wrong and exits with 1 if anything is.
+"""Gates of the binary interface. Each prints the problems that it finds and exits with 1 if there are any.
 
-gates.py layout                         per.h is what per_abi_N.txt says
-gates.py padding                        no struct has padding, each is a multiple of 8 bytes
-gates.py header                         per.h and its parts compile alone, in every language that it promises
-gates.py cpp_header                     per.hpp compiles alone, and uses every function of per.h
-gates.py exports    LIBRARY             exported symbols = functions of per.h = libper.map
-gates.py needed     LIBRARY             LIBRARY needs the C library only
-gates.py glibc      LIBRARY             and none above 2.34
-gates.py sizes      LIBRARY             every _init takes the sizes that the struct has had, and no other below;
-                                        bad_arguments.py tries them with calls that fill a struct
-gates.py abidiff    LIBRARY             libabigail's opinion on LIBRARY against per_abi_N.xml
-gates.py load_time  OBJECT...           nothing of the library runs when it is loaded
-gates.py fetches    COMMANDS            no compiler drops the prefetches of hot loops; COMMANDS: compile_commands.json
+gates.py layout                 per.h has the layouts, values and signatures of per_abi_N.txt
+gates.py padding                no struct has padding; each size is a multiple of 8 bytes
+gates.py header                 per.h and each of its parts compile alone, as C99 to C17 and C++98 to C++20
+gates.py cpp_header             per.hpp compiles alone and uses every function of per.h
+gates.py exports    LIBRARY     exported symbols = functions of per.h = libper.map
+gates.py needed     LIBRARY     LIBRARY needs the C library only
+gates.py glibc      LIBRARY     no symbol needs a GLIBC above 2.34
+gates.py sizes      LIBRARY     every _init accepts the sizes that the struct has had and no other smaller size;
+                                bad_arguments.py checks the same of calls that fill a struct
+gates.py versions   LIBRARY     LIBRARY, the changelog, the Julia package and per.h have the same versions
+gates.py abidiff    LIBRARY     the debug information of LIBRARY has the types and signatures of per.h
+gates.py load_time  OBJECT...   no code of the library runs when it is loaded
+gates.py fetches    COMMANDS    compilers keep the prefetches of hot loops; COMMANDS: compile_commands.json
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from collections.abc import Callable
 from describe import (
     HEADER,
     REPOSITORY,
-    XML_OPTIONS,
     abi_version,
     golden_path,
     parts_of,
@@ -45,11 +45,11 @@ from describe import (
 
 MAP = REPOSITORY / "src" / "libper.map"
 CPP_HEADER = HEADER.with_suffix(".hpp")
-# ld-linux is the loader itself, which the unwinder of static libgcc asks for frames.
+# The unwinder of static libgcc asks ld-linux, the loader, for frames.
 NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 GLIBC_CEILING = (2, 34)
 STATUS_OK, STATUS_INVALID_ARGUMENT = 0, 1
-# Functions of each source file, as patterns of their names, that fetch memory before they use it, and are slow without.
+# Patterns of the names of functions that are slow unless they prefetch memory, for each source file.
 FETCHING = {
     "src/cpu/kernels/baseline.cpp": (r"::descend\(", r"::apply(_fetching<|\()"),
     "src/cpu/tree/priority_store.cpp": (r"PriorityStore::update\(",),
@@ -65,7 +65,7 @@ def output_of(*command: object) -> str:
     return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
 
 
-# --------------------------------------------------------------------------------------------------- of per.h
+# ------------------------------------------------------------------------------------------------------- per.h
 
 
 def layout(header: pathlib.Path = HEADER) -> Problems:
@@ -79,7 +79,7 @@ def layout(header: pathlib.Path = HEADER) -> Problems:
 
 
 def padding(header: pathlib.Path = HEADER) -> Problems:
-    """A field appended where an older library has padding would be read as garbage."""
+    """Rejects padding: older libraries would read garbage from a field that is added in its place."""
     problems = []
     for struct in read_interface(header).structs:
         end = 0
@@ -114,7 +114,7 @@ def header(header: pathlib.Path = HEADER) -> Problems:
     return problems
 
 
-# What no class of per.hpp makes by itself.
+# Instances of templates that per.hpp does not instantiate.
 INSTANCES = """
 template class per::Span<float>;
 template class per::Span<const int64_t>;
@@ -151,11 +151,11 @@ def preprocessed(header: pathlib.Path) -> str:
     return output_of(os.environ.get("CC", "cc"), "-E", "-dD", header)
 
 
-# ----------------------------------------------------------------------------------------------- of libper.so
+# --------------------------------------------------------------------------------------------------- libper.so
 
 
 def exports(library: pathlib.Path, header: pathlib.Path = HEADER, map_file: pathlib.Path = MAP) -> Problems:
-    """Symbols bind to the version of their interface, so that a program cannot meet another one's function."""
+    """Every symbol has the version of the interface, so programs never bind to a function of another version."""
     interface = read_interface(header)
     version = f"per_{abi_version(interface)}"
     promised = {version, *(f"{name}@@{version}" for name in interface.functions)}  # nm lists the version itself too
@@ -186,7 +186,7 @@ def glibc(library: pathlib.Path, ceiling: tuple[int, int] = GLIBC_CEILING) -> Pr
 
 
 def sizes(library: pathlib.Path, header: pathlib.Path = HEADER, golden: pathlib.Path | None = None) -> Problems:
-    """A program built with a size that the golden text has works with every later library."""
+    """Programs built with any size of the golden text work with every later library."""
     interface = read_interface(header)
     golden = golden or golden_path(interface)
     had = sizes_in(golden.read_text())
@@ -226,19 +226,43 @@ def versions(library: pathlib.Path, repository: pathlib.Path = REPOSITORY) -> Pr
     return problems
 
 
-def abidiff(library: pathlib.Path, header: pathlib.Path = HEADER, reference: pathlib.Path | None = None) -> Problems:
-    """A second opinion only: libabigail was seen to miss two swapped fields."""
-    reference = reference or golden_path(read_interface(header), "xml")
-    # Written from debug information that names its files in another way, the reference knows of no members.
-    if "<data-member" not in reference.read_text():
-        return [f"{reference.name} describes no struct"]
-    command = ["abidiff", "--no-added-syms", "--headers-dir2", header.parent, *XML_OPTIONS]
-    result = subprocess.run([*map(str, command), str(reference), str(library)], capture_output=True, text=True)
+def abidiff(library: pathlib.Path, header: pathlib.Path = HEADER, library_header: pathlib.Path = HEADER) -> Problems:
+    """Compares the debug information of a library with that of a stub in C, compiled from the header.
+
+    The gate `layout` compares the header with the golden text, so the library matches the golden text, too.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        stub = stub_library(pathlib.Path(folder), header)
+        headers = ["--headers-dir1", header.parent, "--headers-dir2", library_header.parent]
+        command = ["abidiff", "--no-added-syms", "--drop-private-types", "--exported-interfaces-only", *headers]
+        result = subprocess.run([*map(str, command), str(stub), str(library)], capture_output=True, text=True)
     return [] if result.returncode == 0 else [f"abidiff: {result.returncode}", result.stdout + result.stderr]
 
 
+def stub_library(
+    folder: pathlib.Path,
+    header: pathlib.Path = HEADER,
+    *flags: str,
+    body: Callable[[str], str] = lambda _name: "__builtin_trap();",
+    map_file: pathlib.Path = MAP,
+    code: str = "",
+    without: str = "",
+) -> pathlib.Path:
+    """Builds a library with every function of the header but `without`; body gives the body of each function."""
+    interface = read_interface(header)
+    functions = {name: text for name, text in interface.functions.items() if name != without}
+    bodies = "\n".join(f"{text} {{ {body(name)} }}" for name, text in functions.items())
+    source = folder / "library.c"
+    source.write_text(f'#include "{header}"\n{bodies}\n{code}\n')
+    path = folder / "libper.so"
+    links = ["--no-as-needed", f"--version-script={map_file}", f"-soname=libper.so.{abi_version(interface)}"]
+    options = ["-g", "-fPIC", "-shared", "-w", *(f"-Wl,{link}" for link in links)]
+    subprocess.run(["cc", *options, str(source), *flags, "-o", str(path)], check=True)
+    return path
+
+
 def load_time(*objects: pathlib.Path) -> Problems:
-    """A program pays for the library when it makes a handle, not before."""
+    """Programs pay for the library when they create a handle, not when they load it."""
     problems = []
     for path in objects:
         sections = re.findall(r"\.(?:init_array|ctors)\S*", output_of("readelf", "-SW", path))
@@ -249,7 +273,7 @@ def load_time(*objects: pathlib.Path) -> Problems:
 
 
 def fetches(commands: pathlib.Path) -> Problems:
-    """Each compiler that is installed keeps the prefetch instructions of each function of FETCHING."""
+    """Every installed compiler keeps the prefetch instructions of the functions in FETCHING."""
     entries = {entry["file"]: entry for entry in json.loads(commands.read_text()) if "per_objects" in entry["command"]}
     problems = []
     for compiler in filter(shutil.which, COMPILERS):
@@ -257,7 +281,7 @@ def fetches(commands: pathlib.Path) -> Problems:
             entry = entries[str(REPOSITORY / source)]
             with tempfile.NamedTemporaryFile(suffix=".o") as compiled:
                 words = [compiler, *shlex.split(entry["command"])[1:]]
-                if compiler == "clang++":  # it has no such analysis, and refuses the option
+                if compiler == "clang++":  # rejects the option
                     words = [w for w in words if w != "-fno-ipa-modref"]
                 words[words.index("-o") + 1] = compiled.name
                 subprocess.run([*words, "-g0", "-w"], check=True, cwd=entry["directory"])
@@ -276,23 +300,8 @@ def fetches(commands: pathlib.Path) -> Problems:
     return problems
 
 
-GATES: dict[str, Callable[..., Problems]] = {
-    gate.__name__: gate
-    for gate in (
-        layout,
-        padding,
-        header,
-        cpp_header,
-        exports,
-        needed,
-        glibc,
-        sizes,
-        versions,
-        abidiff,
-        load_time,
-        fetches,
-    )
-}
+ALL = (layout, padding, header, cpp_header, exports, needed, glibc, sizes, versions, abidiff, load_time, fetches)
+GATES: dict[str, Callable[..., Problems]] = {gate.__name__: gate for gate in ALL}
 
 
 def main() -> int:
