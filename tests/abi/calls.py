@@ -1,7 +1,8 @@
-"""A good call of every function of per.h, made from its declarations.
+"""Makes a valid call of every function of per.h, from its declaration.
 
-An argument is found by its name: `ids` are ids of the buffer, `stream` is NULL, and a struct of options is what _init
-makes of it. So a function that is added to per.h is called here, too, or fails for an argument that nobody knows.
+World has an attribute or a method for each name of an argument: `ids` are ids of the buffer, `stream` is NULL, and a
+struct of options is filled by its _init. A function that is added to per.h is therefore called, too, or fails because
+World lacks an argument. Attributes for one function only begin with its name: `replay_cut_count`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Parameter(NamedTuple):
     type: Any  # a cffi.CType
 
 
-# What functions do in more than one way: each is tried as if it were a function of its own.
+# Variants of calls: each is tried as if it were a function of its own.
 WAYS = {
     "per_replay_sample": ("with_hindsight",),
     "per_replay_get_windows": ("with_hindsight",),
@@ -43,7 +44,7 @@ class Function(NamedTuple):
 
 
 class Interface:
-    """The functions of a library as per.h declares them."""
+    """The functions of a library, as declared in per.h."""
 
     def __init__(self, library: pathlib.Path) -> None:
         declarations = Declarations(HEADER)
@@ -69,30 +70,43 @@ class Interface:
 
 
 class World:
-    """Handles of every kind with something in them, and arguments for calls on them.
+    """Non-empty handles of every kind, and arguments for calls on them.
 
-    Variants: "stored": rows of the buffers lie in files, and there are two checkpoints that leave them there: of
-    `replay`, and of a buffer that was freed. "copied": the same, but what is loaded lies in memory. "streamed": saves
-    go to functions, and loads come from one.
+    Variants:
+        "stored"      buffers keep their rows in files; there are two checkpoints that refer to these files: one of
+                      `replay`, one of a buffer that was freed
+        "copied"      the same, but loading copies the rows into memory
+        "streamed"    saves write to a callback, and loads read from one
     """
+
+    # Arguments that are the same for all functions, or for the function in their names.
+    count = tree_get_priorities_count = max_steps = 3
+    batch_size = coordinator_get_units_count = coordinator_submit_count = 4
+    replay_cut_count = writer_cut_count = n_shards = 2
+    n_fields = 5
+    capacity = ROOM
+    timeout_ms = -1
+    device_index = scheme = drop_last = on_invalid = shard = chooses_anew = measured_scale = scale = status = 0
+    priority = beta = lambda_ = 0.5
+    n_epochs = 1
+    value_field, advantage_field, return_field = 2, 3, 4
+    transitions = episode_length = 10
 
     def __init__(self, interface: Interface, device: int, variant: str = "") -> None:
         self.interface, self.device, self.variant = interface, device, variant
         is_stored = variant in ("stored", "copied")
         self.ffi, self.lib = interface.ffi, interface.lib
         self.keep: list[Any] = []
-        self.outs: list[Any] = []  # where calls put new handles
+        self.outs: list[Any] = []  # pointers to all handles, in the order in which they were made
         self.folder = tempfile.TemporaryDirectory()
         self.storage = self.ffi.NULL
         if is_stored:
             self.storage = self.text(self.folder.name + "/storage")
             os.mkdir(self.folder.name + "/storage")
         self.callbacks()
-        self.coordinators: list[Any] = []
         self.tree = self.made("tree", lambda out: self.lib.per_tree_create(self.tree_options(), out))
         self.ok(self.lib.per_update(self.tree, 3, self.array("int64_t", [1, 4, 7]), self.floats(3), self.ffi.NULL))
         self.replay, self.sequences, self.lent = self.buffer(0), self.buffer(3), self.buffer(0)
-        self.of_sequences = False
         self.epochs = self.made(
             "epochs", lambda out: self.lib.per_epochs_create(self.replay, 1, 4, 0, self.ffi.NULL, out)
         )
@@ -119,10 +133,10 @@ class World:
         self.ok(self.lib.per_writer_flush(self.writer, -1))
         path = self.path_of(self.pulled_channel)
         self.pulled_writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, 0, out))
-        for t in (STEPS, STEPS + 1):  # they lie in its ring, and the cut before them does not any more
+        for t in (STEPS, STEPS + 1):  # they stay in the ring; the cut before them is moved to the buffer
             self.ok(self.lib.per_writer_add(self.pulled_writer, self.steps_at(t), -1))
         self.ok(self.lib.per_channel_move(self.pulled_channel, 0, self.ffi.new("int64_t*")))
-        # Shared loaders are for buffers on the CPU: one has none yet; those of transitions and of sequences have.
+        # Shared loaders need buffers on the CPU: `host` has none, those of transitions and of sequences have one.
         self.host, *self.shared = (self.buffer(sequence_length, 0) for sequence_length in (0, 0, 3))
         self.shared_loaders = [self.shared_by(replay) for replay in self.shared]
         self.readers = [self.reader_of(loader) for loader in self.shared_loaders]
@@ -137,31 +151,16 @@ class World:
         self.storage = self.text(self.folder.name + "/freed")
         os.mkdir(self.folder.name + "/freed")
         self.load_path = self.storage
-        self.replay_checkpoint_replay = lambda: self.sequences  # its file has no name yet
+        self.replay_checkpoint_replay = self.sequences  # its file has no name yet
         freed = self.buffer(0)
         self.ok(self.lib.per_replay_checkpoint(freed, self.storage, self.ffi.NULL, self.ffi.NULL))
         self.lib.per_replay_free(freed)
+        self.outs.pop()
 
     def close(self) -> None:
-        for coordinator in self.coordinators:
-            self.lib.per_coordinator_free(coordinator)
-        for out in self.outs:
+        for out in reversed(self.outs):
             kind = self.ffi.typeof(out).item.item.cname
             getattr(self.lib, f"{kind}_free")(out[0])
-        self.lib.per_save_free(self.save)
-        self.lib.per_writer_free(self.writer)
-        self.lib.per_writer_free(self.pulled_writer)
-        for reader in self.readers:
-            self.lib.per_reader_free(reader)
-        for loader in self.shared_loaders:
-            self.lib.per_shared_loader_free(loader)
-        for channel in (self.channel, self.free_channel, self.pulled_channel):
-            self.lib.per_channel_free(channel)
-        self.lib.per_loader_free(self.loader)
-        self.lib.per_epochs_free(self.epochs)
-        for replay in (self.replay, self.sequences, self.lent, self.host, *self.shared):
-            self.lib.per_replay_free(replay)
-        self.lib.per_tree_free(self.tree)
         self.folder.cleanup()
 
     def ok(self, status: int) -> None:
@@ -176,8 +175,10 @@ class World:
         return bytes(self.written)
 
     def state(self) -> list[bytes]:
-        """All that decides what later calls do: the checkpoints of the buffers, what has become of steps in the channel
-        without a thread, and the tree's priorities and mass."""
+        """Everything that decides what later calls do.
+
+        The checkpoints of the buffers, the counts of the channel without a thread, the tree's priorities and mass.
+        """
         states = []
         for channel in (self.channel, self.free_channel):
             self.ok(self.lib.per_channel_flush(channel, -1))
@@ -188,7 +189,7 @@ class World:
         for reader in self.readers:
             self.lib.per_reader_flush(reader, -1)  # unless it was stopped
         for replay in (self.replay, self.sequences, self.lent):
-            # What a call that failed had queued before is done then; errors known to the device are nobody's here.
+            # Waits for work that a failed call had enqueued. Errors of the device are ignored here.
             self.lib.per_replay_synchronize(replay, self.ffi.NULL)
         states += [
             self.bytes_of(replay) for replay in (self.replay, self.sequences, self.lent, self.host, *self.shared)
@@ -203,7 +204,6 @@ class World:
     # ------------------------------------------------------------------------------------------------- arguments
 
     def arguments(self, function: Function) -> list[Any]:
-        """Those of a good call."""
         return [self.argument(function, parameter) for parameter in function.parameters]
 
     def argument(self, function: Function, parameter: Parameter) -> Any:
@@ -215,9 +215,9 @@ class World:
             return self.ffi.sizeof(function.parameters[-2].type.item)
         for special in (f"{function}_{name}", f"{function.name}_{name}"):
             if hasattr(self, special.removeprefix("per_")):
-                return getattr(self, special.removeprefix("per_"))()
+                return self.value_of(special.removeprefix("per_"))
         if name == "options":
-            return getattr(self, parameter.type.item.cname.removeprefix("per_"))()
+            return self.value_of(parameter.type.item.cname.removeprefix("per_"))
         if name.endswith("_out") and parameter.type.item.kind == "primitive":
             return self.kept(self.ffi.new(f"{parameter.type.item.cname}[{ROOM}]"))
         if name.endswith("_out") and parameter.type.item.kind == "pointer":
@@ -225,19 +225,18 @@ class World:
             return self.outs[-1]
         if name in ("options_out", "statistics_out", "summary_out", "state_out", "description_out"):
             return self.struct(parameter.type.item.cname)
-        known = getattr(self, name if name != "lambda" else "lambda_", None)
-        if known is None:
+        name = "lambda_" if name == "lambda" else name
+        if getattr(self, name, None) is None:
             raise SystemExit(f"{function.name}: no argument is known for {name}")
-        return known() if callable(known) and not isinstance(known, self.ffi.CData) else known
+        return self.value_of(name)
 
-    def count(self) -> int:
-        return 3
+    def value_of(self, name: str) -> Any:
+        """An attribute, or the result of a method without arguments."""
+        known = getattr(self, name)
+        return known() if callable(known) and not isinstance(known, self.ffi.CData) else known
 
     def ids(self) -> Any:
         return self.array("int64_t", [0, 1, 2])
-
-    def tree_get_priorities_count(self) -> int:
-        return 3
 
     def indices(self) -> Any:
         return self.array("int64_t", [1, 4, 7])
@@ -257,11 +256,6 @@ class World:
     def env_ids(self) -> Any:
         return self.array("int64_t", [1, 0])
 
-    def replay_cut_count(self) -> int:
-        return 2
-
-    writer_cut_count = replay_cut_count
-
     def path_of(self, channel: Any) -> Any:
         path = self.ffi.new("char**")
         self.ok(self.lib.per_channel_get_address(channel, path, self.ffi.NULL))
@@ -269,9 +263,6 @@ class World:
 
     def channel_move_channel(self) -> Any:
         return self.pulled_channel
-
-    def max_steps(self) -> int:
-        return 3
 
     def channel_get_address_path_out(self) -> Any:
         return self.kept(self.ffi.new("char**"))
@@ -281,9 +272,6 @@ class World:
 
     def writer_attach_fields(self) -> Any:
         return self.field()
-
-    def n_fields(self) -> int:
-        return 5
 
     def field_size(self) -> int:
         return self.ffi.sizeof("per_field")
@@ -356,18 +344,6 @@ class World:
 
     context = reward_context = stream
 
-    def device_index(self) -> int:
-        return 0
-
-    def batch_size(self) -> int:
-        return 4
-
-    def capacity(self) -> int:
-        return ROOM
-
-    def timeout_ms(self) -> int:
-        return -1
-
     def loader_release_slot(self) -> int:
         return int(self.slot[0])
 
@@ -376,12 +352,13 @@ class World:
 
     reader_next_batch_out = loader_next_batch_out
 
-    # What each call on a coordinator finds: one shard that has told of itself, and as much of a batch as it needs.
+    # Each call on a coordinator gets a coordinator whose only shard has reported, at the stage of a batch that the call
+    # needs.
 
     def coordinator(self) -> Any:
         create, null = self.lib.per_coordinator_create, self.ffi.NULL
         made = self.made("coordinator", lambda out: create(self.replay_options(), 1, null, out))
-        self.coordinators.append(made)
+        self.newest_coordinator = made
         self.ok(self.lib.per_coordinator_report(made, 0, self.summary()))
         todo, scale = self.ffi.new("int32_t*", 1), self.ffi.new("int32_t*")
         while todo[0] != self.lib.PER_SCALE_AGREED:
@@ -396,7 +373,6 @@ class World:
         return made
 
     coordinator_submit_coordinator = coordinator_get_units_coordinator
-    coordinator_get_units_count = coordinator_submit_count = batch_size
 
     def coordinator_finish_coordinator(self) -> Any:
         made, count = self.coordinator_get_units_coordinator(), self.ffi.new("int64_t*")
@@ -418,9 +394,9 @@ class World:
         return self.array("uint64_t", [1, 1, 1, 1])
 
     def first_units(self) -> Any:
-        """Of transitions of one unit each: the units themselves."""
+        """The units that were drawn: each transition has one unit."""
         shards, units = self.ffi.new("int64_t[4]"), self.ffi.new("int64_t[4]")
-        self.ok(self.lib.per_coordinator_get_units(self.coordinators[-1], 4, shards, units))
+        self.ok(self.lib.per_coordinator_get_units(self.newest_coordinator, 4, shards, units))
         return self.array("uint64_t", list(units))
 
     shard_ids = ids
@@ -428,22 +404,10 @@ class World:
     def coordinator_create_state(self) -> Any:
         return self.struct("per_coordinator_state")
 
-    scheme = drop_last = on_invalid = shard = chooses_anew = measured_scale = scale = device_index
-    priority = staticmethod(lambda: 0.5)
-    n_shards = staticmethod(lambda: 2)
-    status = device_index
-    beta = staticmethod(lambda: 0.5)  # type: ignore[assignment]
-    n_epochs = staticmethod(lambda: 1)
-    lambda_ = staticmethod(lambda: 0.5)
-    value_field = staticmethod(lambda: 2)
-    advantage_field = staticmethod(lambda: 3)
-    return_field = staticmethod(lambda: 4)
-    transitions = episode_length = staticmethod(lambda: 10)
-
     # --------------------------------------------------------------------------------------------------- structs
 
     def struct(self, name: str) -> Any:
-        """As its _init function fills it. One without is what a call fills: it has its size, and zeros."""
+        """A struct filled by its _init function; a struct without _init (an output) has its size and zeros."""
         made = self.kept(self.ffi.new(f"{name}*"))
         init = getattr(self.lib, f"{name}_init", None)
         if init is None:
@@ -464,7 +428,7 @@ class World:
         return options
 
     def tree_create_options(self) -> Any:
-        """Large enough for memory of its own."""
+        """Large enough that the library maps memory for the tree."""
         options = self.tree_options()
         options.capacity = 1 << 20
         return options
@@ -507,7 +471,7 @@ class World:
         return options
 
     def load_options(self) -> Any:
-        """In host memory rows lie in a file."""
+        """Rows in host memory are loaded into files, except in the variant "copied"."""
         options = self.struct("per_load_options")
         options.device = self.device
         if self.variant == "streamed":
@@ -574,7 +538,7 @@ class World:
         return options
 
     def steps(self) -> Any:
-        """All environments once, at the end of what the buffer has."""
+        """One step of all environments, after those in the buffer."""
         return self.steps_at(STEPS)
 
     def steps_at(self, t: int) -> Any:
@@ -626,7 +590,7 @@ class World:
     batch_out = batch
 
     def fields(self) -> Any:
-        """Of per_replay_set()."""
+        """Fields of per_replay_set()."""
         fields = self.kept(self.ffi.new("per_array[5]"))
         fields[2].data, fields[2].dtype = self.floats(3), self.lib.PER_FLOAT32
         fields[2].shape, fields[2].ndim = self.array("int64_t", [3]), 1
@@ -673,6 +637,7 @@ class World:
     def made(self, kind: str, create: Any) -> Any:
         out = self.ffi.new(f"per_{kind}**")
         self.ok(create(out))
+        self.outs.append(out)
         return out[0]
 
     def kept(self, value: Any) -> Any:
