@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Every function of per.h x every parameter, and every field of a struct that it reads x bad values.
+"""Tries bad values for every parameter of every function of per.h, and for every field of the structs it reads.
 
     bad_arguments.py LIBRARY [--device cuda]
-    bad_arguments.py LIBRARY --julia [--check]   writes JULIA_TABLE, the rows that are numbers, for the Julia package's
-                                                 tests; --check: fails if it is stale
+    bad_arguments.py LIBRARY --julia [--check]   writes JULIA_TABLE, the rows with numbers, for the tests of the Julia
+                                                 package; with --check: fails if the table is stale
 
-One argument of an otherwise good call (calls.py) is bad. The call must be refused, with a message that names the
-argument, and must leave all handles as they were. Rows are generated from the declarations: an argument without any
-is an error, so that nothing is added to per.h without. What is allowed after all stands in ALLOWED, with its reason.
+One argument of an otherwise valid call (calls.py) is bad. The call must be refused with a message that names the
+argument, and must leave all handles unchanged. Rows are generated from the declarations. An argument without a bad
+value is an error unless ALLOWED_BY_REASON has it, so new arguments of per.h cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "double": {"negative": -0.5, "NaN": NAN, "infinite": INFINITY},
 }
 STRUCT_SIZES = {"zero": 0, "small": 7, "odd": 4001, "huge": 2**62}
-# What entries of the array of this name must not be. On CUDA they are skipped and counted, and no error of the call.
+# Invalid entries of the array with this name. On CUDA they are skipped and counted; the call succeeds.
 ENTRIES: dict[str, dict[str, Any]] = {
     "indices": {"negative": -1, "large": 10, "largest": 2**63 - 1},
     "ids": {"never issued": 2**50, "largest": 2**63 - 1},
@@ -43,174 +43,143 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "td_errors": {"NaN": NAN, "infinite": INFINITY},
     "bootstrap_values": {"NaN": NAN, "infinite": INFINITY},
 }
-# Outputs of one number: only arrays have to be aligned.
-SINGLE_NUMBERS = {
-    "capacity_out",
-    "count_out",
-    "scale_out",
-    "slot_out",
-    "todo_out",
-    "n_envs_out",
-    "first_env_out",
-    "bytes_written_out",
-    "total_out",
-    "written_out",
-    "steps_out",
-    "descriptor_out",
-    "batch_size_out",
-}
-# Pointers to structs that have their rows where they are an argument.
+# Outputs of a single number. Only arrays have to be aligned.
+SINGLE_NUMBERS = {"capacity_out", "count_out", "scale_out", "slot_out", "todo_out", "n_envs_out", "first_env_out"}
+SINGLE_NUMBERS |= {"bytes_written_out", "total_out", "written_out", "steps_out", "descriptor_out", "batch_size_out"}
+# Pointers to structs whose fields are tried in the functions that take them as an argument.
 NOT_ENTERED = {"default_value", "sample", "hindsight"}
 
 JULIA_TABLE = pathlib.Path(__file__).resolve().parents[2] / "bindings/julia/PER/test/bad_arguments_table.jl"
 
-NULL_IS_ALLOWED = "it may be NULL"
-ALL_ALLOWED = "every value means something"
-LEFT_OUT = "it may be left out"
-ALLOWED = {
-    "*.seed": ALL_ALLOWED,
-    "*context": "it is the caller's own",
-    "*.allocate NULL": NULL_IS_ALLOWED,
-    "*.deallocate NULL": NULL_IS_ALLOWED,
-    "*.storage NULL": NULL_IS_ALLOWED,
-    "per_replay_save*.options NULL": "those of _init are taken",
-    "per_replay_checkpoint.options NULL": "those of _init are taken",
-    "per_replay_load.options NULL": "those of _init are taken",
-    "*.options.write NULL": NULL_IS_ALLOWED,
-    "*.options.read NULL": NULL_IS_ALLOWED,
-    "per_epochs_create.drop_last": ALL_ALLOWED,
-    "*.episode_length large*": ALL_ALLOWED,
-    "*.options.beta_steps large*": ALL_ALLOWED,
-    "per_replay_get_live_ids.capacity large*": ALL_ALLOWED,
-    "per_replay_get_bootstraps.capacity large*": ALL_ALLOWED,
-    "per_replay_compute_capacity.options.capacity": "it is not looked at",
-    "per_replay_compute_capacity.options.device_index large*": "no device is asked for, and CUDA may have so many",
-    "per_replay_cut.env_ids twice": "a second cut finds no episode",
-    "per_*_get_address.*_out NULL": NULL_IS_ALLOWED,
-    "per_replay_change_settings.settings.* NaN": "the setting stays as it is",
-    "per_replay_checkpoint.bytes_written_out NULL": NULL_IS_ALLOWED,
-    "per_save_wait.*_out NULL": NULL_IS_ALLOWED,
-    "*.timeout_ms large*": "it waits for as long as it takes",
-    "per_channel_move.max_steps large*": "it moves all that is there",
-    "per_channel_create.options NULL": "those of _init are taken",
-    "per_channel_create.options.env_ids NULL": NULL_IS_ALLOWED,
-    "per_writer_attach.path NULL": "the descriptor is used",
-    "per_writer_attach.descriptor": "the path is used",
-    "per_shared_loader_create.options.sample NULL": NULL_IS_ALLOWED,
-    "per_reader_attach.path NULL": "the descriptor is used",
-    "per_reader_attach.descriptor": "the path is used",
-    "per_reader_*.ids never issued": "only the buffer knows, which refuses the call and counts it",
-    "per_reader_*.ids largest": "only the buffer knows, which refuses the call and counts it",
-    "per_reader_*_of_sequences.*.td_errors NaN": "only the buffer knows which steps are looked at",
-    "per_reader_*_of_sequences.*.td_errors infinite": "only the buffer knows which steps are looked at",
-    "*_update_priorities.priorities.priorities": "TD errors are given",
-    "*_of_sequences.priorities.priorities": "TD errors are given",
-    "*_by_priorities.priorities.td_errors": "priorities are given",
-    "per_writer_cut.env_ids NULL": NULL_IS_ALLOWED,
-    "per_writer_cut.env_ids twice": "a second cut finds no episode",
-    "per_sample.*_out NULL": NULL_IS_ALLOWED,
-    "per_replay_add.ids_out NULL": NULL_IS_ALLOWED,
-    "per_replay_cut.env_ids NULL": NULL_IS_ALLOWED,
-    "per_*_add.steps.env_ids NULL": NULL_IS_ALLOWED,
-    "per_field_check.field.name NULL": NULL_IS_ALLOWED,
-    "*.default_value NULL": NULL_IS_ALLOWED,
-    "per_loader_create.options.sample NULL": NULL_IS_ALLOWED,
-    "per_*sample*.options NULL": "those of the buffer are taken",
-    "per_*windows*.options NULL": "those of the buffer are taken",
-    "per_*sample*.options.beta NaN": "that of the schedule is taken",
-    "per_*windows*.options.beta NaN": "that of the schedule is taken",
-    "per_*sample*.options.uniform_fraction NaN": "that of the buffer is taken",
-    "per_*windows*.options.uniform_fraction NaN": "that of the buffer is taken",
-    "*.options.key NULL": "the numbers are those of the buffer",
-    "per_*sample*.options.hindsight given": "it is taken",
-    "per_*windows*.options.hindsight given": "it is taken",
-    "per_tree_get_priorities.indices NULL": "it names all leaves",
-    "per_replay_get_units.*units_out NULL": NULL_IS_ALLOWED,
-    "per_replay_get_units.masses_out NULL": NULL_IS_ALLOWED,
-    "per_*_units.options NULL": "those of the buffer are taken",
-    "per_*_units.options.beta NaN": "that of the schedule is taken",
-    "per_*_units.options.uniform_fraction NaN": "that of the buffer is taken",
-    "per_replay_summarize.measured_scale negative": "a scale may be",
-    "per_replay_summarize.measured_scale large*": "they are a scale, and PER_SCALE_AUTOMATIC",
-    "per_replay_set_scale.scale negative": "a scale may be",
-    "per_replay_set_scale.scale largest": "it is PER_SCALE_AUTOMATIC",
-    "per_coordinator_create.options.*field*": "they are not looked at",
-    "per_coordinator_create.state NULL": "it is a new one",
-    "per_coordinator_create.options.device_index large*": "no device is asked for, and CUDA may have so many",
-    "per_coordinator_report.summary NULL": "the shard is gone",
-    "per_coordinator_report.summary.*mass": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_report.summary.changes large*": ALL_ALLOWED,
-    "per_coordinator_report.summary.measured_low": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_report.summary.measured_high": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_report.summary.measured_scale large": "it is a scale",
-    "per_coordinator_report.summary.measured_scale largest": "it is PER_SCALE_AUTOMATIC",
-    "per_coordinator_report.summary.measured_scale negative": "a scale may be",
-    "per_coordinator_report.summary.scale large": "it is a scale",
-    "per_coordinator_report.summary.scale negative": "a scale may be",
-    "per_coordinator_report.summary.scale_needed": ALL_ALLOWED,
-    "per_coordinator_agree_on_scale.chooses_anew": ALL_ALLOWED,
-    "per_coordinator_draw.options.n_step": "it is not looked at",
-    "per_coordinator_draw.options NULL": "those of the coordinator are taken",
-    "per_coordinator_draw.options.beta NaN": "that of the schedule is taken",
-    "per_coordinator_draw.options.uniform_fraction NaN": "that of the coordinator is taken",
-    "per_coordinator_submit.ids never issued": "the shards know which were",
-    "per_coordinator_submit.first_units NULL": "with replacement it may be",
-    "per_coordinator_finish.weights_out NULL": NULL_IS_ALLOWED,
-    "per_coordinator_finish.probabilities_out NULL": NULL_IS_ALLOWED,
-    "per_coordinator_locate.ids never issued": "the shards know which were",
-    "per_coordinator_locate.ids largest": "the shards know which were",
-    "per_coordinator_create.state.samples large": ALL_ALLOWED,
-    "per_coordinator_create.state.beta_step large": ALL_ALLOWED,
-    "per_coordinator_create.state.total_mass": "what is too much is tested in test_coordinator.py",
-    "per_coordinator_create.state.rescales_below": ALL_ALLOWED,
-    "per_coordinator_create.state.live": "it is not looked at",
-    "per_coordinator_create.state.shards": "it is not looked at",
-    "per_coordinator_create.state.beta": "it is not looked at",
-    "per_coordinator_create.state.scale large": "it is a scale",
-    "per_coordinator_create.state.scale negative": "a scale may be",
-    "*.batch.* NULL": LEFT_OUT,
-    "per_*_add.steps.next_fields* NULL": LEFT_OUT,
-    "per_*_add.steps.*mask.data NULL": LEFT_OUT,
-    "per_*_add.steps.priorities.data NULL": LEFT_OUT,
-    "per_*_add.steps.td_errors.data NULL": LEFT_OUT,
-    "per_replay_set.fields.data NULL": LEFT_OUT,
-    "per_*_add.*.shape NULL": "the caller vouches for it",
-    "per_replay_set.*.shape NULL": "the caller vouches for it",
+# Patterns of rows (fnmatch) that are valid after all, by the reason.
+ALLOWED_BY_REASON = {
+    "every value is valid": """
+        *.seed, per_epochs_create.drop_last, *.episode_length large*, *.options.beta_steps large*
+        per_replay_get_live_ids.capacity large*, per_replay_get_bootstraps.capacity large*
+        per_coordinator_report.summary.changes large*, per_coordinator_report.summary.scale_needed
+        per_coordinator_agree_on_scale.chooses_anew, per_coordinator_create.state.samples large
+        per_coordinator_create.state.beta_step large, per_coordinator_create.state.rescales_below
+    """,
+    "only the caller uses it": "*context",
+    "NULL is allowed": """
+        *.allocate NULL, *.deallocate NULL, *.storage NULL, *.options.write NULL, *.options.read NULL
+        per_*_get_address.*_out NULL, per_replay_checkpoint.bytes_written_out NULL, per_save_wait.*_out NULL
+        per_channel_create.options.env_ids NULL, per_shared_loader_create.options.sample NULL
+        per_writer_cut.env_ids NULL, per_sample.*_out NULL, per_replay_add.ids_out NULL, per_replay_cut.env_ids NULL
+        per_*_add.steps.env_ids NULL, per_field_check.field.name NULL, *.default_value NULL
+        per_loader_create.options.sample NULL, per_replay_get_units.*units_out NULL
+        per_replay_get_units.masses_out NULL, per_coordinator_finish.weights_out NULL
+        per_coordinator_finish.probabilities_out NULL
+    """,
+    "the values of _init are used": """
+        per_replay_save*.options NULL, per_replay_checkpoint.options NULL, per_replay_load.options NULL
+        per_channel_create.options NULL
+    """,
+    "it is ignored": """
+        per_replay_compute_capacity.options.capacity, per_coordinator_create.options.*field*
+        per_coordinator_draw.options.n_step, per_coordinator_create.state.live, per_coordinator_create.state.shards
+        per_coordinator_create.state.beta
+    """,
+    "no device is opened, and CUDA may have that many": """
+        per_replay_compute_capacity.options.device_index large*, per_coordinator_create.options.device_index large*
+    """,
+    "the second cut finds no episode": "per_replay_cut.env_ids twice, per_writer_cut.env_ids twice",
+    "NaN leaves the setting unchanged": "per_replay_change_settings.settings.* NaN",
+    "the call waits as long as it takes": "*.timeout_ms large*",
+    "all steps in the ring are moved": "per_channel_move.max_steps large*",
+    "the descriptor is used instead": "per_writer_attach.path NULL, per_reader_attach.path NULL",
+    "the path is used instead": "per_writer_attach.descriptor, per_reader_attach.descriptor",
+    "only the buffer can check it; it refuses the call and counts it": """
+        per_reader_*.ids never issued, per_reader_*.ids largest
+    """,
+    "only the buffer knows which steps are used": """
+        per_reader_*_of_sequences.*.td_errors NaN, per_reader_*_of_sequences.*.td_errors infinite
+    """,
+    "TD errors are given instead": """
+        *_update_priorities.priorities.priorities, *_of_sequences.priorities.priorities
+    """,
+    "priorities are given instead": "*_by_priorities.priorities.td_errors",
+    "the options of the buffer are used": """
+        per_*sample*.options NULL, per_*windows*.options NULL, per_*_units.options NULL
+    """,
+    "the value of the schedule is used": """
+        per_*sample*.options.beta NaN, per_*windows*.options.beta NaN, per_*_units.options.beta NaN
+        per_coordinator_draw.options.beta NaN
+    """,
+    "the value of the buffer is used": """
+        per_*sample*.options.uniform_fraction NaN, per_*windows*.options.uniform_fraction NaN
+        per_*_units.options.uniform_fraction NaN
+    """,
+    "the random numbers of the buffer are used": "*.options.key NULL",
+    "it is valid": "per_*sample*.options.hindsight given, per_*windows*.options.hindsight given",
+    "NULL stands for all leaves": "per_tree_get_priorities.indices NULL",
+    "a scale may be negative": """
+        per_replay_summarize.measured_scale negative, per_replay_set_scale.scale negative
+        per_coordinator_report.summary.measured_scale negative, per_coordinator_report.summary.scale negative
+        per_coordinator_create.state.scale negative
+    """,
+    "large is a scale, the largest number is PER_SCALE_AUTOMATIC": "per_replay_summarize.measured_scale large*",
+    "it is PER_SCALE_AUTOMATIC": """
+        per_replay_set_scale.scale largest, per_coordinator_report.summary.measured_scale largest
+    """,
+    "NULL creates a new coordinator": "per_coordinator_create.state NULL",
+    "NULL reports that the shard is gone": "per_coordinator_report.summary NULL",
+    "test_coordinator.py tests the limits": """
+        per_coordinator_report.summary.*mass, per_coordinator_report.summary.measured_low
+        per_coordinator_report.summary.measured_high, per_coordinator_create.state.total_mass
+    """,
+    "it is a valid scale": """
+        per_coordinator_report.summary.measured_scale large, per_coordinator_report.summary.scale large
+        per_coordinator_create.state.scale large
+    """,
+    "the options of the coordinator are used": "per_coordinator_draw.options NULL",
+    "the value of the coordinator is used": "per_coordinator_draw.options.uniform_fraction NaN",
+    "only the shards know which ids were issued": """
+        per_coordinator_submit.ids never issued, per_coordinator_locate.ids never issued
+        per_coordinator_locate.ids largest
+    """,
+    "NULL is allowed with replacement": "per_coordinator_submit.first_units NULL",
+    "it may be omitted": """
+        *.batch.* NULL, per_*_add.steps.next_fields* NULL, per_*_add.steps.*mask.data NULL
+        per_*_add.steps.priorities.data NULL, per_*_add.steps.td_errors.data NULL, per_replay_set.fields.data NULL
+    """,
+    "the caller vouches for the shape": "per_*_add.*.shape NULL, per_replay_set.*.shape NULL",
 }
-# What messages call arrays of steps that lie in arrays of fields.
+ALLOWED = {name.strip() for names in ALLOWED_BY_REASON.values() for name in re.split("[,\n]", names) if name.strip()}
+# Names in messages of arrays within arrays of fields.
 SHOWN = {"steps.fields[0]": "observation", "steps.next_fields[0]": "next_observation", "fields": "value"}
 
-Spoil = Callable[[World, Any], Any]  # of a good value makes a bad one
-Change = Callable[[World, Any], None]  # puts a bad value into a struct
+Spoil = Callable[[World, Any], Any]  # turns a valid value into a bad one
+Change = Callable[[World, Any], None]  # puts a bad value into a struct or into the arguments
 
 
 class Row(NamedTuple):
     function: Function
-    path: str  # of the argument, as "options.gamma"
-    value: str  # as "NaN"
-    spoil: Change  # of the arguments of a good call
+    path: str  # the argument, such as "options.gamma"
+    value: str  # such as "NaN"
+    spoil: Change  # changes the arguments of a valid call
 
     def __str__(self) -> str:
         return f"{self.function}.{self.path} {self.value}".rstrip()
 
     def is_of_missing_device(self, device: int) -> bool:
-        if device == 0 or self.function.name == "per_loader_create":  # a loader may have that of its buffer only
+        if device == 0 or self.function.name == "per_loader_create":  # a loader uses the device of its buffer
             return False
         return self.path.endswith("device_index") and self.value.startswith("large")
 
     def shown(self) -> str:
-        """What the message has to say."""
+        """The words that the message must have."""
         owner, _, name = self.path.rpartition(".")
         if self.path == "steps.n_envs" and self.value.startswith("large"):
-            return "env_ids"  # is said to have so many entries
+            return "env_ids"  # the message says how many entries it has
         array = re.fullmatch(r"(?:steps|fields)(?:\.(\w+))?(\[0\])?", owner)
-        if array is None or self.function.name == "per_writer_attach":  # whose fields are declared
+        if array is None or self.function.name == "per_writer_attach":  # its fields are declarations
             return name
         return SHOWN.get(owner) or array[1] or name
 
 
 def rows_of(interface: Interface, function: Function) -> Iterator[Row]:
-    """One without a value for what has no bad one."""
+    """All rows of a function. A parameter without bad values has one row with an empty value."""
     for i, parameter in enumerate(function.parameters):
         values = list(bad_values(interface, parameter.type, parameter.name))
         for value, spoil in values:
@@ -227,14 +196,14 @@ def rows_of(interface: Interface, function: Function) -> Iterator[Row]:
 
 
 def is_filled_in(function: Function, parameter: Parameter) -> bool:
-    """A struct, by the program."""
+    """True if the parameter is a struct that the caller fills in."""
     if parameter.type.kind != "pointer" or fills_struct(function):
         return False
     return parameter.type.item.kind == "struct" and parameter.type.item.fields is not None
 
 
 def bad_values(interface: Interface, kind: Any, name: str, with_entries: bool = True) -> Iterator[tuple[str, Spoil]]:
-    """Of an argument or a field of this type."""
+    """Name and Spoil for each bad value of an argument or field of this type."""
     if name == "struct_size":
         yield from numbers(STRUCT_SIZES)
     elif kind.kind in ("primitive", "enum"):
@@ -273,7 +242,7 @@ def with_first(entry: Any) -> Spoil:
 
 
 def bad_fields(interface: Interface, struct: Any) -> Iterator[tuple[str, str, Change]]:
-    """Path, value, and how it is put there. Entries of the arrays of a batch are outputs."""
+    """Path, value and Change for each bad value of a field. Entries of arrays in a batch are outputs: none are bad."""
     for name, field in struct.fields:
         if field.type.kind == "struct":
             for path, value, change in bad_fields(interface, field.type):
@@ -295,7 +264,7 @@ def set_field(name: str, spoil: Spoil) -> Change:
 
 def in_field(name: str, change: Change) -> Change:
     def changed(world: World, struct: Any) -> None:
-        if name == "td_errors":  # steps have priorities or these
+        if name == "td_errors":  # steps have either priorities or TD errors
             struct.td_errors, struct.priorities = struct.priorities, world.ffi.new("per_array*")[0]
         inner = getattr(struct, name)
         change(world, inner[0] if world.ffi.typeof(inner).kind == "pointer" else inner)
@@ -318,7 +287,7 @@ def within(i: int, change: Change) -> Change:
 
 
 def given_one(world: World, value: Any) -> Any:
-    """Of an array of fields the one that is given; all else as it is."""
+    """The given field of an array of fields; any other value is returned as it is."""
     is_array = isinstance(value, world.ffi.CData) and world.ffi.typeof(value).kind == "array"
     if not is_array or world.ffi.typeof(value).item.kind != "struct":
         return value
@@ -346,7 +315,7 @@ def problems_of(interface: Interface, device: int) -> Iterator[str]:
         world.close()
     yield from sizes_of_results(interface)
     rows = [row for function in interface.functions if function.has_status for row in rows_of(interface, function)]
-    unused = set(ALLOWED) - {"per_replay_compute_capacity.options.device_index large*"}  # of CUDA
+    unused = set(ALLOWED) - {"per_replay_compute_capacity.options.device_index large*"}  # used with CUDA only
     world = World(interface, device)
     before = world.state()
     n = 0
@@ -374,7 +343,7 @@ def fills_struct(function: Function) -> bool:
 
 
 def sizes_of_results(interface: Interface) -> Iterator[str]:
-    """Calls that fill a struct take the sizes that it has had, and no other below."""
+    """Calls that fill a struct accept the sizes that it has had and no other smaller size."""
     had = sizes_in(golden_path(read_interface(HEADER)).read_text())
     world = World(interface, 0)
     for function in interface.functions:
@@ -389,14 +358,14 @@ def sizes_of_results(interface: Interface) -> Iterator[str]:
 
 
 def julia_table(interface: Interface) -> str:
-    """Function, parameter, what is bad, and the number, which stands in an array where it is an entry of one."""
+    """A row for each bad number: function, parameter, name of the value, and the number (in an array for entries)."""
     world = World(interface, 0)
     lines = []
     for function in interface.functions:
         for row in rows_of(interface, function) if function.has_status else ():
             if not row.value or any(matches(row, pattern) for pattern in ALLOWED):
                 continue
-            if row.path.startswith("state."):  # which only a coordinator gives in Julia
+            if row.path.startswith("state."):  # in Julia only a coordinator makes a state
                 continue
             arguments = world.arguments(function)
             row.spoil(world, arguments)
@@ -404,7 +373,7 @@ def julia_table(interface: Interface) -> str:
             name = row.path.rpartition(".")[2]
             if isinstance(number, world.ffi.CData):
                 if row.value not in ENTRIES.get(name, {}):
-                    continue  # a pointer, which Julia does not take
+                    continue  # Julia takes no pointers
                 number = [number[0]]
             shown = str(number).replace("nan", "NaN").replace("inf", "Inf")
             lines.append(f'    (:{function.name}, :{name}, "{row.value}", {shown}),\n')
@@ -414,7 +383,7 @@ def julia_table(interface: Interface) -> str:
 
 
 def value_at(world: World, function: Function, arguments: list[Any], path: str) -> Any:
-    """What an argument, or a field of it, is now."""
+    """The current value of an argument or of a field of it."""
     first, *names = path.replace("[0]", "").split(".")
     value = next(a for a, p in zip(arguments, function.parameters, strict=True) if p.name == first)
     for name in names:
@@ -423,12 +392,12 @@ def value_at(world: World, function: Function, arguments: list[Any], path: str) 
 
 
 def matches(row: Row, pattern: str) -> bool:
-    """A pattern without a value is that of all of them."""
+    """A pattern without a value matches all values."""
     return any(fnmatch.fnmatchcase(str(row), each) for each in (pattern, f"{pattern} *"))
 
 
 def is_known_to_the_device(row: Row) -> bool:
-    """No error of the call on CUDA: a stream may be any, and entries of arrays are skipped and counted."""
+    """True if a call on CUDA does not fail: any stream is valid, and bad entries of arrays are skipped and counted."""
     array = row.path.removeprefix("priorities.")
     return row.value == "not NULL" or (array != "steps.env_ids" and row.value in ENTRIES.get(array, {}))
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Every function of per.h x each allocation and each call of the system that it makes, which fails.
+"""Lets each allocation and each system call that a function of per.h makes fail, one at a time.
 
     every_call_fails.py LIBRARY FAILING_CALLS
-    every_call_fails.py LIBRARY --device cuda     each call of CUDA's runtime; LIBRARY is that of the simulated GPU
+    every_call_fails.py LIBRARY --device cuda     each call of CUDA's runtime; LIBRARY is built for the simulated GPU
 
-FAILING_CALLS is failing_calls.c as a library. A good call (calls.py) is made again and again, and fails at its first
-call of the C library, at its second, and so on. Its status is then that of a lack of memory, of the disk or of CUDA,
-and all handles are as they were; or the library can do without, and did all that it was to do. On CUDA a part of the
-work may have been given to the device before, and is done.
+FAILING_CALLS is failing_calls.c as a library. A valid call (calls.py) is repeated: its first call of the C library
+fails, then its second, and so on. Each time either the status says that memory, the disk or CUDA failed and all handles
+are unchanged, or the library does without and the call has its full effect. On CUDA, work that was enqueued before the
+failure is done.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ from calls import Function, Interface, World
 
 OUT_OF_MEMORY, NO_DEVICE, CUDA, IO = 2, 7, 8, 9
 CPU, GPU = 0, 1
-# What the library can do without: huge pages, and rows that are fetched from the disk ahead; of a load, that it asks
-# whether there is a directory; and of a save, that it follows a link, keeps the mode of the file, has a lock, and
-# removes what killed savers left. On CUDA what ends a call or frees its memory: nothing can be done then.
-DISPENSABLE = {"madvise", "posix_fadvise", "readlink", "stat", "fstat", "fstatat", "fchmod", "flock", "openat"}
-DISPENSABLE |= {"fdopendir"}
-# A file that no checkpoint names, and that cannot be removed, stays for the next checkpoint to remove.
-DISPENSABLE |= {"unlinkat"}
-# Rows whose file gets no name are written.
-DISPENSABLE |= {"linkat"}
+# Calls that may fail without an error of the function. Huge pages and read-ahead are hints.
+DISPENSABLE = {"madvise", "posix_fadvise"}
+# A load checks whether a directory exists. A save follows a link, keeps the mode of the file, takes a lock, and removes
+# files of killed savers.
+DISPENSABLE |= {"readlink", "stat", "fstat", "fstatat", "fchmod", "flock", "openat", "fdopendir"}
+# The next checkpoint removes files that cannot be removed now. Rows are written out if their file gets no name.
+DISPENSABLE |= {"unlinkat", "linkat"}
+# On CUDA nothing can be done about the end of a call or the release of memory.
 DISPENSABLE |= {"cudaThreadExchangeStreamCaptureMode", "cudaGetDevice", "cudaStreamSynchronize", "deallocate"}
-# What gives work to the device, or waits for it: of a call that fails there, something may be done.
+# Calls that enqueue work for the device or wait for it. If one fails, part of the work may be done.
 QUEUES = {"enqueue_grid", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord"}
 QUEUES |= {"cudaStreamSynchronize", "cudaThreadExchangeStreamCaptureMode"}
-
 
 # Functions that make further calls in another variant of World.
 OTHER_CALLS = {
@@ -48,7 +46,7 @@ OTHER_CALLS = {
 
 
 class FailingCalls:
-    """Those of the C library that a library makes."""
+    """Calls of the C library that a library makes."""
 
     device = CPU
 
@@ -64,14 +62,14 @@ class FailingCalls:
         self.lib.fail_call(k)
 
     def end(self) -> str | None:
-        """What failed, if anything did. From now on nothing does."""
+        """Stops failing. Returns the name of the call that failed, if one did."""
         failed = self.lib.failed_call()
         self.lib.fail_call(-1)
         return failed.decode() if failed else None
 
 
 class FailingCudaCalls:
-    """Those of CUDA's runtime, on the simulated GPU. Every other one is out of memory."""
+    """Calls of CUDA's runtime on the simulated GPU. Every other failure is out of memory."""
 
     device = GPU
     OUT_OF_MEMORY, INVALID_VALUE = 2, 1

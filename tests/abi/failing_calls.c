@@ -1,6 +1,6 @@
 /*
- * Makes calls of the C library fail that one shared library makes: allocations, and calls of the system. It is loaded
- * before the C library (LD_PRELOAD), and every_call_fails.py tells it which call is to fail.
+ * Makes allocations and system calls of one shared library fail. It is loaded before the C library (LD_PRELOAD);
+ * every_call_fails.py chooses the call that fails.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -17,24 +17,24 @@
 #include <unistd.h>
 
 static uintptr_t begin_of_library, end_of_library;
-/* Of each thread by itself: threads of the library go on when a call has returned, and what they do is not that call's.
-   Negative: none fails. */
+/* Per thread: threads of the library run on after a call returns, and their calls must not count. Negative: no call
+   fails. */
 static __attribute__((tls_model("initial-exec"))) _Thread_local long calls_before_failure = -1;
 static __attribute__((tls_model("initial-exec"))) _Thread_local const char* failed;
 
-/* The library's code lies there. */
+/* Sets the addresses of the library's code. */
 void watch_library(uintptr_t begin, uintptr_t end) {
     begin_of_library = begin;
     end_of_library = end;
 }
 
-/* The call number n of this thread from now on fails, once; n = 0 is the next. Negative: none does. */
+/* Makes call number n of this thread, from 0, fail once. Negative: no call fails. */
 void fail_call(long n) {
     failed = NULL;
     calls_before_failure = n;
 }
 
-/* The function that failed since fail_call(); NULL: none yet. */
+/* Returns the function that failed since fail_call(), or NULL. */
 const char* failed_call(void) {
     return failed;
 }
@@ -48,7 +48,7 @@ static int fails(const char* name, void* caller, int error) {
     return 1;
 }
 
-/* A function of the C library, and what it returns where it is to fail. */
+/* Replaces a function of the C library; value is returned where it fails. */
 #define REPLACED(result, name, parameters, arguments, error, value)             \
     result name parameters {                                                    \
         static result(*_Atomic next) parameters;                                \
