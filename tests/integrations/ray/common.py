@@ -1,4 +1,4 @@
-"""Steps, and the comparison of a buffer of shards with one buffer."""
+"""Steps, buffers of the same options in one piece and in shards, and their comparison."""
 
 from __future__ import annotations
 
@@ -7,11 +7,34 @@ import per
 import per.ray
 
 FIELDS = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
-ROWS = 40
+ROWS, ENVS, SHARDS = 40, 8, 4
+LIMITS = {"samples_per_insert": 1.7, "samples_tolerance": 90, "min_size_to_sample": 30}
+
+
+def one_buffer(**options):
+    options = {"n_envs": ENVS, "seed": 7, **options}
+    return per.ReplayBuffer(options["n_envs"] * ROWS, FIELDS, **options)
+
+
+def sharded_buffer(**options):
+    options = {"n_envs": ENVS, "seed": 7, "shards": SHARDS, **options}
+    return per.ray.ReplayBuffer(options["n_envs"] * ROWS, FIELDS, **options)
+
+
+def both(shards=SHARDS, **options):
+    """One buffer and a sharded one that hold the same steps."""
+    whole, sharded = one_buffer(**options), sharded_buffer(shards=shards, **options)
+    steps = steps_of(np.random.default_rng(1), ENVS, 15)
+    assert np.array_equal(whole.extend(**steps), sharded.extend(**steps))
+    return whole, sharded
+
+
+def writers_by_shard(buffer):
+    return [buffer.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
 
 
 def steps_of(random, n_envs, k=None):
-    """Observations that follow each other, one episode of ten ending."""
+    """Steps with observations that follow each other. An episode ends with probability 0.1."""
     shape = (n_envs,) if k is None else (k, n_envs)
     ends = random.random(shape) < 0.1
     return {
@@ -24,6 +47,10 @@ def steps_of(random, n_envs, k=None):
     }
 
 
+def step_of(seed, n_envs=ENVS):
+    return steps_of(np.random.default_rng(seed), n_envs)
+
+
 def assert_same(whole, batch):
     assert list(whole) == list(batch)
     for name in whole:
@@ -32,9 +59,9 @@ def assert_same(whole, batch):
 
 
 def assert_goes_on_as_one(whole, sharded, random, n_calls, batch_size=16, **choices):
-    """Makes the same calls of both: adding, drawing, and setting priorities over orders of magnitude."""
+    """Makes the same calls of both: adds, draws, and updates of priorities."""
     n_envs = whole.n_envs
-    size, n_drawn = 1.0, 0  # of TD errors, over orders of magnitude, so that the scale has to follow
+    size, n_drawn = 1.0, 0  # the size of TD errors changes by orders of magnitude, so that the tree changes its scale
     for _ in range(n_calls):
         steps = steps_of(random, n_envs)
         assert np.array_equal(whole.add(**steps), sharded.add(**steps))

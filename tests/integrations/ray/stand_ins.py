@@ -1,16 +1,17 @@
-"""Ray in one process: actors whose calls are made when they are asked for, for what does not depend on processes."""
+"""A stand-in for Ray in one process, for tests that do not depend on processes: calls of actors run at once."""
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import ray
 
 
 class Actor:
-    """Calls answer with what the method returned, or the exception that it raised.
+    """An actor of Ray. A call answers with the result of the method, or with the exception that it raised.
 
-    While it hangs they wait. `before(name, given)` is called before each, and may raise an exception in its place.
+    Calls wait while the actor hangs. `before(name, given)` runs before each call and may raise an exception instead.
     """
 
     hangs = False
@@ -38,12 +39,34 @@ class Actor:
         return SimpleNamespace(remote=remote)
 
     def die(self):
-        """And begin anew, as with max_restarts."""
+        """Dies and restarts, as with max_restarts."""
         self.object = self._make()
+
+    @contextlib.contextmanager
+    def raising(self, error):
+        """Every call raises the error."""
+
+        def fails(name, given):
+            raise error
+
+        before, self.before = self.before, fails
+        yield
+        self.before = before
+
+    def die_when_asked(self, *questions):
+        """Dies at the next call that asks one of these questions."""
+
+        def dies(name, given):
+            if name == "ask" and given[1] in questions:
+                self.before = lambda name, given: None
+                self.die()
+                raise ray.exceptions.ActorDiedError
+
+        self.before = dies
 
 
 class Late:
-    """An answer that comes when its actor does not hang any more."""
+    """An answer that comes once its actor no longer hangs."""
 
     def __init__(self, actor, call):
         self.actor, self.call = actor, call
@@ -83,7 +106,7 @@ RAY = SimpleNamespace(
     get=get,
     put=lambda value: value,
     wait=wait,
-    waited=0.0,  # seconds, for those that hang
+    waited=0.0,  # seconds spent waiting for actors that hang
     kill=lambda actor: None,
     is_initialized=lambda: True,
     exceptions=ray.exceptions,

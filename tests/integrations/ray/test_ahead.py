@@ -10,15 +10,12 @@ import per
 import per.ray
 import pytest
 import stand_ins
-from common import FIELDS, ROWS, steps_of
-
-ENVS, SHARDS = 8, 4
+from common import ENVS, ROWS, one_buffer, sharded_buffer, step_of, steps_of, writers_by_shard
 
 
 def filled(**options):
-    """Ten transitions in each lane, all live, alpha 1."""
-    given = {"n_envs": ENVS, "seed": 7, "alpha": 1.0, "normalize_weights": "none", **options}
-    buffer = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, shards=SHARDS, **given)
+    """A sharded buffer with ten live transitions in each lane, and alpha 1."""
+    buffer = sharded_buffer(**{"alpha": 1.0, "normalize_weights": "none", **options})
     fill(buffer)
     return buffer
 
@@ -123,9 +120,7 @@ def test_a_shard_whose_mass_is_gone_when_it_answers_has_another_batch_drawn(in_p
 
 def test_batches_ahead_are_those_of_one_buffer_while_nothing_changes(in_process):
     buffer = filled(beta_steps=50)
-    whole = per.ReplayBuffer(
-        ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7, alpha=1.0, normalize_weights="none", beta_steps=50
-    )
+    whole = one_buffer(alpha=1.0, normalize_weights="none", beta_steps=50)
     fill(whole)
     with buffer.loader(16, slots=4, exact=False) as batches:
         for _, batch in zip(range(10), batches, strict=False):
@@ -172,9 +167,7 @@ def test_a_shard_that_dies_with_batches_on_their_way_has_others_drawn(in_process
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_draw_that_failed_ahead_is_made_again_when_its_turn_comes(in_process, exact):
-    given = {"n_envs": ENVS, "seed": 7, "alpha": 1.0}
-    buffer = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, shards=SHARDS, **given)
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, **given)
+    buffer, whole = sharded_buffer(alpha=1.0), one_buffer(alpha=1.0)
     batches = buffer.loader(16, slots=3, exact=exact)
     for _ in range(2):
         with pytest.raises(per.Empty):
@@ -187,15 +180,12 @@ def test_a_draw_that_failed_ahead_is_made_again_when_its_turn_comes(in_process, 
 
 @pytest.mark.parametrize("draw", ["sample", "exact", "ahead", "distinct", "len"])
 def test_what_writers_have_given_is_taken_in_where_nothing_else_can_be_drawn(in_process, draw):
-    buffer = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, shards=SHARDS)
+    buffer = sharded_buffer()
     if draw == "distinct":
         fill(buffer)  # 80 transitions
-    for s in range(SHARDS):
-        writer = buffer.writer([2 * s, 2 * s + 1])
+    for writer in writers_by_shard(buffer):
         for _ in range(5):
-            writer.add(
-                **{**steps_of(np.random.default_rng(0), 2), "observation": np.ones((2, 2)), "terminated": [1, 1]}
-            )
+            writer.add(**{**step_of(0, 2), "observation": np.ones((2, 2)), "terminated": [1, 1]})
     batch = {
         "sample": lambda: buffer.sample(16),
         "exact": lambda: next(buffer.loader(16)),

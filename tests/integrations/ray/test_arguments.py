@@ -8,14 +8,12 @@ import numpy as np
 import per
 import per.ray
 import pytest
-from common import FIELDS, ROWS, assert_same, steps_of
-
-ENVS = 8
+from common import ENVS, FIELDS, ROWS, assert_same, one_buffer, sharded_buffer, step_of, steps_of
 
 
 @pytest.fixture
 def buffer(in_process):
-    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, shards=4, seed=7)
+    return sharded_buffer()
 
 
 @pytest.mark.parametrize(
@@ -57,13 +55,13 @@ def test_options(in_process, given, message):
 def test_what_shards_have_anyway_may_be_said(in_process):
     same = {"device": "cpu", "arrays": None, "keep_times_sampled": False, "max_times_sampled": 0}
     for options in (same, same | {"arrays": "numpy", "keep_times_sampled": np.bool_(False)}):
-        buffer = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, shards=4, **options)
-        assert buffer.add(**steps_of(np.random.default_rng(0), ENVS)).tolist() == list(range(ENVS))
+        buffer = sharded_buffer(**options)
+        assert buffer.add(**step_of(0)).tolist() == list(range(ENVS))
 
 
 def test_steps_are_refused_as_one_buffer_refuses_them(buffer):
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS)
-    steps = steps_of(np.random.default_rng(0), ENVS)
+    whole = one_buffer()
+    steps = step_of(0)
     for wrong in (
         {"reward": np.zeros(7)},
         {"observation": np.zeros((ENVS, 3))},
@@ -87,7 +85,7 @@ def test_steps_are_refused_as_one_buffer_refuses_them(buffer):
 def test_draws_and_updates_are_refused_as_one_buffer_refuses_them(buffer):
     with pytest.raises(per.Empty):
         buffer.sample(16)
-    steps = steps_of(np.random.default_rng(0), ENVS)
+    steps = step_of(0)
     ids = buffer.add(**steps)
     for wrong, message in (
         ({"batch_size": 0}, "^batch_size is 0"),
@@ -121,7 +119,7 @@ def test_a_directory_without_a_checkpoint_is_an_error(in_process, tmp_path):
 
 
 def test_steps_may_be_of_some_environments_only(buffer):
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7)
+    whole = one_buffer()
     random = np.random.default_rng(0)
     for envs in ([5, 0, 3], [6], [7, 1, 2, 4]):
         steps = steps_of(random, len(envs))
@@ -182,9 +180,9 @@ def test_what_is_wrong_with_a_loader_is_an_error_when_it_is_made(buffer, exact):
 
 
 def test_a_draw_that_is_refused_does_not_count(buffer):
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7)
+    whole = one_buffer()
     for seed in range(5):
-        steps = steps_of(np.random.default_rng(seed), ENVS)
+        steps = step_of(seed)
         whole.add(**steps)
         buffer.add(**steps)
     for scheme in ("stratified", "without_replacement"):
@@ -220,5 +218,5 @@ def test_numbers_of_numpy_are_options_that_can_be_saved(in_process, tmp_path):
 
 def test_a_handle_keeps_no_steps(buffer):
     for seed in range(5):
-        buffer.add(**steps_of(np.random.default_rng(seed), ENVS))
+        buffer.add(**step_of(seed))
     assert len(buffer._steps._buffer) == 0

@@ -12,24 +12,8 @@ import per
 import per.ray
 import pytest
 import stand_ins
-from common import FIELDS, ROWS, assert_same, steps_of
+from common import ENVS, FIELDS, LIMITS, ROWS, assert_same, both, sharded_buffer, step_of, steps_of
 from per.ray.shard import Message, Shard
-
-ENVS = 8
-LIMITS = {"samples_per_insert": 1.7, "samples_tolerance": 90, "min_size_to_sample": 30}
-
-
-def made(shards, **options):
-    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, "shards": shards, **options})
-
-
-def both(shards, **options):
-    """One buffer and one of shards, with the same steps in them."""
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, **options})
-    sharded = made(shards, **options)
-    steps = steps_of(np.random.default_rng(1), ENVS, 15)
-    assert np.array_equal(whole.extend(**steps), sharded.extend(**steps))
-    return whole, sharded
 
 
 def writers_of(sharded, slots=0):
@@ -106,20 +90,20 @@ def test_batches_of_a_loader_are_those_of_one_buffer(in_process, shards):
 
 def test_a_writer_that_finds_the_ring_full_has_the_shard_take_steps_in(in_process):
     """Nobody else asks the buffer for anything."""
-    sharded = made(2)
+    sharded = sharded_buffer(shards=2)
     writer = sharded.channel([1], slots=4).writer()
     for t in range(30):
-        writer.add(**steps_of(np.random.default_rng(t), 1))
+        writer.add(**step_of(t, 1))
     writer.flush()
     assert sharded._shards[0].object._buffer.stats().added == 30
-    writer.add(**steps_of(np.random.default_rng(0), 1))
+    writer.add(**step_of(0, 1))
     writer.cut()
     assert len(sharded) == 31
     assert sharded.stats().refused_calls == 0
 
 
 def test_a_channel_is_given_again_and_ends_when_it_is_closed(in_process):
-    sharded = made(2)
+    sharded = sharded_buffer(shards=2)
     channel = sharded.channel([5, 4], slots=8)
     assert channel.path == sharded.channel([5, 4], slots=8).path != sharded.channel([6]).path
     writer = channel.writer()
@@ -128,21 +112,21 @@ def test_a_channel_is_given_again_and_ends_when_it_is_closed(in_process):
     for other in ({"env_ids": [4]}, {"env_ids": [4, 5], "slots": 8}, {"env_ids": [5, 4], "when_full": "drops"}):
         with pytest.raises(per.InvalidArgument, match=r"environment [45] is in a channel of \[5, 4\] with slots=8 and"):
             sharded.channel(**other)
-    writer.add(**steps_of(np.random.default_rng(0), 2))
+    writer.add(**step_of(0, 2))
     assert (channel.stats().added, channel.stats().attached) == (0, os.getpid())
     channel.close()
     assert len(sharded) == 2
-    for call in (writer.flush, lambda: writer.add(**steps_of(np.random.default_rng(0), 2)), channel.writer):
+    for call in (writer.flush, lambda: writer.add(**step_of(0, 2)), channel.writer):
         with pytest.raises(per.ray.ChannelEnded):
             call()
     with pytest.raises(per.InvalidArgument, match="the channel is not there any more"):
         channel.stats()
-    sharded.channel([4]).writer().add(**steps_of(np.random.default_rng(0), 1))
+    sharded.channel([4]).writer().add(**step_of(0, 1))
     assert len(sharded) == 3
 
 
 def test_what_is_wrong_is_an_error(in_process, monkeypatch):
-    sharded = made(2)
+    sharded = sharded_buffer(shards=2)
     for wrong, message in (
         ({"env_ids": [3, 4]}, r"^env_ids are of shards \[0, 1\]"),
         ({"env_ids": [8]}, r"^env_ids\[0\] is 8: allowed are 0 \.\. 7$"),
@@ -157,7 +141,7 @@ def test_what_is_wrong_is_an_error(in_process, monkeypatch):
     channel = sharded.channel([0])
     with channel.writer() as writer:
         with pytest.raises(per.InvalidArgument, match="action has") as error:
-            writer.add(**{**steps_of(np.random.default_rng(0), 1), "action": np.zeros(1)})
+            writer.add(**{**step_of(0, 1), "action": np.zeros(1)})
         assert not isinstance(error.value, per.ray.ChannelEnded)
         with pytest.raises(per.InvalidArgument, match="timeout is -1"):
             writer.flush(-1)
@@ -170,11 +154,11 @@ def test_what_is_wrong_is_an_error(in_process, monkeypatch):
 
 
 def test_steps_that_the_buffer_refuses_are_counted(in_process):
-    sharded = made(2, overwrite=False)
+    sharded = sharded_buffer(shards=2, overwrite=False)
     channel = sharded.channel([2])
     with channel.writer() as writer:
         for t in range(ROWS + 3):
-            writer.add(**steps_of(np.random.default_rng(t), 1))
+            writer.add(**step_of(t, 1))
         writer.flush()
     stats = sharded.stats()
     assert channel.stats().refused == stats.refused_calls == ROWS + 3 - stats.added > 0
@@ -184,7 +168,7 @@ def test_steps_that_the_buffer_refuses_are_counted(in_process):
 
 
 def test_a_writer_that_damages_its_memory_is_cut_off_and_harms_nobody(in_process):
-    sharded = made(2)
+    sharded = sharded_buffer(shards=2)
     other = sharded.channel([1]).writer()
     channel = sharded.channel([0])
     writer = channel.writer()
@@ -194,7 +178,7 @@ def test_a_writer_that_damages_its_memory_is_cut_off_and_harms_nobody(in_process
         at = memory.find((1).to_bytes(8, "little"), 64)  # how many slots are written: the cut
         assert at % 64 == 0
         memory[at + 4] = 1
-    other.add(**steps_of(np.random.default_rng(0), 1))
+    other.add(**step_of(0, 1))
     assert len(sharded) == 1
     assert "its writer was cut off" in sharded.stats().refusal
     with pytest.raises(per.ray.ChannelEnded):
@@ -207,9 +191,9 @@ def test_a_shard_that_dies_takes_its_channels_with_it(in_process, tmp_path):
     sharded.save(tmp_path)
     channel, of_other = sharded.channel([4, 5]), sharded.channel([0])
     writer = channel.writer()
-    writer.add(**steps_of(np.random.default_rng(0), 2))
+    writer.add(**step_of(0, 2))
     sharded._shards[2].die()
-    for call in (lambda: writer.add(**steps_of(np.random.default_rng(0), 2)), writer.flush, channel.writer):
+    for call in (lambda: writer.add(**step_of(0, 2)), writer.flush, channel.writer):
         with pytest.raises(per.ray.ChannelEnded):
             call()
     again = sharded.channel([4, 5])  # finds that the shard has died
@@ -217,14 +201,10 @@ def test_a_shard_that_dies_takes_its_channels_with_it(in_process, tmp_path):
     assert sharded.stats().losses == 1
     assert of_other.path == sharded.channel([0]).path
     with again.writer() as writer:
-        writer.add(**steps_of(np.random.default_rng(0), 2))
+        writer.add(**step_of(0, 2))
     assert len(sharded) == len(whole) + 2
-
-    def dead(name, given):
-        raise stand_ins.RAY.exceptions.RayActorError
-
-    sharded._shards[0].before = dead
-    with pytest.raises(per.Busy, match=r"^shard 0 has no channel to give: "):
+    is_dead = sharded._shards[0].raising(stand_ins.RAY.exceptions.RayActorError())
+    with is_dead, pytest.raises(per.Busy, match=r"^shard 0 has no channel to give: "):
         sharded.channel([1], timeout=0)
 
 
@@ -251,7 +231,7 @@ def due(added):
 @pytest.mark.parametrize("shards", [1, 4])
 def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_turns(in_process, shards):
     """At every moment what is added and drawn is such as one buffer would have allowed, and all steps come."""
-    sharded = made(shards, **LIMITS)
+    sharded = sharded_buffer(shards=shards, **LIMITS)
     writers = writers_of(sharded, slots=8)
     coordinator = sharded._coordinator.object
     random = np.random.default_rng(shards)
@@ -307,17 +287,17 @@ def limited_shard(*envs):
     return shard, [per.Writer(path) for path in paths], added_of
 
 
-def step_of(n_envs=1):
-    return {**steps_of(np.random.default_rng(0), n_envs), "terminated": [False] * n_envs}
+def running_step(n_envs=1):
+    return {**step_of(0, n_envs), "terminated": [False] * n_envs}
 
 
 def test_channels_and_the_calls_of_writers_take_turns(in_process):
     """One step is allowed at a time, and far more wait of each."""
     shard, writers, added_of = limited_shard(1, 2)
     for _ in range(20):
-        shard.write("one", False, {**step_of(), "env_ids": [0]}, 1)
+        shard.write("one", False, {**running_step(), "env_ids": [0]}, 1)
         for writer in writers:
-            writer.add(**step_of())
+            writer.add(**running_step())
     for round in range(1, 8):
         for _ in range(3):
             added, waiting = added_of(1)
@@ -328,8 +308,8 @@ def test_channels_and_the_calls_of_writers_take_turns(in_process):
 def test_a_call_of_many_steps_is_not_overtaken_by_a_channel(in_process):
     shard, (writer,), added_of = limited_shard(3)
     for _ in range(9):
-        writer.add(**step_of())
-    shard.write("one", False, {**step_of(3), "env_ids": [0, 1, 2]}, 3)
+        writer.add(**running_step())
+    shard.write("one", False, {**running_step(3), "env_ids": [0, 1, 2]}, 3)
     assert added_of(0) == ([0, 0, 0, 0], (3, *[1] * 10))  # the tenth is the cut, which counts as a step beforehand
     for _ in range(3):
         assert added_of(2)[0] == [0, 0, 0, 0]
@@ -337,12 +317,12 @@ def test_a_call_of_many_steps_is_not_overtaken_by_a_channel(in_process):
 
 
 def test_a_channel_that_is_closed_ends_once_its_steps_are_allowed(in_process):
-    sharded = made(2, **LIMITS)
+    sharded = sharded_buffer(shards=2, **LIMITS)
     sharded.extend(**steps_of(np.random.default_rng(0), ENVS, 10))
     channel = sharded.channel([0, 1], slots=64)
     writer = channel.writer()
     for t in range(40):
-        writer.add(**steps_of(np.random.default_rng(t), 2))
+        writer.add(**step_of(t, 2))
     channel.close()
     waiting = channel.stats().waiting
     assert 0 < waiting <= 40

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import per
-import per.ray
 import pytest
-from common import FIELDS, ROWS, assert_goes_on_as_one
+from common import assert_goes_on_as_one, one_buffer, sharded_buffer
 
 LAWS = [
     {},
@@ -24,9 +22,8 @@ LAWS = [
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: "-".join(map(str, law.values())) or "defaults")
 def test_shards_draw_what_one_buffer_draws(in_process, law, shards):
     n_envs = max(shards, 9)
-    options = {"n_envs": n_envs, "seed": 7, **law}
-    whole = per.ReplayBuffer(n_envs * ROWS, FIELDS, **options)
-    sharded = per.ray.ReplayBuffer(n_envs * ROWS, FIELDS, shards=shards, **options)
+    whole = one_buffer(n_envs=n_envs, **law)
+    sharded = sharded_buffer(n_envs=n_envs, shards=shards, **law)
     assert_goes_on_as_one(whole, sharded, np.random.default_rng(5), 60 if shards < 64 else 15)
     ours, theirs = sharded.stats(), whole.stats()
     for name in ("live", "added", "episodes", "stale_updates", "updates", "samples", "beta_step", "beta"):

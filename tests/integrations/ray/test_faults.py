@@ -1,4 +1,4 @@
-"""Shards that die, hang, refuse or cannot read their file: the others go on, and the buffer says what is wrong."""
+"""If shards die, hang, refuse or cannot read their file, the others go on and the buffer says what is wrong."""
 
 from __future__ import annotations
 
@@ -8,33 +8,27 @@ import per.ray
 import pytest
 import ray
 import stand_ins
-from common import FIELDS, ROWS, assert_goes_on_as_one, steps_of
-
-ENVS, SHARDS = 8, 4
-
-
-def made(**options):
-    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, "shards": SHARDS, **options})
+from common import ENVS, SHARDS, assert_goes_on_as_one, one_buffer, sharded_buffer, step_of, writers_by_shard
 
 
 def filled(buffer, n=10):
     for seed in range(n):
-        buffer.add(**steps_of(np.random.default_rng(seed), ENVS))
+        buffer.add(**step_of(seed))
     return buffer
 
 
 @pytest.fixture
 def buffer(in_process):
-    return filled(made())
+    return filled(sharded_buffer())
 
 
 def of_shard(s):
-    """One step of its two environments."""
-    return {name: array[2 * s : 2 * s + 2] for name, array in steps_of(np.random.default_rng(s), ENVS).items()}
+    """One step of the two environments of a shard."""
+    return {name: array[2 * s : 2 * s + 2] for name, array in step_of(s).items()}
 
 
 def asked_to_come_back(buffer):
-    """What is there once an open that failed has been asked for again."""
+    """The statistics after the buffer has retried an open that failed."""
     buffer.stats()
     return buffer.stats()
 
@@ -64,7 +58,7 @@ def test_a_shard_whose_file_is_gone_says_so_until_it_can_read_it(buffer, tmp_pat
 
     (tmp_path / "b").rename(tmp_path / "a")
     assert asked_to_come_back(buffer).gone == {}
-    assert len(buffer) > n  # what waited comes in
+    assert len(buffer) > n  # steps that waited are added
     writer.flush()
     assert (writer.lost, writer.refused, buffer.stats().refused_calls) == (0, 36, 36)
 
@@ -78,7 +72,7 @@ def test_a_file_that_cannot_be_read_is_an_error_of_load(buffer, tmp_path, least)
 
 
 def test_shards_of_a_checkpoint_come_in_as_they_are_placed(buffer, tmp_path, monkeypatch):
-    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    whole = filled(one_buffer())
     buffer.save(tmp_path)
     monkeypatch.setattr(stand_ins.Actor, "hangs", True)
     make = stand_ins.Actor.__init__
@@ -109,32 +103,23 @@ def test_shards_of_a_checkpoint_come_in_as_they_are_placed(buffer, tmp_path, mon
     ids=lambda error: type(error).__name__,
 )
 def test_whatever_ray_raises_takes_a_shard_out_until_it_answers(buffer, error):
-    def fails(name, given):
-        raise error
-
-    works, buffer._shards[1].before = buffer._shards[1].before, fails
-    assert there(buffer.sample(64)) == {0, 2, 3}
-    stats = buffer.stats()
-    assert (stats.shards, stats.losses) == (3, 1)
-    assert str(error).split() == stats.gone[1].split()
-    buffer._shards[1].before = works
+    with buffer._shards[1].raising(error):
+        assert there(buffer.sample(64)) == {0, 2, 3}
+        stats = buffer.stats()
+        assert (stats.shards, stats.losses) == (3, 1)
+        assert str(error).split() == stats.gone[1].split()
     assert asked_to_come_back(buffer).shards == SHARDS
     assert there(buffer.sample(64)) == {0, 1, 2, 3}
 
 
 def test_an_error_of_one_shard_leaves_what_the_others_say_known(buffer):
-    """The first shard fails, so that all others answer after it."""
-    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
-
-    def fails(name, given):
-        raise KeyError("a defect")
-
-    works, buffer._shards[0].before = buffer._shards[0].before, fails
+    """The first shard fails, so all others answer after it."""
+    whole = filled(one_buffer())
     ids = np.array([8, 1, 2, 3, 4, 5, 6, 7])
     values = np.linspace(1, 9, ENVS, dtype=np.float32)
-    with pytest.raises(KeyError, match="shard 0: 'a defect'"):
+    fails = buffer._shards[0].raising(KeyError("a defect"))
+    with fails, pytest.raises(KeyError, match="shard 0: 'a defect'"):
         buffer.update_priorities(ids, priorities=values)
-    buffer._shards[0].before = works
     whole.update_priorities(ids[ids % ENVS > 1], priorities=values[ids % ENVS > 1])
     assert np.array_equal(whole.sample(64).weights, buffer.sample(64).weights)
 
@@ -144,11 +129,11 @@ def test_shards_that_hang_are_waited_for_once_and_come_back_with_their_rows(buff
     for s in (0, 2, 3):
         buffer._shards[s].hangs = True
     assert there(buffer.sample(64)) == {1}
-    assert stand_ins.RAY.waited == 60.0  # and not three times
+    assert stand_ins.RAY.waited == 60.0  # once, not three times
     stats = buffer.stats()
     assert (stats.shards, stats.losses) == (1, 3)
     assert stats.gone[3] == "no answer within 60.0 s"
-    assert buffer.add(**steps_of(np.random.default_rng(0), ENVS)).tolist()[:2] == [-1, -1]
+    assert buffer.add(**step_of(0)).tolist()[:2] == [-1, -1]
     for shard in buffer._shards:
         shard.hangs = False
     batch = buffer.sample(64)
@@ -158,26 +143,18 @@ def test_shards_that_hang_are_waited_for_once_and_come_back_with_their_rows(buff
 
 
 def test_a_death_while_a_checkpoint_is_written_leaves_the_one_before(buffer, tmp_path):
-    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    whole = filled(one_buffer())
     buffer.save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    buffer.add(**steps_of(np.random.default_rng(3), ENVS))
-    shard = buffer._shards[2]
-
-    def dies(name, given):
-        if name == "ask" and given[1] == "save":
-            shard.before = lambda name, given: None
-            shard.die()
-            raise ray.exceptions.ActorDiedError
-
-    shard.before = dies
+    buffer.add(**step_of(3))
+    buffer._shards[2].die_when_asked("save")
     with pytest.raises(per.Busy, match=r"^a shard died while it was saved; the checkpoint before this one stays$"):
         buffer.save(tmp_path)
     assert before.items() <= {path.name: path.read_bytes() for path in tmp_path.iterdir()}.items()
     loaded = per.ray.ReplayBuffer.load(tmp_path)
     assert_goes_on_as_one(whole, loaded, np.random.default_rng(4), 10)
 
-    # The shard is back from it, and the next one is whole, and takes away what the death has left.
+    # The shard comes back from that checkpoint. The next save is complete and removes the files that the death left.
     buffer.save(tmp_path)
     assert len(list(tmp_path.iterdir())) == SHARDS + 1
     assert len(per.ray.ReplayBuffer.load(tmp_path)) == len(buffer)
@@ -212,7 +189,7 @@ def test_a_directory_that_cannot_be_made_is_an_io_error(buffer, tmp_path):
 
 
 def test_writers_count_what_waited_at_a_shard_that_died(buffer):
-    writers = [buffer.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
+    writers = writers_by_shard(buffer)
     for _ in range(20):
         for s, writer in enumerate(writers):
             writer.add(**of_shard(s))
@@ -225,18 +202,12 @@ def test_writers_count_what_waited_at_a_shard_that_died(buffer):
         writer.flush()
     assert [(writer.lost, writer.refused) for writer in writers] == [(0, 0), (20, 0), (0, 0), (0, 0)]
 
-    # What is in the buffer when its shard dies is no loss of its writer; what Ray did not bring there is.
+    # Steps in the buffer of a shard that dies are no loss of the writer; steps that Ray did not deliver are.
     buffer._shards[1].die()
-
-    def fails(name, given):
-        raise ray.exceptions.ActorUnavailableError("not now", None)
-
-    works, buffer._shards[2].before = buffer._shards[2].before, fails
-    for s, writer in enumerate(writers):
-        writer.add(**of_shard(s))
-        for _ in range(20 if s == 2 else 0):
-            writer.add(**of_shard(s))
-    buffer._shards[2].before = works
+    with buffer._shards[2].raising(ray.exceptions.ActorUnavailableError("not now", None)):
+        for s, writer in enumerate(writers):
+            for _ in range(21 if s == 2 else 1):
+                writer.add(**of_shard(s))
     buffer.sample(16)
     for writer in writers:
         writer.flush()
@@ -244,7 +215,7 @@ def test_writers_count_what_waited_at_a_shard_that_died(buffer):
 
 
 def test_why_a_shard_refuses_steps_of_a_writer_is_known(in_process):
-    buffer = made(on_gap="error", store_next_observation=False)
+    buffer = sharded_buffer(on_gap="error", store_next_observation=False)
     writer, other = buffer.writer([0, 1]), buffer.writer([2, 3])
     steps = {**of_shard(0), "terminated": [False] * 2, "truncated": [False] * 2}
     for value in (0.0, 1.0, 2.0):
@@ -259,17 +230,9 @@ def test_why_a_shard_refuses_steps_of_a_writer_is_known(in_process):
 
 
 def test_ids_say_the_life_in_which_they_were_given_though_their_shard_dies_in_the_same_call(buffer):
-    """Priorities are so large that the shards are asked for another scale, in which one of them dies."""
-    shard = buffer._shards[2]
-
-    def dies(name, given):
-        if name == "ask" and given[1] in ("measure", "set_scale"):
-            shard.before = lambda name, given: None
-            shard.die()
-            raise ray.exceptions.ActorDiedError
-
-    shard.before = dies
-    steps = steps_of(np.random.default_rng(3), ENVS)
+    """The priorities are so large that the coordinator asks for another scale; a shard dies in that request."""
+    buffer._shards[2].die_when_asked("measure", "set_scale")
+    steps = step_of(3)
     ids = buffer.add(**steps, priorities=np.full(ENVS, 1e12, np.float32))
     assert buffer.stats().losses == 1
     assert (ids >> 48 == 0).all()
@@ -280,16 +243,12 @@ def test_ids_say_the_life_in_which_they_were_given_though_their_shard_dies_in_th
 
 
 class Death(BaseException):
-    """Of a process that makes a call."""
-
-
-def one_buffer():
-    return filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    """The death of the process that makes a call."""
 
 
 @pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
 def test_a_coordinator_that_dies_between_calls_goes_on_as_one_buffer(buffer, scheme):
-    """Before every third call or so, changes of scale among them; seed 1."""
+    """It dies before every third call on average, changes of scale included; seed 1."""
     random = np.random.default_rng(1)
     deaths = []
 
@@ -299,26 +258,16 @@ def test_a_coordinator_that_dies_between_calls_goes_on_as_one_buffer(buffer, sch
             deaths.append(name)
 
     buffer._coordinator.before = dies
-    assert_goes_on_as_one(one_buffer(), buffer, np.random.default_rng(5), 40, scheme=scheme)
+    assert_goes_on_as_one(filled(one_buffer()), buffer, np.random.default_rng(5), 40, scheme=scheme)
     assert {"add", "sample", "update"} <= set(deaths)
 
 
 @pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_batch_that_was_being_drawn_is_left_out_once_shards_know_of_it(in_process, at, scheme):
-    buffer, whole = (
-        filled(made(scheme=scheme)),
-        per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7, scheme=scheme),
-    )
-    filled(whole)
-
-    def dies(name, given):
-        raise Death
-
-    buffer._shards[at].before = dies
-    with pytest.raises(Death):
+    buffer, whole = filled(sharded_buffer(scheme=scheme)), filled(one_buffer(scheme=scheme))
+    with buffer._shards[at].raising(Death()), pytest.raises(Death):
         buffer.sample(64)
-    buffer._shards[at].before = lambda name, given: None
     buffer._coordinator.die()
     if at > 0:
         whole.sample(64)
@@ -331,14 +280,14 @@ def test_lives_and_counts_outlive_the_coordinator(buffer):
     buffer.update_priorities([4], priorities=[1.0])  # of the first life
     buffer.sample(16)
     buffer._coordinator.die()
-    ids = buffer.add(**steps_of(np.random.default_rng(0), ENVS))
+    ids = buffer.add(**step_of(0))
     assert (ids >> 48).tolist() == [0] * 4 + [1] * 2 + [0] * 2
     assert (buffer.stats().losses, buffer.stats().outlived_updates) == (1, 1)
 
     buffer._coordinator.die()
     buffer._shards[1].die()
     assert there(buffer.sample(64)) <= {0, 1, 2, 3}
-    ids = buffer.add(**steps_of(np.random.default_rng(0), ENVS))
+    ids = buffer.add(**step_of(0))
     assert (ids >> 48).tolist() == [0] * 2 + [1] * 4 + [0] * 2
     assert buffer.stats().losses == 2
 
@@ -347,7 +296,7 @@ def test_a_shard_that_is_back_before_others_hear_of_it_keeps_its_life(buffer):
     buffer._shards[2].die()
     buffer.update_priorities([4], priorities=[1.0])  # of that shard alone, which is lost and opened again
     buffer._coordinator.die()
-    buffer.add(**steps_of(np.random.default_rng(0), ENVS), priorities=np.full(ENVS, 1e6, np.float32))
+    buffer.add(**step_of(0), priorities=np.full(ENVS, 1e6, np.float32))
     assert there(buffer.sample(64)) == {0, 1, 2, 3}
     assert buffer.stats().losses == 0  # nobody was told
 
@@ -358,7 +307,7 @@ def test_a_shard_that_hangs_while_the_coordinator_dies_is_gone_until_it_answers(
     assert there(buffer.sample(64)) == {0, 1, 2}
     buffer._shards[3].hangs = False
     assert there(buffer.sample(64)) == {0, 1, 2, 3}
-    assert (buffer.add(**steps_of(np.random.default_rng(0), ENVS)) >> 48).tolist() == [0] * 6 + [1] * 2
+    assert (buffer.add(**step_of(0)) >> 48).tolist() == [0] * 6 + [1] * 2
 
 
 def test_a_coordinator_that_has_died_knows_the_last_checkpoint(buffer, tmp_path):
@@ -373,13 +322,13 @@ def test_a_coordinator_that_has_died_knows_the_last_checkpoint(buffer, tmp_path)
 
 
 def test_batches_ahead_go_on_after_the_death_of_the_coordinator(buffer):
-    whole = one_buffer()
+    whole = filled(one_buffer())
     with buffer.loader(16, slots=3, exact=False) as batches:
         expected = [whole.sample(16).ids for _ in range(8)]
         assert np.array_equal(next(batches).ids, expected[0])
         assert np.array_equal(next(batches).ids, expected[1])
         buffer._coordinator.die()
-        # The batch that was asked for before it died; those that were on their way to it are left out.
+        # The batch that was requested before the death comes; those that were on their way are lost.
         rest = [next(batches).ids for _ in range(2)]
     numbers = [next(k for k, ids in enumerate(expected) if np.array_equal(ids, drawn)) for drawn in rest]
     assert numbers[0] == 2

@@ -13,18 +13,16 @@ import per
 import per.ray
 import pytest
 import ray
-from common import FIELDS, ROWS, assert_goes_on_as_one, assert_same, steps_of
+from common import ENVS, ROWS, assert_goes_on_as_one, assert_same, one_buffer, sharded_buffer, step_of, steps_of
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-ENVS = 8
 ON_NODES = {"resources": {"shard": 1}}
 HALF = ENVS // 2
 
 
 def made(**options):
-    """Of two shards, one on each node."""
-    given = {"n_envs": ENVS, "seed": 7, "shards": 2, "actor_options": ON_NODES, **options}
-    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **given)
+    """A buffer of two shards, one on each node."""
+    return sharded_buffer(**{"shards": 2, "actor_options": ON_NODES, **options})
 
 
 def filled(buffer, n=10, seed=1):
@@ -77,7 +75,7 @@ def buffer(cluster):
 
 
 def test_shards_on_several_nodes_draw_what_one_buffer_draws(buffer):
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7)
+    whole = one_buffer()
     assert len(set(nodes_of(buffer))) == 2
     assert_goes_on_as_one(whole, buffer, np.random.default_rng(5), 20)
     steps = steps_of(np.random.default_rng(3), ENVS, 5)
@@ -167,7 +165,7 @@ def worker_of(channel):
 
 def test_workers_on_the_nodes_of_shards_write_through_shared_memory(buffer):
     """Beside a writer of Ray; what is written comes in after the next batch."""
-    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    whole = filled(one_buffer())
     filled(buffer)
     runs = [[0, 1], [2, 3], [5, 4, 6, 7]]
     channels = [buffer.channel(envs) for envs in runs[1:]]
@@ -197,7 +195,7 @@ def test_deaths_of_workers_and_of_their_shard(buffer):
     channel = buffer.channel([6], slots=16)
     killed = worker_of(channel)
     pid = ray.get(killed.pid.remote())
-    steps = {name: array[:1] for name, array in steps_of(np.random.default_rng(0), ENVS).items()}
+    steps = {name: array[:1] for name, array in step_of(0).items()}
     killed.write_for_ever.remote(steps)
     wait_for(lambda: buffer.stats().added > 100)  # the ring is filled again and again
     os.kill(pid, 9)
@@ -274,7 +272,7 @@ def test_batches_on_their_way_at_the_same_time_say_how_likely_they_were(buffer):
 def test_a_shard_that_was_never_saved_comes_back_empty(buffer):
     filled(buffer)
     writer, n = buffer.writer([0, 1]), 15
-    steps = {name: array[:2] for name, array in steps_of(np.random.default_rng(0), ENVS).items()}
+    steps = {name: array[:2] for name, array in step_of(0).items()}
     for call in range(n):
         if call == 3:
             kill(buffer, 0)
@@ -292,20 +290,20 @@ def test_a_shard_that_was_never_saved_comes_back_empty(buffer):
 
 def test_a_checkpoint_goes_on_bit_for_bit_after_the_death_of_its_driver(cluster, tmp_path):
     program = f"""
-import ray, per.ray, numpy as np, os, sys
+import ray, per.ray, os, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_in_ray import made, filled
+from test_in_ray import made, filled, step_of
 ray.init(address={cluster.address!r}, log_to_driver=False)
 buffer = filled(made())
 batch = buffer.sample(16)
 buffer.update_priorities(batch.ids, batch.reward)
 buffer.save({str(tmp_path)!r})
-buffer.add(**__import__("common").steps_of(np.random.default_rng(8), 8))
+buffer.add(**step_of(8))
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == -9, done.stderr
-    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    whole = filled(one_buffer())
     batch = whole.sample(16)
     whole.update_priorities(batch.ids, batch.reward)
     buffer = per.ray.ReplayBuffer.load(tmp_path, actor_options=ON_NODES)
@@ -315,7 +313,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_buffer_whose_coordinator_died_is_loaded_again(buffer, tmp_path):
-    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    whole = filled(one_buffer())
     filled(buffer).save(tmp_path)
     writer = buffer.writer([0])
     ray.kill(buffer._coordinator)
@@ -329,7 +327,7 @@ def test_a_buffer_whose_coordinator_died_is_loaded_again(buffer, tmp_path):
 
 def test_a_coordinator_that_is_killed_goes_on_as_one_buffer(buffer):
     """Learners and writers that ask it meanwhile wait until it is back."""
-    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    whole = filled(one_buffer())
     filled(buffer)
     for seed in range(2):
         os.kill(asked(buffer._coordinator, lambda _: os.getpid()), 9)
@@ -389,7 +387,7 @@ def test_nodes_that_join_have_room_for_shards_and_one_that_dies_takes_its_own(cl
         return cluster.add_node(num_cpus=1, resources={"late": shards}, object_store_memory=80 * 2**20)
 
     buffer = made(least_shards=0, timeout=5, actor_options={"resources": {"late": 1}})
-    assert buffer.add(**steps_of(np.random.default_rng(0), ENVS)).tolist() == [-1] * ENVS
+    assert buffer.add(**step_of(0)).tolist() == [-1] * ENVS
     with pytest.raises(per.Empty):
         buffer.sample(16)
     with pytest.raises(per.Busy, match="shard 0 is gone"):

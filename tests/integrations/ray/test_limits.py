@@ -9,19 +9,9 @@ import per
 import per.ray
 import pytest
 import stand_ins
-from common import FIELDS, ROWS, assert_same, steps_of
+from common import ENVS, LIMITS, assert_same, one_buffer, sharded_buffer, step_of, steps_of, writers_by_shard
 
-ENVS, SHARDS = 8, 4
-LIMITS = {"samples_per_insert": 1.7, "samples_tolerance": 90, "min_size_to_sample": 30}
 RATE, TOLERANCE, LEAST = LIMITS.values()
-
-
-def made(**options):
-    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, "shards": SHARDS, **options})
-
-
-def whole(**options):
-    return per.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, **options})
 
 
 def result_of(call, *given, **named):
@@ -56,7 +46,7 @@ def test_calls_are_allowed_where_one_buffer_allows_them(in_process, limits, dies
 
     With `dies` the coordinator dies before every fourth call or so.
     """
-    one, sharded = whole(**limits), made(**limits)
+    one, sharded = one_buffer(**limits), sharded_buffer(**limits)
     random = np.random.default_rng(3)
     n_allowed = n_refused = 0
     for _ in range(150):
@@ -88,7 +78,7 @@ def test_calls_are_allowed_where_one_buffer_allows_them(in_process, limits, dies
 
 
 def test_steps_with_priorities_are_allowed_all_or_none(in_process):
-    sharded = made(**LIMITS)
+    sharded = sharded_buffer(**LIMITS)
     random = np.random.default_rng(0)
     sharded.extend(**steps_of(random, ENVS, 10), priorities=np.ones((10, ENVS)))
     with pytest.raises(per.Busy, match=r"^steps of the call are 48: the rate limiter allows 0 \.\. 3 "):
@@ -110,9 +100,9 @@ def test_steps_with_priorities_are_allowed_all_or_none(in_process):
     ids=str,
 )
 def test_limits_are_refused_as_one_buffer_refuses_them(in_process, wrong):
-    refused = result_of(lambda: whole(**wrong))
+    refused = result_of(lambda: one_buffer(**wrong))
     assert refused[0] is per.InvalidArgument
-    assert result_of(lambda: made(**wrong)) == refused
+    assert result_of(lambda: sharded_buffer(**wrong)) == refused
 
 
 def due(added):
@@ -122,9 +112,9 @@ def due(added):
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 def test_steps_of_writers_wait_for_draws_and_all_of_them_come(in_process, ahead):
     """At every moment the steps that are in the buffer, and the draws, are such as one buffer would have allowed."""
-    sharded = made(**LIMITS)
+    sharded = sharded_buffer(**LIMITS)
     random = np.random.default_rng(ahead)
-    writers = [sharded.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
+    writers = writers_by_shard(sharded)
     coordinator = sharded._coordinator.object
     written = drawn = 0
     rewards = []
@@ -159,7 +149,7 @@ def test_steps_of_writers_wait_for_draws_and_all_of_them_come(in_process, ahead)
 
 
 def test_what_waits_is_as_much_as_one_buffer_would_not_allow_yet(in_process):
-    one, sharded = whole(**LIMITS), made(shards=1, **LIMITS)
+    one, sharded = one_buffer(**LIMITS), sharded_buffer(shards=1, **LIMITS)
     writer = sharded.writer(range(ENVS))
     random = np.random.default_rng(1)
     steps = [steps_of(random, ENVS) for _ in range(14)]
@@ -182,7 +172,7 @@ def test_what_waits_is_as_much_as_one_buffer_would_not_allow_yet(in_process):
 
 
 def test_a_call_of_a_writer_may_be_for_more_steps_than_are_ever_allowed(in_process):
-    sharded = made(**LIMITS)
+    sharded = sharded_buffer(**LIMITS)
     writer = sharded.writer([4, 5])
     writer.extend(**steps_of(np.random.default_rng(0), 2, 60))  # 120 steps, and 52 are the most
     for _ in range(10):
@@ -193,8 +183,8 @@ def test_a_call_of_a_writer_may_be_for_more_steps_than_are_ever_allowed(in_proce
 
 
 def test_one_side_may_end(in_process):
-    sharded = made(**LIMITS)
-    writers = [sharded.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
+    sharded = sharded_buffer(**LIMITS)
+    writers = writers_by_shard(sharded)
     for writer in writers:
         for _ in range(16):
             writer.add(**steps_of(np.random.default_rng(0), 2))
@@ -209,7 +199,7 @@ def test_one_side_may_end(in_process):
 
 
 def test_a_checkpoint_has_the_counts(in_process, tmp_path):
-    one, sharded = whole(**LIMITS), made(**LIMITS)
+    one, sharded = one_buffer(**LIMITS), sharded_buffer(**LIMITS)
     random = np.random.default_rng(4)
     for _ in range(8):
         steps = steps_of(random, ENVS)
@@ -231,8 +221,8 @@ def test_a_checkpoint_has_the_counts(in_process, tmp_path):
 
 
 def test_a_shard_that_dies_keeps_its_count_and_nobody_waits_for_it(in_process):
-    sharded = made(**LIMITS)
-    writers = [sharded.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
+    sharded = sharded_buffer(**LIMITS)
+    writers = writers_by_shard(sharded)
     random = np.random.default_rng(5)
     for _ in range(5):
         for writer in writers:
@@ -254,12 +244,12 @@ def test_a_shard_that_dies_keeps_its_count_and_nobody_waits_for_it(in_process):
 
 
 def test_a_loader_waits_until_draws_are_allowed(in_process, monkeypatch):
-    sharded = made(**LIMITS)
+    sharded = sharded_buffer(**LIMITS)
     paused = []
 
     def pause(seconds):
         paused.append(seconds)
-        sharded.add(**steps_of(np.random.default_rng(len(paused)), ENVS))
+        sharded.add(**step_of(len(paused)))
 
     monkeypatch.setattr("per.ray.coordination.time.sleep", pause)
     for exact in (True, False):

@@ -6,19 +6,7 @@ import numpy as np
 import per
 import per.ray
 import pytest
-from common import FIELDS, ROWS, assert_same, steps_of
-
-ENVS, SHARDS = 8, 4
-
-
-def both(**options):
-    """One buffer and one of shards, with the same steps in them, and a writer for each shard."""
-    given = {"n_envs": ENVS, "seed": 7, **options}
-    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, **given)
-    sharded = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, shards=SHARDS, **given)
-    steps = steps_of(np.random.default_rng(1), ENVS, 15)
-    assert np.array_equal(whole.extend(**steps), sharded.extend(**steps))
-    return whole, sharded, [sharded.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
+from common import ENVS, FIELDS, SHARDS, assert_same, both, sharded_buffer, step_of, steps_of, writers_by_shard
 
 
 def write(writers, steps):
@@ -29,7 +17,8 @@ def write(writers, steps):
 @pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
 def test_what_is_written_comes_in_after_the_next_batch(in_process, scheme):
     """Priorities lie so far apart that a draw without replacement takes several rounds."""
-    whole, sharded, writers = both(scheme=scheme, alpha=1.0)
+    whole, sharded = both(scheme=scheme, alpha=1.0)
+    writers = writers_by_shard(sharded)
     random = np.random.default_rng(2)
     for _ in range(40):
         live = whole.live_ids()
@@ -43,13 +32,14 @@ def test_what_is_written_comes_in_after_the_next_batch(in_process, scheme):
 
 
 def test_written_steps_are_taken_in_where_too_many_wait_or_nothing_else_is_there(in_process):
-    _, sharded, writers = both()
+    _, sharded = both()
+    writers = writers_by_shard(sharded)
     before = len(sharded)
     for seed in range(80):
-        write(writers, steps_of(np.random.default_rng(seed), ENVS))
+        write(writers, step_of(seed))
     assert len(sharded) > before
-    empty = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, shards=SHARDS)
-    write([empty.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)], steps_of(np.random.default_rng(0), ENVS))
+    empty = sharded_buffer()
+    write(writers_by_shard(empty), step_of(0))
     assert len(empty.sample(16).ids) == 16
 
 
@@ -67,9 +57,10 @@ def test_steps_that_a_full_lane_refuses_are_counted(in_process):
 
 
 def test_a_shard_that_dies_loses_what_waits_and_gives_no_id_twice(in_process, tmp_path):
-    whole, sharded, writers = both()
+    whole, sharded = both()
+    writers = writers_by_shard(sharded)
     sharded.save(tmp_path)
-    write(writers, steps_of(np.random.default_rng(3), ENVS))
+    write(writers, step_of(3))
     sharded._shards[2].die()
     batch = sharded.sample(64)
     at_shard = batch.ids % ENVS // 2 == 2
