@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "integrations"
 
 @pytest.fixture
 def output_of_example(tmp_path):
-    """Runs examples/integrations/NAME.py with arguments, in a folder of its own, and gives what it printed."""
+    """A function that runs examples/integrations/NAME.py in the test's folder and returns its output."""
 
     def run(name: str, *arguments: str) -> str:
         program = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
@@ -24,8 +27,38 @@ def output_of_example(tmp_path):
     return run
 
 
+@pytest.fixture
+def buffers_made_by_first_steps():
+    """A function that adds the first steps in four threads at once, and returns how many buffers were made for them.
+
+    `make` names the method that makes the buffer. It is slowed down, so that all threads have called `add` by then.
+    """
+
+    def run(adapter: Any, make: str, add: Callable[[], object]) -> int:
+        make_buffer, together, made = getattr(adapter, make), threading.Barrier(4), []
+
+        def make_late(*arguments: Any) -> Any:
+            time.sleep(0.05)
+            made.append(make_buffer(*arguments))
+            return made[-1]
+
+        def work() -> None:
+            together.wait()
+            add()
+
+        setattr(adapter, make, make_late)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len(made)
+
+    return run
+
+
 class Transition(NamedTuple):
-    """A step of an environment, in numbers that compare equal. A terminal state has no next observation."""
+    """A step of an environment, as numbers that can be compared. A terminal step has no next observation."""
 
     observation: tuple[float, ...]
     action: int
@@ -42,10 +75,10 @@ class Transition(NamedTuple):
 
 
 class Counting:
-    """Environments of Gymnasium that count, and the true transitions: what each of them did in each step.
+    """Environments of Gymnasium that count, and the list of the transitions that they made.
 
-    An observation is the number of the environment, of its episode, and of the step. Episodes have 6 steps; every other
-    one is truncated, the rest are terminated.
+    An observation has the numbers of the environment, the episode and the step. Episodes have 6 steps; every other
+    episode is truncated, the rest are terminated.
     """
 
     def __init__(self) -> None:
@@ -81,14 +114,14 @@ class Counting:
         self.environment = Environment
 
     def vector(self, mode: str, n_envs: int = 2) -> Any:
-        """A vector environment that resets as Gymnasium's mode says: "next_step", "same_step", "disabled"."""
+        """A vector environment with one of Gymnasium's autoreset modes: "next_step", "same_step", "disabled"."""
         import gymnasium
 
         of_numbers = [lambda number=number: self.environment(number) for number in range(n_envs)]
         return gymnasium.vector.SyncVectorEnv(of_numbers, autoreset_mode=gymnasium.vector.AutoresetMode[mode.upper()])
 
     def steps(self, envs: Any, n_steps: int) -> Any:
-        """Yields (observation, action, what step() gave), and resets what does not do it by itself."""
+        """Yields (observation, action, result of step()). Resets environments that do not reset themselves."""
         is_disabled = str(envs.metadata["autoreset_mode"]).endswith("DISABLED")
         seen, _ = envs.reset(seed=0)
         for k in range(n_steps):
@@ -99,7 +132,10 @@ class Counting:
             if is_disabled and ended.any():
                 seen, _ = envs.reset(options={"reset_mask": ended})
 
-    Transition = Transition
+    @staticmethod
+    def drawn(*columns: Any) -> set[Transition]:
+        """The transitions in columns of observations, actions, rewards, next observations and terminations."""
+        return {Transition.of(*row) for row in zip(*columns, strict=True)}
 
 
 @pytest.fixture

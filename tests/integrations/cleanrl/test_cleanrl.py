@@ -1,4 +1,4 @@
-"""The buffers of per.integrations.cleanrl have the interfaces of CleanRL's, and keep what those lose."""
+"""The buffers of per.integrations.cleanrl have the interfaces of CleanRL's, and keep transitions that those lose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plain(tensor):
 
 
 def following_of(samples):
-    """The next observation of each observation of one number."""
+    """The next observation of each observation, for observations of one number."""
     return dict(torch.cat([samples.observations, samples.next_observations], 1).tolist())
 
 
@@ -54,7 +54,7 @@ def test_batches_have_the_transitions_shapes_and_dtypes_of_theirs(observation, a
 
     # That 2,000 independent draws of 45 transitions leave one out has a probability below 45 (44/45)^2000.
     expected, given = theirs.sample(2000), ours.sample(2000)
-    # What follows on a terminal state is the next episode's first observation in theirs, and the last one in ours.
+    # After a terminal state theirs returns the first observation of the next episode, ours repeats the last one.
     shape = -1, *[1] * (expected.observations.dim() - 1)
     ended = expected.dones.bool().reshape(shape)
     expected = expected._replace(
@@ -68,7 +68,7 @@ def test_batches_have_the_transitions_shapes_and_dtypes_of_theirs(observation, a
 
 def test_episodes_truncated_without_a_word_end_where_observations_do_not_follow():
     buffer = ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu", handle_timeout_termination=False, n_step=3, gamma=0.5)
-    for t in (0, 1, 2, 3, 10, 11, 12, 13):  # the observation after step 3 is 4, and then another episode begins
+    for t in (0, 1, 2, 3, 10, 11, 12, 13):  # after step 3 the observation is 4; then another episode begins
         obs = np.array([[t]], np.float64)
         # Vector environments of Gymnasium have one dict of infos.
         buffer.add(obs, obs + 1, np.array([0]), np.array([1.0]), np.array([False]), {"final_observation": None})
@@ -81,7 +81,7 @@ def test_episodes_truncated_without_a_word_end_where_observations_do_not_follow(
 
 def test_first_observations_of_the_next_episode_are_no_next_observations(recwarn):
     buffer = ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu", handle_timeout_termination=False)
-    for t in range(40):  # episodes of 4 steps: single files put no final observation after a terminal state
+    for t in range(40):  # episodes of 4 steps; single files do not give the final observation of a terminal step
         obs, after = np.array([[t % 4]], np.float32), np.array([[(t + 1) % 4]], np.float32)
         buffer.add(obs, after, np.array([0]), np.array([1.0]), np.array([t % 4 == 3]), {})
     assert following_of(buffer.sample(100)) == {0: 1, 1: 2, 2: 3, 3: 3}
@@ -116,20 +116,26 @@ def test_targets_of_single_files_are_weighted_and_set_priorities():
 MODES = ["next_step", "same_step", "disabled"]
 
 
-def drawn(counting, samples):
-    """The transitions of a batch that is so large that strata as narrow as half a transition give each of them."""
+def drawn(counting, buffer):
+    """The transitions of a batch with more strata than transitions, so it has each of them."""
+    samples = buffer.sample(1000)
     columns = samples.observations, samples.actions, plain(samples.rewards), samples.next_observations, samples.dones
-    return {counting.Transition.of(*row) for row in zip(*columns, strict=True)}
+    return counting.drawn(*columns)
 
 
-def step_in_single_files(buffer, seen, action, step):
-    """Adds a step as dqn.py does, with the name that Gymnasium 1 has for final observations."""
-    following, reward, terminated, truncated, info = step
+def real_following(following, truncated, info):
+    """Next observations as in dqn.py, with Gymnasium 1's name for final observations."""
     real = following.copy()
     for i in np.flatnonzero(truncated):
         if "final_obs" in info:
             real[i] = info["final_obs"][i]
-    buffer.add(seen, real, action, reward, terminated, info)
+    return real
+
+
+def step_in_single_files(buffer, counting, envs):
+    """Adds 100 steps of the environments as dqn.py does."""
+    for seen, action, (following, reward, terminated, truncated, info) in counting.steps(envs, 100):
+        buffer.add(seen, real_following(following, truncated, info), action, reward, terminated, info)
 
 
 def new_buffer(envs, **options):
@@ -137,13 +143,16 @@ def new_buffer(envs, **options):
     return ReplayBuffer(600, *spaces, "cpu", n_envs=envs.num_envs, handle_timeout_termination=False, **options)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_single_files_draw_the_true_transitions_however_environments_reset(mode, counting, recwarn):
+TOLD = [pytest.param(mode, {"autoreset": mode}, id=mode) for mode in MODES]
+UNTOLD = pytest.param("same_step", {}, id="same_step without the option")
+
+
+@pytest.mark.parametrize(("mode", "options"), [*TOLD, UNTOLD])
+def test_single_files_draw_the_true_transitions_however_environments_reset(mode, options, counting, recwarn):
     envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(counting.vector(mode))
-    buffer = new_buffer(envs, autoreset=mode)
-    for seen, action, step in counting.steps(envs, 100):
-        step_in_single_files(buffer, seen, action, step)
-    assert drawn(counting, buffer.sample(1000)) == set(counting.transitions)
+    buffer = new_buffer(envs, **options)
+    step_in_single_files(buffer, counting, envs)
+    assert drawn(counting, buffer) == set(counting.transitions)
     statistics = buffer.replay.stats()
     assert (statistics.added, statistics.suspected_resets) == (len(counting.transitions), 0)
     assert [warning.message for warning in recwarn if warning.category is UserWarning] == []
@@ -170,38 +179,22 @@ def test_rainbow_draws_the_true_transitions_however_environments_reset(mode, cou
     envs = counting.vector(mode)
     buffer = PrioritizedReplayBuffer(600, (3,), "cpu", 1, 0.9, dtype=np.float32, n_envs=2, autoreset=mode)
     for seen, action, (following, reward, terminated, truncated, info) in counting.steps(envs, 100):
-        real = following.copy()
-        for i in np.flatnonzero(truncated):
-            if "final_obs" in info:
-                real[i] = info["final_obs"][i]
-        buffer.add(seen, action, reward, real, terminated, truncated)
-    assert drawn(counting, buffer.sample(1000)) == set(counting.transitions)
+        buffer.add(seen, action, reward, real_following(following, truncated, info), terminated, truncated)
+    assert drawn(counting, buffer) == set(counting.transitions)
 
 
-def test_environments_that_reset_in_the_next_step_are_noticed_where_the_buffer_is_told_nothing(counting):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({}, "After 3 of 3 ends .* autoreset='next_step'", id="resets in the next step"),
+        pytest.param({"autoreset": "next_step"}, "Give add.*truncated=truncations", id="truncations"),
+    ],
+)
+def test_what_the_buffer_is_not_told_is_warned_of_once(options, message, counting):
     envs = counting.vector("next_step")
-    buffer = new_buffer(envs)
-    with pytest.warns(UserWarning, match="After 3 of 3 ends .* autoreset='next_step'") as warned:
-        for seen, action, step in counting.steps(envs, 100):
-            step_in_single_files(buffer, seen, action, step)
-    assert len(warned) == 1
-
-
-def test_environments_that_reset_at_once_need_not_be_told_of(counting, recwarn):
-    envs = counting.vector("same_step")
-    buffer = new_buffer(envs)
-    for seen, action, step in counting.steps(envs, 100):
-        step_in_single_files(buffer, seen, action, step)
-    assert drawn(counting, buffer.sample(1000)) == set(counting.transitions)
-    assert [warning.message for warning in recwarn if warning.category is UserWarning] == []
-
-
-def test_truncations_that_nothing_tells_of_are_warned_of_once(counting):
-    envs = counting.vector("next_step")
-    buffer = new_buffer(envs, autoreset="next_step")
-    with pytest.warns(UserWarning, match="Give add.*truncated=truncations") as warned:
-        for seen, action, step in counting.steps(envs, 100):
-            step_in_single_files(buffer, seen, action, step)
+    buffer = new_buffer(envs, **options)
+    with pytest.warns(UserWarning, match=message) as warned:
+        step_in_single_files(buffer, counting, envs)
     assert len(warned) == 1
 
 
@@ -226,10 +219,10 @@ def test_last_starts_of_an_episode_are_kept():
     for first, length in ((0, 5), (10, 2), (20, 1)):
         for t in range(first, first + length):
             add(buffer, t, t == first + length - 1)
-    # n_step - 1 = 2 starts of each of these, or all there are, would be lost.
+    # Rainbow's buffer would lose the last n_step - 1 = 2 starts of each episode.
     assert buffer.size == 5 + 2 + 1
     data = buffer.sample(400)
-    # What follows on a terminal state is not looked at: the last observation is given in its place.
+    # The next observation of a terminal state is unused; the last observation is returned instead.
     found = {
         int(o): (int(following), float(reward), bool(done), float(discount))
         for o, following, reward, done, discount in zip(

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 
 import lerobot.rl.buffer as theirs
 import per
@@ -15,13 +13,13 @@ KEYS = [IMAGE, STATE]
 
 
 def state(number: int) -> dict[str, torch.Tensor]:
-    """The state with that number: an image of 3 x 8 x 8 whose numbers are multiples of 1 / 255, and two numbers."""
+    """The state with this number: an image of 3 x 8 x 8 in multiples of 1 / 255, and two numbers."""
     image = torch.arange(3 * 8 * 8).reshape(3, 8, 8) % 100 + number
     return {IMAGE: (image / 255)[None], STATE: torch.tensor([[number, -number]], dtype=torch.float32)}
 
 
 def number_of(states: dict[str, torch.Tensor]) -> list[int]:
-    """The numbers of states of a batch, whose images and numbers must agree."""
+    """The numbers of the states of a batch. Asserts that each image belongs to its number."""
     numbers = states[STATE][:, 0]
     for i, number in enumerate(numbers.int().tolist()):
         assert torch.equal(states[IMAGE][i], state(number)[IMAGE][0])
@@ -121,7 +119,7 @@ def test_images_that_are_no_fractions_are_refused_or_kept_as_float32():
 
 def test_a_gap_cuts_the_trajectory():
     buffer = ReplayBuffer(20, "cpu", [STATE], use_drq=False, seed=0)
-    for t in (0, 1, 5, 6):  # as of an offline buffer, which gets the steps of interventions only
+    for t in (0, 1, 5, 6):  # an offline buffer gets only the steps of interventions
         buffer.add(
             {STATE: torch.tensor([[float(t)]])}, torch.zeros(1, 1), 0.0, {STATE: torch.tensor([[t + 1.0]])}, 0, 0
         )
@@ -262,7 +260,7 @@ def test_sequences_and_returns_of_several_steps_are_refused():
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_the_true_transitions_are_drawn_however_environments_reset(mode, counting):
-    """LeRobot resets its environment itself ("disabled"). The buffer has an option for other environments."""
+    """LeRobot resets its environment itself ("disabled"). The buffer has an option for the other modes."""
     envs = counting.vector(mode, n_envs=1)
     buffer = ReplayBuffer(200, "cpu", [STATE], use_drq=False, seed=0, autoreset=mode)
     for seen, action, (following, reward, terminated, truncated, info) in counting.steps(envs, 100):
@@ -275,30 +273,13 @@ def test_the_true_transitions_are_drawn_however_environments_reset(mode, countin
     for _ in range(20):
         batch = buffer.sample(200)
         columns = batch["state"][STATE], batch["action"], batch["reward"], batch["next_state"][STATE], batch["done"]
-        found |= {counting.Transition.of(*row) for row in zip(*(column.numpy() for column in columns), strict=True)}
+        found |= counting.drawn(*(column.numpy() for column in columns))
     assert found == set(counting.transitions)
     assert buffer.replay.stats().suspected_resets == 0
 
 
-def test_no_step_is_lost_where_threads_bring_the_first_ones():
-    """The buffer is made late, so that all threads are at it by then."""
-    buffer, together, made = ReplayBuffer(100, "cpu", KEYS, use_drq=False), threading.Barrier(4), []
-    make = buffer._new_replay
-
-    def late(*arguments):
-        time.sleep(0.05)
-        made.append(make(*arguments))
-        return made[-1]
-
-    buffer._new_replay = late
-
-    def add():
-        together.wait()
-        buffer.add(state(0), torch.zeros(1, 1), 0.0, state(1), True, False)
-
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (buffer.replay.stats().added, len(made)) == (4, 1)
+def test_no_step_is_lost_where_threads_bring_the_first_ones(buffers_made_by_first_steps):
+    buffer = ReplayBuffer(100, "cpu", KEYS, use_drq=False)
+    step = state(0), torch.zeros(1, 1), 0.0, state(1), True, False
+    assert buffers_made_by_first_steps(buffer, "_new_replay", lambda: buffer.add(*step)) == 1
+    assert buffer.replay.stats().added == 4

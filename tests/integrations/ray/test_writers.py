@@ -84,4 +84,4 @@ def test_the_true_transitions_are_drawn_however_environments_reset(in_process, c
         buffer.add(observation=seen, action=action, **dict(zip(names, step, strict=True)))
     batch = buffer.sample(1000)
     columns = batch.observation, batch.action, batch.reward, batch.next_observation, batch.terminated
-    assert {counting.Transition.of(*row) for row in zip(*columns, strict=True)} == set(counting.transitions)
+    assert counting.drawn(*columns) == set(counting.transitions)

@@ -1,4 +1,4 @@
-"""per.integrations.rllib keeps what RLlib's prioritized episode buffer promises, and DQN learns from it."""
+"""per.integrations.rllib keeps the promises of RLlib's prioritized episode buffer, and DQN learns from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ray.rllib.utils import replay_buffers
 
 
 def episode(number, begin, end, *, terminated=False, truncated=False):
-    """Steps begin to end - 1 of an episode; observation [number, t], action t, reward 2^t."""
+    """The steps from begin to end - 1 of an episode: observation [number, t], action t, reward 2^t."""
     return SingleAgentEpisode(
         id_=str(number),
         observations=[np.array([number, t]) for t in range(begin, end + 1)],
@@ -33,7 +33,7 @@ def episode(number, begin, end, *, terminated=False, truncated=False):
 
 
 def filled(**options):
-    """Episode 1 terminated after 6 steps, 2 truncated after 4, 3 running, which came in two parts."""
+    """Episode 1 terminates after 6 steps, 2 is truncated after 4, and 3 is running and was added in two parts."""
     buffer = PrioritizedEpisodeReplayBuffer(**{"capacity": 100, "alpha": 1.0, "seed": 0, **options})
     buffer.add([episode(1, 0, 6, terminated=True), episode(3, 0, 2)])
     buffer.add([episode(2, 0, 4, truncated=True), episode(3, 2, 5)])
@@ -94,7 +94,7 @@ def test_evicted_steps_are_not_drawn():
 
 @pytest.mark.parametrize("is_restored", [False, True])
 def test_a_priority_of_a_step_that_was_evicted_touches_nothing(is_restored):
-    """Episode 1 goes before its priorities come, and episode 4 takes its nodes: 100 is for 2 and 3 only."""
+    """Episode 1 is evicted before its priorities come, and episode 4 takes its nodes. Only 2 and 3 get 100."""
     buffer = filled(capacity=16)
     drawn = starts(buffer.sample(200))
     assert {number for number, _ in drawn} == {1, 2, 3}
@@ -103,7 +103,7 @@ def test_a_priority_of_a_step_that_was_evicted_touches_nothing(is_restored):
     if is_restored:
         state, buffer = buffer.get_state(), PrioritizedEpisodeReplayBuffer(capacity=16, alpha=1.0, seed=1)
         buffer.set_state(state)
-    # The largest one counts only if its step is there.
+    # A priority counts as the largest one only if its step is still stored.
     buffer.update_priorities([1e6 if number == 1 else 100.0 for number, _ in drawn])
     expected = {(4, t): 1.0 for t in range(7)} | {start: 100.0 for start in drawn if start[0] != 1}
     steps = {(int(buffer.episodes[i - buffer._num_episodes_evicted].id_), t): node for i, t, node in buffer._indices}
@@ -169,7 +169,7 @@ def test_the_example_trains(output_of_example):
 
 
 def test_the_true_transitions_are_drawn_from_what_rllibs_environments_bring(counting):
-    """RLlib's vector environments reset in the next step, which its runner keeps out of the episodes."""
+    """RLlib's vector environments reset in the next step; its runner leaves that step out of the episodes."""
     numbers = itertools.count()
 
     class Numbered(counting.environment):
@@ -184,6 +184,6 @@ def test_the_true_transitions_are_drawn_from_what_rllibs_environments_bring(coun
     for _ in range(3):
         buffer.add(runner.sample(num_timesteps=70, random_actions=True))
     rows = buffer.sample(1500)
-    columns = ("get_observations", 0), ("get_actions", 0), ("get_rewards", 0), ("get_observations", 1)
-    found = {counting.Transition.of(*(getattr(row, name)(i) for name, i in columns), row.is_terminated) for row in rows}
-    assert found == set(counting.transitions)
+    getters = ("get_observations", 0), ("get_actions", 0), ("get_rewards", 0), ("get_observations", 1)
+    columns = [[getattr(row, name)(i) for row in rows] for name, i in getters]
+    assert counting.drawn(*columns, [row.is_terminated for row in rows]) == set(counting.transitions)

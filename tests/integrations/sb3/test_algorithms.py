@@ -1,4 +1,4 @@
-"""Algorithms of stable-baselines3, unchanged or those of per.integrations.sb3, learn by priority."""
+"""Algorithms of stable-baselines3 and those of per.integrations.sb3 learn by priority."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ["DQN", "SAC", "TD3", "DDPG"]
 
 
 def small():
-    """Arguments of an algorithm, which changes policy_kwargs."""
+    """Arguments of an algorithm, made again for each one because algorithms change policy_kwargs."""
     return {"policy_kwargs": {"net_arch": [16]}, "device": "cpu", "seed": 1, "learning_starts": 20, "batch_size": 8}
 
 
@@ -76,7 +76,7 @@ def test_saved_algorithms_and_buffers_go_on_as_if_they_had_not_been_saved(name, 
 
 
 def of_theirs(buffer):
-    """The transitions of a buffer of theirs: reward, action, whether it is terminal, and observations, sorted."""
+    """The transitions of a buffer of theirs, sorted: reward, action, termination, observation, next observation."""
     n = buffer.buffer_size if buffer.full else buffer.pos
     terminated = buffer.dones[:n] * (1 - buffer.timeouts[:n])
     columns = (buffer.rewards, buffer.actions, terminated, buffer.observations, buffer.next_observations)
@@ -84,7 +84,7 @@ def of_theirs(buffer):
 
 
 def of_ours(buffer):
-    """The same of a buffer of libper's."""
+    """The same for a buffer of libper."""
     rows = buffer.replay.get(buffer.replay.live_ids())
     columns = (rows.reward, rows.action, rows.terminated, rows.observation, rows.next_observation)
     return sorted(np.concatenate([column.reshape(len(rows.reward), -1) for column in columns], 1).tolist())
@@ -101,7 +101,7 @@ def test_a_model_and_a_buffer_that_theirs_saved_go_on_by_priority(name, buffer_s
     model.load_replay_buffer(tmp_path / "buffer")
     assert type(model.replay_buffer) is ours.PrioritizedReplayBuffer
     found, expected = of_ours(model.replay_buffer), of_theirs(old.replay_buffer)
-    # In a full buffer each end of an episode takes the place of one transition.
+    # In a full buffer each end of an episode occupies the row of a transition.
     n_missing = len(expected) - len(found)
     assert 0 <= n_missing <= (old.replay_buffer.dones.sum() if buffer_size < 60 else 0)
     assert all(row in expected for row in found)
@@ -174,7 +174,7 @@ def test_rows_of_a_frugal_buffer_of_theirs_are_those_that_it_still_has(tmp_path)
 
 
 def same_draw(model, batch_size):
-    """What the next draw of the model's buffer will be."""
+    """The batch that the next draw of the model's buffer will return."""
     return pickle.loads(pickle.dumps(model.replay_buffer)).sample(batch_size, model.get_vec_normalize_env())
 
 
@@ -228,7 +228,7 @@ def test_mean_losses_of_targets_are_weighted(loss):
     expected = (torch.stack(by_row) * samples.weights.flatten()).mean()
     torch.testing.assert_close(loss(prediction, samples.rewards), expected)
     torch.testing.assert_close(loss(prediction.flatten(), samples.rewards.flatten()), expected)
-    # Targets with further axes: of each transition their mean.
+    # With further axes, a transition counts by the mean of its targets.
     torch.testing.assert_close(loss(prediction.expand(16, 3), samples.rewards + torch.zeros(16, 3)), expected)
 
 
@@ -268,7 +268,7 @@ def test_observations_are_normalized_in_several_environments(name, n_envs):
     env = VecNormalize(make_vec_env(env_for(name), n_envs))
     model = trained(ours, name, 90, env=env)
     assert len(np.unique(priorities(model))) > 10
-    # Stored is what the environment gave, and drawn is what the networks saw.
+    # The buffer stores the observations of the environment and returns those that the networks saw.
     replay = model.replay_buffer.replay
     ids = replay.live_ids()
     last = replay.get([ids[ids % n_envs == i].max() for i in range(n_envs)])
@@ -340,10 +340,10 @@ def test_another_gamma_than_the_algorithms_is_refused():
 
 @pytest.mark.parametrize("wrapper", [lambda env: env, gymnasium.wrappers.Autoreset], ids=["plain", "autoreset"])
 def test_the_true_transitions_are_drawn_as_vecenvs_reset_each_environment(wrapper, counting):
-    """A VecEnv resets an environment in the step of an end, whatever the environment does by itself."""
+    """A VecEnv resets an environment in the step that ends an episode, whether or not the environment resets itself."""
     env = DummyVecEnv([lambda number=number: wrapper(counting.environment(number)) for number in range(2)])
     model = ours.DQN("MlpPolicy", env, **{**small(), "learning_starts": 1000, "buffer_size": 600}).learn(200)
     samples = model.replay_buffer.sample(1000)
     rewards = samples.rewards.as_subclass(torch.Tensor)
     columns = samples.observations, samples.actions, rewards, samples.next_observations, samples.dones
-    assert {counting.Transition.of(*row) for row in zip(*columns, strict=True)} == set(counting.transitions)
+    assert counting.drawn(*columns) == set(counting.transitions)

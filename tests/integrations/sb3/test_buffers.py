@@ -1,4 +1,4 @@
-"""What the replay buffers of stable-baselines3 promise holds for those of per.integrations.sb3, on the same steps."""
+"""The buffers of per.integrations.sb3 keep the promises of stable-baselines3's replay buffers, on the same steps."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def replaced(observation, i, by):
 
 
 def fill(stores, observation_space, action_space, *, steps, n_envs=1, end=0.2, timeout=0.5, seed=0):
-    """Adds the same steps of random episodes to several buffers, in the way that algorithms do."""
+    """Adds the same steps of random episodes to several buffers, as algorithms do."""
     observation_space.seed(seed)
     action_space.seed(seed)
     random = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def plain(tensor):
 
 
 def rows(samples):
-    """The transitions of a batch, as hashable values."""
+    """The transitions of a batch as hashable values."""
     columns = []
     for part in (samples.observations, samples.next_observations):
         columns += list(part.values()) if isinstance(part, dict) else [part]
@@ -93,12 +93,8 @@ def test_batches_have_the_transitions_shapes_and_dtypes_of_theirs(observation, a
     theirs = (buffers.DictReplayBuffer if is_dict else buffers.ReplayBuffer)(60, *arguments, "cpu", n_envs=n_envs)
     ours = (PrioritizedDictReplayBuffer if is_dict else PrioritizedReplayBuffer)(60, *arguments, "cpu", n_envs=n_envs)
     fill([theirs, ours], *arguments, steps=15, n_envs=n_envs)
-    assert (ours.size(), ours.pos, ours.full, ours.buffer_size) == (
-        theirs.size(),
-        theirs.pos,
-        theirs.full,
-        theirs.buffer_size,
-    )
+    sizes = [(buffer.size(), buffer.pos, buffer.full, buffer.buffer_size) for buffer in (ours, theirs)]
+    assert sizes[0] == sizes[1]
 
     # 15 n_envs transitions: that 2,000 independent draws of theirs leave one out has probability below 45 (44/45)^2000.
     expected, given = theirs.sample(2000), ours.sample(2000)
@@ -127,7 +123,7 @@ def test_last_transitions_replace_the_first_ones_when_it_is_full():
     for t in range(20):
         obs = np.array([[t], [100 + t]], np.float32)
         buffer.add(obs, obs + 1, np.zeros((2, 1), np.int64), np.full(2, t), np.zeros(2, bool), [{}, {}])
-    # Four of each environment at least; rows for ends of episodes hold one more as long as none ends.
+    # There is room for four of each environment, and for one more as long as no episode has ended.
     assert (buffer.full, buffer.size(), buffer.pos) == (True, 5, 0)
     kept = {15, 16, 17, 18, 19}
     assert set(buffer.sample(500).observations.flatten().tolist()) == kept | {100 + t for t in kept}
@@ -192,10 +188,10 @@ def test_n_step_returns_are_those_of_their_n_step_buffer(normalize):
     ours = PrioritizedReplayBuffer(400, NUMBER, spaces.Discrete(2), "cpu", n_steps=n, gamma=gamma)
     fill([theirs, ours], NUMBER, spaces.Discrete(2), steps=300)
     env = normalizing(NUMBER) if normalize else None
-    if normalize:  # a bound that no reward exceeds, but returns do
+    if normalize:  # returns exceed the bound, rewards do not
         env.clip_reward = 1.001 * np.abs(env.normalize_reward(theirs.rewards)).max()
     given = ours.sample(500, env)
-    # The buffer is not full, and observations are distinct: they say which step of theirs a transition begins with.
+    # The buffer is not full and observations are distinct, so an observation identifies the step of their buffer.
     raw = given.observations if env is None else torch.as_tensor(env.unnormalize_obs(given.observations.numpy()))
     steps = np.abs(theirs.observations[:300, 0, 0] - raw.numpy()).argmin(axis=1)
     expected = theirs._get_samples(steps, env)
@@ -206,7 +202,7 @@ def test_n_step_returns_are_those_of_their_n_step_buffer(normalize):
 
 
 def normalizing(observation_space, n_envs=1, **options):
-    """A VecNormalize that has seen something."""
+    """A VecNormalize with statistics of 20 steps."""
 
     class Env(gymnasium.Env):
         action_space = spaces.Discrete(2)
@@ -299,7 +295,7 @@ def test_seeds_come_from_the_generator_that_algorithms_seed():
 
 
 class Counting(gymnasium.Env):
-    """Steps that are counted on from episode to episode: the goal reached after a step says which it was."""
+    """An environment that counts steps across episodes, so the goal reached by a step identifies the step."""
 
     observation_space = spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), NUMBER))
     action_space = spaces.Discrete(2)

@@ -66,7 +66,7 @@ def parameters_after_updates(agent, updates):
     ("ours", "theirs"), [(DQN, skrl.agents.torch.dqn.DQN), (DDQN, skrl.agents.torch.ddqn.DDQN)], ids=["DQN", "DDQN"]
 )
 def test_with_equal_priorities_an_update_is_skrls(ours, theirs, tmp_path):
-    """alpha = 0: the draws of both are the same, and all weights 1."""
+    """With alpha = 0 both draw the same rows, and all weights are 1."""
     found, expected = (parameters_after_updates(agent_of(kind, tmp_path, alpha=0.0), 25) for kind in (ours, theirs))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -90,7 +90,7 @@ def test_the_example_trains(output_of_example):
 
 
 def collected(env, folder, **options):
-    """A memory to which skrl's trainer brought 100 steps of each environment, by a DQN that acts at random."""
+    """A memory filled by skrl's trainer: 100 steps of each environment, by a DQN that acts at random."""
     env = wrap_env(env)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space, "device": "cpu"}
     memory = PrioritizedMemory(memory_size=300, num_envs=env.num_envs, device="cpu", seed=1, **options)
@@ -108,12 +108,12 @@ def collected(env, folder, **options):
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_the_true_transitions_are_drawn_however_environments_reset(mode, counting, tmp_path, recwarn):
-    """skrl resets single environments only: a vector environment has to do so by itself."""
+    """skrl resets single environments only. A vector environment must reset itself."""
     env = counting.environment() if mode == "disabled" else counting.vector(mode)
     memory = collected(env, tmp_path, autoreset=mode)
     names = ["observations", "actions", "rewards", "next_observations", "terminated"]
     rows = memory.sample(names, batch_size=1000)[0]
-    assert {counting.Transition.of(*row) for row in zip(*rows, strict=True)} == set(counting.transitions)
+    assert counting.drawn(*rows) == set(counting.transitions)
     sequences = memory.sample(["observations"], batch_size=1000, sequence_length=4)[0][0].reshape(1000, 4, 3)
     assert (sequences[:, 1:] - sequences[:, :-1] == torch.tensor([0, 0, 1])).all()
     assert [warning.message for warning in recwarn if "autoreset" in str(warning.message)] == []

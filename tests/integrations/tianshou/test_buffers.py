@@ -1,4 +1,4 @@
-"""per.integrations.tianshou holds what tianshou's prioritized buffers promise, and what libper's tree adds."""
+"""per.integrations.tianshou keeps the promises of tianshou's prioritized buffers and of libper's tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VECTOR = (PrioritizedVectorReplayBuffer, data.PrioritizedVectorReplayBuffer)
 
 
 def steps(t: int, n_envs: int, done: bool = False) -> Batch:
-    """The step of time t in each environment; observations say where they are from."""
+    """The step of each environment at time t. An observation is the time and the environment."""
     return Batch(
         obs=np.array([[t, env] for env in range(n_envs)], np.float32),
         act=np.full(n_envs, t % 3),
@@ -50,7 +50,7 @@ def n_envs(request):
 
 @pytest.fixture
 def kinds(n_envs):
-    """libper's class and tianshou's."""
+    """The class of libper and that of tianshou."""
     return SINGLE if n_envs == 1 else VECTOR
 
 
@@ -64,7 +64,7 @@ def test_a_buffer_is_one_of_tianshous(kinds, n_envs):
 
 
 def test_rows_priorities_and_weights_are_those_of_tianshous_buffer(kinds, n_envs):
-    """The same calls in both, the same rows asked for: also after the ring wrapped."""
+    """Both get the same calls and are asked for the same rows, before and after the ring wraps around."""
     random = np.random.default_rng(1)
     ours, theirs = (new(kind, 30, n_envs) for kind in kinds)
     for t in range(60):
@@ -158,7 +158,7 @@ def test_a_loaded_buffer_goes_on_with_the_same_draws(kinds, n_envs, way, tmp_pat
         other, other_indices = loaded.sample(16)
         assert (mine_indices == other_indices).all()
         assert (mine.obs == other.obs).all()
-        # tianshou's HDF5 files make alpha a number of numpy, and powers of float32 float64 from then on.
+        # tianshou's HDF5 files turn alpha into a number of numpy; powers of float32 are float64 from then on.
         np.testing.assert_allclose(mine.weight, other.weight, rtol=1e-6 if way == "hdf5" else 0)
         for one in (buffer, loaded):
             one.update_weight(mine_indices, mine.obs[:, 0] / 10)
@@ -217,7 +217,7 @@ def test_an_empty_sample_is_as_in_tianshou(kinds, n_envs):
 
 
 def test_the_tree_finds_what_tianshous_tree_finds():
-    """Away from the borders between leaves, which tianshou gives to the leaf before; there libper takes the next."""
+    """At a border between leaves tianshou finds the leaf before it and libper the next one, so borders are left out."""
     random = np.random.default_rng(3)
     values = random.random(100)
     ours, theirs = SegmentTree(100), data.SegmentTree(100)

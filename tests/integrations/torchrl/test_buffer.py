@@ -1,8 +1,6 @@
-"""per.integrations.torchrl.ReplayBuffer: TensorDicts in, and the same out."""
+"""per.integrations.torchrl.ReplayBuffer stores TensorDicts and returns them unchanged."""
 
 import math
-import threading
-import time
 
 import per
 import pytest
@@ -15,7 +13,7 @@ from torchrl.modules import RandomPolicy
 
 
 def rollout(lengths, *, truncated=(), pixels=(2, 2)):
-    """Episodes of those lengths one after the other; each observation and reward is a number of its own."""
+    """Episodes of these lengths, one after the other. Each observation and each reward is a different number."""
     steps = []
     number = 0
     for episode, length in enumerate(lengths):
@@ -147,29 +145,10 @@ def test_data_of_other_environments_is_refused_by_name_and_declares_nothing(way,
     assert buffer.buffer is None
 
 
-def test_no_step_is_lost_where_threads_bring_the_first_ones():
-    """The buffer is made late, so that all threads are at it by then."""
-    data = rollout([20])
-    buffer, together = buffer_of(1000), threading.Barrier(4)
-    make, made = buffer._new_buffer, []
-
-    def late(data):
-        time.sleep(0.05)
-        made.append(make(data))
-        return made[-1]
-
-    buffer._new_buffer = late
-
-    def add():
-        together.wait()
-        buffer.extend(data)
-
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (buffer.write_count, len(made)) == (80, 1)
+def test_no_step_is_lost_where_threads_bring_the_first_ones(buffers_made_by_first_steps):
+    buffer, data = buffer_of(1000), rollout([20])
+    assert buffers_made_by_first_steps(buffer, "_new_buffer", lambda: buffer.extend(data)) == 1
+    assert buffer.write_count == 80
 
 
 def test_several_environments_have_a_lane_each():
@@ -288,7 +267,7 @@ def test_a_collector_fills_it_with_true_transitions():
     collector.shutdown()
     assert buffer.write_count == 200
     batch = buffer.sample(256)
-    # 4 pieces of 50 steps have 3 seams, where an episode may go on in the next piece; nothing else is a cut
+    # An episode may continue across the 3 seams between the 4 pieces of 50 steps; there are no other cuts.
     assert buffer.buffer.stats().cuts <= 3
     assert (batch["step_count"] + 1 == batch["next", "step_count"]).all()
     assert (batch["next", "done"] | (batch["next", "step_count"] < 11)).all()
@@ -322,9 +301,8 @@ def test_the_true_transitions_are_drawn_however_environments_reset(mode, countin
     batch = buffer.sample(1000)
     following = batch["next"]
     columns = batch["observation"], batch["action"], following["reward"], following["observation"]
-    rows = zip(*columns, following["terminated"], strict=True)
-    # TorchRL tries out some steps before those that it collects.
-    assert {counting.Transition.of(*row) for row in rows} == set(counting.transitions[-200:])
+    # TorchRL makes some steps before those that it collects.
+    assert counting.drawn(*columns, following["terminated"]) == set(counting.transitions[-200:])
     assert buffer.buffer.stats().suspected_resets == 0
 
 
