@@ -104,46 +104,56 @@ class World:
             self.storage = self.text(self.folder.name + "/storage")
             os.mkdir(self.folder.name + "/storage")
         self.callbacks()
-        self.tree = self.made("tree", lambda out: self.lib.per_tree_create(self.tree_options(), out))
-        self.ok(self.lib.per_update(self.tree, 3, self.array("int64_t", [1, 4, 7]), self.floats(3), self.ffi.NULL))
+        lib, null = self.lib, self.ffi.NULL
+        self.tree = self.made(lib.per_tree_create, self.tree_options())
+        self.ok(self.lib.per_update(self.tree, 3, self.array("int64_t", [1, 4, 7]), self.floats(3), null))
         self.replay, self.sequences, self.lent = self.buffer(0), self.buffer(3), self.buffer(0)
-        self.epochs = self.made(
-            "epochs", lambda out: self.lib.per_epochs_create(self.replay, 1, 4, 0, self.ffi.NULL, out)
-        )
-        self.loader = self.made("loader", lambda out: self.lib.per_loader_create(self.lent, self.loader_options(), out))
+        self.epochs = self.made(lib.per_epochs_create, self.replay, 1, 4, 0, null)
+        self.loader = self.made(lib.per_loader_create, self.lent, self.loader_options())
         self.slot = self.ffi.new("int64_t*")
         batch = self.struct("per_batch")
-        self.ok(self.lib.per_loader_next(self.loader, -1, batch, self.slot, self.ffi.NULL))
+        self.ok(lib.per_loader_next(self.loader, -1, batch, self.slot, null))
         self.path = self.load_path = self.text(f"{self.folder.name}/buffer.per")
-        self.ok(self.lib.per_replay_save(self.replay, self.path, self.ffi.NULL))
+        self.ok(lib.per_replay_save(self.replay, self.path, null))
         self.directory = self.text(f"{self.folder.name}/checkpoints")
         self.saved = self.bytes_of(self.replay)
-        null = self.ffi.NULL
-        self.save = self.made("save", lambda out: self.lib.per_replay_save_start(self.replay, self.path, null, out))
-        self.ok(self.lib.per_save_wait(self.save, -1, null, null))
-        self.channel, self.free_channel = (
-            self.made("channel", lambda out: self.lib.per_channel_create(self.replay, self.channel_options(), out))
-            for _ in range(2)
-        )
-        by_calls = self.channel_options()
-        by_calls.moved_by = self.lib.PER_MOVED_BY_CALLS
-        self.pulled_channel = self.made("channel", lambda out: self.lib.per_channel_create(self.replay, by_calls, out))
-        path = self.path_of(self.channel)
-        self.writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, 0, out))
-        self.ok(self.lib.per_writer_flush(self.writer, -1))
-        path = self.path_of(self.pulled_channel)
-        self.pulled_writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, 0, out))
-        for t in (STEPS, STEPS + 1):  # they stay in the ring; the cut before them is moved to the buffer
-            self.ok(self.lib.per_writer_add(self.pulled_writer, self.steps_at(t), -1))
-        self.ok(self.lib.per_channel_move(self.pulled_channel, 0, self.ffi.new("int64_t*")))
-        # Shared loaders need buffers on the CPU: `host` has none, those of transitions and of sequences have one.
-        self.host, *self.shared = (self.buffer(sequence_length, 0) for sequence_length in (0, 0, 3))
-        self.shared_loaders = [self.shared_by(replay) for replay in self.shared]
-        self.readers = [self.reader_of(loader) for loader in self.shared_loaders]
-        self.read_slot = self.ffi.new("int64_t*")
-        self.ok(self.lib.per_reader_next(self.readers[0], -1, self.struct("per_batch"), self.read_slot))
+        self.save = self.made(lib.per_replay_save_start, self.replay, self.path, null)
+        self.ok(lib.per_save_wait(self.save, -1, null, null))
+        self.make_channels()
+        self.make_shared_loaders()
         if is_stored:
             self.store()
+
+    def make_channels(self) -> None:
+        lib = self.lib
+        by_calls = self.channel_options()
+        by_calls.moved_by = lib.PER_MOVED_BY_CALLS
+        self.channel, self.free_channel, self.pulled_channel = (
+            self.made(lib.per_channel_create, self.replay, options)
+            for options in (self.channel_options(), self.channel_options(), by_calls)
+        )
+        self.writer, self.pulled_writer = (
+            self.made(lib.per_writer_attach, self.path_of(channel), -1, self.ffi.NULL, 0, 0)
+            for channel in (self.channel, self.pulled_channel)
+        )
+        self.ok(lib.per_writer_flush(self.writer, -1))
+        for t in (STEPS, STEPS + 1):  # they stay in the ring; the cut before them is moved to the buffer
+            self.ok(lib.per_writer_add(self.pulled_writer, self.steps_at(t), -1))
+        self.ok(lib.per_channel_move(self.pulled_channel, 0, self.ffi.new("int64_t*")))
+        self.channel_move_channel = self.pulled_channel
+
+    def make_shared_loaders(self) -> None:
+        # Shared loaders need buffers on the CPU: `host` has none, those of transitions and of sequences have one.
+        lib, options = self.lib, self.shared_loader_options()
+        self.host, *self.shared = (self.buffer(sequence_length, 0) for sequence_length in (0, 0, 3))
+        self.shared_loaders = [self.made(lib.per_shared_loader_create, replay, options) for replay in self.shared]
+        self.readers = [self.made(lib.per_reader_attach, self.address_of(x)[0], -1) for x in self.shared_loaders]
+        self.read_slot = self.ffi.new("int64_t*")
+        self.ok(lib.per_reader_next(self.readers[0], -1, self.struct("per_batch"), self.read_slot))
+        self.shared_loader_create_replay = self.host
+        self.shared_loader_get_address_loader = self.shared_loader_get_statistics_loader = self.shared_loaders[0]
+        self.reader, self.reader_update_priorities_of_sequences_reader = self.readers
+        self.replay_update_priorities_of_sequences_replay = self.sequences
 
     def store(self) -> None:
         self.directory = self.storage
@@ -261,11 +271,10 @@ class World:
         self.ok(self.lib.per_channel_get_address(channel, path, self.ffi.NULL))
         return path[0]
 
-    def channel_move_channel(self) -> Any:
-        return self.pulled_channel
-
     def channel_get_address_path_out(self) -> Any:
         return self.kept(self.ffi.new("char**"))
+
+    shared_loader_get_address_path_out = channel_get_address_path_out
 
     def writer_attach_path(self) -> Any:
         return self.path_of(self.free_channel)
@@ -276,39 +285,10 @@ class World:
     def field_size(self) -> int:
         return self.ffi.sizeof("per_field")
 
-    def shared_by(self, replay: Any) -> Any:
-        return self.made(
-            "shared_loader", lambda out: self.lib.per_shared_loader_create(replay, self.shared_loader_options(), out)
-        )
-
-    def reader_of(self, loader: Any) -> Any:
-        path = self.address_of(loader)[0]
-        return self.made("reader", lambda out: self.lib.per_reader_attach(path, -1, out))
-
     def address_of(self, loader: Any) -> tuple[Any, int]:
         path, descriptor = self.ffi.new("char**"), self.ffi.new("int32_t*")
         self.ok(self.lib.per_shared_loader_get_address(loader, path, descriptor))
         return path[0], int(descriptor[0])
-
-    def shared_loader_create_replay(self) -> Any:
-        return self.host
-
-    def shared_loader_free_loader(self) -> Any:
-        return self.shared_loaders[0]
-
-    shared_loader_get_address_loader = shared_loader_get_statistics_loader = shared_loader_free_loader
-
-    def shared_loader_get_address_path_out(self) -> Any:
-        return self.kept(self.ffi.new("char**"))
-
-    def reader(self) -> Any:
-        return self.readers[0]
-
-    def reader_update_priorities_of_sequences_reader(self) -> Any:
-        return self.readers[1]
-
-    def replay_update_priorities_of_sequences_replay(self) -> Any:
-        return self.sequences
 
     def reader_release_slot(self) -> int:
         return int(self.read_slot[0])
@@ -356,8 +336,7 @@ class World:
     # needs.
 
     def coordinator(self) -> Any:
-        create, null = self.lib.per_coordinator_create, self.ffi.NULL
-        made = self.made("coordinator", lambda out: create(self.replay_options(), 1, null, out))
+        made = self.made(self.lib.per_coordinator_create, self.replay_options(), 1, self.ffi.NULL)
         self.newest_coordinator = made
         self.ok(self.lib.per_coordinator_report(made, 0, self.summary()))
         todo, scale = self.ffi.new("int32_t*", 1), self.ffi.new("int32_t*")
@@ -627,16 +606,17 @@ class World:
     def buffer(self, sequence_length: int, device: int | None = None) -> Any:
         options = self.replay_options(sequence_length)
         options.device = self.device if device is None else device
-        replay = self.made("replay", lambda out: self.lib.per_replay_create(options, out))
+        replay = self.made(self.lib.per_replay_create, options)
         for t in range(STEPS):
             steps = self.steps_at(t)
             self.ok(self.lib.per_replay_add(replay, steps, self.ffi.NULL, self.ffi.NULL))
         self.ok(self.lib.per_replay_synchronize(replay, self.ffi.NULL))
         return replay
 
-    def made(self, kind: str, create: Any) -> Any:
-        out = self.ffi.new(f"per_{kind}**")
-        self.ok(create(out))
+    def made(self, create: Any, *arguments: Any) -> Any:
+        """A new handle, which close() frees."""
+        out = self.ffi.new(self.ffi.typeof(create).args[-1])
+        self.ok(create(*arguments, out))
         self.outs.append(out)
         return out[0]
 
