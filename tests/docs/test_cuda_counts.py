@@ -1,4 +1,4 @@
-"""The table of counts in docs/cuda.md has the numbers that tests/cuda/counted holds, and the estimates made of them."""
+"""The table of counts in docs/cuda.md has the numbers of tests/cuda/counted and the estimates derived from them."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def test_a_row_by_hand():
     assert row_of(2, 5, 10, 7, 12_345) == ["2", "5 - 10", "7", "12", "4 - 9"]
 
 
-def test_the_table_has_the_counts_that_are_held():
+def test_the_table_has_the_counts_that_are_tested():
     assert rows_of_table() == rows_of_test()

@@ -1,4 +1,4 @@
-"""The site: it builds without a warning, its links lead somewhere, its programs run, and it leaves nothing out."""
+"""The site builds without a warning, its links work, its programs run, and its references are complete."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(program: Path, folder: Path) -> None:
 
 
 class Page(html.parser.HTMLParser):
-    """What a page links to and loads, and the places in it that links can name."""
+    """The links of a page, the files that it loads, and its anchors."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
-    """The pages of the site, which is built with warnings as errors."""
+    """The pages of the site, built with warnings as errors."""
     folder = tmp_path_factory.mktemp("site")
     built = subprocess.run([str(ROOT / "scripts" / "docs"), str(folder)], capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
@@ -111,7 +111,7 @@ def test_reference_of_c_has_every_declaration_and_every_word_of_its_comments(pag
     said = [item.comment for item in items] + [comment for item in items for _, comment in item.members]
     missing = {word for comment in said for word in words(comment)} - kept
     assert not missing
-    # And nothing of the header was lost on the way: what is between stars there is in the items.
+    # No comment of the headers is lost: each word is in an item.
     comments = " ".join(re.findall(r"/\*(.*?)\*/", headers, re.DOTALL))
     titles = [item.text for item in items if item.kind in ("part", "title", "program")]
     lost = {word.lower() for word in words(comments)} - {word.lower() for word in words(" ".join(said + titles))}
@@ -134,7 +134,7 @@ def test_reference_of_julia_has_every_docstring(pages: dict[Path, Page]) -> None
     found = set(words(page(pages, "reference/julia").text))
     assert len(exported) > 25 and {name.rstrip("!") for name in exported} <= found
     assert shown == sum(path.read_text().count('"""\n') // 2 for path in sources)
-    assert "memory_bytes" in found  # a part of a docstring that the package puts into it
+    assert "memory_bytes" in found  # the package inserts this part of a docstring
 
 
 def test_page_of_options_has_every_option() -> None:
@@ -173,7 +173,7 @@ def test_program_runs(program: Path, tmp_path: Path) -> None:
 
 
 def programs_of(path: Path) -> Iterator[str]:
-    """What the page shows of libper."""
+    """The programs with libper on a page."""
     yield from re.findall(r"^libper\n\n```python\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
 
 

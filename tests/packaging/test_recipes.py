@@ -1,6 +1,6 @@
-"""The recipes in packaging/ name what the project has, and their programs configure what an sdist holds.
+"""The recipes in packaging/ have the project's versions and requirements, and configure the contents of an sdist.
 
-conda, BinaryBuilder and vcpkg are not there: what their recipes call of them is stood in for.
+Stand-ins replace the functions of conda, BinaryBuilder and vcpkg.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
 VERSION = re.search(r"VERSION (\d+\.\d+\.\d+)", (ROOT / "CMakeLists.txt").read_text())[1]
 
-# What vcpkg's functions do for the port, but for building: it configures.
+# Stand-ins for vcpkg's functions. They configure but do not build.
 VCPKG = """
 set(VERSION {version})
 set(PORT libper)
@@ -56,7 +56,7 @@ endfunction()
 include({portfile})
 """
 
-# The same for BinaryBuilder's machine.
+# Stand-ins for the commands of BinaryBuilder.
 BINARY_BUILDER = """
 set -e
 cmake() { case $1 in --build | --install) ;; *) command cmake "$@" ;; esac; }

@@ -1,4 +1,4 @@
-"""The table of docs/memory.md is what buffers report, and within what is promised."""
+"""The table of docs/memory.md has the sizes that buffers report, within the promised limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_page_has_the_figures_of_the_library() -> None:
     try:
         renewed = memory_table.with_table(page)
     except per.OutOfMemory as error:
-        pytest.skip(f"a machine of less memory than the largest of the buffers: {error}")
+        pytest.skip(f"the machine has less memory than the largest buffer: {error}")
     assert renewed == page, "run docs/memory_table.py"
 
 

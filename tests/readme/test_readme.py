@@ -1,4 +1,4 @@
-"""The first programs of README.md, of the pages for each language and of the C headers run as printed."""
+"""The first programs in README.md, in the page of each language and in the C headers run as printed."""
 
 from __future__ import annotations
 
@@ -17,33 +17,46 @@ BUILD = Path(os.environ.get("PER_BUILD_DIR", ROOT / "build"))
 
 
 def example(page: str, language: str) -> str:
-    """The first block of a page in this language."""
+    """The first block of code of a page in this language."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert blocks, f"{page} has no {language} example"
     return str(blocks[0])
 
 
-def run(command: list[str], **environment: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+def run(command: list[str], folder: Path | None = None, **environment: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+def output_of(program: str, compiler: list[str], suffix: str, folder: Path) -> str:
+    """Compiles a program with warnings as errors and runs it in the folder."""
+    source = folder / f"program{suffix}"
+    source.write_text(program)
+    flags = ["-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", f"-L{BUILD}", f"-Wl,-rpath,{BUILD}"]
+    run([*compiler, *flags, str(source), "-lper", "-o", str(folder / "program")])
+    return run([str(folder / "program")], folder)
+
+
+def output_of_c(program: str, folder: Path) -> str:
+    return output_of(program, ["cc", "-std=c99"], ".c", folder)
+
+
+def output_of_cpp(program: str, folder: Path) -> str:
+    return output_of(program, ["c++", "-std=c++17", "-Wpedantic"], ".cpp", folder)
+
+
 def test_c_example_compiles_as_c99_and_draws(tmp_path: Path) -> None:
-    source = tmp_path / "tree.c"
-    source.write_text(example("docs/start/c.md", "c"))
-    compile_line = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", str(source)]
-    run([*compile_line, f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", str(tmp_path / "tree")])
-    lines = run([str(tmp_path / "tree")]).splitlines()
+    lines = output_of_c(example("docs/start/c.md", "c"), tmp_path).splitlines()
     matches = [re.fullmatch(r"index (\d), weight \d\.\d{3}", line) for line in lines]
     assert all(matches), lines
     drawn = [int(match[1]) for match in matches if match]
-    # Eight strata of a total of 10 over priorities 1, 2, 3, 4: index 3 fills the last three of them.
+    # Eight strata of a total of 10 over priorities 1, 2, 3, 4: index 3 fills the last three strata.
     assert len(drawn) == 8 and drawn == sorted(drawn) and drawn[5:] == [3, 3, 3]
 
 
 def program_of(header: str) -> str:
-    """The program in the comment that a header begins with."""
+    """The program in the comment at the beginning of a header."""
     text = (ROOT / "include" / header).read_text()
     program = re.search(r"^ \*     #include .*^ \*     \}$", text[: text.index("*/")], re.MULTILINE | re.DOTALL)
     assert program, f"{header} has no program"
@@ -53,7 +66,7 @@ def program_of(header: str) -> str:
 def lines_of_drawn(lines: list[str]) -> None:
     numbers = [re.fullmatch(r"index (\d), weight (\d\.\d\d)", line) for line in lines]
     assert len(lines) == 4 and all(numbers), lines
-    # Four strata of a total of 8 over priorities 1, 2, 5: the last two lie within index 2, the first before it.
+    # Four strata of a total of 8 over priorities 1, 2, 5: the last two are within index 2, the first is before it.
     assert [int(match[1]) for match in numbers if match][2:] == [2, 2] and lines[0][6] != "2"
     assert "weight 1.00" in lines[0]  # the first draw is the least likely
 
@@ -84,7 +97,7 @@ def lines_of_batches(lines: list[str]) -> None:
 
 
 def lines_of_shards(lines: list[str]) -> None:
-    # An environment a shard, each with a mass of a half: two of the four strata each.
+    # Each shard has one environment and half of the mass: two of the four strata.
     rows = [re.fullmatch(r"id (\d+), reward ([01]), weight 1.00", line) for line in lines]
     assert all(rows) and [row[2] for row in rows if row] == ["0", "0", "1", "1"], lines
     assert all(int(row[1]) % 2 == int(row[2]) for row in rows if row)  # id: k * n_envs + environment
@@ -109,35 +122,20 @@ def test_every_header_has_a_program() -> None:
 
 @pytest.mark.parametrize("name", HEADER_PROGRAMS)
 def test_program_of_a_header_compiles_as_c99_and_runs(name: str, tmp_path: Path) -> None:
-    source = tmp_path / f"{name}.c"
-    source.write_text(program_of(f"per/{name}.h"))
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
-    run(["cc", *flags, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", str(tmp_path / name)])
-    done = subprocess.run([tmp_path / name], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    said = HEADER_PROGRAMS[name]
-    if isinstance(said, str):
-        assert done.stdout == f"{said}\n"
+    output, expected = output_of_c(program_of(f"per/{name}.h"), tmp_path), HEADER_PROGRAMS[name]
+    if isinstance(expected, str):
+        assert output == f"{expected}\n"
     else:
-        said(done.stdout.splitlines())
+        expected(output.splitlines())
 
 
 def test_program_of_the_cpp_header_compiles_as_cpp17_and_runs(tmp_path: Path) -> None:
-    source = tmp_path / "program.cpp"
-    source.write_text(program_of("per.hpp"))
-    flags = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'include'}"]
-    program = str(tmp_path / "program")
-    run(["c++", *flags, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", program])
-    lines_of_rewards([line.replace("weight 1", "weight 1.00") for line in run([program]).splitlines()])
+    lines = output_of_cpp(program_of("per.hpp"), tmp_path).splitlines()
+    lines_of_rewards([line.replace("weight 1", "weight 1.00") for line in lines])
 
 
 def test_cpp_example_compiles_as_cpp17_and_draws(tmp_path: Path) -> None:
-    source = tmp_path / "buffer.cpp"
-    source.write_text(example("docs/start/cpp.md", "cpp"))
-    compile_line = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'include'}"]
-    program = str(tmp_path / "buffer")
-    run([*compile_line, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", program])
-    assert run([program]) == "32 transitions, 64 numbers\n"
+    assert output_of_cpp(example("docs/start/cpp.md", "cpp"), tmp_path) == "32 transitions, 64 numbers\n"
 
 
 def test_python_example_runs(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 /*
- * Makes one fault, which the sanitizer of the build must report: a sanitizer that reports none may just as well not be
- * there. All but "leak" and "undefined" are seen inside the library.
+ * Makes one fault that the sanitizer of the build must report. All faults but "leak" and "undefined" are inside the
+ * library.
  *
  *   seeded_fault overflow|leak|undefined|race|uninitialized
  */
@@ -21,7 +21,7 @@ static per_tree* create(void) {
     return tree;
 }
 
-/* The library reads one priority more than there is. */
+/* The library reads past the end of an array of priorities. */
 static void overflow(void) {
     per_tree* tree = create();
     int64_t indices[3] = {0, 1, 2};
@@ -33,7 +33,7 @@ static void overflow(void) {
 
 static void* volatile forgotten;
 
-/* No handle, as the library knows where those are. */
+/* A leaked handle would not be reported: the library keeps pointers to all handles. */
 static void leak(void) {
     forgotten = malloc(100);
     forgotten = NULL;
@@ -66,9 +66,9 @@ static void race(void) {
     per_tree_free(tree);
 }
 
-/* The library looks at a priority that nobody has set. */
+/* The library reads an uninitialized priority. */
 static void uninitialized(void) {
-    static void* volatile memory; /* the compiler would see it, too */
+    static void* volatile memory; /* hides the fault from the compiler */
     per_tree* tree = create();
     const int64_t index = 0;
     memory = malloc(sizeof(float));
