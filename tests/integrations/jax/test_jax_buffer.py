@@ -1,4 +1,4 @@
-"""Buffers of per.jax inside of jitted programs, beside Flashbax's and beside naive models of them."""
+"""Buffers of per.jax in jitted programs, compared with Flashbax's buffers and with naive models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def step_of(t):
 
 
 def flat(batch_size=64, **options):
-    """A buffer of 100 steps, and its first state."""
+    """A buffer of 100 steps and its initial state."""
     buffer = per.jax.make_prioritised_flat_buffer(100, 1, batch_size, **options)
     return buffer, buffer.init(STEP)
 
@@ -45,6 +45,20 @@ def firsts(batch):
     return np.asarray(batch.experience.first["reward"])
 
 
+def are_equal(one, other):
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), one, other))
+
+
+def refused(message):
+    """Expects that the call is refused while it is traced, with this text in the message."""
+    return pytest.raises(per.InvalidArgument, match=re.escape(message))
+
+
+def fails(message):
+    """Expects that the program fails when it runs, with a message that matches."""
+    return pytest.raises(jax.errors.JaxRuntimeError, match=message)
+
+
 # ---------------------------------------------------------------------------------------------- beside Flashbax
 
 
@@ -53,7 +67,7 @@ def test_the_same_pairs_can_be_drawn_as_from_flashbax(lanes, steps, rows, calls)
     arguments = {"max_length": rows * lanes, "min_length": 1, "add_sequences": True, "add_batch_size": lanes}
     theirs = flashbax.make_prioritised_flat_buffer(sample_batch_size=1, **arguments)
     live = lanes * (min(rows, calls * steps) - 1)
-    # As many systematic draws as there are pairs of equal priority: each comes once.
+    # The batch has as many systematic draws as there are pairs of equal priority: each pair is drawn once.
     ours = per.jax.make_prioritised_flat_buffer(sample_batch_size=live, scheme="systematic", **arguments)
     states = [buffer.init({"t": jnp.zeros((), jnp.int32)}) for buffer in (theirs, ours)]
     adds = jax.jit(theirs.add), jax.jit(ours.add)
@@ -83,7 +97,7 @@ def test_probabilities_are_those_of_flashbax_and_a_new_pair_gets_the_largest_pri
     batch = buffer.sample(state, KEY)
     expected = sum_tree.get_probability(their_state.sum_tree_state, ids_of(batch.indices))
     np.testing.assert_allclose(batch.probabilities, expected, rtol=1e-5)
-    # Flashbax would round the largest one down to a whole number.
+    # Flashbax would round the largest priority down to a whole number.
     batch = buffer.sample(added(buffer, state, jnp.array([40])), KEY)
     weights = np.append(priorities, priorities.max()) ** 0.7
     np.testing.assert_allclose(batch.probabilities, (weights / weights.sum())[ids_of(batch.indices)], rtol=1e-5)
@@ -100,7 +114,7 @@ def test_weights_are_those_of_the_paper():
     np.testing.assert_allclose(batch.weights, weights / weights.max(), rtol=1e-6)
 
 
-# In the last two a trajectory is as long as the buffer, which keeps one step more then.
+# In the last two cases a trajectory is as long as the buffer, which then keeps one more step.
 @pytest.mark.parametrize(
     "length, period, rows, lanes, steps",
     [(4, 1, 9, 1, 1), (3, 2, 10, 2, 3), (5, 3, 13, 3, 4), (4, 1, 4, 1, 1), (5, 5, 5, 2, 5)],
@@ -119,7 +133,7 @@ def test_trajectories_are_the_whole_ones_that_start_at_multiples_of_the_period(
         starts = [s for s in range(0, end - length + 1, period) if s >= end - max(rows, length + 1)]
         assert bool(buffer.can_sample(state)) == (end >= length)
         if not starts:
-            with pytest.raises(jax.errors.JaxRuntimeError, match="libper"):
+            with fails("libper"):
                 jax.block_until_ready(sample(state, KEY))
             continue
         drawn = np.asarray(sample(state, KEY).experience["t"])
@@ -129,7 +143,7 @@ def test_trajectories_are_the_whole_ones_that_start_at_multiples_of_the_period(
 
 
 def test_a_sequence_may_be_as_long_as_the_buffer_and_not_longer():
-    """Flashbax's buffers give the newest such sequence; it can be drawn here as well."""
+    """Flashbax's buffers return the newest such sequence; ours can return it, too."""
     trajectories = {"add_batch_size": 1, "sample_batch_size": 64, "min_length_time_axis": 4, "period": 1}
     trajectories |= {"sample_sequence_length": 4, "max_length_time_axis": 4}
     pairs = {"max_length": 2, "min_length": 1, "sample_batch_size": 2}
@@ -151,9 +165,9 @@ def test_a_sequence_may_be_as_long_as_the_buffer_and_not_longer():
         newest = tuple(range(11 - length, 11))
         assert set(map(tuple, drawn[1].tolist())) == {newest}
         assert newest in set(map(tuple, drawn[0].tolist()))
-    with pytest.raises(per.InvalidArgument, match="sample_sequence_length is 5; allowed: 2 or more, up to the 4 steps"):
+    with refused("sample_sequence_length is 5; allowed: 2 or more, up to the 4 steps"):
         per.jax.make_prioritised_trajectory_buffer(**{**trajectories, "sample_sequence_length": 5})
-    with pytest.raises(per.InvalidArgument, match="max_length is 7; allowed: 2 for each environment, 8, or more"):
+    with refused("max_length is 7; allowed: 2 for each environment, 8, or more"):
         per.jax.make_prioritised_flat_buffer(**{**pairs, "max_length": 7}, add_batch_size=4)
 
 
@@ -187,7 +201,7 @@ def test_every_dtype_and_structure_of_experience_comes_back():
 def test_draws_come_before_the_adds_after_them():
     buffer, state = filled(10, batch_size=64, scheme="systematic")
 
-    # No add waits for what these programs draw: XLA makes it first, if it is not told of the draw.
+    # The adds do not use the drawn values, so XLA would run them first if it did not know of the draws.
     @jax.jit
     def several(state):
         batches = [buffer.sample(state, KEY) for _ in range(4)]
@@ -256,9 +270,9 @@ def test_a_draw_inside_of_a_branch_from_a_state_outside_of_it_leaks_nothing():
 
 def test_a_state_used_twice_in_a_program_is_refused_while_it_is_traced():
     buffer, state = filled(10)
-    with pytest.raises(per.InvalidArgument, match="this state is used up"):
+    with refused("this state is used up"):
         jax.jit(lambda s: (buffer.add(s, step_of(1)), buffer.add(s, step_of(2))))(state)
-    with pytest.raises(per.InvalidArgument, match="this state is used up"):
+    with refused("this state is used up"):
         jax.jit(lambda s: (buffer.add(s, step_of(1)), buffer.sample(s, KEY)))(state)
 
 
@@ -275,7 +289,7 @@ def test_a_state_of_the_past_is_refused_and_changes_nothing(call):
     said = (
         r"libper: this state is of the past: it has seen 10 calls of add\(\) and set_priorities\(\), and its buffer 11"
     )
-    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+    with fails(said):
         jax.block_until_ready(jax.jit(calls[call])(state))
     assert buffer.add(present, step_of(11)).current_index == 12
 
@@ -284,7 +298,7 @@ def test_two_programs_cannot_share_a_state():
     buffer, state = filled(10)
     one, other = jax.jit(lambda s: buffer.add(s, step_of(1))), jax.jit(lambda s: buffer.add(s, step_of(2)))
     state_of_one = one(state)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="this state is of the past"):
+    with fails("this state is of the past"):
         jax.block_until_ready(other(state))
     assert one(state_of_one).current_index == 12
 
@@ -292,10 +306,10 @@ def test_two_programs_cannot_share_a_state():
 def test_init_makes_the_states_before_it_invalid_and_begins_anew():
     buffer, old = filled(10)
     state = jax.jit(buffer.init)(STEP)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="not from the latest init"):
+    with fails("not from the latest init"):
         jax.block_until_ready(buffer.add(old, step_of(1)))
     assert not buffer.can_sample(state) and state.current_index == 0
-    with pytest.raises(jax.errors.JaxRuntimeError, match="libper"):
+    with fails("libper"):
         jax.block_until_ready(buffer.sample(state, KEY))
 
 
@@ -313,7 +327,7 @@ def test_a_program_that_makes_its_buffer_gives_the_same_each_time():
         return jax.lax.scan(step, buffer.init(STEP), (jnp.arange(80.0), jax.random.split(key, 80)))[1]
 
     one, same, other = program(KEY), program(KEY), program(jax.random.key(1))
-    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), one, same))
+    assert are_equal(one, same)
     assert len(set(map(tuple, one.indices[..., 0].tolist()))) > 70
     assert (one.indices != other.indices).any(axis=(1, 2)).sum() > 70
 
@@ -330,8 +344,8 @@ def test_the_same_state_and_key_give_the_same_batch_and_another_key_another(call
     first = [sample(state, key) for key in keys]
     for i in (5, 0, 0, 3):
         again = sample(state, keys[i])
-        assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), again, first[i]))
-    # A systematic draw of 16 from 49 is one of few.
+        assert are_equal(again, first[i])
+    # There are few different systematic draws of 16 from 49.
     assert len({tuple(batch.indices[:, 0].tolist()) for batch in first}) >= (2 if scheme == "systematic" else 6)
 
 
@@ -367,12 +381,12 @@ def test_each_word_of_a_key_counts():
 )
 def test_what_is_no_key_is_refused_by_name(key, given):
     buffer, state = filled(10)
-    with pytest.raises(per.InvalidArgument, match=re.escape(f"key is {given}; allowed: one key of jax.random")):
+    with refused(f"key is {given}; allowed: one key of jax.random"):
         buffer.sample(state, key)
 
 
 def test_a_seed_is_refused_as_keys_are_in_its_place():
-    with pytest.raises(per.InvalidArgument, match="seed is given; the keys of sample"):
+    with refused("seed is given; the keys of sample"):
         flat(seed=3)
 
 
@@ -380,7 +394,7 @@ def test_a_seed_is_refused_as_keys_are_in_its_place():
 
 
 def trained(buffer, state, steps):
-    """Steps that depend on everything that a buffer holds; its state, and what was drawn."""
+    """Runs steps that depend on the whole content of a buffer. Returns its state and the batches."""
 
     def step(state, t):
         state = buffer.add(state, step_of(t))
@@ -404,23 +418,23 @@ def test_a_restored_state_goes_on_with_the_same_draws(tmp_path):
     other, blank = flat(batch_size=16, beta_steps=40)
     other_state = other.load_state_dict(restored)
     assert other_state.current_index == 30 and other_state.is_full and other.can_sample(other_state)
-    with pytest.raises(per.InvalidArgument, match="from before load_state_dict"):
+    with refused("from before load_state_dict"):
         other.add(blank, step_of(0))
     other_state, drawn = trained(other, other_state, jnp.arange(130, 180))
-    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), drawn, expected))
+    assert are_equal(drawn, expected)
     assert other_state.current_index == state.current_index == 80
-    # And into the buffer that it is of, whose state it takes back.
+    # The buffer that was saved can be restored as well.
     _, again = trained(buffer, buffer.load_state_dict(saved), jnp.arange(130, 180))
-    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), again, expected))
+    assert are_equal(again, expected)
     assert not other.can_sample(other.init(STEP))
 
 
 def test_a_checkpoint_is_of_a_present_state_outside_of_programs():
     buffer, old = filled(10)
     state = buffer.add(old, step_of(10))
-    with pytest.raises(per.InvalidArgument, match="this state is of the past"):
+    with refused("this state is of the past"):
         buffer.state_dict(jax.tree.map(lambda x: x, old))
-    with pytest.raises(per.InvalidArgument, match=r"state_dict\(\) is called inside of a program"):
+    with refused("state_dict() is called inside of a program"):
         jax.jit(buffer.state_dict)(state)
     assert buffer.load_state_dict(buffer.state_dict(state)).current_index == 11
 
@@ -429,18 +443,16 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing():
     buffer, state = filled(10)
     saved = buffer.state_dict(state)
     fresh = per.jax.make_prioritised_flat_buffer(100, 1, 64)
-    with pytest.raises(per.InvalidArgument, match=r"init\(\) was not called"):
+    with refused("init() was not called"):
         fresh.load_state_dict(saved)
-    with pytest.raises(
-        per.InvalidArgument, match=r"state_dict has \['checkpoint'\]; allowed: \['checkpoint', 'ticket'\]"
-    ):
+    with refused("state_dict has ['checkpoint']; allowed: ['checkpoint', 'ticket']"):
         buffer.load_state_dict({"checkpoint": saved["checkpoint"]})
     small = per.jax.make_prioritised_flat_buffer(50, 1, 64)
     small.init(STEP)
-    with pytest.raises(per.InvalidArgument, match="checkpoint has capacity 100; allowed: that of the buffer, 50"):
+    with refused("checkpoint has capacity 100; allowed: that of the buffer, 50"):
         small.load_state_dict(saved)
     fresh.init(STEP | {"reward": jnp.zeros(2)})
-    with pytest.raises(per.InvalidArgument, match="checkpoint has fields"):
+    with refused("checkpoint has fields"):
         fresh.load_state_dict(saved)
     saved["checkpoint"] = saved["checkpoint"].copy()
     saved["checkpoint"][100] ^= 1
@@ -463,7 +475,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing():
 )
 def test_a_ticket_that_no_state_had_is_refused_and_changes_nothing(ticket, message):
     buffer, state = filled(10)
-    with pytest.raises(per.InvalidArgument, match=re.escape(message)):
+    with refused(message):
         buffer.load_state_dict(buffer.state_dict(state) | {"ticket": ticket})
     assert buffer.add(state, step_of(10)).current_index == 11
 
@@ -472,7 +484,7 @@ def test_indices_of_another_kind_than_those_of_samples_are_refused():
     buffer, state = filled(10)
     for indices in (jnp.zeros(4, jnp.int32), jnp.zeros(16, jnp.uint8), jnp.zeros(4, jnp.uint32), jnp.zeros((1, 4))):
         given = f"indices is {indices.dtype}{list(indices.shape)}; allowed, as samples have them: uint32[B, 2]"
-        with pytest.raises(per.InvalidArgument, match=re.escape(given)):
+        with refused(given):
             buffer.set_priorities(state, indices, jnp.ones(2))
     many = jnp.broadcast_to(jnp.array([3, 0], jnp.uint32), (2, 3, 2))
     assert buffer.set_priorities(state, many, jnp.ones((2, 3))).current_index == 10
@@ -505,13 +517,13 @@ def test_indices_are_int64_where_jax_has_them():
 def test_vmap_is_refused_by_name():
     buffer, state = filled(10)
     said = "vmap over 3 would need as many buffers of libper"
-    with pytest.raises(per.InvalidArgument, match=said):
+    with refused(said):
         jax.vmap(buffer.init)(jax.tree.map(lambda x: jnp.stack([x] * 3), STEP))
-    with pytest.raises(per.InvalidArgument, match=said):
+    with refused(said):
         jax.vmap(buffer.add, (None, 0))(state, step_of(jnp.arange(3)) | {"observation": jnp.zeros((3, 3))})
-    with pytest.raises(per.InvalidArgument, match=said):
+    with refused(said):
         jax.jit(jax.vmap(buffer.sample, (None, 0)))(state, jax.random.split(KEY, 3))
-    with pytest.raises(per.InvalidArgument, match=said):
+    with refused(said):
         jax.vmap(
             lambda p: jax.lax.scan(
                 lambda s, _: (buffer.set_priorities(s, jnp.zeros((1, 2), jnp.uint32), p), 0), state, None, length=2
@@ -524,10 +536,10 @@ def test_programs_of_several_devices_are_refused():
     assert len(jax.devices()) == 2
     buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16)
     said = r"the buffer is on device \d, and this program runs on device \d"
-    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+    with fails(said):
         jax.block_until_ready(jax.pmap(buffer.init)(jax.tree.map(lambda x: jnp.stack([x] * 2), STEP)))
     buffer, state = filled(10)
-    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+    with fails(said):
         jax.block_until_ready(jax.jit(buffer.add)(jax.device_put(state, jax.devices()[1]), step_of(1)))
     assert buffer.add(state, step_of(10)).current_index == 11
 
@@ -546,11 +558,11 @@ def test_gradients_do_not_go_into_a_buffer():
 
 def test_states_of_other_buffers_are_refused():
     (buffer, _), (_, other) = filled(10), filled(10)
-    with pytest.raises(per.InvalidArgument, match="this state is of another buffer"):
+    with refused("this state is of another buffer"):
         buffer.add(other, step_of(1))
     state = buffer.init(STEP)
     assert buffer.init(STEP | {"reward": jnp.zeros(2)})._number != state._number
-    with pytest.raises(per.InvalidArgument, match=r"an init\(\) of other steps"):
+    with refused("an init() of other steps"):
         buffer.sample(state, KEY)
 
 
@@ -561,14 +573,14 @@ def test_a_buffer_lives_as_long_as_its_object():
     del buffer
     jax.clear_caches()
     gc.collect()
-    with pytest.raises(jax.errors.JaxRuntimeError, match="the buffer of this program is gone"):
+    with fails("the buffer of this program is gone"):
         jax.block_until_ready(sample(state, KEY))
 
 
 def test_a_bad_priority_fails_the_program_with_the_reason_and_changes_nothing():
     buffer, state = filled(10)
     batch = buffer.sample(state, KEY)
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"libper: priorities\[3\] is nan"):
+    with fails(r"libper: priorities\[3\] is nan"):
         priorities = jnp.ones(64).at[3].set(jnp.nan)
         jax.block_until_ready(jax.jit(buffer.set_priorities)(state, batch.indices, priorities))
     assert (buffer.sample(state, KEY).probabilities == batch.probabilities).all()
@@ -578,7 +590,7 @@ def test_a_bad_priority_fails_the_program_with_the_reason_and_changes_nothing():
 
 def test_an_index_that_was_never_given_is_an_error():
     buffer, state = filled(10)
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"libper: ids\[0\] is 4294967303"):
+    with fails(r"libper: ids\[0\] is 4294967303"):
         jax.block_until_ready(buffer.set_priorities(state, jnp.array([[7, 1]], jnp.uint32), jnp.ones(1)))
 
 
@@ -592,28 +604,28 @@ def test_an_index_that_was_never_given_is_an_error():
 )
 def test_a_batch_of_other_shapes_is_refused_by_name(batch, said):
     buffer, state = filled(10)
-    with pytest.raises(per.InvalidArgument, match=re.escape(said)):
+    with refused(said):
         buffer.add(state, batch)
 
 
 def test_axes_of_a_batch_are_said_as_they_are_given():
     buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16, add_sequences=True, add_batch_size=2)
     state = buffer.init(STEP)
-    with pytest.raises(per.InvalidArgument, match=re.escape("is float32[3]; allowed: float32[2, K, 3]")):
+    with refused("is float32[3]; allowed: float32[2, K, 3]"):
         buffer.add(state, STEP)
-    with pytest.raises(per.InvalidArgument, match=re.escape("batch has arrays of [4, 5] steps")):
+    with refused("batch has arrays of [4, 5] steps"):
         buffer.add(state, {"observation": jnp.zeros((2, 4, 3)), "reward": jnp.zeros((2, 5))})
-    with pytest.raises(per.InvalidArgument, match=re.escape("priorities has shape [3]; allowed: [2], as indices")):
+    with refused("priorities has shape [3]; allowed: [2], as indices"):
         buffer.set_priorities(state, jnp.zeros((2, 2), jnp.uint32), jnp.ones(3))
 
 
 def test_arguments_that_cannot_be_are_refused_by_name():
     make = per.jax.make_prioritised_trajectory_buffer
-    with pytest.raises(per.InvalidArgument, match="of max_size and max_length_time_axis one is to be given"):
+    with refused("of max_size and max_length_time_axis one is to be given"):
         make(1, 1, 2, 1, 2)
-    with pytest.raises(per.InvalidArgument, match="of max_size and max_length_time_axis one is to be given"):
+    with refused("of max_size and max_length_time_axis one is to be given"):
         make(1, 1, 2, 1, 2, max_size=10, max_length_time_axis=10)
-    with pytest.raises(per.InvalidArgument, match="sample_sequence_length is 1; allowed: 2 or more"):
+    with refused("sample_sequence_length is 1; allowed: 2 or more"):
         make(1, 1, 1, 1, 2, max_size=10)
     with pytest.raises(per.Error, match="device is 'tpu'"):
         per.jax.make_prioritised_flat_buffer(100, 1, 16, device="tpu").init(STEP)
