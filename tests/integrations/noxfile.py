@@ -1,12 +1,12 @@
-"""Tests of per.integrations, a session for each framework, in an environment of its own: .venvs/NAME.
+"""Tests of per.integrations. Each framework has a session and an environment, .venvs/NAME.
 
     .venv/bin/nox --noxfile tests/integrations/noxfile.py [--session NAME ...] [-- arguments of pytest]
 
-Frameworks pin versions that contradict each other. An environment holds what NAME/requirements.txt pins and stands on
-.venv: what it does not hold itself, the package under test among it, is imported from there. It is made once, and
-brought up to date when its requirements or those of .venv change. What a framework pins against .venv stays out by
-NAME/requirements-without-dependencies.txt, of which pip installs just what it names. A framework that cannot be
-installed is skipped, with pip's reason.
+The frameworks pin versions that contradict each other. An environment contains the packages of NAME/requirements.txt;
+all others, such as the package under test, are imported from .venv. It is created once, and updated when its
+requirements or those of .venv change. NAME/requirements-without-dependencies.txt lists packages whose dependencies
+contradict .venv: pip installs them without dependencies. A framework that cannot be installed is skipped, with pip's
+reason.
 """
 
 from __future__ import annotations

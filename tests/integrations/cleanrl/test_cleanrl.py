@@ -283,7 +283,7 @@ def test_draws_and_weights_follow_priorities_and_the_beta_of_now():
         buffer.beta = beta
         data = buffer.sample(400)
         first = data.observations.flatten() == 0
-        assert abs(int(first.sum()) - 100) <= 1  # strata: a quarter, apart from the one in which it ends
+        assert abs(int(first.sum()) - 100) <= 1  # a quarter, give or take a stratum
         torch.testing.assert_close(data.weights[first], torch.ones(int(first.sum()), 1))
         torch.testing.assert_close(data.weights[~first], torch.full((int((~first).sum()), 1), light))
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-# Two devices of the CPU, for programs that run on both; their fixtures.
+# Flashbax's conftest.py gives JAX two CPU devices; its fixtures are used by its own tests.
 from flashbax.buffers.conftest import add_batch_size as add_batch_size
 from flashbax.buffers.conftest import fake_transition as fake_transition
 from flashbax.buffers.conftest import max_length as max_length

@@ -1,4 +1,4 @@
-// Calls the handlers for CUDA from programs that XLA runs on the CPU, which has no stream to give: the default one.
+// Calls the handlers for CUDA from programs that XLA runs on the CPU. They get the default stream.
 #include "xla/ffi/api/c_api.h"
 
 namespace {

@@ -1,7 +1,7 @@
-"""Runs programs whose buffers are on the device that is named, and prints digests of what they drew.
+"""Runs programs with buffers on the given device, and prints digests of their batches.
 
-"cuda" is the simulated GPU: LIBPER_PATH is build/libper_simulated.so, which takes the memory of XLA's CPU for its own,
-and PER_SIMULATOR_SEED=0, so that what is queued is done at once. on_simulated_gpu.cpp calls the handlers for CUDA.
+"cuda" is the simulated GPU: LIBPER_PATH is build/libper_simulated.so, which treats the memory of XLA's CPU as its own.
+With PER_SIMULATOR_SEED=0 it runs enqueued work at once. on_simulated_gpu.cpp calls the handlers for CUDA.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ if __name__ == "__main__":
     flat = per.jax.make_prioritised_flat_buffer(100, 1, 16, True, 2, device=device)
     print(digest(flat, 2))
     print(digest(per.jax.make_prioritised_trajectory_buffer(3, 16, 4, 2, 4, max_size=90, device=device), 3))
-    # The device may be given a buffer of the other one.
+    # A program must refuse a buffer on the other device.
     other = per.jax.make_prioritised_flat_buffer(100, 1, 16, device={"cpu": "cuda", "cuda": "cpu"}[device])
     try:
         jax.block_until_ready(other.init(jnp.zeros(3)))

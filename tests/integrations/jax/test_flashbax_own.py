@@ -1,7 +1,7 @@
-"""Flashbax's own tests, with the buffers of per.jax in the place of its own.
+"""Flashbax's own tests, run with the buffers of per.jax.
 
-Left out are those that look into its sum tree, whose promises test_jax_buffer.py has, and those that pmap: see there,
-too. Rows are no part of our states; where a test looks whether they changed, it is shown the ticket.
+Tests of its sum tree and of pmap are left out; test_jax_buffer.py covers both. Our states do not contain the rows, so
+tests that check whether the rows changed are given the ticket instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The custom calls for CUDA, on the simulated GPU: no real one has run them."""
+"""The custom calls for CUDA run on the simulated GPU. They have not been run on a real one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 import os
 
-# A folder of datasets on the Hub is not looked for.
+# Datasets are not looked up on the Hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch

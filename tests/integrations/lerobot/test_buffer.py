@@ -28,7 +28,7 @@ def number_of(states: dict[str, torch.Tensor]) -> list[int]:
 
 
 def filled(kind=ReplayBuffer, *, steps: int = 10, capacity: int = 20, first: int = 0, **options):
-    """Episodes of five steps, each terminated; the action is a hundredth of the number, the reward the number."""
+    """Terminated episodes of five steps. The reward is the number of the step, the action a hundredth of it."""
     options = {"seed": 0, **options} if kind is ReplayBuffer else options
     buffer = kind(capacity, "cpu", KEYS, use_drq=False, **options)
     for t in range(first, first + steps):
@@ -79,7 +79,7 @@ def test_any_key_of_a_state_and_of_complementary_info_is_one_of_batches():
 def test_next_states_at_a_truncation_and_at_the_seam_of_the_ring_are_those_given():
     buffer = ReplayBuffer(8, "cpu", KEYS, use_drq=False, seed=0)
     for t in range(50):
-        # The final observation of an episode is no state of the next one.
+        # The final observation of an episode is not a state of the next one.
         is_last = t % 4 == 3
         buffer.add(state(t), torch.zeros(1, 1), 0.0, state(100 if is_last else t + 1), False, is_last)
     batch = buffer.sample(8)
@@ -225,7 +225,7 @@ def test_datasets_bring_transitions_there_and_back(tmp_path):
         rows = [one.replay.get(of_it)[name] for one, of_it in zip((buffer, again), ids, strict=True)]
         assert torch.equal(*rows), name
     assert sorted(set(number_of(again.sample(200)["state"]))) == list(range(10))
-    # LeRobot's buffer reads the same; its images went through float32 and back.
+    # LeRobot's own buffer reads the same data; its images are converted to float32 and back.
     of_theirs = theirs.ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, use_drq=False)
     assert of_theirs.rewards.tolist() == list(range(10))
     assert torch.equal(of_theirs.states[IMAGE][3], state(3)[IMAGE][0])

@@ -48,7 +48,7 @@ def test_sac_descends_the_weighted_loss_and_its_td_errors_become_priorities():
     assert weights.unique().numel() > 1
 
     def gradient(rewards: torch.Tensor, dones: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(1)  # the next actions are drawn anew each time
+        torch.manual_seed(1)  # each call draws the next actions
         policy.zero_grad()
         policy.forward({**batch, "reward": rewards, "done": dones}, model="critic")["loss_critic"].backward()
         return torch.cat([parameter.grad.flatten() for parameter in policy.critic_ensemble.critics.parameters()])
@@ -77,7 +77,7 @@ def test_lerobots_learner_trains_on_it_as_it_is(monkeypatch, tmp_path):
 
     class Buffer(ReplayBuffer):
         def __init__(self, *args, **options):
-            # Theirs compiles the augmentation, which takes longer than all the rest.
+            # The default augmentation is compiled, which takes longer than the rest of the test.
             super().__init__(*args, image_augmentation_function=random_shift, seed=0, **options)
             made.append(self)
 
@@ -106,7 +106,7 @@ def test_lerobots_learner_trains_on_it_as_it_is(monkeypatch, tmp_path):
     sent.put(transitions_to_bytes(transitions))
     stop = threading.Event()
 
-    # The learner goes on until it is told to stop; it asks so once a step.
+    # The learner checks once a step whether it shall stop.
     steps = iter(range(30))
     monkeypatch.setattr(stop, "is_set", lambda: next(steps, None) is None)
     monkeypatch.setattr(learner, "ReplayBuffer", Buffer)

@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def folder_of_datasets(tmp_path, monkeypatch):
-    """Datasets are written to a folder of the test's own."""
+    """Each test writes datasets to a temporary folder."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))

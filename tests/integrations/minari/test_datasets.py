@@ -1,4 +1,4 @@
-"""per.integrations.minari brings datasets into buffers and back, bit for bit."""
+"""per.integrations.minari copies datasets into buffers and back, bit for bit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ACTIONS = {
 
 
 def stacked(values):
-    """A list of samples of a space as arrays."""
+    """Stacks samples of a space into arrays."""
     first = values[0]
     if isinstance(first, dict):
         return {key: stacked([value[key] for value in values]) for key in first}
@@ -45,7 +45,7 @@ def stacked(values):
 
 
 def episode_of(observation_space, action_space, length, ending, random):
-    """Random steps; ending: "terminated", "truncated", "both", "neither"."""
+    """Random steps. The ending is "terminated", "truncated", "both" or "neither"."""
     terminations, truncations = np.zeros(length, bool), np.zeros(length, bool)
     terminations[-1], truncations[-1] = ending in ("terminated", "both"), ending in ("truncated", "both")
     return EpisodeBuffer(
@@ -73,7 +73,7 @@ def dataset_of(
 
 
 def assert_same(one, other):
-    """The same arrays in the same containers: dtypes, shapes, bits."""
+    """Asserts that containers, dtypes, shapes and bits are equal."""
     assert type(one) is type(other)
     if isinstance(one, dict):
         assert one.keys() == other.keys()
@@ -125,7 +125,7 @@ def test_every_way_to_end_comes_back(ending, options):
 
 
 def test_flags_within_an_episode_come_back():
-    """What lies behind them is not bootstrapped from in the buffer, and still one episode in the dataset."""
+    """In the buffer, returns end at the flags; in the dataset the episode stays whole."""
     space, actions = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
     episode = episode_of(space, actions, 8, "truncated", np.random.default_rng(4))
     episode.terminations[[2, 3]] = True
@@ -192,7 +192,7 @@ def test_steps_added_later_go_out_too():
 
 
 def test_a_buffer_of_an_environment_goes_out():
-    """Two environments at a time; each episode begins where its environment was reset."""
+    """There are two environments; each episode begins where its environment was reset."""
     env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
     buffer = per.ReplayBuffer.for_env(env, 1000)
     env.action_space.seed(1)

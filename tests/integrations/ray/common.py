@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import per
 import per.ray
@@ -27,6 +29,11 @@ def both(shards=SHARDS, **options):
     steps = steps_of(np.random.default_rng(1), ENVS, 15)
     assert np.array_equal(whole.extend(**steps), sharded.extend(**steps))
     return whole, sharded
+
+
+def due(added):
+    """The number of draws that LIMITS ask for after this number of steps."""
+    return math.floor(LIMITS["samples_per_insert"] * (added - LIMITS["min_size_to_sample"]))
 
 
 def writers_by_shard(buffer):

@@ -14,7 +14,7 @@ import ray._private.services
 import stand_ins
 from ray.cluster_utils import Cluster
 
-# Ray gives a raylet half a minute to start, which is too little where other programs use the machine.
+# Ray waits half a minute for a raylet to start, which is too short on a busy machine.
 _LONGEST_START = 300.0
 _get_node = ray._private.services.get_node
 
@@ -24,7 +24,7 @@ def _get_node_that_starts(*args, **options):
     while True:
         try:
             return _get_node(*args, **options)
-        except RuntimeError:  # it is not known yet
+        except RuntimeError:  # the raylet is not known yet
             if time.monotonic() > end:
                 raise
         time.sleep(0.1)
@@ -35,7 +35,7 @@ ray._private.services.get_node = _get_node_that_starts
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Actors are objects of this process."""
+    """Makes actors objects of this process."""
     for name in ("channel", "coordination", "loader", "replay", "shard", "writer"):
         module = getattr(per.ray, name)
         monkeypatch.setattr(module, "ray", stand_ins.RAY)
@@ -44,7 +44,7 @@ def in_process(monkeypatch):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A Ray of three raylets on this machine: the driver's, and two with room for two shards each."""
+    """A Ray cluster of three raylets on this machine: the driver's and two with room for two shards each."""
     memory = 80 * 2**20
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": memory})
     for _ in range(2):

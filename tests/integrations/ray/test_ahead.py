@@ -1,4 +1,4 @@
-"""Batches of loader(exact=False): drawn by stale totals, with the probabilities of how they really were drawn."""
+"""Batches of loader(exact=False) are drawn by stale totals, and report the probabilities of these draws."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def fill(buffer):
 
 
 def in_shards(buffer):
-    """The buffers, behind the back of the coordinator."""
+    """The buffers of the shards. Changes of them are unknown to the coordinator."""
     return [shard.object._buffer for shard in buffer._shards]
 
 
 def change(buffer, random):
-    """Gives each transition another priority, and shards masses that differ by up to 100 times."""
+    """Changes the priority of each transition; the masses of shards differ by up to 100 times."""
     for shard in in_shards(buffer):
         size = 10.0 ** random.uniform(-1, 1)
         ids = shard.live_ids()
@@ -48,7 +48,10 @@ def sample_ahead(buffer, choices=None):
 
 
 def drawn_late(buffer, random):
-    """A batch, and the totals by which it was drawn and at which: every transition has another priority by then."""
+    """A batch, the totals that the coordinator knew when it was drawn, and the actual totals.
+
+    All priorities have changed in between.
+    """
     coordination = buffer._coordinator.object
     coordination._agree_on_scale()
     told = totals(buffer)
@@ -71,10 +74,10 @@ def test_probabilities_are_those_of_stale_totals_and_of_what_shards_are_now(in_p
 
 
 def test_weighted_means_are_unbiased_however_stale_totals_are(in_process):
-    """The mean of w f over draws is that of f over all transitions.
+    """The mean of w f over draws is the mean of f over all transitions.
 
-    700 batches, seed 5; it fails once in a million seeds (5 standard errors). Weights as if totals were not stale miss
-    the truth by more than twice that.
+    700 batches, seed 5; fails for one seed in a million (5 standard errors). Weights that ignore that totals are stale
+    miss the true mean by more than twice as much.
     """
     buffer = filled()
     random = np.random.default_rng(5)
@@ -92,7 +95,7 @@ def test_weighted_means_are_unbiased_however_stale_totals_are(in_process):
 
 
 def live_ids(buffer):
-    """By shard, of the whole."""
+    """Live ids of the whole buffer, for each shard."""
     return [buffer._whole.ids(s, shard.live_ids()) for s, shard in enumerate(in_shards(buffer))]
 
 
@@ -130,10 +133,10 @@ def test_batches_ahead_are_those_of_one_buffer_while_nothing_changes(in_process)
 
 
 def test_weighted_sums_are_of_the_rows_of_now_where_n_changes(in_process):
-    """The mean of w f is the sum of f over the rows that the shards have by then, over N as it was told.
+    """The mean of w f is the sum of f over the current rows of the shards, divided by the N that the coordinator knew.
 
-    100 batches, seed 9; it fails once in a million seeds (5 standard errors). Half as many rows come in meanwhile, so
-    that N as it is would miss by a third.
+    100 batches, seed 9; fails for one seed in a million (5 standard errors). The number of rows grows by half in
+    between, so dividing by the current N would miss by a third.
     """
     means, truths = [], []
     for k in range(100):
@@ -156,7 +159,7 @@ def test_a_shard_that_dies_with_batches_on_their_way_has_others_drawn(in_process
     buffer = filled()
     coordination, shard = buffer._coordinator, buffer._shards[1]
     shard.hangs = True
-    batches = [coordination.object.sample_ahead("a", 3, 32, None, {})]  # and two more are on their way
+    batches = [coordination.object.sample_ahead("a", 3, 32, None, {})]  # two more are in flight
     shard.hangs = False
     shard.die()
     batches += [coordination.object.sample_ahead("a", 3, 32, None, {}) for _ in range(4)]
@@ -213,11 +216,11 @@ def test_batches_of_a_loader_that_is_gone_are_let_go(in_process, monkeypatch):
         after_ray.setattr(stand_ins.RAY, "is_initialized", lambda: False)
         del unused
         gc.collect()
-    assert len(coordination._begun) == 1  # a call would begin another Ray
+    assert len(coordination._begun) == 1  # a call would start another Ray
     killed = buffer.loader(8, exact=False)
     seconds = 500.0
     used = buffer.loader(8, exact=False)
     seconds = 700.0
     next(used)
     assert list(coordination._begun) == [used._name]
-    assert len(next(killed).ids) == 8  # it was not, and begins anew
+    assert len(next(killed).ids) == 8  # the loader was not killed and starts again

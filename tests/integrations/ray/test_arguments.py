@@ -1,4 +1,4 @@
-"""What is wrong with arguments is an error in their words, and changes nothing."""
+"""Wrong arguments are errors that name the argument, and change nothing."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_draw_that_is_refused_does_not_count(buffer):
 
 
 def test_one_environment_needs_no_axis_of_environments(in_process):
-    """As with one buffer; and no array is cut by the numbers of an axis that it does not have."""
+    """Steps without an axis of environments are not cut along one."""
     given = {"observation": [1.0, 2.0], "action": 0, "reward": [0.5], "terminated": [True], "truncated": False}
     whole = per.ReplayBuffer(40, FIELDS)
     buffer = per.ray.ReplayBuffer(40, FIELDS)

@@ -1,9 +1,8 @@
-"""Channels bring steps into a shard through shared memory, where it is asked; with writers of Ray beside them."""
+"""Channels add steps to a shard through shared memory, beside writers of Ray."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import mmap
 import os
 
@@ -12,12 +11,12 @@ import per
 import per.ray
 import pytest
 import stand_ins
-from common import ENVS, FIELDS, LIMITS, ROWS, assert_same, both, sharded_buffer, step_of, steps_of
+from common import ENVS, FIELDS, LIMITS, ROWS, assert_same, both, due, sharded_buffer, step_of, steps_of
 from per.ray.shard import Message, Shard
 
 
 def writers_of(sharded, slots=0):
-    """By turns a channel and a writer of Ray, each with one environment; the last two of a shard share a channel."""
+    """Channels and writers of Ray in turn, one for each environment. The last two of a shard share a channel."""
     writers = []
     per_shard = ENVS // sharded.shards
     for first in range(0, ENVS, per_shard):
@@ -39,7 +38,7 @@ def write(writers, steps, axis=0):
 @pytest.mark.parametrize("shards", [1, 2, 4])
 @pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
 def test_batches_are_those_of_one_buffer(in_process, shards, scheme):
-    """Steps with priorities and without, some of them masked, one at a time and several."""
+    """Adds steps with and without priorities, some of them masked, one at a time and several."""
     whole, sharded = both(shards, scheme=scheme, alpha=1.0)
     writers = writers_of(sharded)
     assert_same(whole.sample(50), sharded.sample(50))
@@ -69,7 +68,7 @@ def test_batches_are_those_of_one_buffer(in_process, shards, scheme):
 
 @pytest.mark.parametrize("shards", [1, 2, 4])
 def test_batches_of_a_loader_are_those_of_one_buffer(in_process, shards):
-    """With three batches on their way: what is written comes in after the one that is asked for next."""
+    """Three batches are in flight. Written steps are added after the batch that is requested next."""
     whole, sharded = both(shards)
     writers = writers_of(sharded)
     random = np.random.default_rng(4)
@@ -89,7 +88,7 @@ def test_batches_of_a_loader_are_those_of_one_buffer(in_process, shards):
 
 
 def test_a_writer_that_finds_the_ring_full_has_the_shard_take_steps_in(in_process):
-    """Nobody else asks the buffer for anything."""
+    """There are no other calls of the buffer."""
     sharded = sharded_buffer(shards=2)
     writer = sharded.channel([1], slots=4).writer()
     for t in range(30):
@@ -175,7 +174,7 @@ def test_a_writer_that_damages_its_memory_is_cut_off_and_harms_nobody(in_process
     sharded.stats()
     path = channel.path.partition("#")[0]
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        at = memory.find((1).to_bytes(8, "little"), 64)  # how many slots are written: the cut
+        at = memory.find((1).to_bytes(8, "little"), 64)  # the number of written slots: the cut is in the first one
         assert at % 64 == 0
         memory[at + 4] = 1
     other.add(**step_of(0, 1))
@@ -224,13 +223,9 @@ def test_channels_go_on_though_the_coordinator_dies(in_process):
         whole.add(**steps)
 
 
-def due(added):
-    return math.floor(LIMITS["samples_per_insert"] * (added - LIMITS["min_size_to_sample"]))
-
-
 @pytest.mark.parametrize("shards", [1, 4])
 def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_turns(in_process, shards):
-    """At every moment what is added and drawn is such as one buffer would have allowed, and all steps come."""
+    """At every moment one buffer would have allowed the steps added and transitions drawn. All steps are added."""
     sharded = sharded_buffer(shards=shards, **LIMITS)
     writers = writers_of(sharded, slots=8)
     coordinator = sharded._coordinator.object
@@ -273,13 +268,13 @@ def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_t
 
 
 def limited_shard(*envs):
-    """A shard of four environments, which learns with each question how many steps it may add; a writer for each."""
+    """A shard of four environments with a writer for each of `envs`. Each question allows it a number of steps."""
     shard = Shard({"capacity": 4 * ROWS, "fields": FIELDS, "n_envs": 4}, True)
     shard.open(0, None, False)
     paths = [shard.channel(np.array([env]), 0, 0, "waits")[0] for env in envs]
 
     def added_of(allowed):
-        """How many steps each environment has got once so many more were allowed, and what waits then."""
+        """Allows more steps. Returns the number of steps of each environment, and the calls that wait."""
         _, told = shard.ask(Message(0, 1.0, allowed, b""), "summary")
         live = shard._buffer.live_ids()
         return np.bincount(live % 4, minlength=4).tolist(), told.waiting
@@ -292,7 +287,7 @@ def running_step(n_envs=1):
 
 
 def test_channels_and_the_calls_of_writers_take_turns(in_process):
-    """One step is allowed at a time, and far more wait of each."""
+    """One step is allowed at a time, and many more of each wait."""
     shard, writers, added_of = limited_shard(1, 2)
     for _ in range(20):
         shard.write("one", False, {**running_step(), "env_ids": [0]}, 1)
@@ -310,7 +305,7 @@ def test_a_call_of_many_steps_is_not_overtaken_by_a_channel(in_process):
     for _ in range(9):
         writer.add(**running_step())
     shard.write("one", False, {**running_step(3), "env_ids": [0, 1, 2]}, 3)
-    assert added_of(0) == ([0, 0, 0, 0], (3, *[1] * 10))  # the tenth is the cut, which counts as a step beforehand
+    assert added_of(0) == ([0, 0, 0, 0], (3, *[1] * 10))  # the tenth is the cut, which counts as a step while it waits
     for _ in range(3):
         assert added_of(2)[0] == [0, 0, 0, 0]
     assert added_of(4)[0] == [1, 1, 1, 1]

@@ -4,7 +4,7 @@ import re
 
 
 def test_ape_x_learns(output_of_example):
-    """Values begin about 0. That a state is worth more than the 3 rewards of its window is learned by bootstrapping."""
+    """Values start near 0. Values above 3, the rewards of a window, are only learned by bootstrapping."""
     output = output_of_example("ray_apex", "--short", "--seed", "1")
     assert re.search(r"greedy return \d+ after 250 updates; [23],\d+ steps of 2 actors", output)
     assert float(re.search(r"mean value of the last batch (\d+\.\d)", output)[1]) > 3

@@ -277,7 +277,7 @@ def test_a_batch_that_was_being_drawn_is_left_out_once_shards_know_of_it(in_proc
 def test_lives_and_counts_outlive_the_coordinator(buffer):
     buffer._shards[2].die()
     buffer.sample(16)
-    buffer.update_priorities([4], priorities=[1.0])  # of the first life
+    buffer.update_priorities([4], priorities=[1.0])  # an id of the first life
     buffer.sample(16)
     buffer._coordinator.die()
     ids = buffer.add(**step_of(0))
@@ -294,11 +294,11 @@ def test_lives_and_counts_outlive_the_coordinator(buffer):
 
 def test_a_shard_that_is_back_before_others_hear_of_it_keeps_its_life(buffer):
     buffer._shards[2].die()
-    buffer.update_priorities([4], priorities=[1.0])  # of that shard alone, which is lost and opened again
+    buffer.update_priorities([4], priorities=[1.0])  # only asks that shard, which is lost and opened again
     buffer._coordinator.die()
     buffer.add(**step_of(0), priorities=np.full(ENVS, 1e6, np.float32))
     assert there(buffer.sample(64)) == {0, 1, 2, 3}
-    assert buffer.stats().losses == 0  # nobody was told
+    assert buffer.stats().losses == 0  # the death was not reported
 
 
 def test_a_shard_that_hangs_while_the_coordinator_dies_is_gone_until_it_answers(buffer):
@@ -315,7 +315,7 @@ def test_a_coordinator_that_has_died_knows_the_last_checkpoint(buffer, tmp_path)
     buffer.save(tmp_path)
     buffer._coordinator.die()
     buffer._shards[1].die()
-    assert len(buffer) <= n  # it came back from the checkpoint, whose running episodes were cut
+    assert len(buffer) <= n  # the shard came back from the checkpoint, where running episodes are cut
     assert len(buffer) > n // 2
     buffer.save(tmp_path)
     assert [path.suffixes[0] for path in sorted(tmp_path.glob("shard*"))] == [".000000002"] * SHARDS

@@ -1,4 +1,4 @@
-"""Shards that are processes on several nodes, writers and learners that are others, and deaths of all of them."""
+"""Shards, writers and learners are processes on several nodes, and each of them may die."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def filled(buffer, n=10, seed=1):
 
 
 def wait_for(condition):
-    """Looks for a minute at least. It counts its looks, as a machine that stands still for a while is no failure."""
+    """Polls for at least a minute. It counts polls, so that a pause of the machine is not a failure."""
     for _ in range(600):
         if condition():
             return
@@ -42,19 +42,19 @@ def wait_for(condition):
 
 
 def asked(actor, question):
-    """What a function of the object in an actor gives."""
+    """The result of a function of the object in an actor."""
     return ray.get(actor.__ray_call__.remote(question))
 
 
 def kill(buffer, s):
-    """kill -9 of a shard."""
+    """Kills a shard with signal 9."""
     os.kill(asked(buffer._shards[s], lambda _: os.getpid()), 9)
 
 
 def is_running(pid):
-    """It is not, either, where only its parent has not heard of its end.
+    """False also if the process has ended and its parent has not waited for it.
 
-    Its first thread may end before the others, and only the last one closes its files.
+    The first thread may end before the others; only the last one closes the files of the process.
     """
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
@@ -89,7 +89,7 @@ def test_shards_on_several_nodes_draw_what_one_buffer_draws(buffer):
 
 @ray.remote(num_cpus=0)
 class Learner:
-    """Draws from a buffer that others draw from, too."""
+    """Draws from a buffer that other learners draw from, too."""
 
     def __init__(self, buffer):
         self.buffer = buffer
@@ -105,7 +105,7 @@ class Learner:
 
 @ray.remote(num_cpus=0)
 def act(writer, seed, n):
-    """Writes episodes of 5 steps; the rewards say which environment it was, and when."""
+    """Writes episodes of 5 steps. A reward identifies the environment and the time."""
     for t in range(n):
         env = np.array([seed, seed + 1])
         writer.add(
@@ -164,14 +164,14 @@ def worker_of(channel):
 
 
 def test_workers_on_the_nodes_of_shards_write_through_shared_memory(buffer):
-    """Beside a writer of Ray; what is written comes in after the next batch."""
+    """There is a writer of Ray, too. Written steps are added after the next batch."""
     whole = filled(one_buffer())
     filled(buffer)
     runs = [[0, 1], [2, 3], [5, 4, 6, 7]]
     channels = [buffer.channel(envs) for envs in runs[1:]]
     assert [channel.node_id for channel in channels] == nodes_of(buffer)
     with pytest.raises(per.InvalidArgument, match="the channel is on node "):
-        channels[0].writer()  # the driver is on a node of its own
+        channels[0].writer()  # the driver is on another node
     workers, writer = [worker_of(channel) for channel in channels], buffer.writer(runs[0])
     ray.get([worker.pid.remote() for worker in workers])  # they are attached
     assert_same(whole.sample(16), buffer.sample(16))
@@ -191,18 +191,18 @@ def test_workers_on_the_nodes_of_shards_write_through_shared_memory(buffer):
 
 
 def test_deaths_of_workers_and_of_their_shard(buffer):
-    """A worker that is killed harms nobody; a shard that is killed is told to the worker by its next call."""
+    """Killing a worker harms nobody. After a shard is killed, the next call of its worker fails."""
     channel = buffer.channel([6], slots=16)
     killed = worker_of(channel)
     pid = ray.get(killed.pid.remote())
     steps = {name: array[:1] for name, array in step_of(0).items()}
     killed.write_for_ever.remote(steps)
-    wait_for(lambda: buffer.stats().added > 100)  # the ring is filled again and again
+    wait_for(lambda: buffer.stats().added > 100)  # the ring wraps around several times
     os.kill(pid, 9)
     wait_for(lambda: channel.stats().attached == 0)
     len(buffer)
     assert channel.stats().refused == channel.stats().waiting == 0
-    rewards = np.unique(buffer.sample(256).reward)  # strata leave none out
+    rewards = np.unique(buffer.sample(256).reward)  # the strata are narrower than transitions, so each one is drawn
     assert rewards.size == len(buffer)
     assert (np.diff(rewards) == 1).all()
     assert rewards[-1] == channel.stats().added - 1
@@ -224,7 +224,7 @@ def test_deaths_of_workers_and_of_their_shard(buffer):
 def test_a_shard_that_dies_takes_its_mass_out_and_comes_back_from_its_checkpoint(buffer, tmp_path):
     random = np.random.default_rng(9)
     filled(buffer)
-    buffer.add(**{**steps_of(random, ENVS), "terminated": [True] * ENVS})  # so that nothing is left to be cut
+    buffer.add(**{**steps_of(random, ENVS), "terminated": [True] * ENVS})  # no running episode is left to be cut
     at_save = len(buffer)
     buffer.save(tmp_path)
     late = buffer.add(**steps_of(random, ENVS))[HALF:]  # after the checkpoint, in shard 1
@@ -237,7 +237,7 @@ def test_a_shard_that_dies_takes_its_mass_out_and_comes_back_from_its_checkpoint
     wait_for(lambda: buffer.stats().shards == 2)
     assert len(buffer) == at_save + HALF
 
-    # The ids that shard 1 gave after the checkpoint are given again in its next life, and are others.
+    # Shard 1 reuses the numbers that it gave after the checkpoint, but ids of its next life differ from those.
     again = buffer.add(**steps_of(random, ENVS))[HALF:]
     assert ((again & (2**48 - 1)) == late).all()
     assert (again >> 48 == 1).all()
@@ -254,7 +254,7 @@ def test_a_shard_that_dies_takes_its_mass_out_and_comes_back_from_its_checkpoint
 
 
 def test_batches_on_their_way_at_the_same_time_say_how_likely_they_were(buffer):
-    """Each weight is 1 / (N P), so that their mean is 1 in expectation, whatever the shards were told.
+    """Each weight is 1 / (N P), so their expected mean is 1, whichever totals the coordinator knew.
 
     200 batches of 64; of priorities from 0.1 to 1 at alpha 1 a weight has a standard deviation below 2. Their mean is
     beyond 1 +- 5 * 2 / sqrt(200 * 64) once in a million runs, however Ray orders the calls.
@@ -326,12 +326,12 @@ def test_a_buffer_whose_coordinator_died_is_loaded_again(buffer, tmp_path):
 
 
 def test_a_coordinator_that_is_killed_goes_on_as_one_buffer(buffer):
-    """Learners and writers that ask it meanwhile wait until it is back."""
+    """Learners and writers wait until the coordinator is back."""
     whole = filled(one_buffer())
     filled(buffer)
     for seed in range(2):
         os.kill(asked(buffer._coordinator, lambda _: os.getpid()), 9)
-        assert_same(whole.sample(16), buffer.sample(16))  # a call that is made again; add() would raise
+        assert_same(whole.sample(16), buffer.sample(16))  # sample() is retried; add() would raise
         assert_goes_on_as_one(whole, buffer, np.random.default_rng(seed), 5)
 
     learning = [learner.learn.remote(20) for learner in (Learner.remote(buffer), Learner.remote(buffer))]
@@ -346,7 +346,7 @@ def test_a_coordinator_that_is_killed_goes_on_as_one_buffer(buffer):
 
 
 def test_actors_and_a_learner_stay_in_step_though_a_shard_dies(cluster):
-    """Both sides go on to the end, each as fast as the rate limiter allows."""
+    """Both run to the end, each as fast as the rate limiter allows."""
     rate, tolerance, least = 2.0, 64, 50
     limits = {"samples_per_insert": rate, "samples_tolerance": tolerance, "min_size_to_sample": least}
     buffer = made(**limits)
@@ -366,7 +366,7 @@ def test_actors_and_a_learner_stay_in_step_though_a_shard_dies(cluster):
         assert added <= least or -tolerance <= rate * (added - least) - drawn <= tolerance
     assert ray.get(acting[2:]) == [0, 0]
     assert drawn > 500
-    with pytest.raises(per.Busy):  # nobody adds any more
+    with pytest.raises(per.Busy):  # all actors have finished
         for _ in range(100):
             buffer.sample(16)
     buffer.close()

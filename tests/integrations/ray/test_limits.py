@@ -1,4 +1,4 @@
-"""The rate limiter is one for all shards: what is allowed is what one buffer with all environments allows."""
+"""All shards share one rate limiter, which allows what one buffer with all environments allows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import per
 import per.ray
 import pytest
 import stand_ins
-from common import ENVS, LIMITS, assert_same, one_buffer, sharded_buffer, step_of, steps_of, writers_by_shard
+from common import ENVS, LIMITS, assert_same, due, one_buffer, sharded_buffer, step_of, steps_of, writers_by_shard
 
-RATE, TOLERANCE, LEAST = LIMITS.values()
+TOLERANCE, LEAST = LIMITS["samples_tolerance"], LIMITS["min_size_to_sample"]
 
 
 def result_of(call, *given, **named):
-    """What it returns, or its error."""
+    """The result of the call, or its error."""
     try:
         return call(*given, **named)
     except per.Error as error:
@@ -42,9 +42,9 @@ def assert_same_result(one, other):
     ],
 )
 def test_calls_are_allowed_where_one_buffer_allows_them(in_process, limits, dies):
-    """150 calls of some environments, some steps, some masked; the same errors in the same words.
+    """150 calls with different environments, steps and masks give the same results or the same error messages.
 
-    With `dies` the coordinator dies before every fourth call or so.
+    With `dies` the coordinator dies before every fourth call on average.
     """
     one, sharded = one_buffer(**limits), sharded_buffer(**limits)
     random = np.random.default_rng(3)
@@ -105,13 +105,9 @@ def test_limits_are_refused_as_one_buffer_refuses_them(in_process, wrong):
     assert result_of(lambda: sharded_buffer(**wrong)) == refused
 
 
-def due(added):
-    return math.floor(RATE * (added - LEAST))
-
-
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 def test_steps_of_writers_wait_for_draws_and_all_of_them_come(in_process, ahead):
-    """At every moment the steps that are in the buffer, and the draws, are such as one buffer would have allowed."""
+    """At every moment one buffer would have allowed the steps added and the transitions drawn."""
     sharded = sharded_buffer(**LIMITS)
     random = np.random.default_rng(ahead)
     writers = writers_by_shard(sharded)
@@ -120,7 +116,7 @@ def test_steps_of_writers_wait_for_draws_and_all_of_them_come(in_process, ahead)
     rewards = []
     for _ in range(30):
         for s, writer in enumerate(writers):
-            k = 1 + int(random.integers(3)) if s else 1  # the first shard has less
+            k = 1 + int(random.integers(3)) if s else 1  # the first shard gets fewer steps
             rewards.append(random.standard_normal((k, 2)).astype(np.float32))
             steps = {**steps_of(random, 2, k), "reward": rewards[-1]}
             writer.extend(**steps)

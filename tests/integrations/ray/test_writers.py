@@ -1,4 +1,4 @@
-"""Writers send steps straight to a shard, which takes them in once it has answered the coordinator."""
+"""Writers send steps directly to a shard, which adds them after its next answer to the coordinator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write(writers, steps):
 
 @pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
 def test_what_is_written_comes_in_after_the_next_batch(in_process, scheme):
-    """Priorities lie so far apart that a draw without replacement takes several rounds."""
+    """The priorities differ so much that a draw without replacement takes several rounds."""
     whole, sharded = both(scheme=scheme, alpha=1.0)
     writers = writers_by_shard(sharded)
     random = np.random.default_rng(2)

@@ -253,12 +253,12 @@ def test_draws_follow_the_priorities_and_weights_correct_for_them():
         obs = np.array([[t]], np.float32)
         buffer.add(obs, obs + 1, np.zeros((1, 1), np.int64), np.ones(1), np.array([t == 1]), [{}])
     ids = np.array([0, 1])
-    buffer.update_priorities(ids, torch.tensor([[-1.0, 4.0], [1.0, 2.0]]))  # of two critics: means 1 and 3
+    buffer.update_priorities(ids, torch.tensor([[-1.0, 4.0], [1.0, 2.0]]))  # the means over two critics are 1 and 3
     samples = buffer.sample(400)
     first = samples.observations.flatten() == 0
-    # Stratified draws: a quarter of the 400 strata, apart from the one in which the quarter ends.
+    # A quarter of the 400 strata, give or take the stratum in which the quarter ends.
     assert abs(int(first.sum()) - 100) <= 1
-    # w = 1 / (N P) over the largest: 1 and 1/3.
+    # w = 1 / (N P), divided by the largest: 1 and 1/3.
     torch.testing.assert_close(samples.weights[first], torch.ones(int(first.sum()), 1))
     torch.testing.assert_close(samples.weights[~first], torch.full((int((~first).sum()), 1), 1 / 3))
     assert samples.weights.shape == (400, 1)

@@ -1,4 +1,4 @@
-"""The example program runs, and learns."""
+"""The example program runs and learns."""
 
 from __future__ import annotations
 

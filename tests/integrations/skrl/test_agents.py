@@ -1,4 +1,4 @@
-"""skrl's agents learn from the memory; DQN and DDQN with weights and priorities."""
+"""skrl's agents learn from the memory; DQN and DDQN use weights and priorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""per.integrations.skrl keeps what skrl's memories promise, and draws by priority within episodes."""
+"""per.integrations.skrl keeps the promises of skrl's memories, and draws by priority within episodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def memory_of(size, n_envs=1, kind=PrioritizedMemory, **options):
 
 
 class Model:
-    """The rows of each environment in order of time, as lists: (row of the tensors, time, whether it is an end)."""
+    """A naive model: for each environment a list of (row of the tensors, time, True if the episode ends)."""
 
     def __init__(self, size, n_envs):
         self.size, self.n_envs = size, n_envs
@@ -36,7 +36,7 @@ class Model:
         self.counts[lane] += 1
 
     def sequences(self, length):
-        """Rows of each whole sequence, by its first row."""
+        """The rows of each whole sequence, by its first row."""
         found = {}
         for lane in self.lanes:
             for begin in range(len(lane) - length + 1):
@@ -47,11 +47,11 @@ class Model:
 
 
 def add(memory, model, random, how):
-    """One call of add_samples in one of the ways it takes, and the same in the model."""
+    """Calls add_samples in one of the ways that skrl allows, and does the same in the model."""
     n_envs = model.n_envs
     if how == "all":
         lanes = list(range(n_envs))
-    elif how == "some":  # skrl fills the environments of a step in their order, by several calls
+    elif how == "some":  # skrl may fill the environments of a step in several calls, in their order
         lanes = list(range(memory.env_index, random.integers(memory.env_index, n_envs) + 1))
     elif how == "one":
         lanes = [memory.env_index]
@@ -78,7 +78,7 @@ WAYS = [(1, "all"), (1, "one"), (1, "many"), (3, "all"), (3, "some"), (3, "one")
 @pytest.mark.parametrize("length", [1, 2, 5])
 @pytest.mark.parametrize(("n_envs", "how"), WAYS)
 def test_exactly_the_whole_sequences_of_one_episode_are_drawn(n_envs, how, length):
-    """Compared with lists, after each of 60 calls: what 600 stratified draws give. Priorities are equal."""
+    """After each of 60 calls, 600 stratified draws give all sequences of the model. Priorities are equal."""
     random = np.random.default_rng([n_envs, length])
     memory, model = memory_of(12, n_envs, alpha=1.0), Model(12, n_envs)
     for _ in range(60):
@@ -120,7 +120,7 @@ def test_the_tensors_are_those_of_skrls_memory(n_envs, how):
 
 
 def test_samples_given_together_are_stored_as_one_after_the_other():
-    """In skrl's memories the second tensor of such a call lies behind the rows of the first one."""
+    """skrl's memories store the second tensor of such a call behind the rows of the first one."""
     together, apart = memory_of(12), memory_of(12)
     steps = torch.arange(17.0)[:, None]
     together.add_samples(observations=steps.expand(-1, 2), rewards=steps)
@@ -224,14 +224,14 @@ def test_a_nan_error_changes_nothing():
 
 
 def add_rows(memory, *rewards, **flags):
-    """Rows of one environment with these rewards."""
+    """Adds rows of one environment with these rewards."""
     for reward in rewards:
         value = torch.full((1, 1), float(reward))
         memory.add_samples(observations=value.expand(1, 2), rewards=value, **flags)
 
 
 def rewards_drawn(memory, **options):
-    """The rewards of rows or sequences that are drawn, in batches so large that each one comes."""
+    """The rewards of all rows or sequences that can be drawn: the batch is large enough to have each of them."""
     return set(map(tuple, memory.sample(["rewards"], batch_size=600, **options)[0][0].reshape(600, -1).tolist()))
 
 

@@ -1,7 +1,7 @@
-"""TorchRL's own sampler to compare with, whatever the version of torch.
+"""Makes TorchRL's own sampler work with any version of torch.
 
-Its wheel has the compiled trees for one version of torch. In their place the tests give it arrays that are summed anew
-for each call: the sampler's rules are TorchRL's, and its sums are right.
+TorchRL's wheel contains compiled trees for one version of torch. The tests replace them with arrays that are summed in
+each call: the rules are those of TorchRL's sampler, and the sums are exact.
 """
 
 import importlib.machinery

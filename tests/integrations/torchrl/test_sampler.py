@@ -1,4 +1,4 @@
-"""per.integrations.torchrl.PrioritizedSampler in TorchRL's buffers, beside TorchRL's own."""
+"""per.integrations.torchrl.PrioritizedSampler in TorchRL's buffers, compared with TorchRL's own sampler."""
 
 import copy
 import io
@@ -26,7 +26,7 @@ def buffer_of(sampler, capacity=8, storage=torchrl.LazyTensorStorage, **options)
 
 
 def filled(n=8, capacity=8, *, alpha=1.0, beta=1.0, eps=0.0, seed=1, priorities=None, **options):
-    """A sampler with priorities of n indices, all 1 unless given, and a storage that it draws for."""
+    """A sampler with priorities of n indices, all 1 by default, and its storage."""
     sampler = PrioritizedSampler(capacity, alpha, beta, eps, seed=seed, **options)
     storage = torchrl.LazyTensorStorage(capacity)
     storage.set(range(n), transitions(n))
@@ -56,8 +56,8 @@ def test_it_is_a_sampler_of_torchrl_that_its_buffers_update():
 @pytest.mark.parametrize("alpha", [0.6, 1.3])
 @pytest.mark.parametrize("scheme", ["independent", "stratified"])
 def test_indices_are_drawn_in_proportion_to_p_to_the_alpha(alpha, scheme):
-    # 200 batches of 500 draws with seed 1. Pearson's statistic of 31 degrees of freedom exceeds 61.1 with probability
-    # 0.001 for independent draws, and more seldom for stratified ones.
+    # 200 batches of 500 draws with seed 1. Pearson's statistic with 31 degrees of freedom exceeds 61.1 with probability
+    # 0.001 for independent draws, and less often for stratified draws.
     p = np.arange(1, 33, dtype=np.float32)
     sampler, storage = filled(32, 32, alpha=alpha, priorities=p.tolist(), scheme=scheme)
     counts = np.zeros(32)

@@ -1,4 +1,4 @@
-"""TorchRL's losses learn from what libper draws."""
+"""TorchRL's losses learn from batches of libper."""
 
 import importlib.util
 import pathlib
@@ -48,7 +48,7 @@ def test_weights_change_the_gradient_and_errors_come_back():
 
 
 def test_losses_discount_returns_over_several_steps_by_their_length():
-    # the target is R + 0.5^m max Q, m being steps_to_next_obs, and R where the episode terminated
+    # The target is R + 0.5^m max Q with m = steps_to_next_obs, or R after a terminal step.
     actor, loss, batch = loss_and_batch(n_step=3)
     steps = batch["steps_to_next_obs"]
     assert set(steps.flatten().tolist()) > {3}
@@ -69,7 +69,7 @@ def test_an_agent_trains_with_each_and_torchrls_own_sees_the_same_frames(program
         assert batch["priority_weight"].min() < batch["priority_weight"].max() <= 1
         data = replay.buffer.get(replay.buffer.live_ids()[:256]) if kind == "buffer" else replay[:256]
         frames[kind] = data["observation.observation" if kind == "buffer" else "observation"]
-    # Until the first batch is drawn seeds decide all that happens.
+    # Until the first batch is drawn, the seeds determine everything.
     assert torch.equal(frames["sampler"], frames["theirs"])
     assert torch.equal(frames["buffer"][:100], frames["theirs"][:100])
 
