@@ -96,6 +96,7 @@ class World:
         self.interface, self.device, self.variant = interface, device, variant
         is_stored = variant in ("stored", "copied")
         self.ffi, self.lib = interface.ffi, interface.lib
+        self.dtypes = {"float": self.lib.PER_FLOAT32, "uint8_t": self.lib.PER_BOOL}
         self.keep: list[Any] = []
         self.outs: list[Any] = []  # pointers to all handles, in the order in which they were made
         self.folder = tempfile.TemporaryDirectory()
@@ -522,30 +523,23 @@ class World:
 
     def steps_at(self, t: int) -> Any:
         steps = self.struct("per_steps")
-        shape = self.array("int64_t", [ENVS])
         fields, next_fields = (self.kept(self.ffi.new("per_array[5]")) for _ in range(2))
-        for i in range(5):
-            wide = 2 if i < 2 else 1
-            for arrays, first in ((fields, t), (next_fields, t + 1)):
-                if arrays is next_fields and i >= 2:
-                    continue
-                values = [first + env for env in range(ENVS) for _ in range(wide)]
-                arrays[i].data, arrays[i].dtype = self.array("float", values), self.lib.PER_FLOAT32
-                arrays[i].shape = self.array("int64_t", [ENVS, 2]) if wide == 2 else shape
-                arrays[i].ndim = wide
+        for arrays, first in ((fields, t), (next_fields, t + 1)):
+            for i in range(2):
+                self.fill(arrays[i], "float", [first + env for env in range(ENVS) for _ in range(2)], [ENVS, 2])
+        for i in range(2, 5):
+            self.fill(fields[i], "float", [t + env for env in range(ENVS)], [ENVS])
         steps.fields, steps.next_fields = fields, next_fields
         steps.env_ids, steps.n_envs = self.array("int64_t", [1, 0]), ENVS
-        for name, kind, dtype in (
-            ("reward", "float", self.lib.PER_FLOAT32),
-            ("terminated", "uint8_t", self.lib.PER_BOOL),
-            ("truncated", "uint8_t", self.lib.PER_BOOL),
-            ("mask", "uint8_t", self.lib.PER_BOOL),
-            ("next_mask", "uint8_t", self.lib.PER_BOOL),
-            ("priorities", "float", self.lib.PER_FLOAT32),
+        for name, kind, value in (
+            ("reward", "float", 0),
+            ("terminated", "uint8_t", 0),
+            ("truncated", "uint8_t", 0),
+            ("mask", "uint8_t", 1),
+            ("next_mask", "uint8_t", 1),
+            ("priorities", "float", 1),
         ):
-            array = getattr(steps, name)
-            array.data = self.array(kind, [1 if name.endswith(("mask", "priorities")) else 0] * ENVS)
-            array.shape, array.ndim, array.dtype = shape, 1, dtype
+            self.fill(getattr(steps, name), kind, [value] * ENVS, [ENVS])
         return steps
 
     def batch(self) -> Any:
@@ -571,8 +565,7 @@ class World:
     def fields(self) -> Any:
         """Fields of per_replay_set()."""
         fields = self.kept(self.ffi.new("per_array[5]"))
-        fields[2].data, fields[2].dtype = self.floats(3), self.lib.PER_FLOAT32
-        fields[2].shape, fields[2].ndim = self.array("int64_t", [3]), 1
+        self.fill(fields[2], "float", [0.5] * 3, [3])
         return fields
 
     # ------------------------------------------------------------------------------------------------- callbacks
@@ -626,6 +619,11 @@ class World:
 
     def array(self, kind: str, values: list[Any]) -> Any:
         return self.kept(self.ffi.new(f"{kind}[]", values))
+
+    def fill(self, array: Any, kind: str, values: list[Any], shape: list[int]) -> None:
+        """Fills a per_array."""
+        array.data, array.dtype = self.array(kind, values), self.dtypes[kind]
+        array.shape, array.ndim = self.array("int64_t", shape), len(shape)
 
     def floats(self, n: int) -> Any:
         return self.array("float", [0.5] * n)

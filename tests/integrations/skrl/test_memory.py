@@ -262,34 +262,43 @@ def test_errors_of_another_number_than_was_drawn_are_refused():
         memory.update_priorities(torch.ones(4))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory))])
-def test_a_copy_goes_on_apart_with_the_same_rows_and_priorities(copied):
+def saved(memory, folder, **options):
+    """The file of a saved memory."""
+    memory.save(str(folder), **options)
+    (file,) = (folder / "memories").iterdir()
+    return str(file)
+
+
+def loaded(memory, folder, format):
+    other = memory_of(10, alpha=1.0)
+    other.load(saved(memory, folder, format=format))
+    return other
+
+
+WAYS_TO_COPY = {
+    "deepcopy": lambda memory, _folder: copy.deepcopy(memory),
+    "pickle": lambda memory, _folder: pickle.loads(pickle.dumps(memory)),
+    "pt": lambda memory, folder: loaded(memory, folder, "pt"),
+    "npz": lambda memory, folder: loaded(memory, folder, "npz"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_COPY)
+def test_a_copied_or_loaded_memory_goes_on_apart_with_the_same_rows_and_priorities(way, tmp_path):
     memory = memory_of(10, alpha=1.0)
     add_rows(memory, *range(13))
     memory.sample(["rewards"], batch_size=40, sequence_length=2)
     memory.update_priorities(memory.get_sampling_indexes() + 1.0)
-    other = copied(memory)
-    assert torch.equal(torch.as_tensor(other.tree.priorities()), torch.as_tensor(memory.tree.priorities()))
-    assert rewards_drawn(other, sequence_length=2) == {(float(t), t + 1.0) for t in range(3, 12)}
-    add_rows(other, 13, 14)
-    assert rewards_drawn(other) == {(float(t),) for t in range(5, 15)}
-    assert rewards_drawn(memory) == {(float(t),) for t in range(3, 13)}
-
-
-@pytest.mark.parametrize("format", ["pt", "npz"])
-def test_a_loaded_memory_goes_on_where_it_was_saved(format, tmp_path):
-    memory, other = memory_of(10, alpha=1.0), memory_of(10, alpha=1.0)
-    add_rows(memory, *range(13))
-    memory.sample(["rewards"], batch_size=40, sequence_length=2)
-    memory.update_priorities(memory.get_sampling_indexes() + 1.0)
-    memory.save(str(tmp_path), format=format)
-    (file,) = (tmp_path / "memories").iterdir()
-    other.load(str(file))
+    other = WAYS_TO_COPY[way](memory, tmp_path)
     assert torch.equal(torch.as_tensor(other.tree.priorities()), torch.as_tensor(memory.tree.priorities()))
     assert (len(other), other.memory_index) == (10, 3)
     for each in (memory, other):
+        assert rewards_drawn(each, sequence_length=2) == {(float(t), t + 1.0) for t in range(3, 12)}
         add_rows(each, 13)
         assert rewards_drawn(each, sequence_length=2) == {(float(t), t + 1.0) for t in range(4, 13)}
+    add_rows(other, 14)
+    assert rewards_drawn(other) == {(float(t),) for t in range(5, 15)}
+    assert rewards_drawn(memory) == {(float(t),) for t in range(4, 14)}
 
 
 @pytest.mark.parametrize("format", ["pt", "npz"])
@@ -298,25 +307,21 @@ def test_a_file_of_skrls_memory_gives_its_rows_equal_priorities(format, tmp_path
     add_rows(theirs, 0, 1, 2, terminated=torch.zeros(1, 1), truncated=torch.zeros(1, 1))
     add_rows(theirs, 3, terminated=torch.ones(1, 1), truncated=torch.zeros(1, 1))
     add_rows(theirs, 4, 5, terminated=torch.zeros(1, 1), truncated=torch.zeros(1, 1))
-    theirs.save(str(tmp_path), format=format)
     add_rows(memory, 50)
-    (file,) = (tmp_path / "memories").iterdir()
-    memory.load(str(file))
+    memory.load(saved(theirs, tmp_path, format=format))
     assert memory.tree.priorities().tolist() == [1] * 6 + [0] * 4
     add_rows(memory, 6)
     assert rewards_drawn(memory, sequence_length=2) == {(0, 1), (1, 2), (2, 3), (4, 5), (5, 6)}
 
 
 def test_a_file_of_another_memory_is_refused_and_changes_nothing(tmp_path):
-    memory_of(12).save(str(tmp_path))
-    (file,) = (tmp_path / "memories").iterdir()
-    memory = filled(10)
+    file, memory = saved(memory_of(12), tmp_path), filled(10)
     with pytest.raises(per.InvalidArgument, match=r"observations of .* is \[12, 1, 2\]; allowed: \[10, 1, 2\]"):
-        memory.load(str(file))
+        memory.load(file)
     with pytest.raises(per.InvalidArgument, match=r"alpha 0\.6; allowed: the memory's, 0\.9"):
-        memory_of(12, alpha=0.9).load(str(file))
+        memory_of(12, alpha=0.9).load(file)
     with pytest.raises(per.InvalidArgument, match="the memory has no tensors yet"):
-        PrioritizedMemory(memory_size=12, device="cpu").load(str(file))
+        PrioritizedMemory(memory_size=12, device="cpu").load(file)
     assert len(rewards_drawn(memory)) == 10
 
 
