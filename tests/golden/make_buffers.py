@@ -1,15 +1,15 @@
-"""Writes the files that are kept here, in the format that the library has now, and says what is in them.
+"""Writes the golden checkpoints of this folder in the current format.
 
     .venv/bin/python tests/golden/make_buffers.py
 
-buffer.per, and buffer_compressed.per, which is the same compressed: three environments made 20 steps each, in lanes of
-9 rows. After step t the position of an environment is 1 larger, and its screen shows the position. Environment 0 never
-ended an episode. Environment 1 was terminated by every fourth step, and truncated, at an observation that was not
-known, by steps 9 and 17. Its episodes begin 50 farther. Environment 2 was moved by 100 before steps 6 and 15, which
-nobody told of. Then batches were drawn and a priority set.
+buffer.per, and the same compressed in buffer_compressed.per: three environments made 20 steps each, in lanes of 9 rows.
+Each step increases the position of an environment by 1, and its screen shows the position. Environment 0 never ends an
+episode. Every fourth step terminates environment 1; steps 9 and 17 truncate it, with an unknown final observation. Each
+of its episodes begins 50 farther on. Environment 2 is moved by 100 before steps 6 and 15, which no flag reports. Then
+batches are drawn and a priority is set.
 
 buffer_of_high_ids.per: two environments made 40 steps each, in lanes of 16 rows that begin at row 2^53, as if many
-steps had been made before. All values of a step, and its reward, are its id - 2^54.
+steps had been made before. All values of a step and its reward are its id - 2^54.
 """
 
 import pathlib
@@ -44,21 +44,21 @@ HIGH_ROW = 2**53
 
 
 def ends(env, t):
-    """terminated, truncated, and whether the observation after the step is known."""
+    """Flags of a step: terminated, truncated, and True if the next observation is known."""
     if env == 1 and t in (9, 17):
         return False, True, False
     return env == 1 and t % 4 == 3, False, True
 
 
 def moved(env, t):
-    """How far from where step t - 1 ended step t begins."""
+    """The distance from the end of step t - 1 to the beginning of step t."""
     if env == 1 and t > 0 and any(ends(env, t - 1)[:2]):
         return 50.0
     return 100.0 if env == 2 and t in (6, 15) else 0.0
 
 
 def position(env, t):
-    """Before step t."""
+    """The position before step t."""
     return 1000.0 * env + t + sum(moved(env, s) for s in range(t + 1))
 
 
@@ -68,7 +68,7 @@ def observation(at):
 
 
 def step(env, t):
-    """All fields of a step, and the observation that it announces."""
+    """All fields of a step, the next observation and the reward."""
     at = position(env, t)
     values = observation(at) | {
         "action": np.int64(-(2**40) - at),
@@ -84,7 +84,7 @@ def priority(env, t):
 
 
 def rows():
-    """Those of each environment from the first on: (t, values, reward, flags) of steps, or (None, observation)."""
+    """All rows of each environment: (t, values, reward, flags) for steps, or (None, observation)."""
     lanes = []
     for env in range(N_ENVS):
         lane, announced = [], None
@@ -109,12 +109,12 @@ def rows():
 
 
 def rows_there(lane):
-    """The numbers of those that were not overwritten."""
+    """The numbers of the rows that were not overwritten."""
     return range(max(0, len(lane) - ROWS), len(lane))
 
 
 def checkpoint_of(contents):
-    """The bytes of a file, not compressed, with these contents of its sections, as sections() reads them."""
+    """The bytes of an uncompressed file with these sections. The inverse of sections()."""
     file, seals = struct.pack("<8sII", b"\x89PER\r\n\x1a\n", 1, 0), b""
     for name, content in contents.items():
         if name == "end":
@@ -159,7 +159,7 @@ def filled():
 
 
 def of_high_ids():
-    """The lanes are moved in the file: no program makes so many steps."""
+    """Moves the lanes in the file, as no program makes that many steps."""
     import per
 
     fields = {"observation": per.Field(2), "goal": per.Field(2), "value": per.Field(()), "advantage": per.Field(())}

@@ -1,11 +1,11 @@
-"""Writes draws.csv: calls on a tree and what they must return, from every language and on every device.
-
-A model in whole numbers and fractions, which shares nothing with the library: masses, the rules of the scale, Philox
-and the targets of draws, each leaf found by counting from the first one. Run it as
+"""Writes draws.csv: calls on a tree and their results, which are the same in every language and on every device.
 
     python3 tests/golden/make_draws.py > tests/golden/draws.csv
 
-Each line is a call, its arguments and, after "->", what it returns:
+The results come from a model in integers and fractions that shares no code with the library: masses, the rules of the
+scale, Philox and the targets of draws. It finds a leaf by counting from the first one.
+
+Each line is a call, its arguments and, after "->", its result:
 
     create,<capacity>,<seed>
     update,<index>,<priority>,<index>,<priority>,...
@@ -13,7 +13,7 @@ Each line is a call, its arguments and, after "->", what it returns:
     mass,->,<total mass>,<scale>
     reset
 
-Priorities are decimal numbers that name one float32 each. Schemes are the values of per_scheme.
+Priorities are decimal numbers, each of which identifies a float32. Schemes are values of per_scheme.
 """
 
 import random
@@ -25,7 +25,7 @@ STRATIFIED, INDEPENDENT, SYSTEMATIC, WITHOUT_REPLACEMENT = 0, 1, 2, 3
 
 
 def philox4x32_10(key, counter):
-    """Salmon et al. 2011, table 2 and section 3.3: `key` has 2 words, `counter` 4, and so has the result."""
+    """Salmon et al. 2011, table 2 and section 3.3. `key` has 2 words; `counter` and the result have 4."""
     k0, k1 = key
     c0, c1, c2, c3 = counter
     for _ in range(10):
@@ -36,7 +36,7 @@ def philox4x32_10(key, counter):
     return c0, c1, c2, c3
 
 
-# The known answers that the authors publish with their library (Random123, kat_vectors).
+# Known answers published with the authors' library (Random123, kat_vectors).
 assert philox4x32_10((0, 0), (0, 0, 0, 0)) == (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
 assert philox4x32_10((0xA4093822, 0x299F31D0), (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)) == (
     0xD16CFE09,
@@ -59,7 +59,7 @@ def to_float32(x):
 
 
 def bit_length_of(x):
-    """The k with 2^(k-1) <= x < 2^k, for a fraction x > 0."""
+    """Returns k with 2^(k-1) <= x < 2^k, for a fraction x > 0."""
     k = x.numerator.bit_length() - x.denominator.bit_length()
     return k + 1 if x >= Fraction(2) ** k else k
 
@@ -81,7 +81,7 @@ class Tree:
         return sum(self.masses())
 
     def rescale(self):
-        """The largest leaf below 2^46, and the total, however the masses are rounded, not above 2^56."""
+        """Chooses the scale: the largest leaf is below 2^46, and the total at most 2^56 with any rounding of masses."""
         self.scale = 46 - bit_length_of(Fraction(max(self.leaves)))
         total, reduction = self.total(), 0
         while (total >> reduction) + len(self.leaves) > 2**56:
@@ -124,9 +124,9 @@ class Tree:
         return indices
 
     def distinct(self, batch_size):
-        """Rounds of independent draws that discard repeats; after one with more repeats than half, the found are out.
+        """Makes rounds of independent draws without repeats, until one leaf more than wanted is found or none is left.
 
-        The draw goes on until one leaf more than wanted is found, or none is left.
+        After a round in which more than half of the draws are repeats, the leaves found so far are removed.
         """
         leaves, found, first = list(self.leaves), [], 0
         while len(found) <= batch_size and self.total() > 0:
@@ -151,14 +151,14 @@ class Tree:
 
 
 class Script:
-    """Makes calls on a tree and writes them down."""
+    """Makes calls on a tree and prints them."""
 
     def __init__(self, capacity, seed):
         self.tree = Tree(capacity, seed)
         print(f"create,{capacity},{seed}")
 
     def update(self, pairs):
-        # Nine digits name a float32; going by them, model and readers hold the same number.
+        # Nine digits identify a float32. The model uses the printed number, as readers do.
         pairs = [(index, to_float32(float(f"{priority:.9g}"))) for index, priority in pairs]
         self.tree.update(pairs)
         print("update," + ",".join(f"{index},{priority:.9g}" for index, priority in pairs))
@@ -202,7 +202,7 @@ def main():
         script.update([(capacity - 1, 3.5)])
         script.sample(INDEPENDENT, 2)
 
-    # A leaf beyond the limit asks for another scale, but not one that a later entry takes back.
+    # A leaf beyond the limit changes the scale, unless a later entry of the same call overwrites it.
     script = Script(5, 3)
     script.update([(0, 1.0), (1, 2.0), (4, 0.5)])
     script.update([(2, 1e30), (3, 1.5), (2, 0.25)])
@@ -210,7 +210,7 @@ def main():
     script.update([(2, 1e30), (3, 1.5)])
     script.sample(INDEPENDENT, 10)
 
-    # So many that the scale follows the total, not the largest leaf.
+    # There are so many leaves that the scale depends on the total, not on the largest leaf.
     script = Script(3000, 99)
     script.update([(index, float(1 + index * index % 7)) for index in range(3000)])
     for scheme in (STRATIFIED, INDEPENDENT, SYSTEMATIC, WITHOUT_REPLACEMENT):

@@ -1,12 +1,12 @@
-"""Writes epochs.csv: the orders in which walks over live transitions take them, from every language and device.
+"""Writes epochs.csv: the orders of transitions in epochs, which are the same in every language and on every device.
 
     python3 tests/golden/make_epochs.py > tests/golden/epochs.csv
 
-Each line is an epoch of a walk: <seed>,<n>,<draws>,<epoch>,->,<id>,...
+Each line is an epoch: <seed>,<n>,<draws>,<epoch>,->,<id>,...
 
-One environment has n live transitions, ids 0 to n - 1, and `draws` batches were drawn before the walk began; its
-epochs count from 0. An epoch's order is the one before, at first the ids as they are, after a Fisher-Yates shuffle from
-the last place to the second (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 P).
+One environment has n live transitions, ids 0 to n - 1, and `draws` batches were drawn before the first epoch. Epochs
+count from 0. Each epoch shuffles the order of the one before, the first one the ascending ids, by Fisher-Yates from the
+last place to the second (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 P).
 """
 
 from make_draws import random64

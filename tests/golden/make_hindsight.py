@@ -1,13 +1,13 @@
-"""Writes hindsight.csv: the goals that relabelled transitions get, from every language and device.
+"""Writes hindsight.csv: the goals of relabelled transitions, which are the same in every language and on every device.
 
     python3 tests/golden/make_hindsight.py > tests/golden/hindsight.csv
 
 Each line is a batch of 16: <seed>,<strategy>,<n>,<step>,<draws>,<k>,->,<goal>,...
 
-One environment had one episode of n steps; after step t it is at t + 1, and step n - 1 is truncated. Only the
-transition `step` has a priority above 0, so that all 16 are this one, and `draws` batches were drawn before. A goal is
-where the environment was after a step of the episode, or -1 where the transition keeps its own. Of the random numbers
-of the draw, number 2^62 + 2i decides whether place i gets a goal, and number 2^62 + 2i + 1 which.
+One environment made one episode of n steps; after step t it is at t + 1, and step n - 1 is truncated. Only the
+transition `step` has a priority above 0, so all 16 draws return it; `draws` batches were drawn before. A goal is the
+position after a step of the episode, or -1 if the transition keeps its own goal. Random number 2^62 + 2i of the draw
+decides whether place i gets a goal, number 2^62 + 2i + 1 chooses the goal.
 """
 
 from make_draws import random64

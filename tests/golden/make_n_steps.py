@@ -1,11 +1,11 @@
-"""Writes n_steps.csv: the n that transitions of a batch with n_step_min get, from every language and device.
+"""Writes n_steps.csv: the n of transitions drawn with n_step_min, the same in every language and on every device.
 
     python3 tests/golden/make_n_steps.py > tests/golden/n_steps.csv
 
 Each line is a batch of 16: <seed>,<n_step_min>,<n_step>,<draws>,->,<n>,...
 
-No episode ends, so that windows are as long as their n, and `draws` batches were drawn before. Of the random numbers of
-the draw, number 2^61 + i decides which of n_step_min .. n_step place i gets.
+No episode ends, so each window has n steps; `draws` batches were drawn before. Random number 2^61 + i of the draw
+chooses the n of place i from n_step_min .. n_step.
 """
 
 from make_draws import random64

@@ -1,11 +1,11 @@
-"""Reads the files of replay buffers without libper, as docs/format.md describes them.
+"""Reads files of replay buffers without libper, by docs/format.md.
 
     buffer = read_buffer(path)
     buffer.options["capacity"], buffer.counters["added"]
     for row in buffer.rows(0):
         buffer.lanes[0], row.k, row.flags, row.values["observation"], row.next_values
 
-Checksums need xxhash of PyPI, and compressed files zstandard.
+Needs the packages xxhash, for checksums, and zstandard, for compressed files.
 """
 
 import struct
@@ -42,7 +42,7 @@ class Damaged(Exception):
 
 
 class Source:
-    """Bytes from front to back."""
+    """A cursor over bytes."""
 
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -74,7 +74,7 @@ def decompressed(content, size):
 
 
 def sections(data):
-    """The contents of a file by the names of their sections."""
+    """The contents of the sections of a file, by name."""
     source, contents, seals = Source(data), {}, b""
     source.take(16)
     while "end" not in contents:
@@ -112,7 +112,7 @@ class Field:
     default: np.ndarray | None = None
 
     def frames(self, content):
-        """bfloat16 becomes float32."""
+        """An array of the frames. bfloat16 is converted to float32."""
         if DTYPES[self.dtype] == "bfloat16":
             return (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4").reshape(-1, *self.shape)
         return np.frombuffer(content, np.dtype(DTYPES[self.dtype]).newbyteorder("<")).reshape(-1, *self.shape)
@@ -144,8 +144,8 @@ class Row:
     reward: np.float32
     priority: np.float32
     values: dict
-    next_values: dict | None  # observations after the step, where it is known
-    times_sampled: int | None  # None where that is not kept
+    next_values: dict | None  # next observations, None if unknown
+    times_sampled: int | None  # None if the buffer does not count draws
 
 
 class Buffer:
@@ -194,7 +194,7 @@ class Buffer:
             self.ranks = numbers | {"weights": np.frombuffer(source.take(4 * RANK_CLASSES), "<f4")}
 
     def _array_names(self):
-        """Sections, and what makes an array of a content."""
+        """Names of sections with arrays, and functions that make the array of a section."""
         yield "flags", lambda content: np.frombuffer(content, "u1")
         for name in ("rewards", "priorities"):
             yield name, lambda content: np.frombuffer(content, "<f4")
@@ -206,7 +206,7 @@ class Buffer:
                 yield f"field next_{field.name}", field.frames
 
     def row_range(self, env):
-        """The rows of an environment that the file holds: first, end."""
+        """The range of the rows of an environment in the file: first, end."""
         lane = self.lanes[env]
         end = lane.head + (lane.state == ANNOUNCED and not self.options["store_next_observation"])
         first = max(lane.first, end - self.lane_rows)
@@ -234,7 +234,7 @@ class Buffer:
         return Row(k, k * self.options["n_envs"] + env, flags, reward, priority, values, next_values, times)
 
     def live_ids(self):
-        """Of transitions, in ascending order; sequences are not looked at."""
+        """Ids of live transitions in ascending order. Sequences are not supported."""
         n_step, ids = self.options["n_step"], []
         for env, lane in enumerate(self.lanes):
             for row in self.rows(env):

@@ -1,9 +1,9 @@
-"""Fails if kernels are compiled for other features of the processor than the library asks for before it runs them.
+"""Fails if kernels are compiled for other processor features than those the library checks before it runs them.
 
     checked_features.py COMPILER SOURCE ISA FLAG...
 
-SOURCE has the functions that ask, has_v3() and has_v4(). What the flags stand for is what the compiler says in its
-predefined macros.
+SOURCE has the functions that check, has_v3() and has_v4(). The features of the flags are read from the predefined
+macros of the compiler.
 """
 
 import pathlib
@@ -11,13 +11,13 @@ import re
 import subprocess
 import sys
 
-# What no processor has the first without, and no system saves registers of.
+# Features implied by the first one: no processor has it without them, and no system saves its registers without theirs.
 IMPLIED = {
     "avx2": {"avx", "sse4_2", "sse4_1", "ssse3", "sse3", "crc32", "xsave"},
     "avx512f": {"f16c"},
 }
 
-# Macros that follow from flags and are no features.
+# Macros that flags define and that are not features.
 OTHERS = re.compile(r"__BIGGEST_ALIGNMENT__|__FP_FAST_FMA\w*|__EVEX(256|512)__")
 
 

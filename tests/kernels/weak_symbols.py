@@ -2,9 +2,9 @@
 
     weak_symbols.py COMPILER SOURCE FLAG...
 
-The linker keeps one copy of each weak symbol. If a file for AVX-512 has one, of an inline function or of a template of
-the standard library, that copy may be the one that every machine runs. Compiled without and with optimisation, as only
-optimisation makes most of them disappear.
+The linker keeps one copy of each weak symbol, such as an inline function or a template of the standard library. If a
+file for AVX-512 defines one, every machine may run that copy. Sources are compiled without and with optimisation,
+because optimisation removes most weak symbols.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-# What nm prints for weak and unique symbols. Lower case v and w are undefined, or local.
+# Letters that nm prints for weak and unique symbols. Lower case v and w are undefined or local.
 WEAK_KINDS = {"W", "V", "u"}
 
 LEAK = """
@@ -26,7 +26,7 @@ def weak_symbols(compiler, source, flags):
         kernel = pathlib.Path(folder) / "kernel.o"
         subprocess.run([compiler, "-std=c++20", "-fPIC", "-c", source, "-o", kernel, *flags], check=True)
         lines = subprocess.run(["nm", "-C", kernel], check=True, capture_output=True, text=True).stdout.splitlines()
-    # An address, where there is one, then the kind, then the name.
+    # A line is an address or blanks, the kind, and the name.
     return [line for line in lines if line[17:18] in WEAK_KINDS]
 
 
