@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from per.integrations.sb3 import PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer, PrioritizedReplayBuffer
+from sb3_steps import fill, plain, replace, rows
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common import buffers
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -35,53 +36,6 @@ ACTIONS = {
     "multi_binary": spaces.MultiBinary(4),
 }
 NUMBER = spaces.Box(-np.inf, np.inf, (1,), np.float32)
-
-
-def stacked(values):
-    return (
-        {key: np.stack([v[key] for v in values]) for key in values[0]}
-        if isinstance(values[0], dict)
-        else np.stack(values)
-    )
-
-
-def replaced(observation, i, by):
-    for key in observation if isinstance(observation, dict) else ():
-        observation[key][i] = by[key]
-    if not isinstance(observation, dict):
-        observation[i] = by
-
-
-def fill(stores, observation_space, action_space, *, steps, n_envs=1, end=0.2, timeout=0.5, seed=0):
-    """Adds the same steps of random episodes to several buffers, as algorithms do."""
-    observation_space.seed(seed)
-    action_space.seed(seed)
-    random = np.random.default_rng(seed)
-    obs = stacked([observation_space.sample() for _ in range(n_envs)])
-    for _ in range(steps):
-        after = stacked([observation_space.sample() for _ in range(n_envs)])
-        done = random.random(n_envs) < end
-        infos = [{"TimeLimit.truncated": bool(ended and random.random() < timeout)} for ended in done]
-        action = np.stack([np.asarray(action_space.sample()) for _ in range(n_envs)])
-        reward = random.standard_normal(n_envs).astype(np.float32)
-        for store in stores:
-            store.add(obs, after, action, reward, done, infos)
-        obs = after
-        for i in np.flatnonzero(done):
-            replaced(obs, i, observation_space.sample())
-
-
-def plain(tensor):
-    return tensor.as_subclass(torch.Tensor)
-
-
-def rows(samples):
-    """The transitions of a batch as hashable values."""
-    columns = []
-    for part in (samples.observations, samples.next_observations):
-        columns += list(part.values()) if isinstance(part, dict) else [part]
-    columns += [samples.actions, plain(samples.rewards), samples.dones]
-    return [tuple(tuple(column[i].flatten().tolist()) for column in columns) for i in range(len(samples.rewards))]
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
@@ -334,7 +288,7 @@ def play(env, store, steps):
         after, reward, done, infos = env.step(action)
         final = {key: value.copy() for key, value in after.items()}
         for i in np.flatnonzero(done):
-            replaced(final, i, infos[i]["terminal_observation"])
+            replace(final, i, infos[i]["terminal_observation"])
         store.add(obs, final, action, reward, done, infos)
         obs = after
 
