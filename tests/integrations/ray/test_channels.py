@@ -16,17 +16,15 @@ from per.ray.shard import Message, Shard
 
 
 def writers_of(sharded, slots=0):
-    """Channels and writers of Ray in turn, one for each environment. The last two of a shard share a channel."""
-    writers = []
+    """Channels and writers of Ray in turn, one for each environment. The last two of a shard share one."""
     per_shard = ENVS // sharded.shards
-    for first in range(0, ENVS, per_shard):
-        for env in range(first, first + per_shard - 2):
-            is_channel = env % 2 == 0
-            given = sharded.channel([env], slots=slots).writer() if is_channel else sharded.writer([env])
-            writers.append(([env], given))
-        last = [first + per_shard - 1, first + per_shard - 2]
-        writers.append((last, sharded.channel(last, slots=slots).writer()))
-    return writers
+    firsts = range(0, ENVS, per_shard)
+    runs = [[env] for first in firsts for env in range(first, first + per_shard - 2)]
+    runs += [[first + per_shard - 1, first + per_shard - 2] for first in firsts]
+    return [
+        (envs, sharded.channel(envs, slots=slots).writer() if i % 2 == 0 else sharded.writer(envs))
+        for i, envs in enumerate(runs)
+    ]
 
 
 def write(writers, steps, axis=0):
@@ -38,7 +36,10 @@ def write(writers, steps, axis=0):
 @pytest.mark.parametrize("shards", [1, 2, 4])
 @pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
 def test_batches_are_those_of_one_buffer(in_process, shards, scheme):
-    """Adds steps with and without priorities, some of them masked, one at a time and several."""
+    """Written steps are added after the next batch: with and without priorities, some masked, one and several a call.
+
+    The priorities differ so much that a draw without replacement takes several rounds.
+    """
     whole, sharded = both(shards, scheme=scheme, alpha=1.0)
     writers = writers_of(sharded)
     assert_same(whole.sample(50), sharded.sample(50))

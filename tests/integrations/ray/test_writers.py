@@ -6,29 +6,12 @@ import numpy as np
 import per
 import per.ray
 import pytest
-from common import ENVS, FIELDS, SHARDS, assert_same, both, sharded_buffer, step_of, steps_of, writers_by_shard
+from common import ENVS, FIELDS, SHARDS, both, sharded_buffer, step_of, steps_of, writers_by_shard
 
 
 def write(writers, steps):
     for s, writer in enumerate(writers):
         writer.add(**{name: array[2 * s : 2 * s + 2] for name, array in steps.items()})
-
-
-@pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
-def test_what_is_written_comes_in_after_the_next_batch(in_process, scheme):
-    """The priorities differ so much that a draw without replacement takes several rounds."""
-    whole, sharded = both(scheme=scheme, alpha=1.0)
-    writers = writers_by_shard(sharded)
-    random = np.random.default_rng(2)
-    for _ in range(40):
-        live = whole.live_ids()
-        priorities = (10.0 ** random.uniform(-12, 0, live.size)).astype(np.float32)
-        whole.update_priorities(live, priorities=priorities)
-        sharded.update_priorities(live, priorities=priorities)
-        steps = steps_of(random, ENVS)
-        write(writers, steps)
-        assert_same(whole.sample(50), sharded.sample(50))
-        whole.add(**steps)
 
 
 def test_written_steps_are_taken_in_where_too_many_wait_or_nothing_else_is_there(in_process):
