@@ -361,9 +361,7 @@ class World:
         return made
 
     def summary(self, scale: int = 0) -> Any:
-        summary = self.struct("per_shard_summary")
-        summary.total_mass, summary.live, summary.max_priority = 16, 8, 1
-        summary.scale, summary.is_scale_fixed = scale, 1
+        summary = self.struct("per_shard_summary", total_mass=16, live=8, max_priority=1, scale=scale, is_scale_fixed=1)
         summary.measured_scale, summary.measured_low, summary.largest_leaf = scale, 16, 1
         return summary
 
@@ -386,32 +384,30 @@ class World:
 
     # --------------------------------------------------------------------------------------------------- structs
 
-    def struct(self, name: str) -> Any:
-        """A struct filled by its _init function; a struct without _init (an output) has its size and zeros."""
+    def struct(self, name: str, **members: Any) -> Any:
+        """A struct filled by its _init function, with these members.
+
+        A struct without _init, which is an output, has its size and zeros.
+        """
         made = self.kept(self.ffi.new(f"{name}*"))
         init = getattr(self.lib, f"{name}_init", None)
         if init is None:
             made.struct_size = self.ffi.sizeof(name)
         else:
             self.ok(init(made, self.ffi.sizeof(name)))
+        for member, value in members.items():
+            setattr(made, member, value)
         return made
 
     def settings(self) -> Any:
-        settings = self.struct("per_replay_settings")
-        settings.alpha, settings.beta, settings.gamma = 0.5, 0.5, 0.5
-        settings.n_step, settings.save_compression = 1, 0
-        return settings
+        return self.struct("per_replay_settings", alpha=0.5, beta=0.5, gamma=0.5, n_step=1, save_compression=0)
 
-    def tree_options(self) -> Any:
-        options = self.struct("per_tree_options")
-        options.capacity, options.device = 10, self.device
-        return options
+    def tree_options(self, capacity: int = 10) -> Any:
+        return self.struct("per_tree_options", capacity=capacity, device=self.device)
 
     def tree_create_options(self) -> Any:
         """Large enough that the library maps memory for the tree."""
-        options = self.tree_options()
-        options.capacity = 1 << 20
-        return options
+        return self.tree_options(1 << 20)
 
     def replay_create_options(self) -> Any:
         options = self.replay_options()
@@ -419,12 +415,9 @@ class World:
         return options
 
     def replay_options(self, sequence_length: int = 0) -> Any:
-        options = self.struct("per_replay_options")
-        options.capacity, options.n_envs, options.device = 60, ENVS, self.device
-        options.n_fields, options.sequence_length = 5, sequence_length
-        options.field_size = self.field_size()
-        options.n_step = 2 if sequence_length == 0 else 1
-        options.fields = self.fields_declared()
+        options = self.struct("per_replay_options", capacity=60, n_envs=ENVS, device=self.device)
+        options.fields, options.n_fields, options.field_size = self.fields_declared(), 5, self.field_size()
+        options.sequence_length, options.n_step = sequence_length, 2 if sequence_length == 0 else 1
         options.memory.storage = self.storage
         return options
 
@@ -452,8 +445,7 @@ class World:
 
     def load_options(self) -> Any:
         """Rows in host memory are loaded into files, except in the variant "copied"."""
-        options = self.struct("per_load_options")
-        options.device = self.device
+        options = self.struct("per_load_options", device=self.device)
         if self.variant == "streamed":
             self.at = 0
             options.read = self.read
@@ -471,18 +463,14 @@ class World:
         return self.struct("per_sample_options")
 
     def sample_options_with_hindsight(self) -> Any:
-        options = self.sample_options()
-        options.hindsight = self.hindsight_options()
-        return options
+        return self.struct("per_sample_options", hindsight=self.hindsight_options())
 
     replay_sample_with_hindsight_options = sample_options_with_hindsight
     replay_get_windows_with_hindsight_options = sample_options_with_hindsight
 
     def priorities_by(self, member: str, n_steps: int = 0) -> Any:
-        priorities = self.struct("per_priorities")
-        priorities.count, priorities.ids, priorities.n_steps = 3, self.ids(), n_steps
-        setattr(priorities, member, self.floats(3 * max(n_steps, 1)))
-        return priorities
+        given = {member: self.floats(3 * max(n_steps, 1))}
+        return self.struct("per_priorities", count=3, ids=self.ids(), n_steps=n_steps, **given)
 
     def replay_update_priorities_priorities(self) -> Any:
         return self.priorities_by("td_errors")
@@ -498,65 +486,41 @@ class World:
     reader_update_priorities_of_sequences_priorities = replay_update_priorities_of_sequences_priorities
 
     def channel_options(self) -> Any:
-        options = self.struct("per_channel_options")
-        options.env_ids, options.n_envs = self.array("int64_t", [1, 0]), ENVS
-        return options
+        return self.struct("per_channel_options", env_ids=self.env_ids(), n_envs=ENVS)
 
     def loader_options(self) -> Any:
-        options = self.struct("per_loader_options")
-        options.batch_size, options.device = 4, self.device
-        return options
+        return self.struct("per_loader_options", batch_size=4, device=self.device)
 
     def shared_loader_options(self) -> Any:
-        options = self.struct("per_shared_loader_options")
-        options.batch_size, options.readers = 4, 2
-        return options
+        return self.struct("per_shared_loader_options", batch_size=4, readers=2)
 
     def hindsight_options(self) -> Any:
-        options = self.struct("per_hindsight_options")
-        options.achieved_field, options.goal_field, options.reward = 0, 1, self.reward
-        return options
+        return self.struct("per_hindsight_options", achieved_field=0, goal_field=1, reward=self.reward)
 
     def steps(self) -> Any:
         """One step of all environments, after those in the buffer."""
         return self.steps_at(STEPS)
 
     def steps_at(self, t: int) -> Any:
-        steps = self.struct("per_steps")
         fields, next_fields = (self.kept(self.ffi.new("per_array[5]")) for _ in range(2))
         for arrays, first in ((fields, t), (next_fields, t + 1)):
             for i in range(2):
                 self.fill(arrays[i], "float", [first + env for env in range(ENVS) for _ in range(2)], [ENVS, 2])
         for i in range(2, 5):
             self.fill(fields[i], "float", [t + env for env in range(ENVS)], [ENVS])
-        steps.fields, steps.next_fields = fields, next_fields
-        steps.env_ids, steps.n_envs = self.array("int64_t", [1, 0]), ENVS
-        for name, kind, value in (
-            ("reward", "float", 0),
-            ("terminated", "uint8_t", 0),
-            ("truncated", "uint8_t", 0),
-            ("mask", "uint8_t", 1),
-            ("next_mask", "uint8_t", 1),
-            ("priorities", "float", 1),
-        ):
-            self.fill(getattr(steps, name), kind, [value] * ENVS, [ENVS])
+        steps = self.struct("per_steps", fields=fields, next_fields=next_fields, env_ids=self.env_ids(), n_envs=ENVS)
+        for name, value in {"reward": 0, "priorities": 1}.items():
+            self.fill(getattr(steps, name), "float", [value] * ENVS, [ENVS])
+        for name, value in {"terminated": 0, "truncated": 0, "mask": 1, "next_mask": 1}.items():
+            self.fill(getattr(steps, name), "uint8_t", [value] * ENVS, [ENVS])
         return steps
 
     def batch(self) -> Any:
-        batch = self.struct("per_batch")
         fields = self.kept(self.ffi.new("void*[5]", [self.floats(ROOM * 8) for _ in range(5)]))
-        batch.fields = fields
-        batch.next_fields = self.kept(self.ffi.new("void*[5]", [fields[0], fields[1], *[self.ffi.NULL] * 3]))
-        for name, kind in (
-            ("reward", "float"),
-            ("discount", "float"),
-            ("n_steps", "int32_t"),
-            ("terminated", "uint8_t"),
-            ("truncated", "uint8_t"),
-            ("ids", "int64_t"),
-            ("priorities", "float"),
-            ("gamma_m", "float"),
-        ):
+        next_fields = self.kept(self.ffi.new("void*[5]", [fields[0], fields[1], *[self.ffi.NULL] * 3]))
+        batch = self.struct("per_batch", fields=fields, next_fields=next_fields)
+        for name in ("reward", "discount", "n_steps", "terminated", "truncated", "ids", "priorities", "gamma_m"):
+            kind = self.ffi.typeof(getattr(batch, name)).item.cname
             setattr(batch, name, self.array(kind, [0] * ROOM))
         return batch
 
