@@ -241,10 +241,12 @@ class Library(Broken):
     def test_library_of_another_header_seen_by_abidiff(self) -> None:
         self.assert_green(gates.abidiff(self.library()))
         header = self.header_with(ANOTHER_PARAMETER)
-        problems = gates.abidiff(self.library(header=header), library_header=header)
-        self.assert_red(problems, "per_replay_raise_max_priority")
+        self.assert_red(gates.abidiff(self.library(header=header)), "per_replay_raise_max_priority")
         header = self.header_with((CAPACITY, f"    int64_t first;\n{CAPACITY}"))
-        self.assert_red(gates.abidiff(self.library(header=header), library_header=header), "per_tree_options")
+        self.assert_red(gates.abidiff(self.library(header=header)), "per_tree_options")
+
+    def test_library_without_debug_information(self) -> None:
+        self.assert_red(gates.abidiff(self.library("-g0")), "has no debug information")
 
     def test_constructor(self) -> None:
         self.assert_green(gates.load_time(self.object_with("int x;")))
