@@ -17,7 +17,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -26,8 +25,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
+#include "error_of.h"
 #include "file/compression.h"
+#include "new_row_file.h"
+#include "own_folder.h"
 #include "per.h"
 
 namespace {
@@ -178,30 +179,14 @@ std::string load(const std::string& path) {
     return bytes;
 }
 
-template <class Call>
-Error error_of(const Call& call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        return error;
-    }
-    return Error(PER_OK, "nothing");
-}
-
-class Folder : public ::testing::Test {
+class Folder : public FolderTest {
  protected:
-    void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "per_folder_XXXXXX").string();
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        root_ = name;
-    }
     void TearDown() override {
         system_fails = nullptr;
         operations = nullptr;
-        fs::remove_all(root_);
     }
 
-    std::string path(const std::string& name = "buffer") const { return (root_ / name).string(); }
+    std::string path(const std::string& name = "buffer") const { return FolderTest::path(name); }
 
     int64_t size_of(const std::string& folder) const {
         int64_t size = 0;
@@ -209,15 +194,6 @@ class Folder : public ::testing::Test {
             size += static_cast<int64_t>(entry.file_size());
         return size;
     }
-    static std::string contents(const fs::path& file) {
-        std::ifstream stream(file, std::ios::binary);
-        return {std::istreambuf_iterator<char>(stream), {}};
-    }
-    static void write_file(const fs::path& file, const std::string& bytes) {
-        std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    }
-
-    fs::path root_;
 };
 
 TEST_F(Folder, what_was_written_is_read) {
@@ -325,7 +301,7 @@ TEST_F(Folder, what_somebody_removed_or_cut_short_is_written_again) {
     save(path(), bytes);
     EXPECT_EQ(load(path()), bytes);
     fs::remove(path() + "/pack-0000000000000001.per");
-    EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
+    EXPECT_THROWS(load(path()), PER_ERROR_IO, "");
     save(path(), bytes);
     EXPECT_EQ(load(path()), bytes);
 }
@@ -356,14 +332,12 @@ TEST_F(Folder, a_pack_with_a_large_number_that_nothing_names_goes) {
 }
 
 TEST_F(Folder, errors_name_the_folder_and_the_reason) {
-    EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
+    EXPECT_THROWS(load(path()), PER_ERROR_IO, "");
     fs::create_directory(path());
-    const Error none = error_of([&] { load(path()); });
-    EXPECT_EQ(none.status(), PER_ERROR_IO);
-    EXPECT_NE(std::string(none.what()).find("the directory holds no checkpoint"), std::string::npos) << none.what();
+    EXPECT_THROWS(load(path()), PER_ERROR_IO, "the directory holds no checkpoint");
     write_file(path("file"), "");
-    EXPECT_EQ(error_of([&] { save(path("file"), "bytes"); }).status(), PER_ERROR_IO);
-    EXPECT_EQ(error_of([&] { save(path("none/below"), "bytes"); }).status(), PER_ERROR_IO);
+    EXPECT_THROWS(save(path("file"), "bytes"), PER_ERROR_IO, "");
+    EXPECT_THROWS(save(path("none/below"), "bytes"), PER_ERROR_IO, "");
 }
 
 TEST_F(Folder, every_damaged_byte_is_found) {
@@ -380,7 +354,7 @@ TEST_F(Folder, every_damaged_byte_is_found) {
             EXPECT_TRUE(error.status() == PER_ERROR_CORRUPT_FILE || error.status() == PER_ERROR_UNSUPPORTED) << i;
             EXPECT_NE(std::string(error.what()).find(path()), std::string::npos);
             write_file(entry.path(), whole.substr(0, i));
-            EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_CORRUPT_FILE) << i;
+            EXPECT_THROWS(load(path()), PER_ERROR_CORRUPT_FILE, "") << i;
         }
         write_file(entry.path(), whole + "x");
         write_file(entry.path(), whole);
@@ -432,10 +406,8 @@ class Disk {
     explicit Disk(const std::string& folder) {
         for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
             const ino_t file = number_of(AT_FDCWD, entry.path().c_str());
-            std::ifstream stream(entry.path(), std::ios::binary);
             names_[entry.path().filename().string()] = file;
-            synced_[file] = {std::istreambuf_iterator<char>(stream), {}};
-            written_[file] = synced_[file];
+            synced_[file] = written_[file] = contents(entry.path());
         }
     }
 
@@ -475,11 +447,7 @@ class Disk {
                 }
                 fs::remove_all(folder);
                 fs::create_directory(folder);
-                for (const auto& [name, file] : names_after(subset)) {
-                    const std::string& bytes = contents.at(file);
-                    std::ofstream(folder + "/" + name, std::ios::binary)
-                        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-                }
+                for (const auto& [name, file] : names_after(subset)) write_file(folder + "/" + name, contents.at(file));
                 visit();
             }
     }
@@ -546,14 +514,6 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
 
 constexpr std::size_t piece_of_rows = std::size_t{1} << 20;
 
-// The file of a buffer that begins without rows.
-class NewRowFile : public RowFile {
- public:
-    NewRowFile(const char* folder, std::size_t bytes, bool is_preallocated) : RowFile(folder, bytes) {
-        create(is_preallocated);
-    }
-};
-
 // The checkpoint says `bytes`, and the rows are what is in the file, unless it cannot have a name.
 void save_rows(const std::string& path, const std::string& bytes, RowFile& rows) {
     FolderWriter writer(locked(path), 0, &rows);
@@ -612,7 +572,7 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
         const per_status status = error_of([&] { load(path()); }).status();
         EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || status == PER_ERROR_UNSUPPORTED) << i;
         write_file(manifest, whole.substr(0, i));
-        EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_CORRUPT_FILE) << i;
+        EXPECT_THROWS(load(path()), PER_ERROR_CORRUPT_FILE, "") << i;
     }
     // With the right checksum, numbers that cannot be are refused all the same.
     const std::size_t table = whole.size() - 8 - 2 * 24 - 8 - 8 - 8 - 32;
@@ -638,9 +598,7 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
         const uint64_t seal = checksum.value();
         forged.append(reinterpret_cast<const char*>(&seal), sizeof seal);
         write_file(manifest, forged);
-        const Error error = error_of([&] { load(path()); });
-        EXPECT_EQ(error.status(), PER_ERROR_CORRUPT_FILE) << place << " " << value;
-        EXPECT_NE(std::string(error.what()).find("out of range"), std::string::npos) << error.what();
+        EXPECT_THROWS(load(path()), PER_ERROR_CORRUPT_FILE, "out of range") << place << " " << value;
     }
 }
 
@@ -824,7 +782,7 @@ TEST_F(Folder, a_forked_child_has_no_file_of_it_open) {
         if (child == 0) {
             for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
                 std::error_code none;
-                if (fs::read_symlink(entry, none).string().starts_with(root_.string())) _exit(1);
+                if (fs::read_symlink(entry, none).string().starts_with(folder_.string())) _exit(1);
             }
             _exit(0);
         }

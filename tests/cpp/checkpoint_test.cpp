@@ -9,16 +9,15 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 
 #include "../c/checkpoints.h"
-#include "base/error.h"
+#include "error_of.h"
 #include "file/checkpoint_options.h"
 #include "file/checksum.h"
 #include "file/compression.h"
+#include "own_folder.h"
 #include "replay_call.h"
 
 namespace per::test {
@@ -26,24 +25,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of its own for each test.
-class Checkpoint : public ::testing::Test {
+class Checkpoint : public FolderTest {
  protected:
-    void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "per_checkpoint_XXXXXX").string();
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        folder_ = name;
+    void save(const Buffer& buffer) const { EXPECT_OK(per_replay_save(buffer.get(), path().c_str(), nullptr)); }
+    Buffer saved_and_loaded(const Buffer& buffer, int64_t frame_stack = 1) const {
+        save(buffer);
+        return Buffer::load(path(), frame_stack);
     }
-    void TearDown() override { fs::remove_all(folder_); }
-
-    std::string path() const { return (folder_ / "buffer.per").string(); }
-
-    std::string contents() const {
-        std::ifstream file(path(), std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-    void write(const std::string& bytes) const {
-        std::ofstream(path(), std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::string saved_bytes(const Buffer& buffer) const {
+        save(buffer);
+        return contents(path());
     }
 
     per_status load() const {
@@ -53,8 +44,10 @@ class Checkpoint : public ::testing::Test {
         per_replay_free(replay);
         return status;
     }
-
-    fs::path folder_;
+    per_status load(const std::string& bytes) const {
+        write_file(path(), bytes);
+        return load();
+    }
 };
 
 // Steps of two environments with ends of all kinds, gaps, masks and given priorities, in their own order of random
@@ -90,17 +83,17 @@ class Walk {
         for (int i = 0; i < n_calls; ++i) {
             const GivenCall call = next();
             std::vector<int64_t> ids, other_ids;
-            ASSERT_EQ(first.add(call, &ids), PER_OK) << per_last_error();
-            ASSERT_EQ(second.add(call, &other_ids), PER_OK) << per_last_error();
+            ASSERT_OK(first.add(call, &ids));
+            ASSERT_OK(second.add(call, &other_ids));
             ASSERT_EQ(ids, other_ids);
             if (first.statistics().live == 0) continue;
             std::vector<Row> rows, other_rows;
-            ASSERT_EQ(first.sample(8, rows), PER_OK);
-            ASSERT_EQ(second.sample(8, other_rows), PER_OK);
+            ASSERT_OK(first.sample(8, rows));
+            ASSERT_OK(second.sample(8, other_rows));
             ASSERT_EQ(rows, other_rows);
             const float priority = static_cast<float>(random_() % 1000) * 0.01f;
-            ASSERT_EQ(first.set_priority(rows[0].id, priority), PER_OK);
-            ASSERT_EQ(second.set_priority(rows[0].id, priority), PER_OK);
+            ASSERT_OK(first.set_priority(rows[0].id, priority));
+            ASSERT_OK(second.set_priority(rows[0].id, priority));
         }
     }
 
@@ -134,12 +127,44 @@ bool same_statistics(Buffer& first, Buffer& second) {
     return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
+// A buffer that a walk has used.
+Buffer walked(const per_replay_options& options, Walk& walk, int n_calls) {
+    Buffer buffer(options), twin(options);
+    walk.use(buffer, twin, n_calls);
+    return buffer;
+}
+Buffer walked(const per_replay_options& options, uint64_t seed, int n_calls) {
+    Walk walk(seed);
+    return walked(options, walk, n_calls);
+}
+
+// Adds steps to the environments in turn. Their next observations are `distance` ahead.
+void add_steps(Buffer& buffer, int n_steps, int n_envs = 1, int distance = 1) {
+    for (int i = 0; i < n_steps; ++i)
+        buffer.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + distance)}},
+                    i % n_envs);
+}
+
+void expect_same_draw(Buffer& first, Buffer& second, int64_t batch_size, const per_sample_options* options = nullptr) {
+    std::vector<Row> rows, other_rows;
+    ASSERT_OK(first.sample(batch_size, rows, options));
+    ASSERT_OK(second.sample(batch_size, other_rows, options));
+    ASSERT_EQ(rows, other_rows);
+}
+
+per_replay_options described(const Buffer& buffer) {
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    EXPECT_OK(per_replay_describe(buffer.get(), &options));
+    return options;
+}
+
 // Settings changed while the buffer runs are part of it.
 void change_settings(Buffer& buffer) {
-    ASSERT_EQ(change_alpha(buffer.get(), 0.25, nullptr), PER_OK);
-    ASSERT_EQ(change_gamma(buffer.get(), 1.0, nullptr), PER_OK);
-    ASSERT_EQ(change_n_step(buffer.get(), 2, nullptr), PER_OK);
-    ASSERT_EQ(change_beta(buffer.get(), 0.75, nullptr), PER_OK);
+    ASSERT_OK(change_alpha(buffer.get(), 0.25, nullptr));
+    ASSERT_OK(change_gamma(buffer.get(), 1.0, nullptr));
+    ASSERT_OK(change_n_step(buffer.get(), 2, nullptr));
+    ASSERT_OK(change_beta(buffer.get(), 0.75, nullptr));
 }
 
 TEST_F(Checkpoint, loaded_buffer_goes_on_bit_for_bit) {
@@ -149,15 +174,12 @@ TEST_F(Checkpoint, loaded_buffer_goes_on_bit_for_bit) {
             options.max_priority = max_priority;
             options.autoreset = n_before % 2 ? PER_AUTORESET_NEXT_STEP : PER_AUTORESET_DISABLED;
             Walk walk(static_cast<uint64_t>(n_before));
-            Buffer saved(options);
-            Buffer twin(options);
-            walk.use(saved, twin, n_before);
+            Buffer saved = walked(options, walk, n_before);
             if (n_before == 40) change_settings(saved);
             if (n_before == 5) {
-                ASSERT_EQ(per_replay_clear(saved.get(), nullptr), PER_OK);
+                ASSERT_OK(per_replay_clear(saved.get(), nullptr));
             }
-            ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-            Buffer loaded = Buffer::load(path(), options.frame_stack);
+            Buffer loaded = saved_and_loaded(saved, options.frame_stack);
             EXPECT_TRUE(same_statistics(saved, loaded));
             EXPECT_EQ(saved.live_rows(), loaded.live_rows());
             walk.use(saved, loaded, 100);
@@ -173,26 +195,17 @@ TEST_F(Checkpoint, compressed_buffer_goes_on_bit_for_bit) {
     per_replay_options options = walk_options();
     options.capacity = 300000;
     Walk walk(8);
-    Buffer saved(options);
-    Buffer twin(options);
-    walk.use(saved, twin, 100);
-    for (int i = 0; i < 140000; ++i)
-        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}}, i % 2);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-    const size_t size = contents().size();
+    Buffer saved = walked(options, walk, 100);
+    add_steps(saved, 140000, 2);
+    const size_t size = saved_bytes(saved).size();
     for (const int32_t level : {1, 9, 3}) {
-        ASSERT_EQ(change_save_compression(saved.get(), level), PER_OK) << per_last_error();
-        ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-        EXPECT_LT(contents().size(), size / 2) << level;
+        ASSERT_OK(change_save_compression(saved.get(), level));
+        EXPECT_LT(saved_bytes(saved).size(), size / 2) << level;
     }
     Buffer loaded = Buffer::load(path(), options.frame_stack);
-    per_replay_options described;
-    per_replay_options_init(&described, sizeof described);
-    ASSERT_EQ(per_replay_describe(loaded.get(), &described), PER_OK);
-    EXPECT_EQ(described.save_compression, 3);
-    const std::string before = contents();
-    ASSERT_EQ(per_replay_save(loaded.get(), path().c_str(), nullptr), PER_OK);
-    EXPECT_TRUE(contents() == before);
+    EXPECT_EQ(described(loaded).save_compression, 3);
+    const std::string before = contents(path());
+    EXPECT_TRUE(saved_bytes(loaded) == before);
     EXPECT_TRUE(same_statistics(saved, loaded));
     EXPECT_EQ(saved.live_ids(), loaded.live_ids());
     walk.use(saved, loaded, 50);
@@ -203,65 +216,48 @@ TEST_F(Checkpoint, buffer_of_many_rows_goes_on_bit_for_bit) {
     per_replay_options options = Buffer::options(80000, 1, 2);
     options.store_next_observation = 1;
     Buffer saved(options);
-    for (int i = 0; i < 100000; ++i)
-        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 2)}}, i % 2);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-    const std::string before = contents();
+    add_steps(saved, 100000, 2, 2);
+    const std::string before = saved_bytes(saved);
     Buffer loaded = Buffer::load(path(), 1);
-    ASSERT_EQ(per_replay_save(loaded.get(), path().c_str(), nullptr), PER_OK);
-    EXPECT_TRUE(contents() == before);
+    EXPECT_TRUE(saved_bytes(loaded) == before);
     EXPECT_EQ(saved.live_ids(), loaded.live_ids());
-    std::vector<Row> rows, other_rows;
-    ASSERT_EQ(saved.sample(4096, rows), PER_OK);
-    ASSERT_EQ(loaded.sample(4096, other_rows), PER_OK);
-    EXPECT_EQ(rows, other_rows);
+    expect_same_draw(saved, loaded, 4096);
 }
 
 // So many that each array is read for itself, though it is a file.
 TEST_F(Checkpoint, buffer_of_many_short_lanes_goes_on_bit_for_bit) {
     Buffer saved(Buffer::options(1000, 1, 200));
-    for (int i = 0; i < 1800; ++i)
-        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}}, i % 200);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-    const std::string before = contents();
+    add_steps(saved, 1800, 200);
+    const std::string before = saved_bytes(saved);
     Buffer loaded = Buffer::load(path(), 1);
     EXPECT_TRUE(same_statistics(saved, loaded));
-    ASSERT_EQ(per_replay_save(loaded.get(), path().c_str(), nullptr), PER_OK);
-    EXPECT_TRUE(contents() == before);
+    EXPECT_TRUE(saved_bytes(loaded) == before);
     EXPECT_EQ(saved.live_rows(), loaded.live_rows());
-    std::vector<Row> rows, other_rows;
-    ASSERT_EQ(saved.sample(64, rows), PER_OK);
-    ASSERT_EQ(loaded.sample(64, other_rows), PER_OK);
-    EXPECT_EQ(rows, other_rows);
+    expect_same_draw(saved, loaded, 64);
 }
 
 // The option of the buffer stays what it is, and loads with the others.
 TEST_F(Checkpoint, a_save_may_be_compressed_in_another_way_than_its_buffer) {
     if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
     const per_replay_options options = walk_options();
-    Buffer saved(options);
-    Buffer twin(options);
-    Walk(3).use(saved, twin, 60);
+    Buffer saved = walked(options, 3, 60);
     std::array<size_t, 2> sizes;
     for (const int32_t of_buffer : {0, 3}) {
-        ASSERT_EQ(change_save_compression(saved.get(), of_buffer), PER_OK);
+        ASSERT_OK(change_save_compression(saved.get(), of_buffer));
         for (const int32_t level : {0, 1}) {
             per_save_options given;
             per_save_options_init(&given, sizeof given);
             given.compression = level;
-            ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), &given), PER_OK) << per_last_error();
-            const std::string file = contents();
+            ASSERT_OK(per_replay_save(saved.get(), path().c_str(), &given));
+            const std::string file = contents(path());
             sizes[static_cast<size_t>(level)] = file.size();
             per_save* save = nullptr;
-            ASSERT_EQ(per_replay_save_start(saved.get(), path().c_str(), &given, &save), PER_OK) << per_last_error();
-            EXPECT_EQ(per_save_wait(save, -1, nullptr, nullptr), PER_OK) << per_last_error();
+            ASSERT_OK(per_replay_save_start(saved.get(), path().c_str(), &given, &save));
+            EXPECT_OK(per_save_wait(save, -1, nullptr, nullptr));
             per_save_free(save);
-            EXPECT_TRUE(contents() == file);
+            EXPECT_TRUE(contents(path()) == file);
             Buffer loaded = Buffer::load(path(), options.frame_stack);
-            per_replay_options described;
-            per_replay_options_init(&described, sizeof described);
-            ASSERT_EQ(per_replay_describe(loaded.get(), &described), PER_OK);
-            EXPECT_EQ(described.save_compression, of_buffer);
+            EXPECT_EQ(described(loaded).save_compression, of_buffer);
             EXPECT_TRUE(same_statistics(saved, loaded));
             EXPECT_EQ(saved.live_ids(), loaded.live_ids());
         }
@@ -286,20 +282,15 @@ TEST_F(Checkpoint, compression_that_there_is_not_is_refused) {
 // The scale of the masses is part of the state: after a rescale it is not what the priorities alone would give.
 TEST_F(Checkpoint, masses_keep_their_scale) {
     Buffer saved(Buffer::options(20));
-    for (int i = 0; i < 15; ++i)
-        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}});
-    ASSERT_EQ(saved.set_priority(3, 1e30f), PER_OK);
-    ASSERT_EQ(saved.set_priority(3, 1e24f), PER_OK);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    Buffer loaded = Buffer::load(path(), 1);
+    add_steps(saved, 15);
+    ASSERT_OK(saved.set_priority(3, 1e30f));
+    ASSERT_OK(saved.set_priority(3, 1e24f));
+    Buffer loaded = saved_and_loaded(saved);
     for (int i = 0; i < 20; ++i) {
-        ASSERT_EQ(saved.set_priority(3, std::pow(10.0f, static_cast<float>(20 - 2 * i))), PER_OK);
-        ASSERT_EQ(loaded.set_priority(3, std::pow(10.0f, static_cast<float>(20 - 2 * i))), PER_OK);
+        ASSERT_OK(saved.set_priority(3, std::pow(10.0f, static_cast<float>(20 - 2 * i))));
+        ASSERT_OK(loaded.set_priority(3, std::pow(10.0f, static_cast<float>(20 - 2 * i))));
         EXPECT_TRUE(same_statistics(saved, loaded)) << i;
-        std::vector<Row> rows, other_rows;
-        ASSERT_EQ(saved.sample(64, rows), PER_OK);
-        ASSERT_EQ(loaded.sample(64, other_rows), PER_OK);
-        EXPECT_EQ(rows, other_rows) << i;
+        expect_same_draw(saved, loaded, 64);
     }
 }
 
@@ -316,18 +307,13 @@ TEST_F(Checkpoint, ranks_and_the_smallest_mass_go_on_too) {
                 options.prioritization = prioritization;
             }
             Walk walk(9);
-            Buffer saved(options);
-            Buffer twin(options);
-            walk.use(saved, twin, 30);
-            std::vector<Row> rows, other_rows;
-            ASSERT_EQ(saved.sample(16, rows, &sample), PER_OK);
-            ASSERT_EQ(saved.set_priority(rows[0].id, 3e4f), PER_OK);  // since ranks were taken
-            ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-            Buffer loaded = Buffer::load(path(), options.frame_stack);
+            Buffer saved = walked(options, walk, 30);
+            std::vector<Row> rows;
+            ASSERT_OK(saved.sample(16, rows, &sample));
+            ASSERT_OK(saved.set_priority(rows[0].id, 3e4f));  // since ranks were taken
+            Buffer loaded = saved_and_loaded(saved, options.frame_stack);
             for (int i = 0; i < 10; ++i) {
-                ASSERT_EQ(saved.sample(16, rows, &sample), PER_OK);
-                ASSERT_EQ(loaded.sample(16, other_rows, &sample), PER_OK);
-                ASSERT_EQ(rows, other_rows);
+                expect_same_draw(saved, loaded, 16, &sample);
                 walk.use(saved, loaded, 2);
             }
         }
@@ -335,14 +321,11 @@ TEST_F(Checkpoint, ranks_and_the_smallest_mass_go_on_too) {
 }
 
 TEST_F(Checkpoint, several_critics_go_on_as_before) {
-    Buffer saved(walk_options());
-    Buffer twin(walk_options());
-    Walk(7).use(saved, twin, 20);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    Buffer loaded = Buffer::load(path(), 2);
+    Buffer saved = walked(walk_options(), 7, 20);
+    Buffer loaded = saved_and_loaded(saved, 2);
     const int64_t id = loaded.live_rows().begin()->first;
     const float td_errors[] = {-5, 2};
-    ASSERT_EQ(write_td_errors(loaded.get(), 1, &id, 2, td_errors, nullptr), PER_OK);
+    ASSERT_OK(write_td_errors(loaded.get(), 1, &id, 2, td_errors, nullptr));
     EXPECT_EQ(loaded.live_rows()[id].priority, 5.0f + static_cast<float>(walk_options().epsilon));
 }
 
@@ -352,29 +335,17 @@ TEST_F(Checkpoint, stored_next_observations_come_back) {
     Buffer saved(options);
     for (int i = 0; i < 8; ++i)
         saved.step({.observation = {0, static_cast<float>(i)}, .next = {7, static_cast<float>(i)}});
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-    Buffer loaded = Buffer::load(path(), 1);
+    Buffer loaded = saved_and_loaded(saved);
     EXPECT_EQ(loaded.live_rows(), saved.live_rows());
     EXPECT_EQ(loaded.live_rows().at(7).next_observation[0], (Observation{7, 7}));
 }
 
-TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
+TEST_F(Checkpoint, describe_gives_the_n_step_and_fields_that_were_saved) {
     Buffer saved(walk_options(), PER_PADDING_ZERO);
-    ASSERT_EQ(change_n_step(saved.get(), 2, nullptr), PER_OK);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    Buffer loaded = Buffer::load(path(), 2);
-    per_replay_options options;
-    per_replay_options_init(&options, sizeof options);
-    ASSERT_EQ(per_replay_describe(loaded.get(), &options), PER_OK);
-    EXPECT_EQ(options.capacity, 60);
-    EXPECT_EQ(options.n_envs, 2);
-    EXPECT_EQ(options.seed, 11u);
+    ASSERT_OK(change_n_step(saved.get(), 2, nullptr));
+    Buffer loaded = saved_and_loaded(saved, 2);
+    const per_replay_options options = described(loaded);
     EXPECT_EQ(options.n_step, 2);
-    EXPECT_EQ(options.frame_stack, 2);
-    EXPECT_EQ(options.beta_steps, 50);
-    EXPECT_EQ(options.critics, PER_CRITICS_MAX);
-    EXPECT_EQ(options.gather_threads, 4);
-    EXPECT_EQ(options.on_nan, PER_NAN_ERROR);
     ASSERT_EQ(options.n_fields, 2);
     EXPECT_STREQ(options.fields[0].name, "observation");
     EXPECT_EQ(options.fields[0].shape[0], 2);
@@ -426,11 +397,8 @@ TEST_F(Checkpoint, every_option_comes_back) {
     counting.max_times_sampled = 3;
     for (per_replay_options options : {given, counting}) {
         const Buffer saved(options);
-        ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-        const Buffer loaded = Buffer::load(path(), 2);
-        per_replay_options found;
-        per_replay_options_init(&found, sizeof found);
-        ASSERT_EQ(per_replay_describe(loaded.get(), &found), PER_OK);
+        const Buffer loaded = saved_and_loaded(saved, 2);
+        const per_replay_options found = described(loaded);
         options.fields = found.fields;
         options.n_fields = found.n_fields;
         options.field_size = sizeof(per_field);
@@ -440,23 +408,18 @@ TEST_F(Checkpoint, every_option_comes_back) {
 
 TEST_F(Checkpoint, every_damaged_byte_is_seen) {
     for (const int32_t level : {0, has_zstd() ? 3 : 0}) {
-        Buffer saved(small_options());
-        Buffer twin(small_options());
-        Walk(3).use(saved, twin, 20);
-        ASSERT_EQ(change_save_compression(saved.get(), level), PER_OK);
-        ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-        const std::string good = contents();
+        Buffer saved = walked(small_options(), 3, 20);
+        ASSERT_OK(change_save_compression(saved.get(), level));
+        const std::string good = saved_bytes(saved);
         for (size_t i = 0; i < good.size(); ++i) {
             std::string bad = good;
             bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
-            write(bad);
             // Bytes 8 to 11 are the version: a larger one is that of a newer library.
-            const per_status status = load();
+            const per_status status = load(bad);
             EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || (status == PER_ERROR_UNSUPPORTED && i >= 8 && i < 12))
                 << "byte " << i << ": " << per_status_name(status) << ", " << per_last_error();
         }
-        write(good);
-        EXPECT_EQ(load(), PER_OK);
+        EXPECT_EQ(load(good), PER_OK);
     }
 }
 
@@ -491,18 +454,14 @@ struct Stream {
 };
 
 TEST_F(Checkpoint, stream_of_short_writes_and_reads_is_the_file) {
-    Buffer saved(walk_options());
-    Buffer twin(walk_options());
-    Walk walk(4);
-    walk.use(saved, twin, 30);
+    Buffer saved = walked(walk_options(), 4, 30);
     for (const int32_t level : {has_zstd() ? 2 : 0, 0}) {
         Stream stream;
-        ASSERT_EQ(change_save_compression(saved.get(), level), PER_OK);
-        ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-        ASSERT_EQ(save_to(saved.get(), Stream::write, &stream), PER_OK) << per_last_error();
-        EXPECT_EQ(stream.bytes, contents());
+        ASSERT_OK(change_save_compression(saved.get(), level));
+        ASSERT_OK(save_to(saved.get(), Stream::write, &stream));
+        EXPECT_EQ(stream.bytes, saved_bytes(saved));
         per_replay* replay = nullptr;
-        ASSERT_EQ(stream.load(&replay), PER_OK) << per_last_error();
+        ASSERT_OK(stream.load(&replay));
         per_replay_free(replay);
         EXPECT_EQ(stream.at, stream.bytes.size());
     }
@@ -514,7 +473,7 @@ TEST_F(Checkpoint, stream_that_fails_at_any_call_changes_nothing_and_makes_nothi
     Walk walk(4);
     walk.use(saved, twin, 40);
     Stream whole;
-    ASSERT_EQ(save_to(saved.get(), Stream::write, &whole), PER_OK);
+    ASSERT_OK(save_to(saved.get(), Stream::write, &whole));
     for (int k = 1; k <= whole.n_calls; ++k) {
         Stream stream{.fails_at = k};
         ASSERT_EQ(save_to(saved.get(), Stream::write, &stream), PER_ERROR_CALLBACK) << k;
@@ -524,7 +483,7 @@ TEST_F(Checkpoint, stream_that_fails_at_any_call_changes_nothing_and_makes_nothi
     }
     Stream read{.bytes = whole.bytes};
     per_replay* replay = nullptr;
-    ASSERT_EQ(read.load(&replay), PER_OK);
+    ASSERT_OK(read.load(&replay));
     per_replay_free(replay);
     for (int k = 1; k <= read.n_calls; ++k) {
         Stream stream{.bytes = whole.bytes, .fails_at = k};
@@ -536,42 +495,36 @@ TEST_F(Checkpoint, stream_that_fails_at_any_call_changes_nothing_and_makes_nothi
 }
 
 TEST_F(Checkpoint, every_damaged_byte_of_a_stream_is_seen) {
-    Buffer saved(small_options());
-    Buffer twin(small_options());
-    Walk(3).use(saved, twin, 20);
+    Buffer saved = walked(small_options(), 3, 20);
     Stream good;
-    ASSERT_EQ(save_to(saved.get(), Stream::write, &good), PER_OK);
+    ASSERT_OK(save_to(saved.get(), Stream::write, &good));
     for (std::size_t i = 0; i < good.bytes.size(); ++i) {
         Stream bad{.bytes = good.bytes};
         bad.bytes[i] = static_cast<char>(bad.bytes[i] ^ (1 << i % 8));
         per_replay* replay = nullptr;
         const per_status status = bad.load(&replay);
-        EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || (status == PER_ERROR_UNSUPPORTED && i >= 8 && i < 12)) << i;
-        EXPECT_NE(std::string(per_last_error()).find("the stream "), std::string::npos) << per_last_error();
+        EXPECT_FAILS(
+            status,
+            i >= 8 && i < 12 && status != PER_ERROR_CORRUPT_FILE ? PER_ERROR_UNSUPPORTED : PER_ERROR_CORRUPT_FILE,
+            "the stream ")
+            << i;
         EXPECT_EQ(replay, nullptr);
     }
 }
 
 // One save over the other in the middle of a file: each section is right by itself.
 TEST_F(Checkpoint, sections_of_two_saves_are_no_checkpoint) {
-    Buffer saved(small_options());
-    Walk walk(3);
-    Buffer twin(small_options());
-    walk.use(saved, twin, 40);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    const std::string before = contents();
+    Buffer saved = walked(small_options(), 3, 40);
+    const std::string before = saved_bytes(saved);
     const int64_t id = saved.live_ids()[0];
-    ASSERT_EQ(saved.set_priority(id, 0.125f), PER_OK);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    const std::string after = contents();
+    ASSERT_OK(saved.set_priority(id, 0.125f));
+    const std::string after = saved_bytes(saved);
     ASSERT_EQ(before.size(), after.size());
     const size_t rewards = after.find("rewards");
     ASSERT_NE(before.substr(0, rewards), after.substr(0, rewards));
     ASSERT_NE(before.substr(rewards), after.substr(rewards));
-    write(before.substr(0, rewards) + after.substr(rewards));
-    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
-    EXPECT_NE(std::string(per_last_error()).find("in the section 'end': sections of another file"), std::string::npos)
-        << per_last_error();
+    EXPECT_FAILS(load(before.substr(0, rewards) + after.substr(rewards)), PER_ERROR_CORRUPT_FILE,
+                 "in the section 'end': sections of another file");
 }
 
 // Rows that were cleared are not in the file, and of those that were overwritten there is no trace.
@@ -579,16 +532,14 @@ TEST_F(Checkpoint, file_holds_the_rows_that_are_there) {
     per_replay_options options = Buffer::options(2000);
     Buffer saved(options);
     const auto size_with = [&](int n) {
-        for (int i = 0; i < n; ++i)
-            saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}});
-        EXPECT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-        return static_cast<int64_t>(contents().size());
+        add_steps(saved, n);
+        return static_cast<int64_t>(saved_bytes(saved).size());
     };
     const int64_t empty = size_with(0);
     constexpr int64_t row_bytes = 1 + 4 + 4 + 8 + 8;  // flags, reward, priority, observation, action
     EXPECT_EQ(size_with(3), empty + (3 + 1) * row_bytes);
     EXPECT_EQ(size_with(2500), empty + 2000 * row_bytes);
-    ASSERT_EQ(per_replay_clear(saved.get(), nullptr), PER_OK);
+    ASSERT_OK(per_replay_clear(saved.get(), nullptr));
     EXPECT_EQ(size_with(0), empty);
     EXPECT_EQ(size_with(5), empty + (5 + 1) * row_bytes);
 }
@@ -599,9 +550,8 @@ TEST_F(Checkpoint, final_observation_outlives_a_clear) {
     options.autoreset = PER_AUTORESET_NEXT_STEP;
     Buffer saved(options);
     ASSERT_EQ(saved.step({.observation = {0, 1}, .next = {0, 2}, .terminated = true}), 0);
-    ASSERT_EQ(per_replay_clear(saved.get(), nullptr), PER_OK);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    Buffer loaded = Buffer::load(path(), 1);
+    ASSERT_OK(per_replay_clear(saved.get(), nullptr));
+    Buffer loaded = saved_and_loaded(saved);
     for (Buffer* const buffer : {&saved, &loaded}) {
         EXPECT_EQ(buffer->step({.observation = {0, 2}, .next = {0, 7}}), -1);
         EXPECT_EQ(buffer->step({.observation = {0, 7}, .next = {0, 8}}), 2);
@@ -615,14 +565,12 @@ TEST_F(Checkpoint, message_names_the_section_that_is_damaged) {
     options.store_next_observation = 1;
     Buffer saved(options);
     ASSERT_GE(saved.step({.observation = {0, 1}, .next = {0, 2}}, 0), 0);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    const std::string good = contents();
+    const std::string good = saved_bytes(saved);
     std::vector<std::string> parts;
     for (size_t i = 12; i < good.size(); ++i) {
         std::string bad = good;
         bad[i] = static_cast<char>(bad[i] ^ 1);
-        write(bad);
-        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+        EXPECT_EQ(load(bad), PER_ERROR_CORRUPT_FILE);
         const std::string message = per_last_error();
         const size_t first = message.find(" is damaged") + 11;
         const std::string part = message.substr(first, message.find(": ", first) - first);
@@ -641,9 +589,7 @@ TEST_F(Checkpoint, message_names_the_section_that_is_damaged) {
                                                " in the section 'ranks'",
                                                " in the section 'end'"};
     EXPECT_EQ(parts, expected);
-    write(good + '\0');
-    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
-    EXPECT_TRUE(std::string(per_last_error()).ends_with("/buffer.per is damaged: it goes on after its end"));
+    EXPECT_FAILS(load(good + '\0'), PER_ERROR_CORRUPT_FILE, "/buffer.per is damaged: it goes on after its end");
 }
 
 // A section of a file: where its header, its content and its checksum begin, and where that ends.
@@ -676,18 +622,12 @@ TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_dama
     options.store_next_observation = 1;
     options.keep_times_sampled = 1;
     Buffer saved(options);
-    for (int i = 0; i < 100000; ++i)
-        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 2)}}, i % 2);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK) << per_last_error();
-    const std::string good = contents();
+    add_steps(saved, 100000, 2, 2);
+    const std::string good = saved_bytes(saved);
     const std::vector<SectionPlace> sections = sections_of(good);
     ASSERT_EQ(sections.size(), 12u);
     const auto names = [&](const std::string& bytes, const SectionPlace& section, const char* reason) {
-        write(bytes);
-        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
-        const std::string message = per_last_error();
-        EXPECT_TRUE(message.find("damaged in the section '" + section.name + "': " + reason) != std::string::npos)
-            << section.name << ": " << message;
+        EXPECT_FAILS(load(bytes), PER_ERROR_CORRUPT_FILE, "damaged in the section '" + section.name + "': " + reason);
     };
     for (size_t i = 0; i < sections.size(); ++i) {
         const SectionPlace& section = sections[i];
@@ -733,14 +673,6 @@ TEST_F(Checkpoint, sections_are_read_in_turns) {
         reader.bytes(bytes.data(), size);
         return bytes;
     };
-    const auto error_of = [](const auto& call) {
-        try {
-            call();
-        } catch (const Error& error) {
-            return std::string(error.what());
-        }
-        return std::string("nothing");
-    };
     {
         CheckpointReader reader(path().c_str());
         begin(reader);
@@ -752,7 +684,7 @@ TEST_F(Checkpoint, sections_are_read_in_turns) {
         EXPECT_EQ(read(reader, 50000), many.substr(0, 50000));
         reader.take_up(0);
         EXPECT_EQ(read(reader, 3), "345");
-        EXPECT_TRUE(error_of([&] { read(reader, 1); }).ends_with("'of 5': it is too short"));
+        EXPECT_THROWS(read(reader, 1), PER_ERROR_CORRUPT_FILE, "'of 5': it is too short");
         for (const size_t t : {0, 1, 2}) {
             reader.take_up(t);
             reader.end();
@@ -767,16 +699,16 @@ TEST_F(Checkpoint, sections_are_read_in_turns) {
         begin(reader);
         reader.take_up(0);
         EXPECT_EQ(read(reader, 4), "1234");
-        EXPECT_TRUE(error_of([&] { reader.end(); }).ends_with("'of 5': it is too long"));
+        EXPECT_THROWS(reader.end(), PER_ERROR_CORRUPT_FILE, "'of 5': it is too long");
     }
     // Another process shortens the file while it is read.
     CheckpointReader reader(path().c_str());
     begin(reader);
     fs::resize_file(path(), 1000);
     reader.take_up(2);
-    EXPECT_TRUE(error_of([&] { read(reader, 150000); }).ends_with("'of 200000': it ends early"));
+    EXPECT_THROWS(read(reader, 150000), PER_ERROR_CORRUPT_FILE, "'of 200000': it ends early");
     // Streams are read in order, and so are compressed sections.
-    const std::string good = contents();
+    const std::string good = contents(path());
     size_t at = 0;
     const CheckpointReader stream([&](void* out, size_t size) {
         const size_t n = good.copy(static_cast<char*>(out), size, at);
@@ -801,31 +733,22 @@ TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
     for (const int32_t level : {0, 1}) {
         per_replay_options options = small_options();
         options.save_compression = has_zstd() ? level : 0;
-        Buffer saved(options);
-        Buffer twin(options);
-        Walk(3).use(saved, twin, 20);
-        ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-        const std::string good = contents();
-        for (size_t size = 0; size < good.size(); ++size) {
-            write(good.substr(0, size));
-            EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE) << size;
-        }
-        write(good + '\0');
-        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+        Buffer saved = walked(options, 3, 20);
+        const std::string good = saved_bytes(saved);
+        for (size_t size = 0; size < good.size(); ++size)
+            EXPECT_EQ(load(good.substr(0, size)), PER_ERROR_CORRUPT_FILE) << size;
+        EXPECT_EQ(load(good + '\0'), PER_ERROR_CORRUPT_FILE);
         // The last byte of the rewards' section is missing, and all that follows.
         const size_t next = good.find("priorities") - sizeof(uint32_t);
-        write(good.substr(0, next - 1));
-        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
-        EXPECT_TRUE(std::string(per_last_error()).ends_with("is damaged in the section 'rewards': it ends early"))
-            << per_last_error();
+        EXPECT_FAILS(load(good.substr(0, next - 1)), PER_ERROR_CORRUPT_FILE,
+                     "is damaged in the section 'rewards': it ends early");
     }
 }
 
 // Invented ones: it is refused by its number, whatever comes after that.
 TEST_F(Checkpoint, newer_format_is_unsupported) {
     Buffer saved(walk_options());
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    const std::string good = contents();
+    const std::string good = saved_bytes(saved);
     const auto with_format = [&](uint32_t format, size_t size) {
         std::string bytes = good.substr(0, size);
         std::memcpy(&bytes[8], &format, sizeof format);
@@ -835,8 +758,7 @@ TEST_F(Checkpoint, newer_format_is_unsupported) {
         const std::string reason =
             " has format " + std::to_string(format) + ": this libper reads up to " + std::to_string(checkpoint_version);
         for (const size_t size : {good.size(), size_t{12}}) {
-            write(with_format(format, size));
-            EXPECT_EQ(load(), PER_ERROR_UNSUPPORTED);
+            EXPECT_EQ(load(with_format(format, size)), PER_ERROR_UNSUPPORTED);
             EXPECT_EQ(std::string(per_last_error()), "path " + path() + reason);
             Stream stream{.bytes = with_format(format, size)};
             per_replay* replay = nullptr;
@@ -845,24 +767,19 @@ TEST_F(Checkpoint, newer_format_is_unsupported) {
             EXPECT_EQ(std::string(per_last_error()), "the stream" + reason);
         }
     }
-    write(with_format(0, good.size()));
-    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
-    EXPECT_TRUE(std::string(per_last_error()).ends_with("is damaged: its format is 0")) << per_last_error();
+    EXPECT_FAILS(load(with_format(0, good.size())), PER_ERROR_CORRUPT_FILE, "is damaged: its format is 0");
 }
 
 TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_right) {
     Buffer saved(walk_options());
-    per_replay_options options;
-    per_replay_options_init(&options, sizeof options);
-    ASSERT_EQ(per_replay_describe(saved.get(), &options), PER_OK);
+    const per_replay_options options = described(saved);
     const auto expect_refused = [&](const per_replay_options& bad, const char* reason) {
         {
             CheckpointWriter writer(path().c_str());
             write_options(writer, bad);
             writer.commit();
         }
-        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
-        EXPECT_NE(std::string(per_last_error()).find(reason), std::string::npos) << per_last_error();
+        EXPECT_FAILS(load(), PER_ERROR_CORRUPT_FILE, reason);
     };
     per_replay_options bad = options;
     bad.n_envs = 0;
@@ -879,7 +796,7 @@ TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_rig
 
 TEST_F(Checkpoint, device_of_the_loaded_buffer_is_checked) {
     Buffer saved(walk_options());
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
+    save(saved);
     per_replay* replay = nullptr;
     EXPECT_EQ(load_on(path().c_str(), 7, 0, &replay), PER_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(load_on(path().c_str(), PER_CPU, 1, &replay), PER_ERROR_INVALID_ARGUMENT);
@@ -887,8 +804,7 @@ TEST_F(Checkpoint, device_of_the_loaded_buffer_is_checked) {
 }
 
 TEST_F(Checkpoint, missing_file_and_folder_are_errors_of_the_system) {
-    EXPECT_EQ(load(), PER_ERROR_IO);
-    EXPECT_NE(std::string(per_last_error()).find("No such file"), std::string::npos) << per_last_error();
+    EXPECT_FAILS(load(), PER_ERROR_IO, "No such file");
     Buffer saved(walk_options());
     const std::string nowhere = (folder_ / "none" / "buffer.per").string();
     EXPECT_EQ(per_replay_save(saved.get(), nowhere.c_str(), nullptr), PER_ERROR_IO);
@@ -899,26 +815,24 @@ TEST_F(Checkpoint, missing_file_and_folder_are_errors_of_the_system) {
 
 TEST_F(Checkpoint, save_that_fails_leaves_the_file_before_and_nothing_else) {
     Buffer saved(walk_options());
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    const std::string before = contents();
+    const std::string before = saved_bytes(saved);
     {
         CheckpointWriter writer(path().c_str());
         writer.begin("options", 1);
         writer.bytes("x", 1);
     }  // never committed, as when writing throws
-    EXPECT_EQ(contents(), before);
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+    EXPECT_EQ(contents(path()), before);
+    EXPECT_EQ(names().size(), 1u);
 }
 
 // The system raises a signal at a write beyond the limit, which would end this process.
 TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_signal) {
     Buffer saved(Buffer::options(10000, 1, 2));
-    for (int i = 0; i < 12000; ++i)
-        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}}, i % 2);
+    add_steps(saved, 12000, 2);
     const std::string folder = (folder_ / "folder").string();
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    ASSERT_EQ(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr, nullptr), PER_OK);
-    const std::string before = contents();
+    save(saved);
+    ASSERT_OK(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr, nullptr));
+    const std::string before = contents(path());
     saved.step({.observation = {0, 12000}, .next = {0, 12001}}, 0);
     rlimit old_limit;
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
@@ -927,8 +841,7 @@ TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_sig
         limit.rlim_cur = most_bytes;
         ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
         const auto expect_too_large = [](per_status status, per_status expected) {
-            EXPECT_EQ(status, expected);
-            EXPECT_NE(std::string(per_last_error()).find("File too large"), std::string::npos) << per_last_error();
+            EXPECT_FAILS(status, expected, "File too large");
         };
         expect_too_large(per_replay_save(saved.get(), path().c_str(), nullptr), PER_ERROR_IO);
         // The delta to the last checkpoint is short.
@@ -937,29 +850,29 @@ TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_sig
         expect_too_large(per_replay_checkpoint(saved.get(), (folder_ / "other").c_str(), nullptr, nullptr),
                          PER_ERROR_IO);
         per_save* save = nullptr;
-        EXPECT_EQ(per_replay_save_start(saved.get(), path().c_str(), nullptr, &save), PER_OK);
+        EXPECT_OK(per_replay_save_start(saved.get(), path().c_str(), nullptr, &save));
         expect_too_large(per_save_wait(save, -1, nullptr, nullptr), PER_ERROR_IO);
         per_save_free(save);
         // Its ring lies in a file in memory.
         per_channel_options options;
-        ASSERT_EQ(per_channel_options_init(&options, sizeof options), PER_OK);
+        ASSERT_OK(per_channel_options_init(&options, sizeof options));
         options.slots = 100000;
         per_channel* channel = nullptr;
         expect_too_large(per_channel_create(saved.get(), &options, &channel), PER_ERROR_OUT_OF_MEMORY);
         ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old_limit), 0);
     }
-    EXPECT_TRUE(contents() == before);
+    EXPECT_TRUE(contents(path()) == before);
     Buffer::load(folder, 1);
-    EXPECT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
-    EXPECT_EQ(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr, nullptr), PER_OK);
+    EXPECT_OK(per_replay_save(saved.get(), path().c_str(), nullptr));
+    EXPECT_OK(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr, nullptr));
 }
 
 TEST_F(Checkpoint, save_replaces_the_file_before) {
     Buffer saved(walk_options());
-    write("something else");
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str(), nullptr), PER_OK);
+    write_file(path(), "something else");
+    save(saved);
     EXPECT_EQ(load(), PER_OK);
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+    EXPECT_EQ(names().size(), 1u);
 }
 
 // Values of the reference implementation.

@@ -19,16 +19,15 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
+#include "error_of.h"
+#include "own_folder.h"
 #include "per.h"
 
 namespace {
@@ -102,19 +101,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class File : public ::testing::Test {
+class File : public FolderTest {
  protected:
-    void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "per_file_XXXXXX").string();
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        folder_ = name;
-    }
-    void TearDown() override {
-        system_fails = nullptr;
-        fs::remove_all(folder_);
-    }
-
-    std::string path(const std::string& name = "buffer.per") const { return (folder_ / name).string(); }
+    void TearDown() override { system_fails = nullptr; }
 
     static void save(const std::string& path, const std::string& bytes) {
         ReplacementFile file(path.c_str());
@@ -127,32 +116,6 @@ class File : public ::testing::Test {
         bytes.resize(file.read(bytes.data(), bytes.size()));
         return bytes;
     }
-    static std::string contents(const std::string& path) {
-        std::ifstream file(path, std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-    static void write_file(const std::string& path, const std::string& bytes) {
-        std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    }
-
-    std::set<std::string> names() const {
-        std::set<std::string> names;
-        for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
-            names.insert(entry.path().filename().string());
-        return names;
-    }
-
-    // What a call throws; its status is PER_OK if nothing.
-    template <class Call>
-    static Error error_of(const Call& call) {
-        try {
-            call();
-        } catch (const Error& error) {
-            return error;
-        }
-        return Error(PER_OK, "nothing");
-    }
-
     // Processes that write to `path` until they are killed, all at once.
     static void kill_savers(const std::string& path, int n) {
         std::deque<pid_t> children;
@@ -174,13 +137,16 @@ class File : public ::testing::Test {
         for (const pid_t child : children) kill(child, SIGKILL);
         for (const pid_t child : children) waitpid(child, nullptr, 0);
     }
-
-    fs::path folder_;
 };
 
-TEST_F(File, what_was_written_is_read) {
+std::string many_bytes() {
     std::string bytes;
     for (int i = 0; i < 300000; ++i) bytes += static_cast<char>(i * 37 >> 3);
+    return bytes;
+}
+
+TEST_F(File, what_was_written_is_read) {
+    const std::string bytes = many_bytes();
     {
         ReplacementFile file(path().c_str());
         for (std::size_t at = 0, n = 1; at < bytes.size(); at += n, n = n * 3 % 200001) {
@@ -203,8 +169,7 @@ TEST_F(File, what_was_written_is_read) {
 
 // Bytes are left out within what was fetched with those before them, and beyond it.
 TEST_F(File, bytes_are_left_out_or_read_out_of_turn) {
-    std::string bytes;
-    for (int i = 0; i < 300000; ++i) bytes += static_cast<char>(i * 37 >> 3);
+    const std::string bytes = many_bytes();
     write_file(path(), bytes);
     InputFile file(path().c_str());
     std::size_t place = 0;
@@ -363,9 +328,7 @@ TEST_F(File, link_stays_and_what_it_leads_to_is_replaced) {
     save(path("absolute"), "last");
     EXPECT_EQ(contents(path("a/real")), "last");
     fs::create_symlink("loop", path("loop"));
-    const Error error = error_of([&] { save(path("loop"), "x"); });
-    EXPECT_EQ(error.status(), PER_ERROR_IO);
-    EXPECT_NE(std::string(error.what()).find(std::strerror(ELOOP)), std::string::npos) << error.what();
+    EXPECT_THROWS(save(path("loop"), "x"), PER_ERROR_IO, std::strerror(ELOOP));
 }
 
 TEST_F(File, mode_of_a_file_that_is_replaced_is_kept) {
@@ -449,9 +412,7 @@ TEST_F(File, names_as_long_as_the_file_system_takes_work) {
         for (const std::string& found : names()) EXPECT_LE(found.size(), 255u);
     }
     EXPECT_EQ(names().size(), 3u);
-    const Error error = error_of([&] { save(path(std::string(256, 'z')), "x"); });
-    EXPECT_EQ(error.status(), PER_ERROR_IO);
-    EXPECT_NE(std::string(error.what()).find(std::strerror(ENAMETOOLONG)), std::string::npos) << error.what();
+    EXPECT_THROWS(save(path(std::string(256, 'z')), "x"), PER_ERROR_IO, std::strerror(ENAMETOOLONG));
 }
 
 TEST_F(File, message_keeps_its_reason_and_its_one_line) {
@@ -486,17 +447,13 @@ TEST_F(File, what_is_no_regular_file_is_refused_at_once) {
     ASSERT_EQ(bind(socket_in_folder.number(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     const std::pair<std::string, const char*> refused[] = {
         {path("fifo"), "it is a FIFO"}, {path("socket"), "it is a socket"}, {folder_.string(), "it is a directory"}};
-    const auto expect_refused = [](const Error& error, const char* reason) {
-        EXPECT_EQ(error.status(), PER_ERROR_IO);
-        EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
-    };
-    for (const auto& [name, reason] : refused) {
-        expect_refused(error_of([path = name] { save(path, "x"); }), reason);
-        expect_refused(error_of([path = name] { load(path); }), reason);
+    for (const std::pair<std::string, const char*>& each : refused) {
+        EXPECT_THROWS(save(each.first, "x"), PER_ERROR_IO, each.second);
+        EXPECT_THROWS(load(each.first), PER_ERROR_IO, each.second);
     }
-    expect_refused(error_of([&] { load("/dev/null"); }), "it is a device");
-    EXPECT_EQ(error_of([&] { save("", "x"); }).status(), PER_ERROR_IO);
-    EXPECT_EQ(error_of([&] { save(path("none/"), "x"); }).status(), PER_ERROR_IO);
+    EXPECT_THROWS(load("/dev/null"), PER_ERROR_IO, "it is a device");
+    EXPECT_THROWS(save("", "x"), PER_ERROR_IO, "");
+    EXPECT_THROWS(save(path("none/"), "x"), PER_ERROR_IO, "");
     EXPECT_EQ(names(), (std::set<std::string>{"fifo", "socket"}));
     alarm(0);
 }
@@ -533,11 +490,9 @@ TEST_F(File, errors_of_the_system_have_their_status_and_leave_what_was_there) {
         }
     }
     system_fails = [&](const char* called, int) { return std::strcmp(called, "read") == 0 ? EIO : 0; };
-    EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
+    EXPECT_THROWS(load(path()), PER_ERROR_IO, "");
     system_fails = [&](const char* called, int) { return std::strcmp(called, "open") == 0 ? EMFILE : 0; };
-    const Error error = error_of([&] { load(path()); });
-    EXPECT_EQ(error.status(), PER_ERROR_IO);
-    EXPECT_TRUE(std::string(error.what()).ends_with(std::strerror(EMFILE))) << error.what();
+    EXPECT_THROWS(load(path()), PER_ERROR_IO, std::strerror(EMFILE));
 }
 
 // The disk begins each 8 MiB, and what it reports then is not lost. A system without the call only waits at the end.
@@ -579,9 +534,7 @@ TEST_F(File, folder_that_cannot_be_synced_is_told) {
         if (std::strcmp(function, "fsync") != 0 || fstat(file, &found) != 0) return 0;
         return S_ISDIR(found.st_mode) ? error_number : 0;
     };
-    const Error error = error_of([&] { save(path(), "whole"); });
-    EXPECT_EQ(error.status(), PER_ERROR_IO);
-    EXPECT_NE(std::string(error.what()).find("is written, but its folder cannot be synced"), std::string::npos);
+    EXPECT_THROWS(save(path(), "whole"), PER_ERROR_IO, "is written, but its folder cannot be synced");
     EXPECT_EQ(contents(path()), "whole");
     error_number = EINVAL;  // a file system that does not sync folders
     EXPECT_NO_THROW(save(path(), "again"));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../c/replay_device.h"
+#include "expect.h"
 #include "per.h"
 
 namespace per::test {
@@ -119,7 +120,7 @@ class Buffer {
         options.n_fields = options.sequence_length > 0 ? 3 : 2;
         options.field_size = sizeof(per_field);
         per_replay* replay = nullptr;
-        EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
+        EXPECT_OK(per_replay_create(&options, &replay));
         handle_.reset(replay);
         stack_ = options.frame_stack;
         steps_ = options.sequence_length > 0 ? options.burn_in + options.sequence_length : 0;
@@ -141,7 +142,7 @@ class Buffer {
         per_load_options_init(&place, sizeof place);
         place.memory.storage = storage;
         per_replay* replay = nullptr;
-        EXPECT_EQ(per_replay_load(path.c_str(), &place, &replay), PER_OK) << per_last_error();
+        EXPECT_OK(per_replay_load(path.c_str(), &place, &replay));
         handle_.reset(replay);
     }
 
@@ -212,7 +213,7 @@ class Buffer {
         call.steps = {step};
         call.with_next_mask = true;
         std::vector<int64_t> ids;
-        EXPECT_EQ(add(call, &ids), PER_OK) << per_last_error();
+        EXPECT_OK(add(call, &ids));
         return ids[0];
     }
 
@@ -228,13 +229,13 @@ class Buffer {
         std::map<int64_t, Row> live;
         if (statistics().live == 0) return live;
         const double alpha = statistics().alpha;
-        EXPECT_EQ(change_alpha(get(), 0.0, nullptr), PER_OK);
+        EXPECT_OK(change_alpha(get(), 0.0, nullptr));
         per_sample_options options;
         per_sample_options_init(&options, sizeof options);
         options.beta = 0.0;
         std::vector<Row> rows;
-        EXPECT_EQ(sample(2 * statistics().live + 1, rows, &options), PER_OK) << per_last_error();
-        EXPECT_EQ(change_alpha(get(), alpha, nullptr), PER_OK);
+        EXPECT_OK(sample(2 * statistics().live + 1, rows, &options));
+        EXPECT_OK(change_alpha(get(), alpha, nullptr));
         for (const Row& row : rows) live.emplace(row.id, row);
         return live;
     }
@@ -244,10 +245,10 @@ class Buffer {
         std::map<int64_t, Sequence> live;
         if (statistics().live == 0) return live;
         const double alpha = statistics().alpha;
-        EXPECT_EQ(change_alpha(get(), 0.0, nullptr), PER_OK);
+        EXPECT_OK(change_alpha(get(), 0.0, nullptr));
         std::vector<Sequence> sequences;
-        EXPECT_EQ(sample_sequences(2 * statistics().live + 1, n_step, sequences), PER_OK) << per_last_error();
-        EXPECT_EQ(change_alpha(get(), alpha, nullptr), PER_OK);
+        EXPECT_OK(sample_sequences(2 * statistics().live + 1, n_step, sequences));
+        EXPECT_OK(change_alpha(get(), alpha, nullptr));
         for (const Sequence& sequence : sequences) live.emplace(sequence.id, sequence);
         return live;
     }
@@ -318,7 +319,7 @@ class Buffer {
 
     float priority(int64_t id) {
         float priority = -1;
-        EXPECT_EQ(per_replay_get_priorities(get(), 1, &id, &priority, nullptr), PER_OK) << per_last_error();
+        EXPECT_OK(per_replay_get_priorities(get(), 1, &id, &priority, nullptr));
         return priority;
     }
 
@@ -326,7 +327,7 @@ class Buffer {
 
     per_replay_statistics statistics() {
         per_replay_statistics statistics;
-        EXPECT_EQ(per_replay_get_statistics(get(), &statistics, sizeof statistics), PER_OK) << per_last_error();
+        EXPECT_OK(per_replay_get_statistics(get(), &statistics, sizeof statistics));
         return statistics;
     }
 

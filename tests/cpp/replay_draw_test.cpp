@@ -29,7 +29,7 @@ class Filled : public Buffer {
 
     std::vector<Row> rows(int64_t batch_size, const per_sample_options& options) {
         std::vector<Row> rows;
-        EXPECT_EQ(sample(batch_size, rows, &options), PER_OK) << per_last_error();
+        EXPECT_OK(sample(batch_size, rows, &options));
         return rows;
     }
 
@@ -115,9 +115,9 @@ TEST(ReplayDraw, all_priorities_zero_draws_uniformly_with_weights_1) {
 
 TEST(ReplayDraw, alpha_0_is_uniform_also_over_priorities_of_0) {
     Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
-    ASSERT_EQ(change_alpha(buffer.get(), 0.0, nullptr), PER_OK);
+    ASSERT_OK(change_alpha(buffer.get(), 0.0, nullptr));
     expect_distribution(buffer, sample_options(1.0), {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
-    ASSERT_EQ(change_alpha(buffer.get(), 0.5, nullptr), PER_OK);
+    ASSERT_OK(change_alpha(buffer.get(), 0.5, nullptr));
     expect_distribution(buffer, sample_options(1.0), {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
 }
 
@@ -182,13 +182,13 @@ TEST(ReplayWeights, buffer_maximum_follows_updates_deaths_and_alpha) {
                 if (row.id == 3) return row.weight;
     };
     EXPECT_FLOAT_EQ(weight_of_3(), 1.0f / 16);
-    ASSERT_EQ(buffer.set_priority(0, 0), PER_OK);  // priorities of 0 do not count
+    ASSERT_OK(buffer.set_priority(0, 0));  // priorities of 0 do not count
     EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 16);
-    ASSERT_EQ(buffer.set_priority(0, 2), PER_OK);
+    ASSERT_OK(buffer.set_priority(0, 2));
     EXPECT_FLOAT_EQ(weight_of_3(), 2.0f / 16);
-    ASSERT_EQ(change_alpha(buffer.get(), 2.0, nullptr), PER_OK);
+    ASSERT_OK(change_alpha(buffer.get(), 2.0, nullptr));
     EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 256);
-    ASSERT_EQ(change_alpha(buffer.get(), 1.0, nullptr), PER_OK);
+    ASSERT_OK(change_alpha(buffer.get(), 1.0, nullptr));
     buffer.step({.observation = {0, 4}, .next = {0, 5}});  // overwrites id 0
     EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 16);
 }
@@ -217,7 +217,7 @@ TEST(ReplaySchedule, beta_goes_linearly_by_batches_that_ask_for_it) {
         buffer.rows(2, fixed);
         EXPECT_EQ(buffer.statistics().beta, expected);
         EXPECT_NE(buffer.sample(0, rows), PER_OK);
-        ASSERT_EQ(buffer.sample(8, rows), PER_OK);
+        ASSERT_OK(buffer.sample(8, rows));
         // Strata of an eighth: two belong to id 0, the others to id 1.
         EXPECT_EQ(rows.front().id, 0);
         EXPECT_EQ(rows.back().id, 1);
@@ -232,9 +232,9 @@ TEST(ReplaySchedule, setting_beta_ends_it) {
     options.beta_steps = 4;
     Filled buffer({1, 3}, options);
     std::vector<Row> rows;
-    ASSERT_EQ(buffer.sample(2, rows), PER_OK);
-    ASSERT_EQ(change_beta(buffer.get(), 0.125, nullptr), PER_OK);
-    for (int i = 0; i < 5; ++i) ASSERT_EQ(buffer.sample(2, rows), PER_OK);
+    ASSERT_OK(buffer.sample(2, rows));
+    ASSERT_OK(change_beta(buffer.get(), 0.125, nullptr));
+    for (int i = 0; i < 5; ++i) ASSERT_OK(buffer.sample(2, rows));
     EXPECT_EQ(buffer.statistics().beta, 0.125);
 }
 
@@ -245,8 +245,8 @@ TEST(ReplayDraw, failing_calls_are_no_draws) {
     EXPECT_EQ(second.sample(0, rows), PER_ERROR_INVALID_ARGUMENT);
     per_sample_options bad = sample_options(-1.0);
     EXPECT_EQ(second.sample(8, rows, &bad), PER_ERROR_INVALID_ARGUMENT);
-    ASSERT_EQ(first.sample(8, expected), PER_OK);
-    ASSERT_EQ(second.sample(8, rows), PER_OK);
+    ASSERT_OK(first.sample(8, expected));
+    ASSERT_OK(second.sample(8, rows));
     EXPECT_EQ(rows, expected);
 }
 
@@ -275,7 +275,7 @@ TEST(ReplayDraw, smaller_n_step_can_be_asked_for_by_the_call) {
         per_sample_options sample = sample_options(1.0);
         sample.n_step = n;
         std::vector<Row> rows;
-        ASSERT_EQ(buffer.sample(8, rows, &sample), PER_OK);
+        ASSERT_OK(buffer.sample(8, rows, &sample));
         const int64_t m = n == 0 ? 3 : n;
         for (const Row& row : rows) {
             EXPECT_LE(row.id, 1);
@@ -368,7 +368,7 @@ TEST(ReplayDistinct, more_than_can_be_drawn_is_an_error_and_no_draw) {
     EXPECT_NE(std::string(per_last_error()).find(reason), std::string::npos) << per_last_error();
     options = without_replacement(0.5);
     EXPECT_EQ(buffer.sample(5, rows, &options), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(buffer.sample(4, rows, &options), PER_OK);
+    EXPECT_OK(buffer.sample(4, rows, &options));
     options = without_replacement(1.0);
     EXPECT_EQ(buffer.sample(5, rows, &options), PER_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(buffer.statistics().samples, 1);
@@ -465,7 +465,7 @@ TEST(ReplayRank, equal_priorities_share_their_ranks) {
     buffer_options.prioritization = PER_RANK;
     Filled buffer({2, 2, 2, 2, 2}, buffer_options);
     expect_distribution(buffer, sample_options(1.0), {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
-    ASSERT_EQ(buffer.set_priority(4, 3), PER_OK);  // rank 1: 60 of 137; the others share 77
+    ASSERT_OK(buffer.set_priority(4, 3));  // rank 1: 60 of 137; the others share 77
     const double rest = 77.0 / 137 / 4;
     expect_distribution(buffer, sample_options(1.0), {rest, rest, rest, rest, 60.0 / 137}, chi_square_4);
 }
@@ -481,18 +481,18 @@ TEST(ReplayRank, follows_updates_alpha_clear_and_overwriting) {
                 if (row.id == id) return row.probability;
     };
     EXPECT_FLOAT_EQ(probability_of(0), 2.0f / 11);
-    ASSERT_EQ(buffer.set_priority(0, 3), PER_OK);
+    ASSERT_OK(buffer.set_priority(0, 3));
     EXPECT_FLOAT_EQ(probability_of(0), 3.0f / 11);
-    ASSERT_EQ(change_alpha(buffer.get(), 0.0, nullptr), PER_OK);
+    ASSERT_OK(change_alpha(buffer.get(), 0.0, nullptr));
     EXPECT_FLOAT_EQ(probability_of(0), 1.0f / 3);
-    ASSERT_EQ(change_alpha(buffer.get(), 1.0, nullptr), PER_OK);
+    ASSERT_OK(change_alpha(buffer.get(), 1.0, nullptr));
     buffer.step({.observation = {0, 3}, .next = {0, 4}});  // id 3 with priority 4 in place of id 0
     EXPECT_FLOAT_EQ(probability_of(1), 2.0f / 11);
-    ASSERT_EQ(per_replay_clear(buffer.get(), nullptr), PER_OK);
+    ASSERT_OK(per_replay_clear(buffer.get(), nullptr));
     std::vector<Row> rows;
     EXPECT_EQ(buffer.sample(1, rows), PER_ERROR_EMPTY);
     buffer.step({.observation = {0, 5}, .next = {0, 6}});
-    ASSERT_EQ(buffer.sample(1, rows), PER_OK);
+    ASSERT_OK(buffer.sample(1, rows));
     EXPECT_EQ(rows[0].probability, 1.0f);
 }
 
@@ -524,7 +524,7 @@ TEST(ReplayRank, ranks_are_taken_anew_after_a_32nd_has_changed) {
     EXPECT_NEAR(ratio(), 160.0, 1e-3);
     for (int i = 0; i < 11; ++i) {
         EXPECT_NEAR(ratio(), 160.0, 1e-3) << i;
-        ASSERT_EQ(buffer.set_priority(i, std::pow(1.1f, static_cast<float>(400 + i))), PER_OK);
+        ASSERT_OK(buffer.set_priority(i, std::pow(1.1f, static_cast<float>(400 + i))));
     }
     EXPECT_NEAR(ratio(), 171.0 / 12.0, 1e-4);
 }

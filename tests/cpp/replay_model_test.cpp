@@ -63,10 +63,10 @@ class OwnChannel {
         per_channel_options options;
         per_channel_options_init(&options, sizeof options);
         options.moved_by = PER_MOVED_BY_CALLS;
-        EXPECT_EQ(per_channel_create(buffer.get(), &options, &channel_), PER_OK) << per_last_error();
+        EXPECT_OK(per_channel_create(buffer.get(), &options, &channel_));
         const char* path = nullptr;
-        EXPECT_EQ(per_channel_get_address(channel_, &path, nullptr), PER_OK);
-        EXPECT_EQ(per_writer_attach(path, 0, nullptr, 0, 0, &writer_), PER_OK) << per_last_error();
+        EXPECT_OK(per_channel_get_address(channel_, &path, nullptr));
+        EXPECT_OK(per_writer_attach(path, 0, nullptr, 0, 0, &writer_));
     }
     ~OwnChannel() {
         per_writer_free(writer_);
@@ -96,7 +96,7 @@ std::string saved(const Buffer& buffer) {
         static_cast<std::string*>(context)->append(static_cast<const char*>(data), static_cast<size_t>(size));
         return size;
     };
-    EXPECT_EQ(save_to(buffer.get(), append, &bytes), PER_OK) << per_last_error();
+    EXPECT_OK(save_to(buffer.get(), append, &bytes));
     return bytes;
 }
 
@@ -116,16 +116,14 @@ void expect_same_files(const ChosenValues& row, uint64_t seed, int n_calls) {
         std::vector<int64_t> ids, single_ids;
         if (buffers[0].add(call, &ids) != PER_OK) return false;
         for (const int64_t id : ids) most_issued = std::max(most_issued, id + 1);
-        EXPECT_EQ(add_singly(buffers[1], call, options.n_envs, single_ids), PER_OK) << per_last_error();
+        EXPECT_OK(add_singly(buffers[1], call, options.n_envs, single_ids));
         const int64_t longest = environments.number(1, 3);
-        EXPECT_EQ(take_in_pieces(call, options.n_envs, longest,
-                                 [&](const GivenCall& piece) { return buffers[2].add(piece); }),
-                  PER_OK)
-            << per_last_error();
+        EXPECT_OK(take_in_pieces(call, options.n_envs, longest,
+                                 [&](const GivenCall& piece) { return buffers[2].add(piece); }));
         if (!channel) return true;
         const auto write = [&](const GivenCall& piece) { return channel->add(piece, environments.number(0, 12)); };
-        EXPECT_EQ(take_in_pieces(call, options.n_envs, OwnChannel::max_piece, write), PER_OK) << per_last_error();
-        EXPECT_EQ(channel->flush(), PER_OK) << per_last_error();
+        EXPECT_OK(take_in_pieces(call, options.n_envs, OwnChannel::max_piece, write));
+        EXPECT_OK(channel->flush());
         return true;
     };
     const auto update = [&] {
@@ -155,7 +153,7 @@ void expect_same_files(const ChosenValues& row, uint64_t seed, int n_calls) {
             if (kind != 9) break;
             const per_status status =
                 i % 3 == 0 ? per_replay_clear(buffer.get(), nullptr) : per_replay_cut(buffer.get(), 1, &env, nullptr);
-            EXPECT_EQ(status, PER_OK) << per_last_error();
+            EXPECT_OK(status);
         }
         const std::string first = saved(buffers[0]);
         for (size_t way = 1; way < buffers.size(); ++way)

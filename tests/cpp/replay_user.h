@@ -13,6 +13,7 @@
 #include "../c/settings.h"
 #include "../c/struct_calls.h"
 #include "choices.h"
+#include "expect.h"
 #include "per.h"
 
 namespace per::test {
@@ -45,7 +46,7 @@ inline Replay create(per_replay_options options) {
     options.n_fields = options.sequence_length > 0 ? 5 : 4;
     options.field_size = sizeof(per_field);
     per_replay* replay = nullptr;
-    EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
+    EXPECT_OK(per_replay_create(&options, &replay));
     return Replay(replay);
 }
 
@@ -58,20 +59,20 @@ inline bool is_held(const per_replay_options& options, per_status status) {
 inline per_replay_options described(per_replay* replay) {
     per_replay_options options;
     per_replay_options_init(&options, sizeof options);
-    EXPECT_EQ(per_replay_describe(replay, &options), PER_OK);
+    EXPECT_OK(per_replay_describe(replay, &options));
     return options;
 }
 
 inline per_replay_statistics statistics_of(per_replay* replay) {
     per_replay_statistics statistics;
-    EXPECT_EQ(per_replay_get_statistics(replay, &statistics, sizeof statistics), PER_OK);
+    EXPECT_OK(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     return statistics;
 }
 
 inline std::vector<int64_t> live_ids(per_replay* replay) {
     std::vector<int64_t> ids(static_cast<size_t>(statistics_of(replay).live));
     int64_t count = -1;
-    EXPECT_EQ(per_replay_get_live_ids(replay, static_cast<int64_t>(ids.size()), ids.data(), &count), PER_OK);
+    EXPECT_OK(per_replay_get_live_ids(replay, static_cast<int64_t>(ids.size()), ids.data(), &count));
     EXPECT_EQ(count, static_cast<int64_t>(ids.size()));
     return ids;
 }
@@ -235,26 +236,23 @@ class User {
         const std::vector<int64_t> ids = live_ids(replay);
         std::vector<float> priorities(ids.size());
         const int64_t n = static_cast<int64_t>(ids.size());
-        EXPECT_EQ(per_replay_get_priorities(replay, n, ids.data(), priorities.data(), nullptr), PER_OK);
+        EXPECT_OK(per_replay_get_priorities(replay, n, ids.data(), priorities.data(), nullptr));
         for (const float priority : priorities) EXPECT_TRUE(std::isfinite(priority) && priority >= 0);
         Arrays arrays(options, n + 8, true);
-        EXPECT_EQ(per_replay_get(replay, n, ids.data(), &arrays.batch, nullptr), PER_OK) << per_last_error();
+        EXPECT_OK(per_replay_get(replay, n, ids.data(), &arrays.batch, nullptr));
         int64_t count = 0;
-        EXPECT_EQ(per_replay_get_bootstraps(replay, 8, &arrays.batch, &count, nullptr), PER_OK) << per_last_error();
+        EXPECT_OK(per_replay_get_bootstraps(replay, 8, &arrays.batch, &count, nullptr));
         if (count <= 8) {
             const std::vector<int64_t> bootstraps(arrays.batch.ids, arrays.batch.ids + count);
             const std::vector<float> values(8);
-            EXPECT_EQ(
-                per_replay_compute_advantages(replay, 2, 3, -1, 0.5, count, bootstraps.data(), values.data(), nullptr),
-                PER_OK)
-                << per_last_error();
+            EXPECT_OK(
+                per_replay_compute_advantages(replay, 2, 3, -1, 0.5, count, bootstraps.data(), values.data(), nullptr));
         }
         if (n == 0) return;
         per_epochs* epochs = nullptr;
-        EXPECT_EQ(per_epochs_create(replay, 1, 5, 0, nullptr, &epochs), PER_OK) << per_last_error();
+        EXPECT_OK(per_epochs_create(replay, 1, 5, 0, nullptr, &epochs));
         Arrays minibatch(options, 5, false);
-        for (int64_t i = 0; i < n; i += 5)
-            EXPECT_EQ(per_epochs_next(epochs, &minibatch.batch, &count, nullptr), PER_OK) << per_last_error();
+        for (int64_t i = 0; i < n; i += 5) EXPECT_OK(per_epochs_next(epochs, &minibatch.batch, &count, nullptr));
         per_epochs_free(epochs);
     }
 
@@ -262,10 +260,10 @@ class User {
         for (int i = 0; i < n_calls; ++i) {
             switch (below(12)) {
                 case 0:
-                    EXPECT_EQ(per_replay_cut(replay, 0, nullptr, nullptr), PER_OK);
+                    EXPECT_OK(per_replay_cut(replay, 0, nullptr, nullptr));
                     break;
                 case 1:
-                    EXPECT_EQ(change_alpha(replay, static_cast<double>(below(3)) * 0.5, nullptr), PER_OK);
+                    EXPECT_OK(change_alpha(replay, static_cast<double>(below(3)) * 0.5, nullptr));
                     break;
                 case 2:
                     change_n_step(replay, static_cast<int64_t>(1 + below(4)), nullptr);

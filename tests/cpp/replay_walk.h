@@ -8,15 +8,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "../c/settings.h"
 #include "choices.h"
+#include "own_folder.h"
 #include "replay_model.h"
 
 namespace per::test {
@@ -298,22 +296,6 @@ inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_en
     });
 }
 
-// A directory for the rows of walks, one after the other. It goes with this object.
-class OwnFolder {
- public:
-    OwnFolder() : path_(::testing::TempDir() + "per_walk_XXXXXX") {
-        if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no directory " + path_);
-    }
-    ~OwnFolder() { std::filesystem::remove_all(path_); }
-    OwnFolder(const OwnFolder&) = delete;
-    OwnFolder& operator=(const OwnFolder&) = delete;
-
-    const char* path() const { return path_.c_str(); }
-
- private:
-    std::string path_;
-};
-
 class RandomUse {
  public:
     // With rows in memory, as they are or compressed, or in a file in that directory, where checkpoints name it.
@@ -344,7 +326,7 @@ class RandomUse {
             per_batch_init(&batch, sizeof batch);
             batch.ids = ids.data();
             batch.weights = weights.data();
-            EXPECT_EQ(per_replay_sample(buffer.get(), nullptr, 32, &batch, nullptr), PER_OK) << per_last_error();
+            EXPECT_OK(per_replay_sample(buffer.get(), nullptr, 32, &batch, nullptr));
             return std::pair(ids, weights);
         };
         while (single_.statistics().samples < buffer_.statistics().samples) draw(single_);
@@ -357,7 +339,7 @@ class RandomUse {
         // To look at the live rows of a buffer sets its alpha to 0 and back, which chooses the scale of masses anew.
         if (single_.statistics().live == 0) return;
         for (const double alpha : {0.0, single_.statistics().alpha})
-            EXPECT_EQ(change_alpha(single_.get(), alpha, nullptr), PER_OK) << per_last_error();
+            EXPECT_OK(change_alpha(single_.get(), alpha, nullptr));
     }
 
     void one_call() {
@@ -392,7 +374,7 @@ class RandomUse {
         }
         model_ = next;
         EXPECT_EQ(ids, expected_ids);
-        ASSERT_EQ(add_singly(single_, call, options_.n_envs, single_ids), PER_OK) << per_last_error();
+        ASSERT_OK(add_singly(single_, call, options_.n_envs, single_ids));
         EXPECT_EQ(single_ids, ids);
         for (int64_t id : ids) most_issued_ = std::max(most_issued_, id + 1);
     }
@@ -412,10 +394,8 @@ class RandomUse {
         if (options_.sequence_length > 0 && environments_.chance(0.6)) return update_by_errors(ids);
         model_.update(ids, priorities);
         for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(write_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), priorities.data(),
-                                       nullptr),
-                      PER_OK)
-                << per_last_error();
+            ASSERT_OK(write_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), priorities.data(),
+                                       nullptr));
     }
 
     void update_by_errors(const std::vector<int64_t>& ids) {
@@ -431,10 +411,8 @@ class RandomUse {
         }
         model_.update(ids, errors);
         for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(write_td_errors(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
-                                      static_cast<int64_t>(errors.size()), flat.data(), nullptr),
-                      PER_OK)
-                << per_last_error();
+            ASSERT_OK(write_td_errors(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
+                                      static_cast<int64_t>(errors.size()), flat.data(), nullptr));
     }
 
     void set() {
@@ -450,15 +428,13 @@ class RandomUse {
         model_.set_actions(ids, actions);
         const per_array fields[3] = {{}, array_of(actions.data(), PER_INT64), {}};
         for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(per_replay_set(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr),
-                      PER_OK)
-                << per_last_error();
+            ASSERT_OK(per_replay_set(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr));
     }
 
     void cut() {
         const int64_t env = environments_.number(0, options_.n_envs - 1);
         model_.cut(env);
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_cut(buffer->get(), 1, &env, nullptr), PER_OK);
+        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(per_replay_cut(buffer->get(), 1, &env, nullptr));
     }
 
     void set_n_step() {
@@ -467,25 +443,24 @@ class RandomUse {
         const int64_t most = rows - options_.frame_stack - steps + (options_.store_next_observation ? 2 : 0);
         n_step_ = environments_.number(1, std::min<int64_t>(6, most));
         model_.set_n_step(n_step_);
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(change_n_step(buffer->get(), n_step_, nullptr), PER_OK) << per_last_error();
+        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(change_n_step(buffer->get(), n_step_, nullptr));
     }
 
     void clear() {
         model_.clear();
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_clear(buffer->get(), nullptr), PER_OK);
+        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(per_replay_clear(buffer->get(), nullptr));
     }
 
     // Goes on with what was saved and loaded, or beside a checkpoint that names the file of its rows.
     void reload() {
         const char* const storage = options_.memory.storage;
         if (storage != nullptr) {
-            ASSERT_EQ(per_replay_checkpoint(buffer_.get(), storage, nullptr, nullptr), PER_OK) << per_last_error();
+            ASSERT_OK(per_replay_checkpoint(buffer_.get(), storage, nullptr, nullptr));
             if (environments_.chance(0.5)) buffer_.reload(storage, storage);
             return;
         }
         const std::string path = ::testing::TempDir() + "per_replay_model_test." + std::to_string(getpid());
-        ASSERT_EQ(per_replay_save(buffer_.get(), path.c_str(), nullptr), PER_OK) << per_last_error();
+        ASSERT_OK(per_replay_save(buffer_.get(), path.c_str(), nullptr));
         buffer_.reload(path);
         unlink(path.c_str());
     }
@@ -493,7 +468,7 @@ class RandomUse {
     void set_gamma() {
         const double gamma = environments_.chance(0.5) ? 0.5 : 1.0;
         model_.set_gamma(gamma);
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(change_gamma(buffer->get(), gamma, nullptr), PER_OK);
+        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(change_gamma(buffer->get(), gamma, nullptr));
     }
 
     Choices random_;

@@ -22,7 +22,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "error_of.h"
+#include "new_row_file.h"
+#include "own_folder.h"
 
 namespace {
 
@@ -106,7 +108,7 @@ int open(const char* path, int flags, ...) {
 }
 }
 
-namespace per {
+namespace per::test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,34 +124,13 @@ void expect_ranges(const std::vector<Range>& ranges, const std::vector<Range>& e
     }
 }
 
-// The file of a buffer that begins without rows.
-class NewRowFile : public RowFile {
- public:
-    NewRowFile(const char* folder, std::size_t bytes, bool is_preallocated) : RowFile(folder, bytes) {
-        create(is_preallocated);
-    }
-};
-
-std::string error_of(const char* folder, std::size_t bytes, bool is_preallocated, per_status status) {
-    try {
-        const NewRowFile file(folder, bytes, is_preallocated);
-    } catch (const Error& error) {
-        EXPECT_EQ(error.status(), status);
-        return error.what();
-    }
-    return "";
-}
-
-class RowFileTest : public ::testing::Test {
+class RowFileTest : public FolderTest {
  protected:
-    RowFileTest() : folder_(::testing::TempDir() + "per_row_file_test") {
-        fs::remove_all(folder_);
-        fs::create_directory(folder_);
+    RowFileTest() {
         reserved.clear();
         asked_for.clear();
     }
     ~RowFileTest() override {
-        fs::remove_all(folder_);
         fallocate_error = 0;
         n_interrupted = 0;
         fdatasync_error = 0;
@@ -161,8 +142,6 @@ class RowFileTest : public ::testing::Test {
 
     const char* folder() const { return folder_.c_str(); }
     bool is_empty() const { return fs::is_empty(folder_); }
-
-    const fs::path folder_;
 };
 
 TEST_F(RowFileTest, room_is_reserved_once_piece_by_piece) {
@@ -199,8 +178,8 @@ TEST_F(RowFileTest, where_there_is_no_room_later_calls_ask_again) {
     fallocate_error = ENOSPC;
     EXPECT_THROW(file.reserve(block, 10), Error);
     for (const bool is_preallocated : {false, true})
-        EXPECT_EQ(error_of(folder(), 10, is_preallocated, PER_ERROR_IO),
-                  "storage " + std::string(folder()) + " cannot be written: No space left on device");
+        EXPECT_THROWS(NewRowFile(folder(), 10, is_preallocated), PER_ERROR_IO,
+                      "storage " + std::string(folder()) + " cannot be written: No space left on device");
     fallocate_error = 0;
     file.reserve(block, 10);
     expect_ranges(reserved, {{0, block}, {block, block}});
@@ -210,8 +189,8 @@ TEST_F(RowFileTest, where_there_is_no_room_later_calls_ask_again) {
 TEST_F(RowFileTest, a_file_system_that_cannot_reserve_room_is_refused) {
     fallocate_error = EOPNOTSUPP;
     for (const bool is_preallocated : {false, true})
-        EXPECT_EQ(
-            error_of(folder(), 10, is_preallocated, PER_ERROR_UNSUPPORTED),
+        EXPECT_THROWS(
+            NewRowFile(folder(), 10, is_preallocated), PER_ERROR_UNSUPPORTED,
             "storage " + std::string(folder()) + ": its file system cannot reserve room: must be one with fallocate()");
     EXPECT_TRUE(is_empty());
 }
@@ -222,9 +201,8 @@ TEST_F(RowFileTest, a_file_longer_than_the_process_may_write_is_an_error_and_no_
     rlimit limit = before;
     limit.rlim_cur = block;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    EXPECT_NE(error_of(folder(), block + 1, false, PER_ERROR_IO).find("cannot be written: File too large"),
-              std::string::npos);
-    EXPECT_EQ(error_of(folder(), block, false, PER_ERROR_IO), "");
+    EXPECT_THROWS(NewRowFile(folder(), block + 1, false), PER_ERROR_IO, "cannot be written: File too large");
+    EXPECT_NO_THROW(NewRowFile(folder(), block, false));
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
@@ -236,7 +214,7 @@ TEST_F(RowFileTest, a_large_file_is_reserved_by_larger_blocks) {
 }
 
 TEST_F(RowFileTest, more_than_a_process_maps_is_refused) {
-    EXPECT_NE(error_of(folder(), (std::size_t{1} << 47) + 1, false, PER_ERROR_OUT_OF_MEMORY), "");
+    EXPECT_THROWS(NewRowFile(folder(), (std::size_t{1} << 47) + 1, false), PER_ERROR_OUT_OF_MEMORY, "");
 }
 
 // The system cuts longer ones short: nothing would say that the rest is not fetched.
@@ -268,8 +246,7 @@ TEST_F(RowFileTest, a_name_that_is_taken_is_left_alone) {
     fs::remove(taken);
     EXPECT_TRUE(is_empty());
     fs::remove(folder_);
-    const std::string error = error_of((folder_ / "below").c_str(), 1, false, PER_ERROR_IO);
-    EXPECT_NE(error.find("cannot be written: No such file"), std::string::npos);
+    EXPECT_THROWS(NewRowFile((folder_ / "below").c_str(), 1, false), PER_ERROR_IO, "cannot be written: No such file");
 }
 
 // Only names are looked for in it. It is found from where the process is, as other users may not look into what is above.
@@ -281,13 +258,13 @@ TEST_F(RowFileTest, a_folder_that_cannot_be_read_has_rows) {
     if (is_root) {
         ASSERT_EQ(seteuid(65534), 0);
     }
-    const std::string error = error_of(".", 1, false, PER_ERROR_IO);
+    const Error error = error_of([] { NewRowFile(".", 1, false); });
     if (is_root) {
         ASSERT_EQ(seteuid(0), 0);
     }
     fs::current_path(before);
     ASSERT_EQ(chmod(folder(), 0777), 0);
-    EXPECT_EQ(error, "");
+    EXPECT_EQ(error.status(), PER_OK) << error.what();
 }
 
 TEST_F(RowFileTest, nobody_else_reads_it) {
@@ -323,16 +300,6 @@ std::string read(const char* folder, const RowTable& table, std::size_t first, s
     std::string bytes(n, '\0');
     RowReader(locked, table).read(first, bytes.data(), n);
     return bytes;
-}
-
-template <class Call>
-Error error_of(const Call& call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        return error;
-    }
-    return Error(PER_OK, "nothing");
 }
 
 bool adopts(RowFile& file, const char* folder, const RowTable& table) {
@@ -401,7 +368,7 @@ TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
         write(file, 0, block, 1);
         const RowTable table = checkpoint(file, folder());
         fallocate_error = ENOSPC;
-        EXPECT_EQ(error_of([&] { file.reserve(0, 1); }).status(), PER_ERROR_IO);
+        EXPECT_THROWS(file.reserve(0, 1), PER_ERROR_IO, "");
         EXPECT_EQ(read(folder(), table, 0, block), std::string(block, 1));
         EXPECT_EQ(file.data()[0], std::byte{1});
         if (is_preallocated) write(file, piece, 10, 5);  // it has room, and no row
@@ -420,10 +387,7 @@ TEST_F(RowFileTest, a_copy_goes_on_where_it_was_interrupted_and_ends_where_it_ca
     write(file, 0, piece, 1);
     const RowTable table = checkpoint(file, folder());
     pwrite_errors = {EINTR, 0, EINTR, EIO, EIO, EIO, EIO, EIO};
-    const Error error = error_of([&] { file.reserve(0, 1); });
-    EXPECT_EQ(error.status(), PER_ERROR_IO);
-    EXPECT_NE(std::string(error.what()).find("cannot be written: Input/output error"), std::string::npos)
-        << error.what();
+    EXPECT_THROWS(file.reserve(0, 1), PER_ERROR_IO, "cannot be written: Input/output error");
     EXPECT_EQ(pwrite_errors.size(), 4u);
     EXPECT_EQ(file.data()[piece - 1], std::byte{1});
     pwrite_errors = {EINTR, 0, EINTR};
@@ -450,10 +414,7 @@ TEST_F(RowFileTest, a_copy_that_cannot_be_mapped_leaves_what_was_there) {
     mremap_error = ENOMEM;
     for (const bool leaves_hole : {false, true}) {
         mremap_leaves_hole = leaves_hole;
-        const Error error = error_of([&] { file.reserve(piece, 1); });
-        EXPECT_EQ(error.status(), PER_ERROR_OUT_OF_MEMORY);
-        EXPECT_NE(std::string(error.what()).find("cannot be mapped: Cannot allocate memory"), std::string::npos)
-            << error.what();
+        EXPECT_THROWS(file.reserve(piece, 1), PER_ERROR_OUT_OF_MEMORY, "cannot be mapped: Cannot allocate memory");
         ASSERT_NO_FATAL_FAILURE(expect_rows(0));
     }
     mremap_error = 0;
@@ -476,7 +437,7 @@ TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     const Error error = error_of([&] { file.reserve(0, 1); });
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-    EXPECT_NE(std::string(error.what()).find("cannot be written: File too large"), std::string::npos) << error.what();
+    EXPECT_TRUE(is_error(error.status(), error.what(), PER_ERROR_IO, "cannot be written: File too large"));
     EXPECT_EQ(file.data()[0], std::byte{3});
     write(file, 0, piece, 4);
     EXPECT_EQ(checkpoint(file, folder()).pieces[0].place, 1u);
@@ -502,9 +463,7 @@ TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
     const RowTable table = checkpoint(*file, folder());
     EXPECT_EQ(read(folder(), table, 5, 3), std::string({1, 1, 2}));
     RowFile next(folder(), 3 * piece - 5 * block);
-    const Error busy = error_of([&] { adopts(next, folder(), table); });
-    EXPECT_EQ(busy.status(), PER_ERROR_BUSY);
-    EXPECT_NE(std::string(busy.what()).find(row_file_name(table.number)), std::string::npos) << busy.what();
+    EXPECT_THROWS(adopts(next, folder(), table), PER_ERROR_BUSY, row_file_name(table.number));
     file.reset();
     ASSERT_TRUE(adopts(next, folder(), table));
     EXPECT_EQ(n_inherited(folder_), 0);
@@ -588,7 +547,7 @@ TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
     RowTable table;
     ASSERT_TRUE(file.take_name(locked));
     fdatasync_error = EIO;
-    EXPECT_EQ(error_of([&] { file.write_out(table); }).status(), PER_ERROR_IO);
+    EXPECT_THROWS(file.write_out(table), PER_ERROR_IO, "");
     fdatasync_error = 0;
     EXPECT_FALSE(file.take_name(locked));
     write(file, 0, piece, 3);
@@ -653,4 +612,4 @@ TEST_F(RowFileTest, rows_stay_only_in_their_own_folder_and_under_their_name) {
 }
 
 }  // namespace
-}  // namespace per
+}  // namespace per::test

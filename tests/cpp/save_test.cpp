@@ -29,7 +29,9 @@
 #include "../c/settings.h"
 #include "../c/struct_calls.h"
 #include "choices.h"
+#include "expect.h"
 #include "file/compression.h"
+#include "own_folder.h"
 #include "per.h"
 
 namespace {
@@ -131,8 +133,6 @@ namespace per::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-#define EXPECT_OK(call) EXPECT_EQ(call, PER_OK) << per_last_error()
 
 struct FreeReplay {
     void operator()(per_replay* replay) const { per_replay_free(replay); }
@@ -455,29 +455,20 @@ class Subject {
     ReplayHandle replay_;
 };
 
-class Save : public testing::Test {
+class Save : public FolderTest {
  protected:
-    void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "per_save_XXXXXX").string();
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        folder_ = name;
-    }
-    void TearDown() override {
-        disk.reset();
-        fs::remove_all(folder_);
+    void TearDown() override { disk.reset(); }
+
+    // Saves the buffer, and waits for the end.
+    void save_and_wait(const Subject& subject) const {
+        EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     }
 
-    std::string path() const { return (folder_ / "buffer.per").string(); }
-    std::string contents() const {
-        std::ifstream file(path(), std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
+    // Lets a save that was held go on to its end.
+    static void finish(const SaveHandle& save) {
+        disk.allow(INT64_MAX);
+        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
     }
-    // Files in the folder.
-    size_t n_files() const {
-        return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
-    }
-
-    fs::path folder_;
 };
 
 // Each pair of options meets in some of the buffers.
@@ -502,12 +493,12 @@ TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_r
             disk.wait_for(n + 1, save.get());
         }
         EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
-        EXPECT_TRUE(contents() == expected);
+        EXPECT_TRUE(contents(path()) == expected);
         disk.reset();
         const std::string later = subject.saved();
         EXPECT_TRUE(later != expected);
-        EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
-        EXPECT_TRUE(contents() == later);
+        save_and_wait(subject);
+        EXPECT_TRUE(contents(path()) == later);
         if (HasFailure()) return;
     }
 }
@@ -542,9 +533,9 @@ TEST_F(Save, threads_of_saves_that_are_freed_leave_no_stack) {
     };
     Subject subject(kinds[0], 1);
     subject.add(20);
-    for (int i = 0; i < 5; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
+    for (int i = 0; i < 5; ++i) save_and_wait(subject);
     const int64_t before = n_mappings();
-    for (int i = 0; i < 60; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
+    for (int i = 0; i < 60; ++i) save_and_wait(subject);
     EXPECT_LT(n_mappings(), before + 30);
 }
 
@@ -595,8 +586,7 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back_piece_by_piece) {
     subject.set_noise(64);
     subject.fill();
     EXPECT_LT(subject.memory_bytes(), before + before / 2);
-    disk.allow(INT64_MAX);
-    EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
+    finish(save);
 #endif
 }
 
@@ -611,8 +601,7 @@ TEST_F(Save, pieces_of_small_compressed_frames_have_few_of_them) {
     int64_t largest = 0;
     go_on_until_all_is_read(save.get(), [&](int64_t piece) { largest = std::max(largest, piece); });
     EXPECT_LE(largest, 2 * 512 * kind.image_bytes);
-    disk.allow(INT64_MAX);
-    EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
+    finish(save);
 #endif
 }
 
@@ -669,7 +658,7 @@ TEST_F(Save, threads_that_use_the_buffer_do_not_reach_the_file) {
             EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
             is_over = true;
             for (std::thread& thread : threads) thread.join();
-            EXPECT_TRUE(contents() == expected);
+            EXPECT_TRUE(contents(path()) == expected);
         }
     }
 }
@@ -682,10 +671,9 @@ TEST_F(Save, a_buffer_has_one_save_at_a_time_and_waits_end_in_time) {
     per_save* other = save.get();
     EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr, &other), PER_ERROR_BUSY);
     EXPECT_EQ(other, nullptr);
-    EXPECT_EQ(n_files(), 1u);
+    EXPECT_EQ(names().size(), 1u);
     EXPECT_EQ(per_save_wait(save.get(), 0, nullptr, nullptr), PER_ERROR_BUSY);
-    EXPECT_EQ(per_save_wait(save.get(), 20, nullptr, nullptr), PER_ERROR_BUSY);
-    EXPECT_NE(strstr(per_last_error(), "still running"), nullptr);
+    EXPECT_FAILS(per_save_wait(save.get(), 20, nullptr, nullptr), PER_ERROR_BUSY, "still running");
     // Another buffer may, and this one may be saved by a call that waits.
     Subject neighbour(kinds[1], 1);
     disk.n_allowed = 0;
@@ -697,34 +685,33 @@ TEST_F(Save, a_buffer_has_one_save_at_a_time_and_waits_end_in_time) {
     int64_t written = -1, total = -1;
     EXPECT_OK(per_save_wait(save.get(), 0, &written, &total));
     EXPECT_TRUE(written == total && total > 0);
-    EXPECT_EQ(n_files(), 3u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
+    EXPECT_EQ(names().size(), 3u);
+    save_and_wait(subject);
 }
 
 TEST_F(Save, a_disk_that_fails_is_told_by_every_wait_and_leaves_what_was_there) {
     Subject subject(kinds[0], 1);
     subject.fill();
     EXPECT_OK(per_replay_save(subject.get(), path().c_str(), nullptr));
-    const std::string before = contents();
+    const std::string before = contents(path());
     subject.add(10);
     for (const bool at_write : {true, false}) {
         (at_write ? disk.write_error : disk.fsync_error) = ENOSPC;
         const SaveHandle save = subject.start(path());
         for (int i = 0; i < 2; ++i) {
             int64_t written = -1;
-            EXPECT_EQ(per_save_wait(save.get(), -1, &written, nullptr), PER_ERROR_IO);
-            EXPECT_NE(strstr(per_last_error(), "No space left"), nullptr) << per_last_error();
+            EXPECT_FAILS(per_save_wait(save.get(), -1, &written, nullptr), PER_ERROR_IO, "No space left");
             EXPECT_GE(written, 0);
         }
-        EXPECT_TRUE(contents() == before);
-        EXPECT_EQ(n_files(), 1u);
+        EXPECT_TRUE(contents(path()) == before);
+        EXPECT_EQ(names().size(), 1u);
         disk.reset();
     }
     per_save* save = nullptr;
     EXPECT_EQ(per_replay_save_start(subject.get(), (folder_ / "none" / "x").c_str(), nullptr, &save), PER_ERROR_IO);
     EXPECT_EQ(save, nullptr);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
-    EXPECT_TRUE(contents() == subject.saved());
+    save_and_wait(subject);
+    EXPECT_TRUE(contents(path()) == subject.saved());
 }
 
 TEST_F(Save, an_error_names_the_file_as_it_is) {
@@ -733,8 +720,7 @@ TEST_F(Save, an_error_names_the_file_as_it_is) {
     const std::string name = path() + " 100%% full %s";
     disk.write_error = ENOSPC;
     const SaveHandle save = subject.start(name);
-    EXPECT_EQ(per_save_wait(save.get(), -1, nullptr, nullptr), PER_ERROR_IO);
-    EXPECT_NE(strstr(per_last_error(), name.c_str()), nullptr) << per_last_error();
+    EXPECT_FAILS(per_save_wait(save.get(), -1, nullptr, nullptr), PER_ERROR_IO, name.c_str());
     disk.reset();
 }
 
@@ -750,10 +736,10 @@ TEST_F(Save, a_thread_that_cannot_start_is_an_error_and_nothing_is_kept) {
     refuses_threads = false;
     EXPECT_NE(strstr(per_last_error(), "no thread for the save"), nullptr);
     EXPECT_EQ(save, nullptr);
-    EXPECT_EQ(n_files(), 0u);
+    EXPECT_EQ(names().size(), 0u);
     EXPECT_EQ(subject.set_each_priority(ids), 0u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
-    EXPECT_TRUE(contents() == subject.saved());
+    save_and_wait(subject);
+    EXPECT_TRUE(contents(path()) == subject.saved());
 #endif
 }
 
@@ -773,9 +759,9 @@ TEST_F(Save, memory_that_ends_ends_the_save_and_not_the_call) {
     EXPECT_OK(status);
     disk.allow(INT64_MAX);
     EXPECT_EQ(per_save_wait(save.get(), -1, nullptr, nullptr), PER_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(n_files(), 0u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
-    EXPECT_TRUE(contents() == subject.saved());
+    EXPECT_EQ(names().size(), 0u);
+    save_and_wait(subject);
+    EXPECT_TRUE(contents(path()) == subject.saved());
 #endif
 }
 
@@ -792,16 +778,14 @@ TEST_F(Save, memory_holds_each_row_that_changes_before_it_is_read_once) {
         // The records of these kinds have at most 80 bytes, and each copy takes 16 more. Memory comes in chunks.
         EXPECT_LE(subject.set_each_priority(ids), ids.size() * 96 + (1u << 18) + 10000);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
-        disk.allow(INT64_MAX);
-        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
+        finish(save);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         // Once all rows were read, none is kept, though the save has not ended.
         disk.hold();
         const SaveHandle late = subject.start(path());
         go_on_until_all_is_read(late.get(), [](int64_t) {});
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
-        disk.allow(INT64_MAX);
-        EXPECT_OK(per_save_wait(late.get(), -1, nullptr, nullptr));
+        finish(late);
     }
 #endif
 }
@@ -821,7 +805,7 @@ TEST_F(Save, a_buffer_that_is_freed_ends_its_save_first) {
                 std::this_thread::yield();
             EXPECT_OK(per_save_wait(other, -1, nullptr, nullptr));
             per_save_free(other);
-            EXPECT_TRUE(contents() == expected);
+            EXPECT_TRUE(contents(path()) == expected);
             fs::remove(path());
             continue;
         }
@@ -830,7 +814,7 @@ TEST_F(Save, a_buffer_that_is_freed_ends_its_save_first) {
             disk.allow(INT64_MAX);
         });
         subject.close();
-        EXPECT_TRUE(contents() == expected);
+        EXPECT_TRUE(contents(path()) == expected);
         EXPECT_OK(per_save_wait(save.get(), 0, nullptr, nullptr));
         later.join();
     }
@@ -860,24 +844,22 @@ TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
                 const std::string own = subject.saved();
                 const std::string own_path = path() + ".child";
                 is_right = is_right && per_save_wait(subject.start(own_path).get(), -1, nullptr, nullptr) == PER_OK;
-                std::ifstream file(own_path, std::ios::binary);
-                is_right = is_right && std::string(std::istreambuf_iterator<char>(file), {}) == own;
+                is_right = is_right && contents(own_path) == own;
                 fs::remove(own_path);
             }
 #endif
             save.reset();
             subject.close();
-            _exit(is_right && n_files() == 1 && !testing::Test::HasFailure() ? 0 : 1);
+            _exit(is_right && names().size() == 1 && !testing::Test::HasFailure() ? 0 : 1);
         }
         int status;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
         disk.allow(i + 1);
     }
-    disk.allow(INT64_MAX);
-    EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
-    EXPECT_TRUE(contents() == expected);
-    EXPECT_EQ(n_files(), 1u);
+    finish(save);
+    EXPECT_TRUE(contents(path()) == expected);
+    EXPECT_EQ(names().size(), 1u);
 }
 
 TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
@@ -885,7 +867,7 @@ TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
     Subject subject(kinds[1], 4);
     subject.fill();
     EXPECT_OK(per_replay_save(subject.get(), path().c_str(), nullptr));
-    const std::string before = contents();
+    const std::string before = contents(path());
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
     const pid_t child = fork();
@@ -904,10 +886,10 @@ TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
     close(ready[1]);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    EXPECT_TRUE(contents() == before);
-    EXPECT_EQ(n_files(), 2u);
-    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
-    EXPECT_EQ(n_files(), 1u);
+    EXPECT_TRUE(contents(path()) == before);
+    EXPECT_EQ(names().size(), 2u);
+    save_and_wait(subject);
+    EXPECT_EQ(names().size(), 1u);
 #endif
 }
 
@@ -920,12 +902,11 @@ TEST_F(Save, bad_arguments_start_nothing) {
     EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(per_save_wait(nullptr, 0, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
     per_save_free(nullptr);
-    EXPECT_EQ(n_files(), 0u);
+    EXPECT_EQ(names().size(), 0u);
     const SaveHandle empty = subject.start(path());
-    EXPECT_EQ(per_save_wait(empty.get(), -2, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_NE(strstr(per_last_error(), "timeout_ms is -2"), nullptr);
+    EXPECT_FAILS(per_save_wait(empty.get(), -2, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
     EXPECT_OK(per_save_wait(empty.get(), -1, nullptr, nullptr));
-    EXPECT_TRUE(contents() == subject.saved());
+    EXPECT_TRUE(contents(path()) == subject.saved());
 }
 
 }  // namespace

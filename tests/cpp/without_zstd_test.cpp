@@ -18,9 +18,9 @@ TEST(WithoutZstd, compression_is_unsupported) {
     Buffer buffer(options);
     EXPECT_EQ(change_save_compression(buffer.get(), 3), PER_ERROR_UNSUPPORTED);
     EXPECT_EQ(std::string(per_last_error()), "save_compression is 3: this libper was built without zstd");
-    EXPECT_EQ(change_save_compression(buffer.get(), 0), PER_OK);
+    EXPECT_OK(change_save_compression(buffer.get(), 0));
     EXPECT_EQ(change_save_compression(buffer.get(), 20), PER_ERROR_INVALID_ARGUMENT);
-    ASSERT_EQ(per_replay_describe(buffer.get(), &options), PER_OK);
+    ASSERT_OK(per_replay_describe(buffer.get(), &options));
     options.save_compression = 1;
     per_replay* replay = nullptr;
     EXPECT_EQ(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED);
