@@ -14,14 +14,6 @@ WindowRules rules_for(int64_t rows, int64_t n_step = 1, int64_t stack = 1) {
     return {{rows, 1}, n_step, stack, false, false};
 }
 
-const StepInput next_given = {true, false, false, true};
-const StepInput next_left_out = {false, false, false, true};
-const StepInput other_observation = {true, false, false, false};
-const StepInput terminates = {true, true, false, true};
-const StepInput truncates = {true, false, true, true};
-const StepInput terminates_unknown = {false, true, false, true};
-const StepInput truncates_unknown = {false, false, true, true};
-
 void expect_range(const RowRange& range, int64_t first, int64_t end) {
     EXPECT_EQ(range.first, first);
     EXPECT_EQ(range.end, end);
@@ -54,96 +46,79 @@ TEST(Ring, slot_gives_back_the_latest_row_below_the_end) {
             EXPECT_EQ(ring.row_of_slot(1, ring.slot(1, row), end), row) << "end " << end;
 }
 
-TEST(Advance, first_step_starts_an_episode_and_next_does_not) {
+// The steps of a lane, each a letter: n gives the next observation, l leaves it out, o brings another observation than
+// was announced, T and U terminate and truncate the episode, t and u do so at an unknown observation, and B does both.
+StepOutcome outcome_of(Lane& lane, const WindowRules& rules, const char* steps) {
+    StepOutcome last = {};
+    for (; *steps != '\0'; ++steps) {
+        const bool is_known = *steps == 'n' || *steps == 'o' || *steps == 'T' || *steps == 'U';
+        const bool terminates = *steps == 'T' || *steps == 't' || *steps == 'B';
+        const bool truncates = *steps == 'U' || *steps == 'u' || *steps == 'B';
+        last = advance(lane, rules, {is_known, terminates, truncates, *steps != 'o'});
+    }
+    return last;
+}
+StepOutcome outcome_of(const WindowRules& rules, const char* steps) {
     Lane lane;
-    const WindowRules rules = rules_for(8);
-    EXPECT_EQ(advance(lane, rules, next_given).flags, row_is_step | row_starts_episode);
-    EXPECT_EQ(advance(lane, rules, next_given).flags, row_is_step);
+    return outcome_of(lane, rules, steps);
 }
 
-TEST(Advance, announced_observation_makes_a_step_live_at_once_and_is_taken_by_the_next) {
-    Lane lane;
-    const WindowRules rules = rules_for(8);
-    StepOutcome outcome = advance(lane, rules, next_given);
-    EXPECT_EQ(outcome.row, 0);
-    EXPECT_EQ(outcome.next_row, 1);
-    expect_range(outcome.completed, 0, 1);
-    outcome = advance(lane, rules, next_given);
-    EXPECT_EQ(outcome.row, 1);
-    EXPECT_FALSE(outcome.is_cut);
-    expect_range(outcome.completed, 1, 2);
-}
-
-TEST(Advance, step_without_next_observation_waits_for_the_next_step) {
-    Lane lane;
-    const WindowRules rules = rules_for(8);
-    StepOutcome outcome = advance(lane, rules, next_left_out);
-    EXPECT_EQ(outcome.next_row, -1);
-    expect_range(outcome.completed, 0, 0);
-    outcome = advance(lane, rules, next_left_out);
-    EXPECT_EQ(outcome.row, 1);
-    expect_range(outcome.completed, 0, 1);
-}
-
-TEST(Advance, window_of_three_steps_waits_for_the_third) {
-    Lane lane;
-    const WindowRules rules = rules_for(8, 3);
-    expect_range(advance(lane, rules, next_given).completed, 0, 0);
-    expect_range(advance(lane, rules, next_given).completed, 0, 0);
-    expect_range(advance(lane, rules, next_given).completed, 0, 1);
-    expect_range(advance(lane, rules, next_given).completed, 1, 2);
-}
-
-TEST(Advance, end_completes_all_windows_and_gives_the_final_observation_a_row) {
-    for (const StepInput& end : {terminates, truncates}) {
-        Lane lane;
-        const WindowRules rules = rules_for(8, 3);
-        advance(lane, rules, next_given);
-        advance(lane, rules, next_given);
-        const StepOutcome outcome = advance(lane, rules, end);
-        EXPECT_EQ(outcome.row, 2);
-        EXPECT_EQ(outcome.next_row, 3);
-        expect_range(outcome.completed, 0, 3);
-        const StepOutcome next = advance(lane, rules, other_observation);
-        EXPECT_EQ(next.row, 4);
-        EXPECT_FALSE(next.is_cut);
-        EXPECT_EQ(next.flags, row_is_step | row_starts_episode);
+TEST(Advance, does_to_a_lane_what_was_counted_by_hand) {
+    constexpr int step = row_is_step, start = row_is_step | row_starts_episode, unknown = row_final_unknown;
+    const WindowRules one = rules_for(8), two = rules_for(8, 2), three = rules_for(8, 3);
+    WindowRules stores_next = two;
+    stores_next.store_next_observation = true;
+    const struct {
+        const char* promise;
+        WindowRules rules;
+        const char* steps;
+        // What the last of them does.
+        int64_t row;
+        int flags;
+        int64_t next_row;
+        RowRange completed;
+    } cases[] = {
+        {"an announced observation makes the first step live at once", one, "n", 0, start, 1, {0, 1}},
+        {"an announced observation is taken by the next step", one, "nn", 1, step, 2, {1, 2}},
+        {"a step without next observation waits", one, "l", 0, start, -1, {0, 0}},
+        {"a step without next observation is live with the next one", one, "ll", 1, step, -1, {0, 1}},
+        {"a window of three steps waits for the second", three, "n", 0, start, 1, {0, 0}},
+        {"a window of three steps waits for the third", three, "nn", 1, step, 2, {0, 0}},
+        {"a window of three steps is complete with the third", three, "nnn", 2, step, 3, {0, 1}},
+        {"the window after it is complete with the fourth", three, "nnnn", 3, step, 4, {1, 2}},
+        {"a termination completes all windows", three, "nnT", 2, step | row_terminated, 3, {0, 3}},
+        {"a truncation completes all windows", three, "nnU", 2, step | row_truncated, 3, {0, 3}},
+        {"a termination has a row for its final observation", three, "nnTo", 4, start, 5, {4, 4}},
+        {"a truncation has a row for its final observation", three, "nnUo", 4, start, 5, {4, 4}},
+        {"terminated at an unknown observation is live", two, "nt", 1, step | row_terminated | unknown, -1, {0, 2}},
+        {"an unknown final observation has no row", two, "ntn", 2, start, 3, {2, 2}},
+        {"truncated at an unknown observation completes the steps before",
+         three,
+         "nnu",
+         2,
+         step | row_truncated | unknown,
+         -1,
+         {0, 2}},
+        {"a step flagged both ways is terminated", one, "B", 0, start | row_terminated | unknown, -1, {0, 1}},
+        {"stored next observations take no rows", stores_next, "n", 0, start, -1, {0, 0}},
+        {"stored next observations are not compared", stores_next, "no", 1, step, -1, {0, 1}},
+        {"a stored final observation takes no row", stores_next, "noU", 2, step | row_truncated, -1, {1, 3}},
+        {"after a stored final observation comes the next row", stores_next, "noUn", 3, start, -1, {3, 3}},
+    };
+    for (const auto& each : cases) {
+        SCOPED_TRACE(each.promise);
+        const StepOutcome outcome = outcome_of(each.rules, each.steps);
+        EXPECT_FALSE(outcome.is_cut);
+        EXPECT_FALSE(outcome.dropped);
+        EXPECT_EQ(outcome.row, each.row);
+        EXPECT_EQ(outcome.flags, each.flags);
+        EXPECT_EQ(outcome.next_row, each.next_row);
+        expect_range(outcome.completed, each.completed.first, each.completed.end);
     }
 }
 
-TEST(Advance, terminated_at_an_unknown_observation_is_live_without_a_final_row) {
-    Lane lane;
-    const WindowRules rules = rules_for(8, 2);
-    advance(lane, rules, next_given);
-    const StepOutcome outcome = advance(lane, rules, terminates_unknown);
-    EXPECT_EQ(outcome.flags, row_is_step | row_terminated | row_final_unknown);
-    EXPECT_EQ(outcome.next_row, -1);
-    expect_range(outcome.completed, 0, 2);
-    EXPECT_EQ(advance(lane, rules, next_given).row, 2);
-}
-
-TEST(Advance, truncated_at_an_unknown_observation_completes_only_the_steps_before) {
-    Lane lane;
-    const WindowRules rules = rules_for(8, 3);
-    advance(lane, rules, next_given);
-    advance(lane, rules, next_given);
-    const StepOutcome outcome = advance(lane, rules, truncates_unknown);
-    EXPECT_TRUE(is_never_live(outcome.flags));
-    expect_range(outcome.completed, 0, 2);
-}
-
-TEST(Advance, step_flagged_both_ways_is_terminated) {
-    Lane lane;
-    EXPECT_EQ(advance(lane, rules_for(8), {false, true, true, false}).flags,
-              row_is_step | row_starts_episode | row_terminated | row_final_unknown);
-}
-
 TEST(Advance, other_observation_than_announced_cuts_the_episode) {
-    Lane lane;
-    const WindowRules rules = rules_for(8, 3);
-    advance(lane, rules, next_given);
-    advance(lane, rules, next_given);
-    const StepOutcome outcome = advance(lane, rules, other_observation);
+    const StepOutcome outcome = outcome_of(rules_for(8, 3), "nno");
     ASSERT_TRUE(outcome.is_cut);
     EXPECT_EQ(outcome.cut.row, 1);
     EXPECT_EQ(outcome.cut.flags, row_truncated);
@@ -154,43 +129,31 @@ TEST(Advance, other_observation_than_announced_cuts_the_episode) {
 }
 
 TEST(Advance, step_that_brings_the_final_observation_is_dropped_once) {
-    Lane lane;
     WindowRules rules = rules_for(8);
     rules.drops_reset_step = true;
-    advance(lane, rules, terminates);
+    Lane lane;
+    outcome_of(lane, rules, "T");
     EXPECT_TRUE(compares_observation(lane, rules));
     EXPECT_EQ(compared_row(lane), 1);
-    EXPECT_TRUE(advance(lane, rules, next_given).dropped);
+    Lane other = lane;
+    EXPECT_TRUE(outcome_of(lane, rules, "n").dropped);
     EXPECT_FALSE(compares_observation(lane, rules));
-    const StepOutcome outcome = advance(lane, rules, next_given);
+    const StepOutcome outcome = outcome_of(lane, rules, "n");
     EXPECT_FALSE(outcome.dropped);
     EXPECT_EQ(outcome.row, 2);
+    // Another observation is that of a step.
+    const StepOutcome step = outcome_of(other, rules, "o");
+    EXPECT_FALSE(step.dropped);
+    EXPECT_FALSE(step.is_cut);
+    EXPECT_EQ(step.flags, row_is_step | row_starts_episode);
 }
 
-TEST(Advance, other_observation_after_an_end_is_a_step_also_with_autoreset) {
-    Lane lane;
-    WindowRules rules = rules_for(8);
-    rules.drops_reset_step = true;
-    advance(lane, rules, terminates);
-    const StepOutcome outcome = advance(lane, rules, other_observation);
-    EXPECT_FALSE(outcome.dropped);
-    EXPECT_FALSE(outcome.is_cut);
-    EXPECT_EQ(outcome.flags, row_is_step | row_starts_episode);
-}
-
-TEST(Advance, stored_next_observations_take_no_rows_and_are_not_compared) {
-    Lane lane;
+TEST(Advance, stored_next_observations_are_not_compared) {
     WindowRules rules = rules_for(8, 2);
     rules.store_next_observation = true;
-    expect_range(advance(lane, rules, next_given).completed, 0, 0);
+    Lane lane;
+    outcome_of(lane, rules, "n");
     EXPECT_FALSE(compares_observation(lane, rules));
-    const StepOutcome outcome = advance(lane, rules, other_observation);
-    EXPECT_FALSE(outcome.is_cut);
-    expect_range(outcome.completed, 0, 1);
-    const StepOutcome end = advance(lane, rules, truncates);
-    EXPECT_EQ(end.next_row, -1);
-    expect_range(end.completed, 1, 3);
-    EXPECT_EQ(advance(lane, rules, next_given).row, 3);
 }
 
 // Sequences of 4 steps, the first of them burn-in, that start every 3 steps.
@@ -204,10 +167,10 @@ TEST(Sequences, start_at_multiples_of_the_stride_from_the_first_step_of_the_epis
     Lane lane;
     const WindowRules rules = rules_for_sequences();
     for (int64_t row = 0; row < 8; ++row)
-        EXPECT_EQ((advance(lane, rules, next_left_out).flags & row_starts_sequence) != 0, row % 3 == 0) << row;
-    advance(lane, rules, terminates_unknown);  // row 8
+        EXPECT_EQ((outcome_of(lane, rules, "l").flags & row_starts_sequence) != 0, row % 3 == 0) << row;
+    outcome_of(lane, rules, "t");  // row 8
     for (int64_t row = 9; row < 16; ++row)
-        EXPECT_EQ((advance(lane, rules, next_left_out).flags & row_starts_sequence) != 0, (row - 9) % 3 == 0) << row;
+        EXPECT_EQ((outcome_of(lane, rules, "l").flags & row_starts_sequence) != 0, (row - 9) % 3 == 0) << row;
     EXPECT_EQ(next_start(lane, rules, 9), 9);
     EXPECT_EQ(next_start(lane, rules, 10), 12);
     EXPECT_EQ(next_start(lane, rules, 12), 12);
@@ -216,10 +179,10 @@ TEST(Sequences, start_at_multiples_of_the_stride_from_the_first_step_of_the_epis
 TEST(Sequences, of_a_running_episode_are_complete_with_the_return_of_their_last_step) {
     Lane lane;
     const WindowRules rules = rules_for_sequences(2);
-    for (int i = 0; i < 5; ++i) expect_range(advance(lane, rules, next_left_out).completed, 0, 0);
+    for (int i = 0; i < 5; ++i) expect_range(outcome_of(lane, rules, "l").completed, 0, 0);
     EXPECT_EQ(returns_end(lane, rules), 3);
-    expect_range(advance(lane, rules, next_left_out).completed, 0, 1);  // observation 5: the return of step 3
-    expect_range(advance(lane, rules, next_given).completed, 1, 3);     // observations 6 and 7
+    expect_range(outcome_of(lane, rules, "l").completed, 0, 1);  // observation 5: the return of step 3
+    expect_range(outcome_of(lane, rules, "n").completed, 1, 3);  // observations 6 and 7
     EXPECT_TRUE(is_pending(lane, rules, 3));
     EXPECT_FALSE(is_pending(lane, rules, 4)) << "no sequence starts there";
     EXPECT_FALSE(is_pending(lane, rules, 0)) << "live";
@@ -227,19 +190,13 @@ TEST(Sequences, of_a_running_episode_are_complete_with_the_return_of_their_last_
 
 TEST(Sequences, end_completes_those_with_a_step_after_the_burn_in) {
     const WindowRules rules = rules_for_sequences();
-    for (const StepInput& end : {terminates, truncates, terminates_unknown}) {
-        Lane lane;
-        advance(lane, rules, next_given);
-        expect_range(advance(lane, rules, end).completed, 0, 1);
-    }
+    for (const char* const steps : {"nT", "nU", "nt"}) expect_range(outcome_of(rules, steps).completed, 0, 1);
     Lane lane;
-    advance(lane, rules, next_given);
-    const StepOutcome outcome = advance(lane, rules, truncates_unknown);
+    const StepOutcome outcome = outcome_of(lane, rules, "nu");
     EXPECT_LE(outcome.completed.end, outcome.completed.first) << "one transition, which is burn-in";
-    const StepOutcome single = advance(lane, rules, terminates);
+    const StepOutcome single = outcome_of(lane, rules, "T");
     EXPECT_LE(single.completed.end, single.completed.first);
-    advance(lane, rules, next_given);
-    advance(lane, rules, next_given);
+    outcome_of(lane, rules, "nn");
     expect_range(cut_episode(lane, rules).completed, 4, 5);
 }
 
@@ -247,18 +204,18 @@ TEST(Sequences, steps_that_can_be_learned_from) {
     Lane lane;
     const WindowRules rules = rules_for_sequences(2);
     std::vector<uint8_t> flags;
-    const auto step = [&](const StepInput& input) {
-        const StepOutcome outcome = advance(lane, rules, input);
+    const auto step = [&](const char* input) {
+        const StepOutcome outcome = outcome_of(lane, rules, input);
         flags.resize(static_cast<size_t>(lane.head));
         flags[static_cast<size_t>(outcome.row)] = outcome.flags;
     };
     const auto flags_of = [&](int64_t row) { return flags[static_cast<size_t>(row)]; };
-    for (int i = 0; i < 4; ++i) step(next_left_out);
+    for (int i = 0; i < 4; ++i) step("l");
     EXPECT_EQ(complete_steps(lane, rules, 0, flags_of), 2);  // those whose return has its last observation, 3
-    step(next_given);
+    step("n");
     EXPECT_EQ(complete_steps(lane, rules, 0, flags_of), 4);
     EXPECT_EQ(complete_steps(lane, rules, 3, flags_of), 1);
-    step(truncates_unknown);  // row 5
+    step("u");  // row 5
     EXPECT_EQ(complete_steps(lane, rules, 0, flags_of), 4);
     EXPECT_EQ(complete_steps(lane, rules, 3, flags_of), 2);
     EXPECT_EQ(transitions_from(lane, 0, 100, flags_of), 5);
@@ -268,8 +225,7 @@ TEST(Sequences, steps_that_can_be_learned_from) {
 TEST(CutEpisode, at_an_announced_observation_keeps_it_as_the_final_one) {
     Lane lane;
     const WindowRules rules = rules_for(8, 3);
-    advance(lane, rules, next_given);
-    advance(lane, rules, next_given);
+    outcome_of(lane, rules, "nn");
     const Cut cut = cut_episode(lane, rules);
     EXPECT_EQ(cut.row, 1);
     EXPECT_EQ(cut.flags, row_truncated);
@@ -281,8 +237,7 @@ TEST(CutEpisode, at_an_announced_observation_keeps_it_as_the_final_one) {
 TEST(CutEpisode, without_one_leaves_the_final_observation_unknown) {
     Lane lane;
     const WindowRules rules = rules_for(8, 3);
-    advance(lane, rules, next_left_out);
-    advance(lane, rules, next_left_out);
+    outcome_of(lane, rules, "ll");
     const Cut cut = cut_episode(lane, rules);
     EXPECT_EQ(cut.row, 1);
     EXPECT_TRUE(is_never_live(cut.flags));
@@ -293,12 +248,11 @@ TEST(CutEpisode, without_one_leaves_the_final_observation_unknown) {
 TEST(OldestRow, an_announced_observation_overwrites_as_a_step_does) {
     Lane lane;
     const WindowRules rules = rules_for(3);
-    advance(lane, rules, next_left_out);
-    advance(lane, rules, next_left_out);
+    outcome_of(lane, rules, "ll");
     EXPECT_EQ(oldest_row(lane, rules), 0);
-    advance(lane, rules, next_given);  // rows 2 and 3
+    outcome_of(lane, rules, "n");  // rows 2 and 3
     EXPECT_EQ(oldest_row(lane, rules), 1);
-    advance(lane, rules, next_left_out);  // row 3 was there
+    outcome_of(lane, rules, "l");  // row 3 was there
     EXPECT_EQ(oldest_row(lane, rules), 1);
 }
 
@@ -329,23 +283,22 @@ TEST(FirstWithStack, skips_rows_whose_older_frames_are_gone) {
 // The same lane and the same rows as by single steps, from every state that a run can begin in.
 TEST(AdvanceRun, does_what_single_steps_do) {
     for (int64_t n_step : {1, 3}) {
-        for (const std::vector<StepInput>& before : std::vector<std::vector<StepInput>>{
-                 {}, {next_given}, {next_left_out}, {next_given, next_left_out}, {next_given, terminates}}) {
-            for (const StepInput& step : {next_given, next_left_out}) {
+        for (const char* const before : {"", "n", "l", "nl", "nT"}) {
+            for (const char* const step : {"n", "l"}) {
                 for (int64_t count = 1; count <= 12; ++count) {
                     const WindowRules rules = rules_for(32, n_step);
                     Lane lane;
-                    for (const StepInput& input : before) advance(lane, rules, input);
+                    outcome_of(lane, rules, before);
                     Lane singly = lane;
-                    const StepOutcome first = advance(singly, rules, step);
+                    const StepOutcome first = outcome_of(singly, rules, step);
                     StepOutcome last = first;
                     for (int64_t i = 1; i < count; ++i) {
                         const int64_t completed = last.completed.end;
-                        last = advance(singly, rules, step);
+                        last = outcome_of(singly, rules, step);
                         EXPECT_EQ(last.flags, row_is_step);
                         EXPECT_EQ(last.completed.first, completed);
                     }
-                    const StepOutcome run = advance_run(lane, rules, count, step.next_known);
+                    const StepOutcome run = advance_run(lane, rules, count, *step == 'n');
                     EXPECT_EQ(run.row, first.row);
                     EXPECT_EQ(run.flags, first.flags);
                     EXPECT_EQ(run.next_row, last.next_row);
@@ -394,29 +347,22 @@ TEST(FramesBefore, counts_back_to_the_start_of_the_episode) {
 TEST(HasSameFrames, where_all_that_says_their_places_is_the_same) {
     const GatherRow row = {1, 12, 13, 2, 3, false};
     EXPECT_TRUE(has_same_frames(row, row));
-    GatherRow other = row;
-    other.frames_before = 1;
-    EXPECT_FALSE(has_same_frames(row, other));
-    other = row;
-    other.next_frames_before = 2;
-    EXPECT_FALSE(has_same_frames(row, other));
-    other = row;
-    other.next_slot = 14;
-    EXPECT_FALSE(has_same_frames(row, other));
-    other = row;
-    other.next_is_own_array = true;
-    EXPECT_FALSE(has_same_frames(row, other));
+    for (void (*const change)(GatherRow&) :
+         {+[](GatherRow& r) { r.frames_before = 1; }, +[](GatherRow& r) { r.next_frames_before = 2; },
+          +[](GatherRow& r) { r.next_slot = 14; }, +[](GatherRow& r) { r.next_is_own_array = true; }}) {
+        GatherRow other = row;
+        change(other);
+        EXPECT_FALSE(has_same_frames(row, other));
+    }
 }
 
 TEST(IsPending, holds_for_incomplete_windows_of_the_running_episode_only) {
     Lane lane;
     const WindowRules rules = rules_for(8, 2);
-    advance(lane, rules, next_given);
-    advance(lane, rules, next_given);
-    advance(lane, rules, next_given);
+    outcome_of(lane, rules, "nnn");
     EXPECT_FALSE(is_pending(lane, rules, 1));
     EXPECT_TRUE(is_pending(lane, rules, 2));
-    advance(lane, rules, truncates_unknown);
+    outcome_of(lane, rules, "u");
     EXPECT_FALSE(is_pending(lane, rules, 3));
 }
 
