@@ -46,12 +46,18 @@ per_replay_options with_alpha(double alpha) {
     return options;
 }
 
-per_sample_options sample_options(double beta) {
+per_sample_options sample_options(double beta, int32_t scheme = -1, int32_t prioritization = -1,
+                                  int32_t normalize_weights = -1) {
     per_sample_options options;
     per_sample_options_init(&options, sizeof options);
     options.beta = beta;
+    options.scheme = scheme;
+    options.prioritization = prioritization;
+    options.normalize_weights = normalize_weights;
     return options;
 }
+
+constexpr int32_t schemes_with_replacement[] = {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC};
 
 // Against drawing id i with probabilities[i]; `bound` is the 1 - 1e-6 quantile of chi-square.
 void expect_distribution(Filled& buffer, const per_sample_options& options, const std::vector<double>& probabilities,
@@ -77,20 +83,16 @@ constexpr double chi_square_3 = 30.66;  // 3 degrees of freedom
 constexpr double chi_square_4 = 33.38;
 
 TEST(ReplayDraw, follows_priority_to_the_alpha) {
-    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+    for (const int32_t scheme : schemes_with_replacement) {
         Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
-        per_sample_options options = sample_options(1.0);
-        options.scheme = scheme;
-        expect_distribution(buffer, options, {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
+        expect_distribution(buffer, sample_options(1.0, scheme), {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
     }
 }
 
 TEST(ReplayDraw, uniform_prioritization_ignores_priorities_and_weighs_1) {
-    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+    for (const int32_t scheme : schemes_with_replacement) {
         Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
-        per_sample_options options = sample_options(1.0);
-        options.scheme = scheme;
-        options.prioritization = PER_UNIFORM;
+        per_sample_options options = sample_options(1.0, scheme, PER_UNIFORM);
         expect_distribution(buffer, options, {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
         for (int32_t normalization : {PER_BATCH_MAX, PER_BUFFER_MAX, PER_NONE}) {
             options.normalize_weights = normalization;
@@ -99,17 +101,6 @@ TEST(ReplayDraw, uniform_prioritization_ignores_priorities_and_weighs_1) {
                 EXPECT_EQ(row.probability, 0.2f);
             }
         }
-    }
-}
-
-TEST(ReplayDraw, all_priorities_zero_draws_uniformly_with_weights_1) {
-    Filled buffer({0, 0, 0, 0, 0}, with_alpha(0.5));
-    const per_sample_options options = sample_options(1.0);
-    expect_distribution(buffer, options, {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
-    for (const Row& row : buffer.rows(16, options)) {
-        EXPECT_EQ(row.weight, 1.0f);
-        EXPECT_EQ(row.probability, 0.2f);
-        EXPECT_EQ(row.priority, 0.0f);
     }
 }
 
@@ -123,12 +114,11 @@ TEST(ReplayDraw, alpha_0_is_uniform_also_over_priorities_of_0) {
 
 // u = 1/2 of priorities {1, 4, 9, 0, 16}, alpha 1/2: P = q / 20 + 1/10.
 TEST(ReplayDraw, uniform_fraction_mixes_both_distributions) {
-    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+    for (const int32_t scheme : schemes_with_replacement) {
         per_replay_options buffer_options = with_alpha(0.5);
         buffer_options.uniform_fraction = 0.5;
         Filled buffer({1, 4, 9, 0, 16}, buffer_options);
-        per_sample_options options = sample_options(1.0);
-        options.scheme = scheme;
+        per_sample_options options = sample_options(1.0, scheme);
         const std::vector<double> expected = {0.15, 0.2, 0.25, 0.1, 0.3};
         expect_distribution(buffer, options, expected, chi_square_4);
         options.normalize_weights = PER_NONE;
@@ -174,8 +164,7 @@ TEST(ReplayWeights, are_normalised_as_asked) {
 
 TEST(ReplayWeights, buffer_maximum_follows_updates_deaths_and_alpha) {
     Filled buffer({1, 4, 9, 16}, with_alpha(1.0));
-    per_sample_options options = sample_options(1.0);
-    options.normalize_weights = PER_BUFFER_MAX;
+    const per_sample_options options = sample_options(1.0, -1, -1, PER_BUFFER_MAX);
     const auto weight_of_3 = [&] {
         for (;;)
             for (const Row& row : buffer.rows(64, options))
@@ -202,62 +191,6 @@ TEST(ReplayWeights, probabilities_sum_to_1_over_the_live_transitions) {
     for (const auto& [id, probability] : seen) sum += probability;
     EXPECT_EQ(seen.size(), 5u);
     EXPECT_NEAR(sum, 1.0, 1e-6);
-}
-
-TEST(ReplaySchedule, beta_goes_linearly_by_batches_that_ask_for_it) {
-    per_replay_options options = with_alpha(1.0);
-    options.beta = 0.5;
-    options.beta_final = 1.0;
-    options.beta_steps = 4;
-    Filled buffer({1, 3}, options);
-    const per_sample_options fixed = sample_options(0.25);
-    std::vector<Row> rows;
-    for (double expected : {0.5, 0.625, 0.75, 0.875, 1.0, 1.0}) {
-        EXPECT_EQ(buffer.statistics().beta, expected);
-        buffer.rows(2, fixed);
-        EXPECT_EQ(buffer.statistics().beta, expected);
-        EXPECT_NE(buffer.sample(0, rows), PER_OK);
-        ASSERT_OK(buffer.sample(8, rows));
-        // Strata of an eighth: two belong to id 0, the others to id 1.
-        EXPECT_EQ(rows.front().id, 0);
-        EXPECT_EQ(rows.back().id, 1);
-        EXPECT_FLOAT_EQ(rows.back().weight, static_cast<float>(std::pow(3.0, -expected)));
-    }
-    EXPECT_EQ(buffer.statistics().beta_step, 6);
-    EXPECT_EQ(buffer.statistics().samples, 12);
-}
-
-TEST(ReplaySchedule, setting_beta_ends_it) {
-    per_replay_options options = with_alpha(1.0);
-    options.beta_steps = 4;
-    Filled buffer({1, 3}, options);
-    std::vector<Row> rows;
-    ASSERT_OK(buffer.sample(2, rows));
-    ASSERT_OK(change_beta(buffer.get(), 0.125, nullptr));
-    for (int i = 0; i < 5; ++i) ASSERT_OK(buffer.sample(2, rows));
-    EXPECT_EQ(buffer.statistics().beta, 0.125);
-}
-
-TEST(ReplayDraw, failing_calls_are_no_draws) {
-    Filled first({1, 2, 3, 4, 5}, with_alpha(1.0));
-    Filled second({1, 2, 3, 4, 5}, with_alpha(1.0));
-    std::vector<Row> rows, expected;
-    EXPECT_EQ(second.sample(0, rows), PER_ERROR_INVALID_ARGUMENT);
-    per_sample_options bad = sample_options(-1.0);
-    EXPECT_EQ(second.sample(8, rows, &bad), PER_ERROR_INVALID_ARGUMENT);
-    ASSERT_OK(first.sample(8, expected));
-    ASSERT_OK(second.sample(8, rows));
-    EXPECT_EQ(rows, expected);
-}
-
-TEST(ReplayDraw, nothing_live_is_empty_and_no_draw) {
-    Buffer buffer(Buffer::options(5, 2));
-    std::vector<Row> rows;
-    EXPECT_EQ(buffer.sample(4, rows), PER_ERROR_EMPTY);
-    buffer.step({.observation = {0, 0}, .next = {0, 1}});  // the window of two steps is not complete
-    EXPECT_EQ(buffer.sample(4, rows), PER_ERROR_EMPTY);
-    EXPECT_EQ(buffer.statistics().samples, 0);
-    EXPECT_EQ(buffer.statistics().beta_step, 0);
 }
 
 TEST(ReplayDraw, smaller_n_step_can_be_asked_for_by_the_call) {
@@ -313,8 +246,7 @@ void expect_distinct_pairs(Filled& buffer, const per_sample_options& options, co
 }
 
 per_sample_options without_replacement(double uniform_fraction) {
-    per_sample_options options = sample_options(1.0);
-    options.scheme = PER_WITHOUT_REPLACEMENT;
+    per_sample_options options = sample_options(1.0, PER_WITHOUT_REPLACEMENT);
     options.uniform_fraction = uniform_fraction;
     return options;
 }
@@ -398,11 +330,9 @@ TEST(ReplayDistinct, weights_undo_the_inclusion_probabilities) {
 
 // Ranks 4, 2, 3, 1: weights 1/4, 1/2, 1/3, 1 of 25/12.
 TEST(ReplayRank, probability_follows_the_rank_and_not_the_size) {
-    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+    for (const int32_t scheme : schemes_with_replacement) {
         Filled buffer({0, 5, 1, 1e9f}, with_alpha(1.0));
-        per_sample_options options = sample_options(1.0);
-        options.scheme = scheme;
-        options.prioritization = PER_RANK;
+        per_sample_options options = sample_options(1.0, scheme, PER_RANK);
         expect_distribution(buffer, options, {0.12, 0.24, 0.16, 0.48}, chi_square_3);
         options.normalize_weights = PER_NONE;
         for (const Row& row : buffer.rows(64, options)) {
@@ -413,23 +343,34 @@ TEST(ReplayRank, probability_follows_the_rank_and_not_the_size) {
     }
 }
 
-TEST(ReplayRank, buffer_maximum_is_that_of_the_last_rank) {
-    Filled buffer({2, 5, 1, 1e9f}, with_alpha(1.0));
-    per_sample_options options = sample_options(1.0);
-    options.prioritization = PER_RANK;
-    options.normalize_weights = PER_BUFFER_MAX;
-    const float expected[] = {3.0f / 4, 2.0f / 4, 1, 1.0f / 4};
-    for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, expected[row.id]);
+// Expected weights by id. A priority of 0 has the last rank, and weighs more than any positive priority.
+TEST(ReplayRank, buffer_maximum_is_that_of_the_last_positive_priority) {
+    const struct {
+        const char* promise;
+        std::vector<float> priorities, weights;
+    } cases[] = {
+        {"the last rank", {2, 5, 1, 1e9f}, {3.0f / 4, 2.0f / 4, 1, 1.0f / 4}},
+        {"the last rank but that of priority 0", {0, 1, 2, 4}, {4.0f / 3, 1, 2.0f / 3, 1.0f / 3}},
+        {"the least positive priority has a bucket of its own", {0, 1e-45f, 1}, {3.0f / 2, 1, 1.0f / 2}},
+    };
+    for (const auto& each : cases) {
+        SCOPED_TRACE(each.promise);
+        Filled buffer(each.priorities, with_alpha(1.0));
+        for (const Row& row : buffer.rows(64, sample_options(1.0, -1, PER_RANK, PER_BUFFER_MAX)))
+            EXPECT_FLOAT_EQ(row.weight, each.weights[static_cast<size_t>(row.id)]);
+    }
 }
 
-// Ranks of priorities 0, 1, 2 and 4: 4, 3, 2 and 1. The one of priority 0 weighs more than any of positive priority.
-TEST(ReplayRank, buffer_maximum_is_that_of_the_last_positive_priority) {
+TEST(ReplayRank, where_all_priorities_are_0_all_weights_are_1) {
+    Filled buffer({0, 0, 0}, with_alpha(1.0));
+    for (const Row& row : buffer.rows(64, sample_options(1.0, -1, PER_RANK, PER_BUFFER_MAX)))
+        EXPECT_EQ(row.weight, 1.0f);
+}
+
+// Ranks of priorities 0, 1, 2 and 4: 4, 3, 2 and 1.
+TEST(ReplayRank, buffer_maximum_of_mixtures_and_of_distinct_draws_is_that_of_the_last_positive_priority) {
     Filled buffer({0, 1, 2, 4}, with_alpha(1.0));
-    per_sample_options options = sample_options(1.0);
-    options.prioritization = PER_RANK;
-    options.normalize_weights = PER_BUFFER_MAX;
-    const float expected[] = {4.0f / 3, 1, 2.0f / 3, 1.0f / 3};
-    for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, expected[row.id]);
+    per_sample_options options = sample_options(1.0, -1, PER_RANK, PER_BUFFER_MAX);
     // Half of it uniform: P is half of 12, 16, 24 and 48 hundredths and of 25 each.
     options.uniform_fraction = 0.5;
     const float mixed[] = {20.5f / 18.5f, 1, 20.5f / 24.5f, 20.5f / 36.5f};
@@ -440,24 +381,6 @@ TEST(ReplayRank, buffer_maximum_is_that_of_the_last_positive_priority) {
     for (int i = 0; i < 20; ++i)
         for (const Row& row : buffer.rows(2, options))
             EXPECT_TRUE(row.id == 1 ? row.weight == 1.0f : row.id == 0 ? row.weight > 1.0f : row.weight < 1.0f);
-}
-
-// The least positive priority there is, between none and one that has a bucket of its own.
-TEST(ReplayRank, priority_0_has_the_last_rank_however_small_the_others) {
-    Filled buffer({0, 1e-45f, 1}, with_alpha(1.0));
-    per_sample_options options = sample_options(1.0);
-    options.prioritization = PER_RANK;
-    options.normalize_weights = PER_BUFFER_MAX;
-    const float expected[] = {3.0f / 2, 1, 1.0f / 2};
-    for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, expected[row.id]);
-}
-
-TEST(ReplayRank, where_all_priorities_are_0_all_weights_are_1) {
-    Filled buffer({0, 0, 0}, with_alpha(1.0));
-    per_sample_options options = sample_options(1.0);
-    options.prioritization = PER_RANK;
-    options.normalize_weights = PER_BUFFER_MAX;
-    for (const Row& row : buffer.rows(64, options)) EXPECT_EQ(row.weight, 1.0f);
 }
 
 TEST(ReplayRank, equal_priorities_share_their_ranks) {
@@ -512,8 +435,7 @@ TEST(ReplayRank, ranks_are_taken_anew_after_a_32nd_has_changed) {
     std::vector<float> priorities;
     for (int i = 0; i < 320; ++i) priorities.push_back(std::pow(1.1f, static_cast<float>(i)));
     Filled buffer(priorities, with_alpha(1.0));
-    per_sample_options options = sample_options(1.0);
-    options.prioritization = PER_RANK;
+    const per_sample_options options = sample_options(1.0, -1, PER_RANK);
     // Of the rank of id 160 to that of id 319.
     const auto ratio = [&] {
         std::map<int64_t, double> probabilities;
