@@ -49,7 +49,7 @@ from mutants import Mutant
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-ROOMS = ("core", "cpu", "rules", "file", "rows", "system", "threads")
+ROOMS = ("base", "core", "cpu", "file", "loader", "process", "rows", "rules", "shards", "threads")
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose")
 # Of Python what looks at its own side, at devices or at programs, and what takes long and has models in C++, too.
@@ -60,6 +60,10 @@ COMPILER = "clang++"
 ASAN_OPTIONS = "hard_rss_limit_mb=6000:detect_stack_use_after_return=0"
 DEFINES = "-D_GLIBCXX_ASSERTIONS -D_GLIBCXX_SANITIZE_VECTOR"
 FLAGS = f"-O1 -gline-tables-only -w -Wno-c++11-narrowing {DEFINES} -include {HERE / 'planted.h'}"
+
+
+def output_of(*command: object, **options: object) -> str:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
 
 
 def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
@@ -97,65 +101,39 @@ class Work:
         folder.mkdir(parents=True, exist_ok=True)
 
     def copy_sources(self) -> None:
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=REPOSITORY,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        listed = output_of("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
         for name in filter(None, listed.split("\0")):
             path = REPOSITORY / name
             if path.is_file() and not name.startswith("src/"):
                 put(self.source / name, path.read_bytes())
 
     def configure(self) -> None:
-        subprocess.run(
-            [
-                "cmake",
-                "-S",
-                self.source,
-                "-B",
-                self.build,
-                "-G",
-                "Ninja",
-                "-DCMAKE_BUILD_TYPE=Debug",
-                "-DCMAKE_C_COMPILER=clang",
-                f"-DCMAKE_CXX_COMPILER={COMPILER}",
-                "-DCMAKE_C_FLAGS_DEBUG=-O1 -w",
-                f"-DCMAKE_CXX_FLAGS_DEBUG={FLAGS}",
-                "-DPER_SANITIZE=address",
-                "-DPER_CUDA=OFF",
-                "-DPER_BUILD_BENCH=OFF",
-                "-DPER_WERROR=OFF",
-                "-DPER_INSTALL=OFF",
-                "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-            ],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        options = {
+            "CMAKE_BUILD_TYPE": "Debug",
+            "CMAKE_C_COMPILER": "clang",
+            "CMAKE_CXX_COMPILER": COMPILER,
+            "CMAKE_C_FLAGS_DEBUG": "-O1 -w",
+            "CMAKE_CXX_FLAGS_DEBUG": FLAGS,
+            "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
+            "PER_SANITIZE": "address",
+            **dict.fromkeys(("PER_CUDA", "PER_BUILD_BENCH", "PER_WERROR", "PER_INSTALL"), "OFF"),
+        }
+        defined = [f"-D{name}={value}" for name, value in options.items()]
+        output_of("cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", *defined)
 
     def commands(self) -> dict[pathlib.Path, list[str]]:
         """What libclang needs to read each source of the library as it is, without mutants."""
         found = {}
-        said = subprocess.run(
-            [COMPILER, "-E", "-x", "c++", "-v", os.devnull], check=True, capture_output=True, text=True
-        )
-        system = re.findall(r"^ (/\S+)$", said.stderr, re.MULTILINE)
+        said = output_of(COMPILER, "-E", "-x", "c++", "-v", os.devnull, stderr=subprocess.STDOUT)
+        system = [f"-isystem{folder}" for folder in re.findall(r"^ (/\S+)$", said, re.MULTILINE)]
         for entry in json.loads((self.build / "compile_commands.json").read_text()):
             path = pathlib.Path(entry["file"])
             if "per_objects.dir" not in entry["command"] or path.name == "planted.cpp":
                 continue
             words = shlex.split(entry["command"].replace(str(self.source), str(REPOSITORY)))[1:]
             kept = [w for w in words if w.startswith(("-D", "-I", "-std", "-m"))]
-            found[REPOSITORY / path.relative_to(self.source)] = [
-                *kept,
-                "-nostdinc",
-                "-nostdinc++",
-                *(f"-isystem{folder}" for folder in system),
-                "-x",
-                "c++",
-            ]
+            options = [*kept, "-nostdinc", "-nostdinc++", *system, "-x", "c++"]
+            found[REPOSITORY / path.relative_to(self.source)] = options
         return found
 
     def find(self) -> list[Mutant]:
@@ -182,9 +160,7 @@ class Work:
 
     def compile(self) -> set[tuple[str, int]]:
         """The places of errors, as files and lines."""
-        known = subprocess.run(
-            ["ninja", "-C", self.build, "-t", "targets", "all"], check=True, capture_output=True, text=True
-        ).stdout
+        known = output_of("ninja", "-C", self.build, "-t", "targets", "all")
         targets = re.findall(r"^(tests/(?:c|cpp)_\w+): ", known, re.MULTILINE)
         targets.append("libper.so")
         result = subprocess.run(["ninja", "-C", self.build, "-k", "0", *targets], capture_output=True, text=True)
@@ -197,9 +173,7 @@ class Work:
         return places
 
     def tests(self) -> dict[str, dict]:
-        shown = subprocess.run(
-            ["ctest", "--test-dir", self.build, "--show-only=json-v1"], check=True, capture_output=True, text=True
-        ).stdout
+        shown = output_of("ctest", "--test-dir", self.build, "--show-only=json-v1")
         found = {}
         for test in json.loads(shown)["tests"]:
             if not SUITES.match(test["name"]) or LEFT_OUT.search(test["name"]) or "command" not in test:
@@ -210,9 +184,7 @@ class Work:
         return {**found, **self.tests_in_python()}
 
     def tests_in_python(self) -> dict[str, dict]:
-        runtime = subprocess.run(
-            [COMPILER, "--print-file-name=libclang_rt.asan-x86_64.so"], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        runtime = output_of(COMPILER, "--print-file-name=libclang_rt.asan-x86_64.so").strip()
         environment = {
             "LIBPER_PATH": str(self.build / "libper.so"),
             "LD_PRELOAD": runtime,
@@ -386,16 +358,44 @@ class Trial:
         self.save()
 
 
-def equivalents() -> dict[str, str]:
-    """Mutants that no test can see, by name, and why; see equivalent.txt."""
-    found = {}
-    name = ""
-    for line in (HERE / "equivalent.txt").read_text().splitlines():
-        if line.startswith("    "):
-            found[name] = line.strip()
-        elif line and not line.startswith("#"):
-            name = line
-    return found
+def equivalents() -> set[str]:
+    """The names of mutants that no test can see; see equivalent.txt."""
+    lines = (HERE / "equivalent.txt").read_text().splitlines()
+    return {line for line in lines if not line.startswith(("#", "    "))}
+
+
+def build(work: Work, by_number: dict[int, Mutant], names: dict[int, str], uncompiled: set[str]) -> None:
+    """Builds the tests without the mutants that do not compile, whose names it adds to `uncompiled`."""
+    while True:
+        work.plant({number: mutant for number, mutant in by_number.items() if names[number] not in uncompiled})
+        places = work.compile()
+        if not places:
+            return
+        for number, mutant in by_number.items():
+            last = mutant.line + on_lines(mutant)
+            if any(file == mutant.file and mutant.line <= line <= last for file, line in places):
+                uncompiled.add(names[number])
+        print(f"{len(uncompiled)} do not compile", flush=True)
+
+
+def report(names: dict[int, str], outcomes: dict[str, dict], n_uncompiled: int) -> bool:
+    """Prints the mutants that no test sees, and the numbers. True if all are killed."""
+    known = equivalents()
+    by_outcome: dict[str, list[str]] = {"killed": [], "survived": [], "not reached": [], "equivalent": []}
+    for name in names.values():
+        if name in outcomes:
+            outcome = outcomes[name]["outcome"]
+            by_outcome["equivalent" if outcome != "killed" and name in known else outcome].append(name)
+    for outcome in ("survived", "not reached"):
+        for name in by_outcome[outcome]:
+            print(f"{outcome}: {name}")
+    killed = len(by_outcome["killed"])
+    counted = killed + len(by_outcome["survived"]) + len(by_outcome["not reached"])
+    print(
+        f"mutants: {len(names)}, of which {n_uncompiled} do not compile and {len(by_outcome['equivalent'])} are "
+        f"equivalent; {killed} of {counted} killed, {100 * killed / max(counted, 1):.1f} %"
+    )
+    return killed == counted > 0
 
 
 def main() -> int:
@@ -425,16 +425,8 @@ def main() -> int:
     by_number = dict(enumerate(chosen))
     names = unique_names(found)
     names = {number: names[mutant] for number, mutant in by_number.items()}
-    while not arguments.list:
-        work.plant({number: mutant for number, mutant in by_number.items() if names[number] not in uncompiled})
-        places = work.compile()
-        if not places:
-            break
-        for number, mutant in by_number.items():
-            last = mutant.line + on_lines(mutant)
-            if any(file == mutant.file and mutant.line <= line <= last for file, line in places):
-                uncompiled.add(names[number])
-        print(f"{len(uncompiled)} do not compile", flush=True)
+    if not arguments.list:
+        build(work, by_number, names, uncompiled)
     tests = work.tests()
     for name, test in tests.items():
         test.update(state.get("tests", {}).get(name, {}))
@@ -458,22 +450,7 @@ def main() -> int:
         due = {number: mutant for number, mutant in by_number.items() if names[number] not in uncompiled}
         Trial(due, names, tests, outcomes, save).run(arguments.jobs)
 
-    known = equivalents()
-    by_outcome: dict[str, list[str]] = {"killed": [], "survived": [], "not reached": [], "equivalent": []}
-    for name in names.values():
-        if name in outcomes:
-            outcome = outcomes[name]["outcome"]
-            by_outcome["equivalent" if outcome != "killed" and name in known else outcome].append(name)
-    for outcome in ("survived", "not reached"):
-        for name in by_outcome[outcome]:
-            print(f"{outcome}: {name}")
-    counted = len(by_outcome["killed"]) + len(by_outcome["survived"]) + len(by_outcome["not reached"])
-    share = 100 * len(by_outcome["killed"]) / max(counted, 1)
-    print(
-        f"mutants: {len(names)}, of which {len(uncompiled)} do not compile and {len(by_outcome['equivalent'])} are "
-        f"equivalent; {len(by_outcome['killed'])} of {counted} killed, {share:.1f} %"
-    )
-    return 0 if counted and len(by_outcome["killed"]) == counted else 1
+    return 0 if report(names, outcomes, len(uncompiled)) else 1
 
 
 def on_lines(mutant: Mutant) -> int:
