@@ -153,8 +153,7 @@ void expect_same_draw(Buffer& first, Buffer& second, int64_t batch_size, const p
 }
 
 per_replay_options described(const Buffer& buffer) {
-    per_replay_options options;
-    per_replay_options_init(&options, sizeof options);
+    per_replay_options options = initialized(per_replay_options_init);
     EXPECT_OK(per_replay_describe(buffer.get(), &options));
     return options;
 }
@@ -245,8 +244,7 @@ TEST_F(Checkpoint, a_save_may_be_compressed_in_another_way_than_its_buffer) {
     for (const int32_t of_buffer : {0, 3}) {
         ASSERT_OK(change_save_compression(saved.get(), of_buffer));
         for (const int32_t level : {0, 1}) {
-            per_save_options given;
-            per_save_options_init(&given, sizeof given);
+            per_save_options given = initialized(per_save_options_init);
             given.compression = level;
             ASSERT_OK(per_replay_save(saved.get(), path().c_str(), &given));
             const std::string file = contents(path());
@@ -267,8 +265,7 @@ TEST_F(Checkpoint, a_save_may_be_compressed_in_another_way_than_its_buffer) {
 
 TEST_F(Checkpoint, compression_that_there_is_not_is_refused) {
     Buffer buffer(walk_options());
-    per_save_options given;
-    per_save_options_init(&given, sizeof given);
+    per_save_options given = initialized(per_save_options_init);
     for (const int32_t level : {-2, 20}) {
         EXPECT_EQ(change_save_compression(buffer.get(), level), PER_ERROR_INVALID_ARGUMENT) << level;
         EXPECT_EQ(std::string(per_last_error()),
@@ -297,8 +294,7 @@ TEST_F(Checkpoint, masses_keep_their_scale) {
 TEST_F(Checkpoint, ranks_and_the_smallest_mass_go_on_too) {
     for (bool by_options : {true, false}) {
         per_replay_options options = walk_options();
-        per_sample_options sample;
-        per_sample_options_init(&sample, sizeof sample);
+        per_sample_options sample = initialized(per_sample_options_init);
         sample.normalize_weights = PER_BUFFER_MAX;
         for (int32_t prioritization : {PER_RANK, PER_PROPORTIONAL}) {
             sample.prioritization = prioritization;
@@ -318,26 +314,6 @@ TEST_F(Checkpoint, ranks_and_the_smallest_mass_go_on_too) {
             }
         }
     }
-}
-
-TEST_F(Checkpoint, several_critics_go_on_as_before) {
-    Buffer saved = walked(walk_options(), 7, 20);
-    Buffer loaded = saved_and_loaded(saved, 2);
-    const int64_t id = loaded.live_rows().begin()->first;
-    const float td_errors[] = {-5, 2};
-    ASSERT_OK(write_td_errors(loaded.get(), 1, &id, 2, td_errors, nullptr));
-    EXPECT_EQ(loaded.live_rows()[id].priority, 5.0f + static_cast<float>(walk_options().epsilon));
-}
-
-TEST_F(Checkpoint, stored_next_observations_come_back) {
-    per_replay_options options = Buffer::options(6);
-    options.store_next_observation = 1;
-    Buffer saved(options);
-    for (int i = 0; i < 8; ++i)
-        saved.step({.observation = {0, static_cast<float>(i)}, .next = {7, static_cast<float>(i)}});
-    Buffer loaded = saved_and_loaded(saved);
-    EXPECT_EQ(loaded.live_rows(), saved.live_rows());
-    EXPECT_EQ(loaded.live_rows().at(7).next_observation[0], (Observation{7, 7}));
 }
 
 TEST_F(Checkpoint, describe_gives_the_n_step_and_fields_that_were_saved) {
@@ -854,8 +830,7 @@ TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_sig
         expect_too_large(per_save_wait(save, -1, nullptr, nullptr), PER_ERROR_IO);
         per_save_free(save);
         // Its ring lies in a file in memory.
-        per_channel_options options;
-        ASSERT_OK(per_channel_options_init(&options, sizeof options));
+        per_channel_options options = initialized(per_channel_options_init);
         options.slots = 100000;
         per_channel* channel = nullptr;
         expect_too_large(per_channel_create(saved.get(), &options, &channel), PER_ERROR_OUT_OF_MEMORY);

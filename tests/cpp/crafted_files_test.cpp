@@ -151,8 +151,7 @@ void add_zeros(per_replay* replay, int64_t length, bool with_next = false) {
         return per_array{values.data(), nullptr, 0, dtype, nullptr};
     };
     const std::vector<per_array> fields(5, array(zeros, PER_FLOAT32));
-    per_steps steps;
-    per_steps_init(&steps, sizeof steps);
+    per_steps steps = initialized(per_steps_init);
     steps.length = length;
     steps.fields = fields.data();
     if (with_next) steps.next_fields = fields.data();
@@ -772,8 +771,7 @@ class CraftedTable : public CraftedFile {
     }
     // Rows are copied into memory, or stay in their file.
     per_status load_to(bool stays, Replay& replay_out) const {
-        per_load_options place;
-        per_load_options_init(&place, sizeof place);
+        per_load_options place = initialized(per_load_options_init);
         if (stays) place.memory.storage = storage_.c_str();
         per_replay* replay = nullptr;
         const per_status status = per_replay_load(storage_.c_str(), &place, &replay);

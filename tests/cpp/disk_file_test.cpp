@@ -116,6 +116,12 @@ class File : public FolderTest {
         bytes.resize(file.read(bytes.data(), bytes.size()));
         return bytes;
     }
+    static struct stat status_of(const std::string& path) {
+        struct stat found = {};
+        EXPECT_EQ(stat(path.c_str(), &found), 0);
+        return found;
+    }
+
     // Processes that write to `path` until they are killed, all at once.
     static void kill_savers(const std::string& path, int n) {
         std::deque<pid_t> children;
@@ -335,24 +341,17 @@ TEST_F(File, mode_of_a_file_that_is_replaced_is_kept) {
     const mode_t mask = umask(0027);
     save(path(), "new");
     umask(mask);
-    const auto mode = [&] {
-        struct stat found;
-        EXPECT_EQ(stat(path().c_str(), &found), 0);
-        return found.st_mode & 07777;
-    };
-    EXPECT_EQ(mode(), 0640u);
+    EXPECT_EQ(status_of(path()).st_mode & 07777, 0640u);
     for (const mode_t kept : {0600u, 0400u, 0664u, 0755u}) {
         ASSERT_EQ(chmod(path().c_str(), kept), 0);
         {
             ReplacementFile file(path().c_str());
-            for (const std::string& name : names()) {
-                struct stat found;
-                ASSERT_EQ(stat(path(name).c_str(), &found), 0);
-                EXPECT_TRUE(name == "buffer.per" || (found.st_mode & 0077) == 0) << "read while it is written";
-            }
+            for (const std::string& name : names())
+                EXPECT_TRUE(name == "buffer.per" || (status_of(path(name)).st_mode & 0077) == 0)
+                    << "others can read it while it is written";
             file.commit();
         }
-        EXPECT_EQ(mode(), kept);
+        EXPECT_EQ(status_of(path()).st_mode & 07777, kept);
     }
 }
 
@@ -361,11 +360,9 @@ TEST_F(File, owner_and_group_of_a_file_that_is_replaced_are_kept) {
     constexpr uid_t user = 12345, group = 23456;
     save(path(), "mine");
     if (chown(path().c_str(), user, group) != 0) GTEST_SKIP() << "needs root";
-    struct stat found;
     save(path(), "theirs");
-    ASSERT_EQ(stat(path().c_str(), &found), 0);
-    EXPECT_EQ(found.st_uid, user);
-    EXPECT_EQ(found.st_gid, group);
+    EXPECT_EQ(status_of(path()).st_uid, user);
+    EXPECT_EQ(status_of(path()).st_gid, group);
 }
 
 // Who saves and is not in the group of the file makes one of his own group, which gets the rights of all others, and
@@ -379,10 +376,8 @@ TEST_F(File, rights_are_not_handed_on_with_a_group_or_an_owner_that_cannot_be_ke
         system_fails = [](const char* function, int) { return std::strcmp(function, "fchown") == 0 ? EPERM : 0; };
         save(path(), "again");
         system_fails = nullptr;
-        struct stat found;
-        ASSERT_EQ(stat(path().c_str(), &found), 0);
-        EXPECT_EQ(found.st_mode & 07777, after) << std::oct << before;
-        EXPECT_EQ(found.st_uid, geteuid());
+        EXPECT_EQ(status_of(path()).st_mode & 07777, after) << std::oct << before;
+        EXPECT_EQ(status_of(path()).st_uid, geteuid());
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 
 #include "per.h"
@@ -20,6 +21,14 @@ inline ::testing::AssertionResult is_error(per_status status, const std::string&
         return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << per_status_name(status) << " \"" << message << "\"; expected is "
                                          << per_status_name(expected_status) << " \"" << expected_text << "\"";
+}
+
+// A struct of per.h with its default values: initialized(per_batch_init).
+template <class Struct>
+Struct initialized(per_status (*init)(Struct*, uint64_t)) {
+    Struct value;
+    EXPECT_OK(init(&value, sizeof value));
+    return value;
 }
 
 inline ::testing::AssertionResult fails_with(per_status status, per_status expected_status, const std::string& text) {

@@ -63,8 +63,7 @@ TEST(Loader, a_batch_allocates_nothing) {
             step.next = {0, serial + 1};
             buffer.step(step);
         }
-        per_loader_options loader_options;
-        per_loader_options_init(&loader_options, sizeof loader_options);
+        per_loader_options loader_options = initialized(per_loader_options_init);
         loader_options.batch_size = 64;
         per_loader* loader = nullptr;
         ASSERT_EQ(per_loader_create(buffer.get(), &loader_options, &loader), PER_OK);

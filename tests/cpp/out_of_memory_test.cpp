@@ -128,8 +128,7 @@ struct BatchOf {
 using Handle = std::unique_ptr<per_replay, decltype(&per_replay_free)>;
 
 per_replay_options options_of(const per_field* fields) {
-    per_replay_options options;
-    per_replay_options_init(&options, sizeof options);
+    per_replay_options options = initialized(per_replay_options_init);
     options.capacity = capacity;
     options.fields = fields;
     options.n_fields = 3;
@@ -167,8 +166,7 @@ per_status with_steps(int64_t first, int64_t n, const Add& add) {
     const per_array fields[] = {array(observations, PER_FLOAT64), array(goals, PER_INT16),
                                 array(advantages, PER_INT16)};
     const per_array next_fields[] = {array(nexts, PER_FLOAT64), {}, {}};
-    per_steps steps;
-    per_steps_init(&steps, sizeof steps);
+    per_steps steps = initialized(per_steps_init);
     steps.length = n;
     steps.fields = fields;
     steps.next_fields = next_fields;
@@ -266,8 +264,7 @@ void fail_each_allocation(const per_replay_options& options, const Work& work, b
 Work sampling(int32_t scheme, int32_t prioritization, double uniform_fraction) {
     return [=](per_replay* replay, int64_t size, Arrays& arrays) {
         BatchOf out(arrays);
-        per_sample_options options;
-        per_sample_options_init(&options, sizeof options);
+        per_sample_options options = initialized(per_sample_options_init);
         options.scheme = scheme;
         options.prioritization = prioritization;
         options.uniform_fraction = uniform_fraction;
@@ -303,8 +300,7 @@ int32_t reward(void* context, int64_t count, const void*, const void*, float* re
 }
 
 per_hindsight_options hindsight_options() {
-    per_hindsight_options options;
-    per_hindsight_options_init(&options, sizeof options);
+    per_hindsight_options options = initialized(per_hindsight_options_init);
     options.achieved_field = 0;
     options.goal_field = 1;
     options.reward = reward;
@@ -385,8 +381,7 @@ TEST_F(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
 }
 
 void open_channel(per_replay* replay, int32_t moved_by, per_channel*& channel, per_writer*& writer) {
-    per_channel_options ring;
-    per_channel_options_init(&ring, sizeof ring);
+    per_channel_options ring = initialized(per_channel_options_init);
     ring.slots = 2048;
     ring.moved_by = moved_by;
     ASSERT_OK(per_channel_create(replay, &ring, &channel));
@@ -552,8 +547,7 @@ TEST_F(OutOfMemory, a_walk_gives_what_it_could_not_give_before) {
 
 TEST_F(OutOfMemory, a_loader_that_cannot_be_made_leaves_the_buffer_as_it_was) {
     fail_each_allocation(options_of(fields_of_buffers()), [](per_replay* replay, int64_t size, Arrays& arrays) {
-        per_loader_options options;
-        per_loader_options_init(&options, sizeof options);
+        per_loader_options options = initialized(per_loader_options_init);
         options.batch_size = size;
         per_loader* loader = nullptr;
         const per_status status = per_loader_create(replay, &options, &loader);
@@ -592,8 +586,7 @@ TEST_F(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
     static int64_t shards[2000], units[2000], ids[2000];
     static uint64_t masses[2000], firsts[2000];
     const auto draw = [&](int32_t scheme, int64_t size) {
-        per_sample_options sample;
-        per_sample_options_init(&sample, sizeof sample);
+        per_sample_options sample = initialized(per_sample_options_init);
         sample.scheme = scheme;
         return per_coordinator_draw(coordinator, &sample, size, &n_units);
     };
@@ -641,8 +634,7 @@ TEST_F(OutOfMemory, nothing_is_made_where_memory_ends) {
     EXPECT_NE(replay, nullptr);
     per_replay_free(replay);
 
-    per_tree_options tree_options;
-    per_tree_options_init(&tree_options, sizeof tree_options);
+    per_tree_options tree_options = initialized(per_tree_options_init);
     tree_options.capacity = 1000000;
     per_tree* tree = nullptr;
     for (n = 0; failing_after(n, [&] { return per_tree_create(&tree_options, &tree); }) == PER_ERROR_OUT_OF_MEMORY; ++n)

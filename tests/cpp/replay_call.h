@@ -138,8 +138,7 @@ class Buffer {
     // Goes on with what was saved, with its rows in memory or in a file of that directory.
     void reload(const std::string& path, const char* storage = nullptr) {
         handle_ = nullptr;
-        per_load_options place;
-        per_load_options_init(&place, sizeof place);
+        per_load_options place = initialized(per_load_options_init);
         place.memory.storage = storage;
         per_replay* replay = nullptr;
         EXPECT_OK(per_replay_load(path.c_str(), &place, &replay));
@@ -147,8 +146,7 @@ class Buffer {
     }
 
     static per_replay_options options(int64_t capacity, int64_t n_step = 1, int64_t n_envs = 1) {
-        per_replay_options options;
-        per_replay_options_init(&options, sizeof options);
+        per_replay_options options = initialized(per_replay_options_init);
         options.capacity = capacity;
         options.n_step = n_step;
         options.n_envs = n_envs;
@@ -189,8 +187,7 @@ class Buffer {
         const per_array fields[3] = {array_of(observations.data(), PER_FLOAT32), array_of(actions.data(), PER_INT64),
                                      array_of(states.data(), PER_FLOAT32)};
         const per_array next_fields[3] = {array_of(next.data(), PER_FLOAT32), {}, {}};
-        per_steps steps;
-        per_steps_init(&steps, sizeof steps);
+        per_steps steps = initialized(per_steps_init);
         steps.length = call.length;
         steps.n_envs = static_cast<int64_t>(call.env_ids.size());
         steps.env_ids = call.env_ids.empty() ? nullptr : call.env_ids.data();
@@ -230,8 +227,7 @@ class Buffer {
         if (statistics().live == 0) return live;
         const double alpha = statistics().alpha;
         EXPECT_OK(change_alpha(get(), 0.0, nullptr));
-        per_sample_options options;
-        per_sample_options_init(&options, sizeof options);
+        per_sample_options options = initialized(per_sample_options_init);
         options.beta = 0.0;
         std::vector<Row> rows;
         EXPECT_OK(sample(2 * statistics().live + 1, rows, &options));
@@ -255,8 +251,7 @@ class Buffer {
 
     // Does not advance beta.
     per_status sample_sequences(int64_t batch_size, int64_t n_step, std::vector<Sequence>& sequences_out) {
-        per_sample_options options;
-        per_sample_options_init(&options, sizeof options);
+        per_sample_options options = initialized(per_sample_options_init);
         options.beta = 0.5;
         options.n_step = n_step;
         return read_sequences(batch_size, n_step, sequences_out, [&](const per_batch& batch) {
@@ -278,8 +273,7 @@ class Buffer {
         std::vector<int32_t> n_steps(size * steps, -7);
         std::vector<uint8_t> terminated(size * steps, 7), truncated(size * steps, 7), mask(size * steps, 7);
         void* fields[3] = {observations.data(), actions.data(), states.data()};
-        per_batch batch;
-        per_batch_init(&batch, sizeof batch);
+        per_batch batch = initialized(per_batch_init);
         batch.fields = fields;
         batch.reward = reward.data();
         batch.discount = discount.data();
@@ -351,8 +345,7 @@ class Buffer {
         std::vector<uint8_t> terminated(size), truncated(size);
         void* fields[3] = {observations.data(), actions.data(), nullptr};
         void* next_fields[3] = {next.data(), nullptr, nullptr};
-        per_batch batch;
-        per_batch_init(&batch, sizeof batch);
+        per_batch batch = initialized(per_batch_init);
         batch.fields = fields;
         if (with_next) batch.next_fields = next_fields;
         batch.reward = reward.data();

@@ -48,8 +48,7 @@ per_replay_options with_alpha(double alpha) {
 
 per_sample_options sample_options(double beta, int32_t scheme = -1, int32_t prioritization = -1,
                                   int32_t normalize_weights = -1) {
-    per_sample_options options;
-    per_sample_options_init(&options, sizeof options);
+    per_sample_options options = initialized(per_sample_options_init);
     options.beta = beta;
     options.scheme = scheme;
     options.prioritization = prioritization;
@@ -102,14 +101,6 @@ TEST(ReplayDraw, uniform_prioritization_ignores_priorities_and_weighs_1) {
             }
         }
     }
-}
-
-TEST(ReplayDraw, alpha_0_is_uniform_also_over_priorities_of_0) {
-    Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
-    ASSERT_OK(change_alpha(buffer.get(), 0.0, nullptr));
-    expect_distribution(buffer, sample_options(1.0), {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
-    ASSERT_OK(change_alpha(buffer.get(), 0.5, nullptr));
-    expect_distribution(buffer, sample_options(1.0), {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
 }
 
 // u = 1/2 of priorities {1, 4, 9, 0, 16}, alpha 1/2: P = q / 20 + 1/10.
@@ -191,36 +182,6 @@ TEST(ReplayWeights, probabilities_sum_to_1_over_the_live_transitions) {
     for (const auto& [id, probability] : seen) sum += probability;
     EXPECT_EQ(seen.size(), 5u);
     EXPECT_NEAR(sum, 1.0, 1e-6);
-}
-
-TEST(ReplayDraw, smaller_n_step_can_be_asked_for_by_the_call) {
-    per_replay_options options = with_alpha(0.0);
-    options.gamma = 0.5;
-    options.n_step = 3;
-    options.capacity = 10;
-    Buffer buffer(options);
-    for (int i = 0; i < 4; ++i) {
-        const float serial = static_cast<float>(i);
-        buffer.step({.observation = {0, serial}, .next = {0, serial + 1}, .reward = 4});
-    }
-    const int64_t n_steps[] = {0, 1, 2, 3};
-    for (int64_t n : n_steps) {
-        per_sample_options sample = sample_options(1.0);
-        sample.n_step = n;
-        std::vector<Row> rows;
-        ASSERT_OK(buffer.sample(8, rows, &sample));
-        const int64_t m = n == 0 ? 3 : n;
-        for (const Row& row : rows) {
-            EXPECT_LE(row.id, 1);
-            EXPECT_EQ(row.n_steps, m);
-            EXPECT_EQ(row.next_observation[0][1], static_cast<float>(row.id + m));
-            EXPECT_EQ(row.reward, m == 1 ? 4.0f : m == 2 ? 6.0f : 7.0f);
-        }
-    }
-    per_sample_options sample = sample_options(1.0);
-    sample.n_step = 4;
-    std::vector<Row> rows;
-    EXPECT_EQ(buffer.sample(8, rows, &sample), PER_ERROR_INVALID_ARGUMENT);
 }
 
 // The law of two draws in order, each next one in proportion to what is left: P(i, j) = p_i p_j / (1 - p_i).

@@ -60,8 +60,7 @@ TEST(ReplayModel, compressed_fields_agree_with_the_model_after_every_call) {
 class OwnChannel {
  public:
     explicit OwnChannel(const Buffer& buffer) {
-        per_channel_options options;
-        per_channel_options_init(&options, sizeof options);
+        per_channel_options options = initialized(per_channel_options_init);
         options.moved_by = PER_MOVED_BY_CALLS;
         EXPECT_OK(per_channel_create(buffer.get(), &options, &channel_));
         const char* path = nullptr;
@@ -136,8 +135,7 @@ void expect_same_files(const ChosenValues& row, uint64_t seed, int n_calls) {
     const auto draw = [&] {
         for (Buffer& buffer : buffers) {
             int64_t ids[4];
-            per_batch batch;
-            per_batch_init(&batch, sizeof batch);
+            per_batch batch = initialized(per_batch_init);
             batch.ids = ids;
             const per_status status = per_replay_sample(buffer.get(), nullptr, 4, &batch, nullptr);
             EXPECT_TRUE(status == PER_OK || status == PER_ERROR_EMPTY) << per_last_error();

@@ -24,8 +24,7 @@ struct FreeReplay {
 using Replay = std::unique_ptr<per_replay, FreeReplay>;
 
 inline per_replay_options options_of(int64_t capacity, int64_t n_envs = 1) {
-    per_replay_options options;
-    per_replay_options_init(&options, sizeof options);
+    per_replay_options options = initialized(per_replay_options_init);
     options.capacity = capacity;
     options.n_envs = n_envs;
     options.on_invalid = PER_INVALID_SKIP;
@@ -57,8 +56,7 @@ inline bool is_held(const per_replay_options& options, per_status status) {
 }
 
 inline per_replay_options described(per_replay* replay) {
-    per_replay_options options;
-    per_replay_options_init(&options, sizeof options);
+    per_replay_options options = initialized(per_replay_options_init);
     EXPECT_OK(per_replay_describe(replay, &options));
     return options;
 }
@@ -154,8 +152,7 @@ class User {
                                     array(numbers.data(), PER_FLOAT32), array(numbers.data(), PER_FLOAT32),
                                     array(numbers.data(), PER_FLOAT32)};
         const per_array next_fields[] = {array(next.data(), PER_FLOAT32), {}, {}, {}, {}};
-        per_steps steps;
-        per_steps_init(&steps, sizeof steps);
+        per_steps steps = initialized(per_steps_init);
         steps.length = length;
         steps.fields = fields;
         steps.next_fields = next_fields;
@@ -178,8 +175,7 @@ class User {
         const int64_t n = static_cast<int64_t>(1 + below(12));
         const int32_t first = options.max_times_sampled > 0 ? PER_WITHOUT_REPLACEMENT : PER_STRATIFIED;
         for (int32_t scheme = first; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
-            per_sample_options sample;
-            per_sample_options_init(&sample, sizeof sample);
+            per_sample_options sample = initialized(per_sample_options_init);
             sample.scheme = scheme;
             sample.prioritization = static_cast<int32_t>(below(3));
             sample.normalize_weights = static_cast<int32_t>(below(3));
@@ -205,8 +201,7 @@ class User {
 
     void sample_hindsight(per_replay* replay) {
         const int64_t n = 4;
-        per_hindsight_options hindsight;
-        per_hindsight_options_init(&hindsight, sizeof hindsight);
+        per_hindsight_options hindsight = initialized(per_hindsight_options_init);
         hindsight.achieved_field = 0;
         hindsight.goal_field = 1;
         hindsight.strategy = static_cast<int32_t>(below(3));

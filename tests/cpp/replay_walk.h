@@ -322,8 +322,7 @@ class RandomUse {
         const auto draw = [&](Buffer& buffer) {
             std::vector<int64_t> ids(32);
             std::vector<float> weights(32);
-            per_batch batch;
-            per_batch_init(&batch, sizeof batch);
+            per_batch batch = initialized(per_batch_init);
             batch.ids = ids.data();
             batch.weights = weights.data();
             EXPECT_OK(per_replay_sample(buffer.get(), nullptr, 32, &batch, nullptr));

@@ -245,8 +245,7 @@ class Subject {
         fields[value] = {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
         fields[advantage] = {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
         fields[result] = {"return", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
-        per_replay_options options;
-        per_replay_options_init(&options, sizeof options);
+        per_replay_options options = initialized(per_replay_options_init);
         options.capacity = kind.capacity;
         options.n_envs = n_envs;
         options.fields = fields;
@@ -281,8 +280,7 @@ class Subject {
                                       of(actions.data(), PER_INT16),   of(numbers.data() + n, PER_FLOAT32),
                                       of(numbers.data(), PER_FLOAT32), of(numbers.data(), PER_FLOAT32)};
         per_array next[n_fields] = {of(next_images.data(), PER_UINT8), of(numbers.data() + 2 * n, PER_FLOAT32)};
-        per_steps steps;
-        per_steps_init(&steps, sizeof steps);
+        per_steps steps = initialized(per_steps_init);
         steps.length = length;
         steps.fields = fields;
         if (gives_next) steps.next_fields = next;
@@ -338,8 +336,7 @@ class Subject {
     // Draws a batch and gives it other priorities.
     void train() {
         std::vector<int64_t> ids(64);
-        per_batch batch;
-        per_batch_init(&batch, sizeof batch);
+        per_batch batch = initialized(per_batch_init);
         batch.ids = ids.data();
         const per_status status = per_replay_sample(get(), nullptr, 64, &batch, nullptr);
         if (status == PER_OK) {
@@ -366,8 +363,7 @@ class Subject {
         int64_t count = 0;
         EXPECT_OK(per_replay_get_bootstraps(get(), 0, nullptr, &count, nullptr));
         std::vector<int64_t> ids(static_cast<size_t>(count));
-        per_batch batch;
-        per_batch_init(&batch, sizeof batch);
+        per_batch batch = initialized(per_batch_init);
         batch.ids = ids.data();
         EXPECT_OK(per_replay_get_bootstraps(get(), count, &batch, &count, nullptr));
         EXPECT_OK(per_replay_compute_advantages(get(), value, advantage, chance(2) ? result : -1, 0.9, count,
@@ -464,7 +460,13 @@ class Save : public FolderTest {
         EXPECT_OK(per_save_wait(subject.start(path()).get(), -1, nullptr, nullptr));
     }
 
-    // Lets a save that was held go on to its end.
+    // Starts a save that stops before its first read or write.
+    SaveHandle start_held(const Subject& subject) const {
+        disk.hold();
+        return subject.start(path());
+    }
+
+    // Lets a held save go on to its end.
     static void finish(const SaveHandle& save) {
         disk.allow(INT64_MAX);
         EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
@@ -485,8 +487,7 @@ TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_r
         for (int i = 0; i < 30; ++i) subject.change();
         if (varied_options.back().values[row.back()] == cleared) subject.clear();
         const std::string expected = subject.saved();
-        disk.hold();
-        const SaveHandle save = subject.start(path());
+        const SaveHandle save = start_held(subject);
         for (int64_t n = 0; per_save_wait(save.get(), 0, nullptr, nullptr) == PER_ERROR_BUSY; ++n) {
             for (int i = 0; i < 12; ++i) subject.change();
             disk.allow(n + 1);
@@ -513,11 +514,10 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back) {
     subject.fill();
     const int64_t before = subject.memory_bytes();
     for (int i = 0; i < 10; ++i) {
-        disk.hold();
-        const SaveHandle save = subject.start(path());
+        const SaveHandle save = start_held(subject);
         subject.fill();
+        finish(save);
         disk.reset();
-        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
     }
     EXPECT_LT(subject.memory_bytes(), 3 * before);
 }
@@ -547,11 +547,10 @@ TEST_F(Save, memory_of_the_very_last_frame_is_given_back) {
     subject.fill();
     int64_t before = 0;
     for (int i = 0; i < 80; ++i) {
-        disk.hold();
-        const SaveHandle save = subject.start(path());
+        const SaveHandle save = start_held(subject);
         subject.fill();
+        finish(save);
         disk.reset();
-        EXPECT_OK(per_save_wait(save.get(), -1, nullptr, nullptr));
         if (i == 10) before = subject.memory_bytes();
     }
     EXPECT_LT(subject.memory_bytes(), before + 40 * kind.image_bytes);
@@ -578,8 +577,7 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back_piece_by_piece) {
     subject.set_noise(64);
     subject.fill();
     const int64_t before = subject.memory_bytes();
-    disk.hold();
-    const SaveHandle save = subject.start(path());
+    const SaveHandle save = start_held(subject);
     subject.set_noise(0);
     subject.fill();
     go_on_until_all_is_read(save.get(), [](int64_t) {});
@@ -596,8 +594,7 @@ TEST_F(Save, pieces_of_small_compressed_frames_have_few_of_them) {
     const Kind kind = {"small", 9000, 64, [](per_replay_options&) {}, PER_COMPRESSION_DELTA};
     Subject subject(kind, 1);
     subject.fill();
-    disk.hold();
-    const SaveHandle save = subject.start(path());
+    const SaveHandle save = start_held(subject);
     int64_t largest = 0;
     go_on_until_all_is_read(save.get(), [&](int64_t piece) { largest = std::max(largest, piece); });
     EXPECT_LE(largest, 2 * 512 * kind.image_bytes);
@@ -613,8 +610,7 @@ TEST_F(Save, memory_of_failed_saves_is_given_back_piece_by_piece) {
     subject.fill();
     const int64_t before = subject.memory_bytes();
     for (int i = 0; i < 5; ++i) {
-        disk.hold();
-        const SaveHandle save = subject.start(path());
+        const SaveHandle save = start_held(subject);
         subject.fill();
         disk.write_error = ENOSPC;
         disk.allow(INT64_MAX);
@@ -642,8 +638,7 @@ TEST_F(Save, threads_that_use_the_buffer_do_not_reach_the_file) {
             threads.emplace_back([&] {
                 std::vector<int64_t> ids(32);
                 std::vector<float> priorities(32, 2.5f);
-                per_batch batch;
-                per_batch_init(&batch, sizeof batch);
+                per_batch batch = initialized(per_batch_init);
                 batch.ids = ids.data();
                 while (!is_over) {
                     const per_status status = per_replay_sample(subject.get(), nullptr, 32, &batch, nullptr);
@@ -666,8 +661,7 @@ TEST_F(Save, threads_that_use_the_buffer_do_not_reach_the_file) {
 TEST_F(Save, a_buffer_has_one_save_at_a_time_and_waits_end_in_time) {
     Subject subject(kinds[0], 1);
     subject.fill();
-    disk.hold();
-    const SaveHandle save = subject.start(path());
+    const SaveHandle save = start_held(subject);
     per_save* other = save.get();
     EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr, &other), PER_ERROR_BUSY);
     EXPECT_EQ(other, nullptr);
@@ -751,8 +745,7 @@ TEST_F(Save, memory_that_ends_ends_the_save_and_not_the_call) {
     const float priority = 2.0f;
     // After the first such call the buffer has what the others need themselves.
     EXPECT_OK(write_priorities(subject.get(), 1, &id, &priority, nullptr));
-    disk.hold();
-    const SaveHandle save = subject.start(path());
+    const SaveHandle save = start_held(subject);
     refuses_memory = true;
     const per_status status = write_priorities(subject.get(), 1, &id, &priority, nullptr);
     refuses_memory = false;
@@ -773,16 +766,14 @@ TEST_F(Save, memory_holds_each_row_that_changes_before_it_is_read_once) {
         subject.fill();
         const std::vector<int64_t> ids = subject.live_ids();
         EXPECT_LE(subject.set_each_priority(ids), 1000u);
-        disk.hold();
-        const SaveHandle save = subject.start(path());
+        const SaveHandle save = start_held(subject);
         // The records of these kinds have at most 80 bytes, and each copy takes 16 more. Memory comes in chunks.
         EXPECT_LE(subject.set_each_priority(ids), ids.size() * 96 + (1u << 18) + 10000);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         finish(save);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         // Once all rows were read, none is kept, though the save has not ended.
-        disk.hold();
-        const SaveHandle late = subject.start(path());
+        const SaveHandle late = start_held(subject);
         go_on_until_all_is_read(late.get(), [](int64_t) {});
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         finish(late);
@@ -873,8 +864,7 @@ TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
     const pid_t child = fork();
     if (child == 0) {
         subject.add(5);
-        disk.hold();
-        const SaveHandle save = subject.start(path());
+        const SaveHandle save = start_held(subject);
         disk.allow(3);
         disk.wait_for(3, save.get());
         (void)!syscall(SYS_write, ready[1], "", 1);

@@ -1,5 +1,6 @@
 // Calls on a buffer of the CPU and on one of the simulated GPU, which answer alike, bit for bit: every kind of draw of
 // per.h, of transitions and of sequences, but a loader's, which has a thread.
+#include "../cpp/expect.h"
 #include "../cuda/replay_twins.h"
 #include "fuzz.h"
 #include "simulator.h"
@@ -212,8 +213,7 @@ class TwinUse {
     }
 
     per_sample_options any_how() {
-        per_sample_options how;
-        per_sample_options_init(&how, sizeof how);
+        per_sample_options how = initialized(per_sample_options_init);
         how.scheme = static_cast<int32_t>(any(5)) - 1;
         if (options_.max_times_sampled > 0) how.scheme = PER_WITHOUT_REPLACEMENT;
         how.prioritization = static_cast<int32_t>(any(4)) - 1;
@@ -227,8 +227,7 @@ class TwinUse {
 
     Goals any_goals() { return {0.5 * static_cast<double>(any(3)), static_cast<int32_t>(any(3))}; }
     static per_hindsight_options hindsight_of(const Goals& goals) {
-        per_hindsight_options hindsight;
-        per_hindsight_options_init(&hindsight, sizeof hindsight);
+        per_hindsight_options hindsight = initialized(per_hindsight_options_init);
         hindsight.achieved_field = observation;
         hindsight.goal_field = goal;
         hindsight.strategy = goals.strategy;
