@@ -75,7 +75,7 @@ TEST(BlockHeap, memory_serves_for_other_sizes_once_blocks_are_freed) {
     EXPECT_LE(heap.memory_use().bytes, at_most + at_most / 20);
 }
 
-// At most an eighth and 40 bytes are lost of a block.
+// A block wastes at most an eighth of its bytes and 40 more.
 TEST(BlockHeap, small_blocks_take_little_more_than_their_bytes) {
     for (const size_t bytes : {size_t{30}, size_t{100}, size_t{250}, size_t{777}, size_t{2000}}) {
         BlockHeap heap(7080);

@@ -21,7 +21,7 @@ constexpr int32_t first_dtype = PER_BOOL;
 constexpr int32_t last_dtype = PER_FLOAT64;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// The message of the InvalidArgument that a call throws; "" if it throws none.
+// The message of the InvalidArgument that a call throws, or "".
 template <class Call>
 std::string refusal(const Call& call) {
     try {
@@ -33,7 +33,7 @@ std::string refusal(const Call& call) {
     return "";
 }
 
-// One element of any dtype, written and read without the code under test where C++ has the type.
+// One element of any dtype. The code under test is not used if C++ has the type.
 struct Element {
     alignas(8) unsigned char bytes[8] = {};
 
@@ -203,7 +203,7 @@ TEST(Cast, every_allowed_pair_keeps_values_that_both_have) {
 
 // ------------------------------------------------------------------------------------------------ range of integers
 
-// From the widest integers to one dtype: its limits fit, one beyond them does not.
+// Casts the limits of a dtype from the widest integers: they fit, and one beyond them does not.
 template <class To>
 void expect_limits_are_kept(int32_t to_dtype) {
     constexpr auto least = std::numeric_limits<To>::min();
@@ -412,7 +412,7 @@ TEST(Cast, entries_may_begin_within_an_array) {
     EXPECT_EQ(refusal(cast_from_second), "x[3, 1] is 600: allowed are 0 .. 255 (uint8)");
 }
 
-// Sign and upper bits of the fraction stay; the bit that makes it quiet is set.
+// The sign and the upper bits of the fraction stay, and the quiet bit is set.
 TEST(Cast, a_nan_keeps_what_has_room) {
     EXPECT_EQ((cast_one<uint32_t>(PER_FLOAT64, uint64_t{0xfff2345678000000}, PER_FLOAT32)), 0xffd1a2b3u);
     EXPECT_EQ((cast_one<uint64_t>(PER_FLOAT32, uint32_t{0xff91a2b3}, PER_FLOAT64)), 0xfffa345660000000u);

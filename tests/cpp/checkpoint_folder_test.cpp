@@ -1,4 +1,4 @@
-// A checkpoint in a folder writes what is new, and whatever fails, the folder holds this checkpoint or the one before.
+// A checkpoint in a folder writes only new parts. Whatever fails, the folder holds this checkpoint or the previous one.
 #include "file/checkpoint_folder.h"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@
 
 namespace {
 
-// What happens to the folder, as the system is asked for it. Files are told apart by their numbers (inodes).
+// A change of the folder that the system was asked for. Files are identified by their inodes.
 struct Operation {
     enum class Kind { create, write, rewrite, sync_file, rename, remove, sync_folder } kind;
     ino_t file;
@@ -42,7 +42,7 @@ struct Operation {
 };
 
 std::vector<Operation>* operations = nullptr;
-std::function<int(const char* function)> system_fails;  // returns an error number, 0 for none
+std::function<int(const char* function)> system_fails;  // returns an error number, or 0
 
 bool fails(const char* function) {
     const int error = system_fails ? system_fails(function) : 0;
@@ -250,12 +250,12 @@ TEST_F(Folder, only_what_differs_is_written) {
     EXPECT_GT(one_part, static_cast<int64_t>(part));
     EXPECT_LT(one_part, static_cast<int64_t>(part) + 4000);
     EXPECT_EQ(load(path()), bytes);
-    // What comes again, at another place too, is not written again.
+    // A part that is known is not written again, whatever its place.
     EXPECT_LT(save(path(), bytes.substr(2 * part) + bytes), 8000);
     EXPECT_EQ(load(path()), bytes.substr(2 * part) + bytes);
 }
 
-// What a buffer does: old parts go, new ones come, and some are others each time.
+// Like a buffer: old parts go, new ones come, and two change each time.
 TEST_F(Folder, takes_no_more_than_some_twice_what_it_holds) {
     std::vector<std::string> parts;
     int64_t written = 0;
@@ -306,7 +306,7 @@ TEST_F(Folder, what_somebody_removed_or_cut_short_is_written_again) {
     EXPECT_EQ(load(path()), bytes);
 }
 
-// What has the name of a pack, and as many bytes, but is a link that leads nowhere.
+// The link has the name and the size of the pack, and leads nowhere.
 TEST_F(Folder, a_link_in_the_place_of_a_pack_is_no_pack) {
     const std::string bytes = noise(60, 1);
     save(path(), bytes);
@@ -322,7 +322,7 @@ TEST_F(Folder, a_link_in_the_place_of_a_pack_is_no_pack) {
     EXPECT_EQ(load(path()), bytes);
 }
 
-// Of its number the first digits are looked at, too: the last five are those of the pack that is there.
+// All digits of the number count: the last five are those of an existing pack.
 TEST_F(Folder, a_pack_with_a_large_number_that_nothing_names_goes) {
     save(path(), noise(60, 1));
     const std::string left = path() + "/pack-0000000100000000.per";
@@ -386,7 +386,7 @@ TEST_F(Folder, after_any_failing_call_the_checkpoint_of_before_is_there) {
         if (!was_reached) break;
     }
     EXPECT_GE(n_failed, 10);
-    const pid_t child = fork();  // the lock is not held by what failed
+    const pid_t child = fork();  // the failed calls hold no lock
     if (child == 0) {
         save(path(), before);
         _exit(0);
@@ -471,7 +471,7 @@ class Disk {
         return names;
     }
 
-    std::map<std::string, ino_t> names_;  // as they are on the disk for sure
+    std::map<std::string, ino_t> names_;  // those that a power failure cannot change
     std::map<ino_t, std::string> synced_, written_;
     std::vector<Operation> pending_;
 };
@@ -493,7 +493,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
                 ASSERT_TRUE(found == after || (!is_committed && found == before)) << n_failures;
                 ++(found == after ? n_after : n_before);
                 if (n_failures++ % 7 != 0) return;
-                // And it goes on from there.
+                // Later checkpoints work.
                 save(path("found"), after + before);
                 ASSERT_EQ(load(path("found")), after + before);
             });
@@ -514,7 +514,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
 
 constexpr std::size_t piece_of_rows = std::size_t{1} << 20;
 
-// The checkpoint says `bytes`, and the rows are what is in the file, unless it cannot have a name.
+// The checkpoint holds `bytes`, and names the file of the rows if that can have a name.
 void save_rows(const std::string& path, const std::string& bytes, RowFile& rows) {
     FolderWriter writer(locked(path), 0, &rows);
     writer.write(bytes.data(), bytes.size());
@@ -522,7 +522,7 @@ void save_rows(const std::string& path, const std::string& bytes, RowFile& rows)
     writer.commit();
 }
 
-// The first byte of each piece, and all others must be the same.
+// The first byte of each piece. All its bytes must be equal.
 std::string load_rows(const std::string& path) {
     FolderReader reader(path.c_str());
     if (reader.rows() == nullptr) return "none";
@@ -574,9 +574,9 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
         write_file(manifest, whole.substr(0, i));
         EXPECT_THROWS(load(path()), PER_ERROR_CORRUPT_FILE, "") << i;
     }
-    // With the right checksum, numbers that cannot be are refused all the same.
+    // Numbers out of range are refused although the checksum is right.
     const std::size_t table = whole.size() - 8 - 2 * 24 - 8 - 8 - 8 - 32;
-    const std::size_t chunk = 8 + 4 + 4 + 8 + 8 + 16;  // behind the numbers of the only pack
+    const std::size_t chunk = 8 + 4 + 4 + 8 + 8 + 16;  // follows the numbers of the only pack
     for (const auto& [place, value] : std::vector<std::pair<std::size_t, uint64_t>>{
              {table + 8, 0},
              {table + 8, 3 << 20},
@@ -588,7 +588,7 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
              {table + 24, 0},
              {chunk + 16, 1},                                           // the second pack of one
              {chunk + 32, 0},                                           // a chunk of no bytes
-             {chunk + 32, 1 << 10},                                     // one of which none is there
+             {chunk + 32, 1 << 10},                                     // a chunk that is missing
              {chunk + 32, (1 << 20) + 1},                               // a chunk that is too large
              {chunk + 32, uint64_t{(1 << 20) + 1} << 32 | 1 << 20}}) {  // and one that takes more than it holds
         std::string forged = whole.substr(0, whole.size() - 8);
@@ -602,7 +602,7 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
     }
 }
 
-// Invented ones. Nor is a checkpoint written over it.
+// The formats are invented. No checkpoint is written over such a manifest either.
 TEST_F(Folder, manifest_of_a_newer_format_is_unsupported) {
     save(path(), "first");
     const std::string manifest = path() + "/manifest.per";
@@ -628,8 +628,8 @@ TEST_F(Folder, manifest_of_a_newer_format_is_unsupported) {
     EXPECT_EQ(load(path()), "first");
 }
 
-// Each failing call leaves this checkpoint or the one before it, whatever is written to rows after it. The next one is
-// whole. Rows then stay in their file, unless that could not be written.
+// Each failing call leaves this checkpoint or the one before it, whatever is written to rows later. The next one is
+// complete, and its rows stay in their file, unless that file could not be written.
 TEST_F(Folder, after_any_failing_call_rows_of_the_checkpoint_of_before_are_there) {
     std::set<std::string> failed;
     for (const bool is_first : {false, true}) {
@@ -684,7 +684,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
         const std::string after = {value, '#'};
         set_piece(rows, 0, value);
         save_rows(path(), after, rows);
-        // What follows uses the place again that only the checkpoint of before needed.
+        // The next change reuses the place that only the previous checkpoint needed.
         const std::size_t n_until_committed = done.size();
         set_piece(rows, 0, 'x');
         operations = nullptr;
@@ -718,7 +718,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
 
 // ---- locks
 
-// Another opens the folder, and keeps it locked.
+// Keeps the folder locked, as another process does.
 class LockOfAnother {
  public:
     LockOfAnother(const std::string& path, int operation) : folder_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {

@@ -50,8 +50,7 @@ class Checkpoint : public FolderTest {
     }
 };
 
-// Steps of two environments with ends of all kinds, gaps, masks and given priorities, in their own order of random
-// numbers.
+// Random steps of two environments with ends of all kinds, gaps, masks and given priorities.
 class Walk {
  public:
     explicit Walk(uint64_t seed) : random_(seed) {}
@@ -223,7 +222,7 @@ TEST_F(Checkpoint, buffer_of_many_rows_goes_on_bit_for_bit) {
     expect_same_draw(saved, loaded, 4096);
 }
 
-// So many that each array is read for itself, though it is a file.
+// There are so many lanes that each array is read separately, although the source is a file.
 TEST_F(Checkpoint, buffer_of_many_short_lanes_goes_on_bit_for_bit) {
     Buffer saved(Buffer::options(1000, 1, 200));
     add_steps(saved, 1800, 200);
@@ -235,7 +234,7 @@ TEST_F(Checkpoint, buffer_of_many_short_lanes_goes_on_bit_for_bit) {
     expect_same_draw(saved, loaded, 64);
 }
 
-// The option of the buffer stays what it is, and loads with the others.
+// The save does not change the option of the buffer, which is saved with the others.
 TEST_F(Checkpoint, a_save_may_be_compressed_in_another_way_than_its_buffer) {
     if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
     const per_replay_options options = walk_options();
@@ -306,7 +305,7 @@ TEST_F(Checkpoint, ranks_and_the_smallest_mass_go_on_too) {
             Buffer saved = walked(options, walk, 30);
             std::vector<Row> rows;
             ASSERT_OK(saved.sample(16, rows, &sample));
-            ASSERT_OK(saved.set_priority(rows[0].id, 3e4f));  // since ranks were taken
+            ASSERT_OK(saved.set_priority(rows[0].id, 3e4f));  // after ranks were computed
             Buffer loaded = saved_and_loaded(saved, options.frame_stack);
             for (int i = 0; i < 10; ++i) {
                 expect_same_draw(saved, loaded, 16, &sample);
@@ -404,7 +403,7 @@ struct Stream {
     std::string bytes = {};
     std::size_t at = 0;
     int n_calls = 0;
-    int fails_at = 0;  // the number of the call, from 1 on; 0: none
+    int fails_at = 0;  // number of the failing call, from 1; 0: no call fails
     std::mt19937_64 random{5};
 
     int64_t next(int64_t size) {
@@ -488,7 +487,7 @@ TEST_F(Checkpoint, every_damaged_byte_of_a_stream_is_seen) {
     }
 }
 
-// One save over the other in the middle of a file: each section is right by itself.
+// The second half of a file is that of a later save. Each section alone is valid.
 TEST_F(Checkpoint, sections_of_two_saves_are_no_checkpoint) {
     Buffer saved = walked(small_options(), 3, 40);
     const std::string before = saved_bytes(saved);
@@ -503,7 +502,7 @@ TEST_F(Checkpoint, sections_of_two_saves_are_no_checkpoint) {
                  "in the section 'end': sections of another file");
 }
 
-// Rows that were cleared are not in the file, and of those that were overwritten there is no trace.
+// The file contains neither cleared nor overwritten rows.
 TEST_F(Checkpoint, file_holds_the_rows_that_are_there) {
     per_replay_options options = Buffer::options(2000);
     Buffer saved(options);
@@ -574,7 +573,7 @@ struct SectionPlace {
     size_t header, content, seal, end;
 };
 
-// Those of a file that is not compressed, by docs/format.md.
+// The sections of an uncompressed file, by docs/format.md.
 std::vector<SectionPlace> sections_of(const std::string& file) {
     const auto number_at = [&](size_t place, size_t size) {
         uint64_t number = 0;
@@ -592,7 +591,7 @@ std::vector<SectionPlace> sections_of(const std::string& file) {
     return sections;
 }
 
-// Its arrays are read in several turns, of lanes that begin in the middle of their slots.
+// The arrays are read in several turns, and the lanes begin in the middle of their slots.
 TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_damaged) {
     per_replay_options options = Buffer::options(80000, 1, 2);
     options.store_next_observation = 1;
@@ -625,7 +624,7 @@ TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_dama
     }
 }
 
-// Sections that are put off and read part by part are those that were written, and what is wrong with one names it.
+// Sections that are put off and read part by part have their content, and errors name the section.
 TEST_F(Checkpoint, sections_are_read_in_turns) {
     const std::string one = "12345", many(200000, 'm'), last = "the last";
     {
@@ -714,14 +713,14 @@ TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
         for (size_t size = 0; size < good.size(); ++size)
             EXPECT_EQ(load(good.substr(0, size)), PER_ERROR_CORRUPT_FILE) << size;
         EXPECT_EQ(load(good + '\0'), PER_ERROR_CORRUPT_FILE);
-        // The last byte of the rewards' section is missing, and all that follows.
+        // The file ends before the last byte of the rewards.
         const size_t next = good.find("priorities") - sizeof(uint32_t);
         EXPECT_FAILS(load(good.substr(0, next - 1)), PER_ERROR_CORRUPT_FILE,
                      "is damaged in the section 'rewards': it ends early");
     }
 }
 
-// Invented ones: it is refused by its number, whatever comes after that.
+// The formats are invented. A file is refused by its format, whatever follows.
 TEST_F(Checkpoint, newer_format_is_unsupported) {
     Buffer saved(walk_options());
     const std::string good = saved_bytes(saved);
@@ -801,7 +800,7 @@ TEST_F(Checkpoint, save_that_fails_leaves_the_file_before_and_nothing_else) {
     EXPECT_EQ(names().size(), 1u);
 }
 
-// The system raises a signal at a write beyond the limit, which would end this process.
+// A write beyond the limit raises a signal, which would end this process.
 TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_signal) {
     Buffer saved(Buffer::options(10000, 1, 2));
     add_steps(saved, 12000, 2);

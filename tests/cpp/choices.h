@@ -1,4 +1,4 @@
-// Choices of a random walk: by a seed, or by the input of a fuzzer. And values of options in which every pair occurs.
+// Choices of a random walk, by a seed or by the input of a fuzzer, and values of options in which every pair occurs.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace per::test {
 
-// A generator as the distributions of the C++ library take it.
+// A generator for the distributions of the C++ library.
 class Choices {
  public:
     using result_type = uint64_t;
@@ -18,8 +18,8 @@ class Choices {
     static constexpr uint64_t max() { return ~uint64_t{0}; }
 
     explicit Choices(uint64_t seed) : random_(seed) {}
-    // Each byte of the input is a choice, so that a fuzzer changes one by changing a byte. What is chosen after the end
-    // is random and depends on the length alone.
+    // Each byte of the input is a choice, so that a fuzzer changes one by changing a byte. Choices after the end are
+    // random and depend on the length alone.
     explicit Choices(std::span<const uint8_t> input) : random_(input.size()), input_(input), has_input_(true) {}
 
     // A byte is repeated to 64 bits, since distributions look at the upper ones and remainders at the lower ones.
@@ -30,7 +30,7 @@ class Choices {
         return byte * 0x0101010101010101;
     }
 
-    // The input is at its end. Never so of a seed.
+    // True if all input is used up. Never true with a seed.
     bool are_over() const { return has_input_ && input_.empty(); }
 
  private:

@@ -1,5 +1,5 @@
-// Files that were made on purpose, with right checksums: they are refused, or what is loaded works like any buffer; and
-// whatever capacity a file names, memory is touched for what is in it.
+// Crafted files with valid checksums are refused, or the loaded buffer works like any other. Loading touches memory for
+// the rows of the file only, whatever capacity it names.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ struct Parts {
         edited = given;
     }
 
-    // With arrays of the lengths that the lanes ask for now.
+    // The arrays get the lengths that the edited lanes need.
     void write(const std::string& path) const {
         CheckpointWriter writer(path.c_str(), edited.save_compression);
         write_options(writer, edited);
@@ -92,7 +92,7 @@ struct Parts {
     }
 
     float* priorities() { return reinterpret_cast<float*>(arrays[2].data()); }
-    // With keep_times_sampled.
+    // Exists with keep_times_sampled only.
     int32_t* times_sampled() { return reinterpret_cast<int32_t*>(arrays[3].data()); }
 
     std::unique_ptr<CheckpointOptions> options;  // edited points into them
@@ -160,7 +160,7 @@ void add_zeros(per_replay* replay, int64_t length, bool with_next = false) {
     ASSERT_OK(per_replay_add(replay, &steps, nullptr, nullptr));
 }
 
-// Before, no row of this buffer started an episode for the eyes of those who look for the start: they went on reading.
+// A search for the start of an episode must not read beyond the first row of such a file.
 TEST_F(CraftedFile, episodes_that_never_start_are_refused) {
     for (const bool has_sequences : {false, true}) {
         per_replay_options options = options_of(20);
@@ -176,7 +176,7 @@ TEST_F(CraftedFile, episodes_that_never_start_are_refused) {
     }
 }
 
-// Before, such a priority was counted in a bucket beyond the last one once its row became live.
+// Once its row became live, such a priority would be counted in a bucket beyond the last one.
 TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) {
     per_replay_options options = options_of(20);
     options.prioritization = PER_RANK;
@@ -223,7 +223,7 @@ class LongFile : public CraftedFile {
     double total_ = 0.0;
 };
 
-// Wherever an episode ends among steps that are like all others, the rows around it are known.
+// An end of an episode is found wherever it is among plain steps.
 TEST_F(LongFile, flags_among_those_of_plain_steps_are_seen) {
     for (int64_t row = 1; row < n_rows - 1; row = row < 40 ? row + 1 : row * 7 / 4) {
         const auto with_flags = [&](int flags, int flags_after) {
@@ -259,7 +259,8 @@ TEST_F(LongFile, flags_among_those_of_plain_steps_are_seen) {
     }
 }
 
-// Of live rows each priority counts, and what it weighs; others may have none. At each end of what is seen at once.
+// Priorities and masses of live rows are checked; other rows may lack a priority. The rows are those at both ends of
+// each block that is checked at once.
 TEST_F(LongFile, priorities_that_cannot_be_are_refused_at_any_row) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -296,7 +297,7 @@ TEST_F(LongFile, priorities_that_cannot_be_are_refused_at_any_row) {
     }
 }
 
-// With alpha 0 every live row weighs 1, and no other one weighs anything.
+// With alpha 0 the mass of every live row is 1, and that of every other row is 0.
 TEST_F(LongFile, rows_that_are_not_live_weigh_nothing_at_any_alpha) {
     for (const double alpha : {0.0, 0.5, 1.0}) {
         const per_status status = edited([&](Parts& parts) {
@@ -318,7 +319,7 @@ TEST_F(LongFile, rows_that_are_not_live_weigh_nothing_at_any_alpha) {
     }
 }
 
-// At this scale 2048 leaves of 1 are too much. There are more rows, but one of them only is live.
+// At this scale the total of 2048 leaves of 1 is too large. There are more rows, but only one is live.
 TEST_F(LongFile, rows_that_are_not_live_have_no_rank) {
     const auto with_one_live = [&](float priority_of_live) {
         return edited([&](Parts& parts) {
@@ -371,8 +372,8 @@ TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
     }
 }
 
-// Scales that no tree chooses, at which the sum of all leaves is not below 2^62, or a leaf not below 2^52; and of trees
-// by rank, whose leaves are at most 1.
+// No tree chooses scales at which the sum of all leaves reaches 2^62 or a leaf reaches 2^52. Leaves by rank are at most
+// 1.
 TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
     per_replay_options options = options_of(20);
     options.prioritization = PER_RANK;
@@ -400,7 +401,7 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
             Replay replay;
             EXPECT_EQ(with_scale(scale, replay), PER_ERROR_CORRUPT_FILE) << is_of_ranks << " " << scale;
         }
-        for (const int32_t scale : {-120, 0, 51}) {  // coarse, but possible: draws by it are draws
+        for (const int32_t scale : {-120, 0, 51}) {  // coarse, but valid
             Replay replay;
             ASSERT_OK(with_scale(scale, replay));
             EXPECT_EQ(live_ids(replay.get()), ids);
@@ -410,8 +411,8 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
     }
 }
 
-// An episode of which the ring has the end only: its sequences start at every third of its steps, counted from its first
-// one, which is no longer there.
+// The ring holds only the end of the episode. Its sequences start at every third step, counted from its first one,
+// which was overwritten.
 TEST_F(CraftedFile, sequences_that_start_between_those_of_their_episode_are_refused) {
     per_replay_options options = options_of(12);
     options.sequence_length = 4;
@@ -438,7 +439,7 @@ TEST_F(CraftedFile, sequences_that_start_between_those_of_their_episode_are_refu
     }
 }
 
-// More than are restored at once.
+// The ranks are restored in several blocks.
 TEST_F(CraftedFile, ranks_of_thousands_of_rows_are_restored) {
     per_replay_options options = options_of(5000);
     options.prioritization = PER_RANK;
@@ -459,7 +460,7 @@ TEST_F(CraftedFile, ranks_of_thousands_of_rows_are_restored) {
     }
 }
 
-// Counters, of which a buffer adds to each, and ids are k * n_envs + environment.
+// A buffer increments its counters, and computes ids as k * n_envs + environment.
 TEST_F(CraftedFile, counters_near_the_end_of_their_type_are_refused) {
     const Replay saved = create(options_of(40, 3));
     User(2).add(saved.get(), 9);
@@ -484,7 +485,7 @@ TEST_F(CraftedFile, counters_near_the_end_of_their_type_are_refused) {
     EXPECT_OK(status_of_loading());
 }
 
-// Memory of this process that lies in RAM.
+// Bytes of this process that are resident.
 int64_t resident_bytes() {
     std::ifstream file("/proc/self/statm");
     int64_t size = 0, resident = 0;
@@ -492,7 +493,7 @@ int64_t resident_bytes() {
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Of 2^28 rows priorities alone would take 1.2 GB. Huge pages of 2 MiB, a few for each array, take a tenth of that.
+// The priorities of 2^28 rows alone take 1.2 GB. A few huge pages of 2 MiB for each array take a tenth of that.
 constexpr int64_t sparse_capacity = int64_t{1} << 28;
 constexpr int64_t most_touched = int64_t{200} << 20;
 
@@ -531,7 +532,7 @@ TEST_F(CraftedFile, clearing_touches_what_is_live) {
     }
 }
 
-// With right checksums: what is missing is not taken from what comes after it.
+// The checksums are right. Missing numbers are not read from the next section.
 TEST_F(CraftedFile, sections_that_are_too_short_are_refused_by_name) {
     const Replay saved = create(options_of(20));
     CheckpointWriter writer(path().c_str());
@@ -559,7 +560,7 @@ TEST_F(CraftedFile, memory_that_no_machine_has_is_out_of_memory) {
     EXPECT_EQ(status_of_loading(), PER_ERROR_OUT_OF_MEMORY);
 }
 
-// Pieces that zstd is not to be trusted with: cut off, of another size, no frames at all.
+// The pieces are cut off, have another size, or are no frames of zstd.
 TEST_F(CraftedFile, compressed_pieces_that_cannot_be_are_refused) {
     if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
     per_replay_options options = options_of(20);
@@ -697,7 +698,7 @@ std::vector<per_replay_options> option_sets() {
     return sets;
 }
 
-// Whatever real buffers save is loaded, saved as the same bytes and used; what is changed is refused, or used.
+// A saved buffer is loaded, saves the same bytes, and works. A changed file is refused, or its buffer works.
 TEST_F(CraftedFile, what_is_loaded_can_be_used) {
     const std::vector<per_replay_options> sets = option_sets();
     int n_loaded = 0, n_refused = 0;
@@ -721,7 +722,7 @@ TEST_F(CraftedFile, what_is_loaded_can_be_used) {
             user.use(loaded.get(), 12);
             user.sample(loaded.get());
             user.read(loaded.get());
-            // Its state still is one that a buffer can have.
+            // Its state is still valid.
             ASSERT_OK(per_replay_save(loaded.get(), path("again.per").c_str(), nullptr));
             Replay again;
             ASSERT_EQ(load(again, "again.per"), PER_OK)
@@ -754,7 +755,7 @@ class CraftedTable : public CraftedFile {
     }
 
     std::string manifest() const { return storage_ + "/manifest.per"; }
-    // A place in the manifest, with its table's numbers before it.
+    // The offset of a number of the table in the manifest.
     std::size_t place_of(std::size_t number) const {
         constexpr std::size_t n_numbers = 4 + 1 + 5 + 1 + 2 * 3 + 1;
         return good_.size() - (n_numbers - number) * sizeof(uint64_t);
@@ -769,7 +770,7 @@ class CraftedTable : public CraftedFile {
         std::memcpy(&bytes[place_of(number)], &value, sizeof value);
         write_file(manifest(), sealed(bytes));
     }
-    // Rows are copied into memory, or stay in their file.
+    // The rows stay in their file, or are copied into memory.
     per_status load_to(bool stays, Replay& replay_out) const {
         per_load_options place = initialized(per_load_options_init);
         if (stays) place.memory.storage = storage_.c_str();
@@ -790,8 +791,8 @@ class CraftedTable : public CraftedFile {
     }
 
     std::string storage_;
-    std::string rows_;  // what a save writes
-    std::string good_;  // manifest
+    std::string rows_;  // the bytes of a save
+    std::string good_;  // the manifest
 };
 
 constexpr std::size_t first_array = 5, n_pieces = 10, first_piece = 11;  // numbers of the table
@@ -852,7 +853,7 @@ TEST_F(CraftedTable, numbers_that_cannot_be_are_refused_and_change_nothing) {
     expect_whole();
 }
 
-// Whatever numbers a table has: it is refused, or the buffer works like any.
+// A table with any numbers is refused, or the buffer works like any other.
 TEST_F(CraftedTable, what_is_loaded_of_any_table_can_be_used) {
     User user(3);
     int n_loaded = 0, n_refused = 0;
@@ -875,7 +876,7 @@ TEST_F(CraftedTable, what_is_loaded_of_any_table_can_be_used) {
         save(replay.get());
         const std::string saved = contents(path());
         replay.reset();
-        // Hashes are not looked at where rows stay, and go on.
+        // Hashes are not verified if rows stay in their file, and the next checkpoint keeps them.
         const bool is_hash = number == first_piece + 2 || number == first_piece + 5;
         ASSERT_OK(load_to(is_hash || user.chance(2), replay));
         save(replay.get());

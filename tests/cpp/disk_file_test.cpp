@@ -1,4 +1,4 @@
-// Files take their place whole or not at all, whatever the path is, who else saves there, and what the system says.
+// Files are replaced atomically, whatever the path is, whoever else saves there, and whatever call of the system fails.
 #include "file/disk_file.h"
 
 #include <dirent.h>
@@ -32,7 +32,7 @@
 
 namespace {
 
-// What the system's functions are made to do by a test: return an error number instead of working, 0 for none.
+// Returns the error number with which a function of the system fails, or 0 if it works. Set by tests.
 std::function<int(const char* function, int descriptor)> system_fails;
 // The flags of files that were opened, by any thread.
 std::mutex flags_mutex;
@@ -173,7 +173,7 @@ TEST_F(File, what_was_written_is_read) {
     EXPECT_EQ(found.substr(0, size), bytes);
 }
 
-// Bytes are left out within what was fetched with those before them, and beyond it.
+// Skipped bytes lie within the buffered bytes and beyond them.
 TEST_F(File, bytes_are_left_out_or_read_out_of_turn) {
     const std::string bytes = many_bytes();
     write_file(path(), bytes);
@@ -216,7 +216,7 @@ TEST_F(File, what_a_killed_saver_left_is_removed_by_the_next_save) {
     }
 }
 
-// Of long names not all letters are in those of their temporaries.
+// The name of a temporary holds only the beginning of a long name.
 TEST_F(File, what_a_killed_saver_of_another_long_name_left_is_left_alone) {
     kill_savers(path(std::string(249, 'x') + "y"), 3);
     save(path(std::string(250, 'x')), "whole");
@@ -228,7 +228,7 @@ TEST_F(File, what_a_live_saver_writes_is_not_removed) {
     first.write("first", 5);
     save(path(), "second");
     EXPECT_EQ(names().size(), 2u);
-    // A forked child has the same files open; that it ends does not make them anybody's.
+    // A forked child has the same files open. Its end does not release their locks.
     const pid_t child = fork();
     if (child == 0) _exit(0);
     waitpid(child, nullptr, 0);
@@ -252,7 +252,7 @@ TEST_F(File, what_others_called_alike_is_left_alone) {
                                            "buffer.per.tmp",
                                            "buffer"};
     for (const std::string& name : foreign) write_file(path(name), "mine");
-    // These have the name of a temporary, and are none.
+    // These have the names of temporaries, but are not regular files.
     fs::create_directory(path("buffer.per.libper-0.tmp"));
     fs::create_symlink("buffer", path("buffer.per.libper-1.tmp"));
     ASSERT_EQ(mkfifo(path("buffer.per.libper-2.tmp").c_str(), 0600), 0);
@@ -261,7 +261,7 @@ TEST_F(File, what_others_called_alike_is_left_alone) {
     for (const std::string& name : foreign) EXPECT_EQ(contents(path(name)), "mine") << name;
 }
 
-// Whoever looks for leftovers may see a temporary before its maker has locked it.
+// Another saver may find and remove a temporary before its maker has locked it.
 TEST_F(File, temporary_removed_before_it_is_locked_is_made_anew) {
     int n_removed = 0;
     system_fails = [&](const char* function, int) {
@@ -274,7 +274,7 @@ TEST_F(File, temporary_removed_before_it_is_locked_is_made_anew) {
     EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
 }
 
-// Anybody who may read a temporary can have locked it before its maker, and keep the lock for ever.
+// Any process that can read a temporary may lock it before its maker does, and keep the lock.
 TEST_F(File, temporary_that_another_locked_first_is_left_to_them) {
     int locked = -1;
     system_fails = [&](const char* function, int) {
@@ -283,7 +283,7 @@ TEST_F(File, temporary_that_another_locked_first_is_left_to_them) {
         syscall(SYS_flock, locked, LOCK_EX);
         return 0;
     };
-    alarm(60);  // to wait for the lock would be to wait for ever
+    alarm(60);  // a wait for the lock would never end
     save(path(), "whole");
     alarm(0);
     EXPECT_EQ(contents(path()), "whole");
@@ -293,7 +293,7 @@ TEST_F(File, temporary_that_another_locked_first_is_left_to_them) {
     EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
 }
 
-// And a temporary that somebody is about to lock may take its place, and another one its name.
+// Another saver may rename a temporary that is about to be locked, and create a new one with its name.
 TEST_F(File, name_that_became_anothers_before_the_lock_is_not_removed) {
     write_file(path("buffer.per.libper-4.tmp"), "left behind");
     system_fails = [&](const char* function, int) {
@@ -365,8 +365,8 @@ TEST_F(File, owner_and_group_of_a_file_that_is_replaced_are_kept) {
     EXPECT_EQ(status_of(path()).st_gid, group);
 }
 
-// Who saves and is not in the group of the file makes one of his own group, which gets the rights of all others, and
-// not those of the group before. Nor does a program that ran as its owner run as him who saved.
+// A saver outside the group of the file creates one with its own group. That group gets the rights of others, not those
+// of the old group. The setuid bit is dropped, too.
 TEST_F(File, rights_are_not_handed_on_with_a_group_or_an_owner_that_cannot_be_kept) {
     save(path(), "mine");
     if (chown(path().c_str(), 12345, 23456) != 0) GTEST_SKIP() << "needs root";
@@ -381,11 +381,11 @@ TEST_F(File, rights_are_not_handed_on_with_a_group_or_an_owner_that_cannot_be_ke
     }
 }
 
-// A program that is started meanwhile has none of the files, nor does the lock of one stay with it.
+// A program that is started meanwhile inherits neither the files nor their locks.
 TEST_F(File, files_are_closed_where_another_program_starts) {
     kill_savers(path(), 1);
     flags_of_opened.clear();
-    // What may not be written to is opened to be read, and locked so.
+    // A file that cannot be opened for writing is opened for reading, and locked.
     system_fails = [](const char* function, int) {
         return std::strcmp(function, "openat of another") == 0 ? EACCES : 0;
     };
@@ -397,7 +397,7 @@ TEST_F(File, files_are_closed_where_another_program_starts) {
 }
 
 TEST_F(File, names_as_long_as_the_file_system_takes_work) {
-    const std::string letters = "\xc3\xa4";  // of two bytes
+    const std::string letters = "\xc3\xa4";  // one letter of two bytes
     std::string of_two;
     while (of_two.size() < 250) of_two += letters;
     for (const std::string& name : {std::string(250, 'x'), std::string(255, 'y'), of_two}) {
@@ -434,7 +434,7 @@ TEST_F(File, message_keeps_its_reason_and_its_one_line) {
 TEST_F(File, what_is_no_regular_file_is_refused_at_once) {
     alarm(60);
     ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
-    // Nothing is saved outside of the folder: a library that did not refuse it would replace what is there.
+    // A library that did not refuse them would replace them, so all lie in the folder of the test.
     sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
     ASSERT_LT(path("socket").size(), sizeof address.sun_path);
     std::strcpy(address.sun_path, path("socket").c_str());
@@ -490,7 +490,7 @@ TEST_F(File, errors_of_the_system_have_their_status_and_leave_what_was_there) {
     EXPECT_THROWS(load(path()), PER_ERROR_IO, std::strerror(EMFILE));
 }
 
-// The disk begins each 8 MiB, and what it reports then is not lost. A system without the call only waits at the end.
+// Every 8 MiB are sent to the disk, and its errors are reported. Without that call a system only waits at the end.
 TEST_F(File, disk_that_cannot_take_a_large_file_says_so_while_it_is_written) {
     const std::string large(std::size_t{20} << 20, 'x');
     int n_begun = 0;

@@ -31,7 +31,7 @@ TEST(DrawLaw, all_that_is_left_without_mass_is_drawn_uniformly) {
     }
 }
 
-// Of 2^62 targets a quarter are for the ranks of 100 transitions, the others for 6000 units of mass.
+// A quarter of the 2^62 targets select one of 100 ranks, the others one of 6000 units of mass.
 TEST(PartOfMixture, begins_and_ends_where_its_share_does) {
     constexpr uint64_t uniform = mixture_units / 4;
     const auto part = [](uint64_t target) { return part_of_mixture(target, uniform, 6000, 100); };
@@ -100,7 +100,7 @@ TEST(DistinctDraw, inclusion_probabilities_hold_where_few_leaves_have_the_mass) 
     expect_unbiased(priorities, 20);
 }
 
-// As above, of the mixture: the five are taken out of the live set, too, and half a percent of the draws is uniform.
+// The same for the mixture: the five are taken out of the live set, too, and half a percent of the draws are uniform.
 // Seed 23; the tolerance is 5 standard errors, and the 1.5 % within which pi is known.
 TEST(DistinctDraw, inclusion_probabilities_of_a_mixture_hold_where_few_leaves_have_the_mass) {
     constexpr int n_batches = 20000;

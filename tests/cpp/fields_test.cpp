@@ -26,7 +26,7 @@ per_replay_options options_of(const std::vector<per_field>& fields, int64_t fram
     return options;
 }
 
-// The message of the Error with this status that the fields are refused with; "" if they are not.
+// The message with which the fields are refused, or "".
 std::string refusal(const std::vector<per_field>& fields, per_status status = PER_ERROR_INVALID_ARGUMENT) {
     try {
         Fields{options_of(fields)};
@@ -179,7 +179,7 @@ TEST(Fields, bad_names_are_refused) {
     const std::string longest(255, 'a');
     for (const char* rest : {"a", "b", "bc"})  // it is not shown
         EXPECT_EQ(refusal_of_name((longest + rest).c_str()), "name of a field is \"" + longest + "\"..." + allowed);
-    // Nor is a part of a character.
+    // Part of a character is not shown either.
     EXPECT_EQ(refusal_of_name((std::string(254, 'a') + "\xc3\xa4").c_str()),
               "name of a field is \"" + std::string(254, 'a') + "\"..." + allowed);
 }

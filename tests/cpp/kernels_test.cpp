@@ -1,4 +1,4 @@
-// Each variant of the kernels computes, bit for bit, what the functions shared with the device compute one by one.
+// Each variant of the kernels has, bit for bit, the results of the functions that are shared with the device.
 #include "cpu/kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ std::vector<uint64_t> padded_targets(int64_t count) {
     return std::vector(static_cast<std::size_t>(count + draw_padding), static_cast<uint64_t>(INT64_MAX));
 }
 
-// Whether each of the units lies in the part that was found for it, and at the place within it.
+// Expects that each unit lies in the part and at the place that were found for it.
 void expect_inverted(const std::vector<uint64_t>& prefix, const std::vector<uint64_t>& units, int64_t count,
                      const std::vector<uint64_t>& parts, const std::vector<uint64_t>& places) {
     for (int64_t i = 0; i < count; ++i) {

@@ -18,7 +18,7 @@
 namespace per::cpu {
 namespace {
 
-// The rules of mass.h in whole numbers, over all leaves, with nothing kept but these.
+// The rules of mass.h in integers, over all leaves. It keeps no sums.
 struct NaiveChanges {
     explicit NaiveChanges(int64_t capacity) : leaves(static_cast<std::size_t>(capacity)) {}
 
@@ -249,8 +249,8 @@ class WholeCalls : public testing::Test {
     std::optional<ReplayState> state_;
 };
 
-// The steps of a call are looked at one by one. The first chooses the scale 45, at which 2^20 is too large; the first of
-// those chooses 45 - 20, at which the total stays below 2^62.
+// The steps of a call change the scale one by one. The first step chooses 45, at which 2^20 is too large. The first of
+// 2^20 chooses 45 - 20, at which the total stays below 2^62.
 TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_single_steps) {
     std::vector<float> priorities(n_steps, 1.0f);
     std::fill(priorities.begin() + 2500, priorities.end(), 0x1p20f);
@@ -263,11 +263,11 @@ TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_single_steps) 
 TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_count_until_then) {
     std::vector<float> priorities(2 * capacity, 1.0f);
     std::fill_n(priorities.begin(), 100, 0x1p60f);
-    add(priorities);  // once the last of 2^60 is gone the others ask for another scale: 8192 * 2^45 is 2^58
+    add(priorities);  // without the leaves of 2^60 the others need another scale: 8192 * 2^45 is 2^58
     EXPECT_EQ(tree().scale(), 45 - 3);
     EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 42);
-    // The 4080th of 2^8 takes the total beyond 2^62: 4080 * 2^50 + 4112 * 2^42. At the scale of the largest, 45 - 8, it is
-    // 4080 * 2^45 + 4112 * 2^37, and at half of that still more than 2^56.
+    // The 4080th of 2^8 takes the total beyond 2^62: 4080 * 2^50 + 4112 * 2^42. At the scale of the largest, 45 - 8, it
+    // is 4080 * 2^45 + 4112 * 2^37, and at half of that still more than 2^56.
     std::fill_n(priorities.begin(), capacity, 0x1p8f);
     std::fill(priorities.begin() + capacity, priorities.end(), 0.5f);
     add(priorities);
@@ -336,7 +336,7 @@ TEST_F(WholeCalls, a_rank_changes_once_a_call_or_not_at_all) {
     EXPECT_EQ(ranks.state().n_changes, 1);
 }
 
-// Whatever its priority and that of the row which it overwrites.
+// The priorities of the new row and of the overwritten one do not matter.
 TEST_F(WholeCalls, each_row_that_comes_is_a_change_of_ranks) {
     add(std::vector<float>(capacity, 1.0f));
     RankTree& ranks = *state_->priorities.known_ranks();

@@ -1,4 +1,4 @@
-// What is promised of a loader that the C interface does not show: no allocation for a batch.
+// A loader allocates nothing for a batch, which the C interface does not show.
 #include "loader/loader.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::atomic<int64_t> allocations = 0;
 
 }  // namespace
 
-#ifndef SANITIZED  // whose operators these would be
+#ifndef SANITIZED  // a sanitizer defines these operators
 void* operator new(std::size_t size) {
     ++allocations;
     if (void* memory = std::malloc(size)) return memory;
@@ -36,7 +36,7 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace per::test {
 namespace {
 
-// Takes and releases batches of 64, and changes the buffer in between, without allocating by itself.
+// Takes and releases batches of 64 and changes the buffer in between. The test allocates nothing here.
 void run(per_replay* replay, per_loader* loader, int n_batches) {
     static float td_errors[64];
     for (int i = 0; i < n_batches; ++i) {
@@ -67,7 +67,7 @@ TEST(Loader, a_batch_allocates_nothing) {
         loader_options.batch_size = 64;
         per_loader* loader = nullptr;
         ASSERT_EQ(per_loader_create(buffer.get(), &loader_options, &loader), PER_OK);
-        run(buffer.get(), loader, 20);  // what is kept from call to call grows to its size
+        run(buffer.get(), loader, 20);  // arrays that are kept between calls grow to their size
         const int64_t before = allocations;
         run(buffer.get(), loader, 200);
         EXPECT_EQ(allocations, before) << "scheme " << scheme;

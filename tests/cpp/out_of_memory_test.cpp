@@ -1,5 +1,5 @@
-// Every allocation of a call fails in turn: the call is PER_ERROR_OUT_OF_MEMORY, has written nothing, and leaves a
-// buffer that goes on as one does to which nothing happened.
+// Every allocation of a call fails in turn. The call returns PER_ERROR_OUT_OF_MEMORY, writes nothing, and leaves the
+// buffer unchanged.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -24,10 +24,10 @@
 
 namespace {
 
-// Of this thread; negative: none fails.
+// Allocations of this thread that succeed before one fails; negative: no allocation fails.
 thread_local int64_t allocations_before_failure = -1;
 thread_local bool has_failed = false;
-// For all threads but those that say that it has not.
+// Applies to all threads except those with has_memory.
 std::atomic<bool> memory_has_ended = false;
 thread_local bool has_memory = false;
 
@@ -41,7 +41,7 @@ thread_local bool has_memory = false;
 
 }  // namespace
 
-#ifndef SANITIZED  // whose functions these would be
+#ifndef SANITIZED  // a sanitizer defines these functions
 void* operator new(std::size_t size) {
     if (fails()) throw std::bad_alloc();
     if (void* memory = std::malloc(size)) return memory;
@@ -53,7 +53,7 @@ void operator delete(void* memory) noexcept {
 void operator delete(void* memory, std::size_t) noexcept {
     std::free(memory);
 }
-// Those of the C library come after those of the program.
+// The definitions of the program precede those of the C library.
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
     void* memory = nullptr;
     return !fails() && posix_memalign(&memory, alignment, size) == 0 ? memory : nullptr;
@@ -70,7 +70,7 @@ extern "C" void* mmap(void* address, std::size_t size, int protection, int flags
 namespace per::test {
 namespace {
 
-// The call, of whose allocations the first `n` succeed. Whether one failed is in has_failed.
+// Makes the call, of whose allocations only the first `n` succeed. Sets has_failed if it needed more.
 template <class Call>
 per_status failing_after(int64_t n, const Call& call) {
     has_failed = false;
@@ -189,7 +189,7 @@ Handle create(const per_replay_options& options) {
     return {replay, per_replay_free};
 }
 
-// What a buffer says of itself, but for the memory that the first call of a kind adds.
+// The statistics of a buffer without memory_bytes, which the first call of a kind increases.
 std::vector<double> figures_of(per_replay* replay) {
     per_replay_statistics s;
     EXPECT_OK(per_replay_get_statistics(replay, &s, sizeof s));
@@ -219,8 +219,8 @@ class OutOfMemory : public ::testing::Test {
 
 using Work = std::function<per_status(per_replay*, int64_t size, Arrays&)>;
 
-// The work on many entries fails at its n-th allocation, in a buffer that has done it on a few before or not. After the
-// failure it does on fewer, and then on as many, what it does in a buffer that saw none.
+// The work on many entries fails at its n-th allocation. A warm buffer has done it on a few entries before. After the
+// failure the work on fewer and on as many entries has the results of a buffer without the failure.
 void fail_allocation(int64_t n, bool is_warm, const per_replay_options& options, const Work& work, bool writes_early) {
     const Handle replay = create(options);
     const Handle twin = create(options);
@@ -247,7 +247,7 @@ void fail_allocation(int64_t n, bool is_warm, const per_replay_options& options,
     }
 }
 
-// `writes_early`: where it fails, the arrays of the work may have been written to.
+// writes_early: failing work may have written to its arrays.
 void fail_each_allocation(const per_replay_options& options, const Work& work, bool writes_early = false) {
     for (const bool is_warm : {false, true}) {
         for (int64_t n = 0;; ++n) {
@@ -321,7 +321,7 @@ TEST_F(OutOfMemory, draws_with_hindsight_go_on_as_if_nothing_had_been) {
     }
 }
 
-// Also where rewards could not be had, or nothing was live.
+// The same holds if the reward function fails or nothing is live.
 TEST_F(OutOfMemory, draws_with_hindsight_allocate_nothing_after_the_first) {
     per_replay_options options = options_of(fields_of_buffers());
     options.n_step = 3;
@@ -347,8 +347,8 @@ TEST_F(OutOfMemory, draws_with_hindsight_allocate_nothing_after_the_first) {
     check(PER_OK);
 }
 
-// What a draw has used up by the time that memory ends stays so: it counts for the rate limiter, which would let adds
-// wait for it else, and as a change of what is drawn next.
+// Transitions that a draw has used up before memory ends stay used up. They count for the rate limiter, which would
+// otherwise block adds, and as a change of the summary.
 TEST_F(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
     per_replay_options options = options_of(fields_of_buffers());
     options.max_times_sampled = 1;
@@ -390,7 +390,7 @@ void open_channel(per_replay* replay, int32_t moved_by, per_channel*& channel, p
     ASSERT_OK(per_writer_attach(path, -1, nullptr, 0, 0, &writer));
 }
 
-// Nothing is lost: the steps stay in the ring, which gets full, and whoever flushes hears why.
+// No step is lost: they stay in the ring, which fills up, and flush() reports the reason.
 TEST_F(OutOfMemory, steps_of_a_channel_are_tried_again) {
     has_memory = true;
     const per_replay_options options = options_of(fields_of_buffers());
@@ -422,7 +422,7 @@ TEST_F(OutOfMemory, steps_of_a_channel_are_tried_again) {
     EXPECT_EQ(stats().refused, 0);
     EXPECT_EQ(stats().gaps, 1);  // as the writer attached
 
-    // Whoever waits goes on where the channel ends, though nothing can be added.
+    // A waiting writer continues when the channel ends, although nothing can be added.
     memory_has_ended = true;
     ASSERT_EQ(write(300, 500, -1), PER_OK);
     EXPECT_EQ(per_channel_flush(channel, -1), PER_ERROR_OUT_OF_MEMORY);
@@ -563,12 +563,12 @@ TEST_F(OutOfMemory, a_loader_that_cannot_be_made_leaves_the_buffer_as_it_was) {
     });
 }
 
-// A draw that fails leaves the batch before it under way; and once it is drawn no memory is needed.
+// A failed draw leaves the previous batch in progress. After a draw the other calls need no memory.
 TEST_F(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
     const per_replay_options options = options_of(fields_of_buffers());
     per_coordinator* coordinator = nullptr;
     ASSERT_OK(per_coordinator_create(&options, 1, nullptr, &coordinator));
-    // Of 2000 transitions one has nearly all of the mass, so that it is taken out. The others have a unit each.
+    // One of 2000 transitions has nearly all of the mass, so it is taken out. The others have one unit each.
     constexpr int64_t heavy = int64_t{1} << 40;
     per_shard_summary law = {};
     law.struct_size = sizeof law;

@@ -49,7 +49,7 @@ TEST(Random, stratified_targets_lie_in_their_strata_and_below_the_total) {
     }
 }
 
-// How many of the 2^64 random numbers make a target below `unit`, found by bisection: targets grow with the number.
+// The number of random numbers out of 2^64 whose target is below `unit`. Bisection, as targets grow with the number.
 template <class TargetOf>
 unsigned __int128 numbers_below(uint64_t unit, const TargetOf& target_of) {
     uint64_t first = 0;  // numbers below it are
@@ -58,7 +58,7 @@ unsigned __int128 numbers_below(uint64_t unit, const TargetOf& target_of) {
     return target_of(first) < unit ? static_cast<unsigned __int128>(first) + 1 : first;
 }
 
-// As per.h says of the probabilities of draws.
+// The bound that per.h gives for the probabilities of draws.
 TEST(Random, probabilities_are_shares_of_the_total_to_within_their_bits) {
     const auto distance = [](unsigned __int128 a, unsigned __int128 b) { return a > b ? a - b : b - a; };
     for (const uint64_t total : {uint64_t{3}, uint64_t{1000003}, (uint64_t{1} << 50) - 27}) {

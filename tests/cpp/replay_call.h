@@ -1,4 +1,4 @@
-// Short words for calls of per.h, for tests of the replay buffer on the CPU and on CUDA (device_check.h).
+// Calls of per.h in short, for tests of the replay buffer on the CPU and on CUDA (device_check.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,15 +23,15 @@ inline float state_of(const Observation& observation) {
     return 2 * observation[1] + 1;
 }
 
-// What is said of one step of one environment.
+// One step of one environment, as it is added.
 struct GivenStep {
     Observation observation;
     Observation next = {-1, -1};
-    bool has_next = true;  // as next_mask says it
+    bool has_next = true;  // its element of next_mask
     float reward = 0;
     bool terminated = false;
     bool truncated = false;
-    bool given = true;  // as mask says it
+    bool given = true;  // its element of mask
     int64_t action = 0;
     float priority = 1;
 };
@@ -65,7 +65,7 @@ struct Row {
     bool operator==(const Row&) const = default;
 };
 
-// What is given for one step of a sequence.
+// One step of a drawn sequence.
 struct SequenceStep {
     int64_t action;
     float reward;
@@ -95,8 +95,8 @@ inline per_array array_of(const void* data, int32_t dtype) {
 
 class Buffer {
  public:
-    // Options with capacity set; fields are the buffer's own. `padding` is that of the observation, `compression` that of
-    // the fields that can be compressed.
+    // Options with capacity set; fields are the buffer's own. `padding` is that of the observation, `compression` that
+    // of the fields that can be compressed.
     explicit Buffer(per_replay_options options, int32_t padding = PER_PADDING_REPEAT,
                     int32_t compression = PER_COMPRESSION_NONE) {
         static const int64_t shape[] = {2};
@@ -135,7 +135,7 @@ class Buffer {
         return buffer;
     }
 
-    // Goes on with what was saved, with its rows in memory or in a file of that directory.
+    // Replaces the buffer by a saved one, with its rows in memory or in a file of that directory.
     void reload(const std::string& path, const char* storage = nullptr) {
         handle_ = nullptr;
         per_load_options place = initialized(per_load_options_init);
@@ -236,7 +236,7 @@ class Buffer {
         return live;
     }
 
-    // The same of sequences, for the n_step of the call.
+    // Each live sequence by id, with the n_step of the call.
     std::map<int64_t, Sequence> live_sequences(int64_t n_step) {
         std::map<int64_t, Sequence> live;
         if (statistics().live == 0) return live;

@@ -1,5 +1,5 @@
-// How batches of a replay buffer are drawn and weighted. Statistical tests have fixed seeds: they pass or fail for
-// good. Chi-square bounds are those of a false-alarm rate of 1e-6 for a random seed. On CUDA there are fewer draws.
+// Draws and weights of a replay buffer. Statistical tests have fixed seeds, so they are deterministic. Chi-square
+// bounds have a false-alarm rate of 1e-6 for a random seed. On CUDA there are fewer draws.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ per_sample_options sample_options(double beta, int32_t scheme = -1, int32_t prio
 
 constexpr int32_t schemes_with_replacement[] = {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC};
 
-// Against drawing id i with probabilities[i]; `bound` is the 1 - 1e-6 quantile of chi-square.
+// Compares counts with probabilities[i] of id i. `bound` is the 1 - 1e-6 quantile of chi-square.
 void expect_distribution(Filled& buffer, const per_sample_options& options, const std::vector<double>& probabilities,
                          double bound) {
     const int n_batches = on_cuda() ? 100 : 400;
@@ -184,7 +184,7 @@ TEST(ReplayWeights, probabilities_sum_to_1_over_the_live_transitions) {
     EXPECT_NEAR(sum, 1.0, 1e-6);
 }
 
-// The law of two draws in order, each next one in proportion to what is left: P(i, j) = p_i p_j / (1 - p_i).
+// Two distinct draws, the second in proportion to the rest: P(i, j) = p_i p_j / (1 - p_i).
 void expect_distinct_pairs(Filled& buffer, const per_sample_options& options, const std::vector<double>& p) {
     const int n_batches = on_cuda() ? 1000 : 20000;
     std::map<std::pair<int64_t, int64_t>, double> counts;
@@ -220,7 +220,7 @@ TEST(ReplayDistinct, each_next_draw_is_in_proportion_to_what_is_left) {
 }
 
 TEST(ReplayDistinct, law_holds_where_few_transitions_hold_the_mass) {
-    // Found ones are taken out here: hardly any draw from the whole finds a second one.
+    // The first one is taken out here, as hardly any draw from all finds a second one.
     Filled buffer({1e6f, 1, 2, 1}, with_alpha(1.0));
     const double rest = 4 / 1e6;
     expect_distinct_pairs(buffer, without_replacement(0.5),
@@ -336,7 +336,7 @@ TEST(ReplayRank, buffer_maximum_of_mixtures_and_of_distinct_draws_is_that_of_the
     options.uniform_fraction = 0.5;
     const float mixed[] = {20.5f / 18.5f, 1, 20.5f / 24.5f, 20.5f / 36.5f};
     for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, mixed[row.id]);
-    // By probability of being in a batch of two.
+    // Weights by the probability to be in a batch of two.
     options.uniform_fraction = 0;
     options.scheme = PER_WITHOUT_REPLACEMENT;
     for (int i = 0; i < 20; ++i)
@@ -391,13 +391,13 @@ TEST(ReplayRank, differing_ranks_combine_with_the_other_schemes) {
     expect_distribution(buffer, options, {0.185, 0.205, 0.245, 0.365}, chi_square_3);
 }
 
-// 320 transitions of different priorities: ranks stay as they were taken until more than 10 have changed.
+// Of 320 transitions with different priorities, ranks are computed again once more than 10 have changed.
 TEST(ReplayRank, ranks_are_taken_anew_after_a_32nd_has_changed) {
     std::vector<float> priorities;
     for (int i = 0; i < 320; ++i) priorities.push_back(std::pow(1.1f, static_cast<float>(i)));
     Filled buffer(priorities, with_alpha(1.0));
     const per_sample_options options = sample_options(1.0, -1, PER_RANK);
-    // Of the rank of id 160 to that of id 319.
+    // The ratio of the rank of id 160 to that of id 319.
     const auto ratio = [&] {
         std::map<int64_t, double> probabilities;
         for (const Row& row : buffer.rows(on_cuda() ? 4096 : 8192, options))

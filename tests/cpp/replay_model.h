@@ -1,5 +1,5 @@
-// A replay buffer as one would write it without caring for speed: every episode is kept whole, with copies of its
-// observations, and which transitions are live is found out anew each time by looking at all of them.
+// A naive replay buffer: it keeps every episode whole, with copies of its observations, and determines the live
+// transitions after each call by a scan of all.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@ class ReplayModel {
           steps_(options.sequence_length == 0 ? 1 : options.burn_in + options.sequence_length),
           lanes_(static_cast<size_t>(options.n_envs)) {}
 
-    // What per_replay_add() would return; on anything but PER_OK the model is of no more use.
+    // The status of per_replay_add(). The model cannot be used after an error.
     per_status add(const GivenCall& call, std::vector<int64_t>& ids_out) {
         const int64_t n = call.env_ids.empty() ? options_.n_envs : static_cast<int64_t>(call.env_ids.size());
         ids_out.clear();
@@ -139,7 +139,8 @@ class ReplayModel {
         return transition != nullptr && transition->live ? *transition->priority : 0.0f;
     }
 
-    // The step as per_replay_get() gives it, if it is one and there. With `with_next`, if that is known too.
+    // The step as per_replay_get() returns it, if the row is an existing step. With `with_next`, its next observation
+    // must be known, too.
     std::optional<Row> step(int64_t id, bool with_next) const {
         const Place place = place_of(id);
         if (place.episode == nullptr) return {};
@@ -234,18 +235,18 @@ class ReplayModel {
         std::vector<Transition> transitions;
         bool terminated = false;
         bool truncated = false;
-        bool announced = false;   // the observation after the last step is known so far
-        bool last_known = false;  // and it is, the episode having ended
-        Observation last = {};    // that observation
+        bool announced = false;   // the observation after the last step is known
+        bool last_known = false;  // the episode has ended, and its final observation is known
+        Observation last = {};    // the observation after the last step
     };
     struct Lane {
         std::vector<Episode> episodes;
         bool running = false;
-        bool final_known = false;  // the last thing that happened was an end
+        bool final_known = false;  // the last step ended an episode at a known observation
         Observation final_observation = {};
-        int64_t used_rows = 0;      // ever
-        int64_t cleared_rows = 0;   // of them
-        bool has_reserved = false;  // the last of them holds an announced observation
+        int64_t used_rows = 0;      // rows used so far, overwritten ones included
+        int64_t cleared_rows = 0;   // the first ones of them, which were cleared
+        bool has_reserved = false;  // the last used row holds an announced observation
     };
 
     static bool has_nan(const GivenCall& call) {
@@ -344,7 +345,7 @@ class ReplayModel {
 
     bool is_start(int64_t t) const { return t % stride_ == 0; }
 
-    // Whether step t is there and its return complete.
+    // True if step t exists and its return is complete.
     bool is_learned_from(const Episode& episode, int64_t t) const {
         return t < static_cast<int64_t>(episode.transitions.size()) && window(episode, t) > 0;
     }
@@ -365,7 +366,7 @@ class ReplayModel {
         return is_there(lane, episode.transitions[static_cast<size_t>(oldest)].row);
     }
 
-    // Brings up to date who is live; who becomes so without a priority takes `largest`.
+    // Updates which transitions are live. One that becomes live without a priority gets `largest`.
     void settle(float largest) {
         for (Lane& lane : lanes_) {
             for (Episode& episode : lane.episodes) {
@@ -420,7 +421,7 @@ class ReplayModel {
         const Transition& start = episode.transitions[static_cast<size_t>(first)];
         Sequence result = {start.id, {}, {}, state_of(start.step.observation), 0, *start.priority, 0};
         const bool ended = episode.terminated || episode.truncated;
-        std::set<int64_t> places;  // of observations that are a step's, or one that it bootstraps from
+        std::set<int64_t> places;  // places of observations of steps and of those that they bootstrap from
         for (int64_t t = 0; t < steps_; ++t) {
             if (t >= count) {
                 result.steps.push_back({0, 0, 0, 0, 0, false, false, false});
@@ -470,7 +471,7 @@ class ReplayModel {
     }
 
     per_replay_options options_;
-    int32_t padding_;  // of the observation
+    int32_t padding_;  // padding of the observation's stack
     int64_t rows_;
     int64_t stride_;
     int64_t steps_;

@@ -74,7 +74,7 @@ class OwnChannel {
     OwnChannel(const OwnChannel&) = delete;
     OwnChannel& operator=(const OwnChannel&) = delete;
 
-    // Writes a piece of at most max_piece steps, and moves up to that many of the steps that are there.
+    // Writes a piece of at most max_piece steps, and moves at most max_moved of the waiting steps.
     static constexpr int64_t max_piece = 8;
     per_status add(const GivenCall& piece, int64_t max_moved) {
         const per_status status =
@@ -99,8 +99,8 @@ std::string saved(const Buffer& buffer) {
     return bytes;
 }
 
-// Random calls, made alike on a buffer for each way: steps in one call, in single steps, in pieces of one to three, and
-// through a channel that is moved a few steps at a time.
+// Makes the same random calls on a buffer for each way to add steps: in one call, one by one, in pieces of one to
+// three, and through a channel that moves a few steps at a time.
 void expect_same_files(const ChosenValues& row, uint64_t seed, int n_calls) {
     const per_replay_options options = options_of(row, seed, nullptr);
     Choices random(seed);
@@ -143,7 +143,7 @@ void expect_same_files(const ChosenValues& row, uint64_t seed, int n_calls) {
     };
     for (int i = 0; i < n_calls && !::testing::Test::HasFailure(); ++i) {
         const int64_t kind = environments.number(0, 9);
-        if (kind < 6 && !add()) return;  // refused, as a gap or a full lane is: parts of it are not
+        if (kind < 6 && !add()) return;  // a gap or a full lane: in the other ways a part is added
         if (kind == 6) update();
         if (kind == 7 || kind == 8) draw();
         const int64_t env = environments.number(0, options.n_envs - 1);

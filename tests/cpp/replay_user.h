@@ -1,5 +1,5 @@
-// Calls of every kind on a replay buffer of which nothing is known, such as one from a file that somebody made: each of
-// them is answered as the header says, whatever the buffer holds.
+// Makes calls of every kind on a replay buffer with unknown content, such as one from a crafted file. Each call must
+// return what the header says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ inline Replay create(per_replay_options options) {
     return Replay(replay);
 }
 
-// Whether the rate limiter holds a call, as buffers in files may have one.
+// True if the rate limiter blocks a call. A buffer from a file may have one.
 inline bool is_held(const per_replay_options& options, per_status status) {
     return status == PER_ERROR_BUSY &&
            (options.rate_limit.samples_per_insert > 0 || options.rate_limit.min_size_to_sample > 0);
@@ -125,7 +125,7 @@ class User {
     uint64_t below(uint64_t n) { return random_() % n; }
     bool chance(uint64_t one_in) { return below(one_in) == 0; }
 
-    // Steps of all environments, of which some end episodes, jump, or have no next observation.
+    // Adds steps to all environments. Some end episodes, jump, or have no next observation.
     void add(per_replay* replay, int64_t length) {
         const per_replay_options options = described(replay);
         const size_t n = static_cast<size_t>(length * options.n_envs);

@@ -1,6 +1,6 @@
-// Random use of a replay buffer, compared with a naive model (replay_model.h) after each call: which transitions are
-// live, every value of each, its priority, and the counters. Observations carry their environment and a serial number,
-// so that no two are alike but by intention.
+// Random use of a replay buffer, compared with a naive model (replay_model.h) after each call: live transitions with
+// all their values and priorities, and counters. Observations hold their environment and a serial number, so two are
+// equal by intention only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace per::test {
 
-// Environments that run, end, reset and sometimes are reset by someone who tells nobody.
+// Environments that run, end, and reset, sometimes without telling the buffer.
 class Environments {
  public:
     Environments(Choices& random, const per_replay_options& options)
@@ -73,7 +73,7 @@ class Environments {
         if (options_.on_invalid == PER_INVALID_SKIP && chance(0.1)) step.priority = NAN;
         step.reward = static_cast<float>(number(-8, 8));
         step.action = number(-1000, 1000);
-        // What a masked step says is not to be looked at, and the environment stays where it is.
+        // The values of a masked step are ignored, and its environment does not move.
         step.observation = step.given ? state.observation : chance(0.5) ? Observation{NAN, NAN} : fresh(99);
         if (!step.given) return step;
         if (step.observation[0] == 0 && chance(0.1)) step.observation[0] = -0.0f;  // the same number
@@ -85,7 +85,7 @@ class Environments {
             return step;
         }
         step.next = fresh(env);
-        // What no one announces a gap with cannot be seen; such resets are left to those who give next observations.
+        // A gap shows only if the next observation was announced, so only then the environment resets without notice.
         if (chance(p_end_)) (chance(0.5) ? step.terminated : step.truncated) = true;
         if (chance(0.02)) step.terminated = step.truncated = true;
         const bool ends = step.terminated || step.truncated;
@@ -102,7 +102,7 @@ class Environments {
         return step;
     }
 
-    // Perhaps where it is an error; where nobody knows the next observation, it is none.
+    // Adds NaNs, which are errors except in unknown next observations.
     void add_nan(GivenStep& step, const GivenCall& call) {
         if (call.with_next_mask && !step.has_next) step.next[1] = NAN;
         if (chance(0.001)) step.observation[0] = NAN;
@@ -125,25 +125,24 @@ class Environments {
     Choices& random_;
     const per_replay_options& options_;
     std::vector<State> states_;
-    double p_end_;  // of a step: episodes of some steps, or of many
+    double p_end_;  // probability that a step ends its episode
     int64_t serial_ = 0;
 };
 
-// What differs between the walks: options, each with its values.
+// An option that differs between walks, with its values.
 struct VariedOption {
     std::vector<double> values;
     void (*set)(per_replay_options& options, double value);
 };
 
-// Lanes have so many rows more than they need, and the last of them is asked for or comes by rounding up: see
+// Spare rows of each lane, and whether the capacity asks for the last row of each lane or is rounded up to it: see
 // options_of().
 inline constexpr size_t spare_rows = 0;
 inline constexpr size_t rows_left_out = 1;
-// Of the observation's stacks.
+// Padding of the observation's stacks.
 inline constexpr size_t padding = 2;
 
-// Single transitions, and sequences: with and without burn-in, overlapping, side by side, and with steps left out
-// between.
+// Single transitions, and sequences with and without burn-in that overlap, adjoin, or leave out steps.
 inline void set_sequences(per_replay_options& options, size_t i) {
     static const struct {
         int64_t length, burn_in, stride;
@@ -285,7 +284,7 @@ per_status take_in_pieces(const GivenCall& call, int64_t n_envs, int64_t longest
     return status;
 }
 
-// The call step by step.
+// Adds the steps of the call one by one.
 inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_envs, std::vector<int64_t>& ids_out) {
     ids_out.clear();
     return take_in_pieces(call, n_envs, 1, [&](const GivenCall& single) {
@@ -298,7 +297,7 @@ inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_en
 
 class RandomUse {
  public:
-    // With rows in memory, as they are or compressed, or in a file in that directory, where checkpoints name it.
+    // Rows lie in memory, plain or compressed, or in a file in that directory, where checkpoints name it.
     RandomUse(const ChosenValues& row, uint64_t seed, const Choices& choices, const char* storage = nullptr,
               int32_t compression = PER_COMPRESSION_NONE)
         : random_(choices),
@@ -309,8 +308,8 @@ class RandomUse {
           environments_(random_, options_),
           n_step_(options_.n_step) {}
 
-    // Makes at most so many calls, as long as there are choices; stops at the first difference. Looks at everything
-    // after each `calls_of_look` of them: a look is some hundred calls.
+    // Makes at most n_calls calls, until the choices are over or a difference is found. Compares everything after each
+    // `calls_of_look` calls, as a comparison takes hundreds of calls.
     void run(int n_calls, int calls_of_look) {
         for (int i = 0; i < n_calls && !random_.are_over() && !::testing::Test::HasFailure(); ++i) {
             one_call();
@@ -335,7 +334,7 @@ class RandomUse {
  private:
     void expect_equal_to_model() {
         expect_equal(buffer_, model_, most_issued_ + options_.n_envs, options_.sequence_length > 0, n_step_);
-        // To look at the live rows of a buffer sets its alpha to 0 and back, which chooses the scale of masses anew.
+        // Reading the live rows of a buffer sets its alpha to 0 and back, which chooses a new scale of masses.
         if (single_.statistics().live == 0) return;
         for (const double alpha : {0.0, single_.statistics().alpha})
             EXPECT_OK(change_alpha(single_.get(), alpha, nullptr));
@@ -360,7 +359,7 @@ class RandomUse {
         const per_status expected = next.add(call, expected_ids);
         const per_status status = buffer_.add(call, &ids);
         if (expected != PER_OK && on_cuda()) {
-            // Refused step by step: the others were added, and the model knows nothing of that.
+            // The device refuses single steps and adds the others, which the model does not know.
             ASSERT_NE(status, PER_OK);
             stopped_ = true;
             return;
@@ -450,7 +449,7 @@ class RandomUse {
         for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(per_replay_clear(buffer->get(), nullptr));
     }
 
-    // Goes on with what was saved and loaded, or beside a checkpoint that names the file of its rows.
+    // Continues with the saved and loaded buffer, or after a checkpoint that names the file of its rows.
     void reload() {
         const char* const storage = options_.memory.storage;
         if (storage != nullptr) {
@@ -473,7 +472,7 @@ class RandomUse {
     Choices random_;
     per_replay_options options_;
     Buffer buffer_;
-    Buffer single_;  // the same calls, but each step a call of its own
+    Buffer single_;  // gets the same calls, but each step alone
     ReplayModel model_;
     Environments environments_;
     int64_t n_step_;

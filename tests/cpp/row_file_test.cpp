@@ -1,6 +1,6 @@
-// The file that rows lie in: room is reserved before it is written to, file systems that cannot do so are refused, and on
-// those without files that have no name there is one that loses its name at once. Requests are as long as the system
-// takes them. What a checkpoint names in it is not written again, and one buffer at a time adopts it.
+// The file of the rows. Room is reserved before it is written to, and file systems that cannot reserve room are
+// refused. Without unnamed files it is created and unlinked at once. Read-ahead is requested in pieces that the system
+// accepts. Pieces that a checkpoint names are not overwritten, and one buffer at a time adopts the file.
 #include "file/row_file.h"
 
 #include <dlfcn.h>
@@ -36,14 +36,14 @@ struct Range {
 std::vector<Range> reserved;
 std::vector<Range> asked_for;
 int fallocate_error = 0;
-int n_interrupted = 0;  // of the next calls of fallocate()
+int n_interrupted = 0;  // number of the next calls of fallocate() that a signal interrupts
 int fdatasync_error = 0;
-std::vector<int> pwrite_errors;  // of the next calls; 0: it writes half of what it could
+std::vector<int> pwrite_errors;  // errors of the next calls; 0: the call writes half of its bytes
 bool has_unnamed_files = true;
 mode_t mode_of_file = 0;
 bool refuses_fixed_mappings = false;  // after removing the old mapping, as mmap(2) allows
 int mremap_error = 0;
-bool mremap_leaves_hole = false;  // where it fails
+bool mremap_leaves_hole = false;  // a failing call unmaps the range
 
 }  // namespace
 
@@ -165,7 +165,7 @@ TEST_F(RowFileTest, all_room_is_reserved_at_once) {
     EXPECT_EQ(reserved.size(), 1u);
 }
 
-// A call that a signal interrupts begins anew: one of a large file would take a second and more.
+// An interrupted call starts again, and one for all of a large file would take more than a second.
 TEST_F(RowFileTest, room_is_reserved_in_steps_that_signals_interrupt) {
     constexpr off_t step = off_t{1} << 26;
     n_interrupted = 3;
@@ -217,7 +217,7 @@ TEST_F(RowFileTest, more_than_a_process_maps_is_refused) {
     EXPECT_THROWS(NewRowFile(folder(), (std::size_t{1} << 47) + 1, false), PER_ERROR_OUT_OF_MEMORY, "");
 }
 
-// The system cuts longer ones short: nothing would say that the rest is not fetched.
+// The system silently shortens longer requests.
 TEST_F(RowFileTest, what_will_be_needed_is_asked_for_by_requests_of_128_kibibytes) {
     constexpr std::size_t most = 128 * 1024;
     const NewRowFile file(folder(), 10 * most, false);
@@ -249,12 +249,12 @@ TEST_F(RowFileTest, a_name_that_is_taken_is_left_alone) {
     EXPECT_THROWS(NewRowFile((folder_ / "below").c_str(), 1, false), PER_ERROR_IO, "cannot be written: No such file");
 }
 
-// Only names are looked for in it. It is found from where the process is, as other users may not look into what is above.
+// Only names are looked up in the folder. Its path is relative, as other users may not read the folders above.
 TEST_F(RowFileTest, a_folder_that_cannot_be_read_has_rows) {
     const fs::path before = fs::current_path();
     fs::current_path(folder_);
     ASSERT_EQ(chmod(folder(), 0333), 0);
-    const bool is_root = geteuid() == 0;  // who reads any folder
+    const bool is_root = geteuid() == 0;  // root reads any folder
     if (is_root) {
         ASSERT_EQ(seteuid(65534), 0);
     }
@@ -277,7 +277,7 @@ TEST_F(RowFileTest, nobody_else_reads_it) {
 
 // ---- checkpoints
 
-// As a checkpoint does it. `is_kept`: it took the place of the last one.
+// Does the work of a checkpoint. is_kept: it replaced the previous one.
 RowTable checkpoint(RowFile& file, const char* folder, bool is_kept = true) {
     const LockedFolder locked(folder, LockedFolder::Use::writing);
     RowTable table;
@@ -294,7 +294,7 @@ void write(RowFile& file, std::size_t first, std::size_t n, int value) {
     std::memset(file.data() + first, value, n);
 }
 
-// What a table says of a range.
+// The bytes of a range by a table.
 std::string read(const char* folder, const RowTable& table, std::size_t first, std::size_t n) {
     const LockedFolder locked(folder, LockedFolder::Use::reading);
     std::string bytes(n, '\0');
@@ -345,7 +345,7 @@ TEST_F(RowFileTest, what_a_checkpoint_names_is_not_written_again) {
     }
 }
 
-// Until a checkpoint has taken its place for good, what the last one names stays, whatever is tried meanwhile.
+// The pieces of the last checkpoint stay until the next one has replaced it.
 TEST_F(RowFileTest, a_checkpoint_that_fails_frees_nothing) {
     NewRowFile file(folder(), piece, false);
     write(file, 0, piece, 1);
@@ -375,7 +375,7 @@ TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
         fallocate_error = 0;
         reserved.clear();
         write(file, 0, 1, 2);
-        // Only what holds rows is copied; room that was taken at once is taken again.
+        // Only blocks with rows are copied. Preallocated files reserve the whole piece again.
         expect_ranges(reserved, {{2 * piece, static_cast<off_t>(is_preallocated ? piece : block)}});
         EXPECT_EQ(read(folder(), table, 0, block), std::string(block, 1));
         EXPECT_EQ(file.data()[1], std::byte{1});
@@ -398,7 +398,7 @@ TEST_F(RowFileTest, a_copy_goes_on_where_it_was_interrupted_and_ends_where_it_ca
     EXPECT_EQ(read(folder(), table, 0, piece), std::string(piece, 1));
 }
 
-// A row that is not mapped cannot be read. So the old mapping stays if a new one fails.
+// An unmapped row cannot be read, so the old mapping stays if a new one fails.
 TEST_F(RowFileTest, a_copy_that_cannot_be_mapped_leaves_what_was_there) {
     NewRowFile file(folder(), 3 * piece, false);
     write(file, 0, 3 * piece, 1);
@@ -443,7 +443,7 @@ TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_
     EXPECT_EQ(checkpoint(file, folder()).pieces[0].place, 1u);
 }
 
-// Open files of this folder that a program which this process starts would have, too.
+// The number of open files of this folder that a started program would inherit.
 int n_inherited(const fs::path& folder) {
     int n = 0;
     for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
@@ -479,7 +479,7 @@ TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
     EXPECT_EQ(last.number, table.number);
 }
 
-// Pieces of 16 GiB have 4 MiB, of 64 blocks: a bit for each is all bits of a number.
+// A file of 16 GiB has pieces of 4 MiB with 64 blocks, so their bits fill a number.
 TEST_F(RowFileTest, pieces_of_64_blocks_are_adopted) {
     constexpr std::size_t bytes = std::size_t{1} << 34;  // it is sparse
     constexpr std::size_t large_piece = std::size_t{1} << 22;
@@ -537,7 +537,7 @@ TEST_F(RowFileTest, tables_that_cannot_be_are_refused) {
     EXPECT_EQ(status_of([](RowTable&) {}), PER_ERROR_CORRUPT_FILE);
 }
 
-// The system forgets what it could not write: the next call would say that all is there.
+// The system forgets the data that it could not write, and the next fdatasync() succeeds.
 TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
     NewRowFile file(folder(), piece, false);
     write(file, 0, piece, 1);
@@ -554,7 +554,7 @@ TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
     EXPECT_EQ(file.data()[piece - 1], std::byte{3});
 }
 
-// Neither room that a copy of the file has not nor a length that somebody gave it is relied on.
+// A copied file may lack reserved room, and its length may have been changed.
 TEST_F(RowFileTest, what_lies_between_pieces_of_an_adopted_file_is_reserved_again) {
     RowTable table;
     {

@@ -1,5 +1,5 @@
-// The layout of rows: values do not overlap, a transition touches few cache lines, and padding costs little. A save that
-// may not have read a value yet is told before it can be written.
+// The layout of rows: values do not overlap, a transition touches few cache lines, and padding costs little. Listeners
+// are called before a value can be written.
 #include "cpu/replay/row_store.h"
 
 #include <gtest/gtest.h>
@@ -67,8 +67,8 @@ class Rows {
         return columns;
     }
 
-    // How many lines the values of a transition lie on, with the observation of the slot behind it: the mean over all
-    // slots but the last.
+    // The mean number of cache lines of a transition, with the observation of the next slot, over all slots but the
+    // last.
     double lines_of_transition() {
         int64_t lines = 0;
         for (int64_t slot = 0; slot + 1 < options_.capacity; ++slot) {
@@ -255,7 +255,7 @@ TEST(RowStore, memory_of_a_million_rows_keeps_the_bounds) {
     EXPECT_LE(static_cast<double>(Rows(images, 1000000).store().memory_use().bytes) + 4.72e6, 7.2e9);
 }
 
-// Of rows with all other flags, or with none, in memory of just that size.
+// The rows have all other flags or none, in memory of exactly that size.
 TEST(Flags, front_and_back_without_some_are_those_of_a_look_at_each) {
     for (const uint8_t bits : {1, 2, 4, 6, 0x18, 0x80})
         for (const uint8_t others : {uint8_t{0}, static_cast<uint8_t>(~bits)})

@@ -1,5 +1,5 @@
-// A save in the background writes the buffer of the moment when it was started, bit for bit, whatever is called on the
-// buffer while its thread writes, and whatever becomes of the disk, the buffer, or the process.
+// A save in the background writes the buffer as it was at the start, bit for bit, whatever calls follow while its
+// thread writes, and whatever happens to the disk, the buffer, or the process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -36,12 +36,12 @@
 
 namespace {
 
-// What happens when a thread of the library, as a save is, takes the lock of a buffer or writes to a file: it waits until
-// it is allowed to, and the system refuses to write with that error number, if there is one.
+// Controls the threads of the library, such as a save: each waits until it is allowed to lock a buffer or to write to a
+// file, and writes fail with that error number unless it is 0.
 struct Disk {
     std::atomic<int64_t> n_allowed = INT64_MAX;
     std::atomic<int64_t> n_done = 0;
-    std::atomic<int64_t> n_refused_at = 0;  // what n_done was when the system refused to write
+    std::atomic<int64_t> n_refused_at = 0;  // n_done at the last refused write
     std::atomic<int> write_error = 0;
     std::atomic<int> fsync_error = 0;
 
@@ -63,7 +63,7 @@ struct Disk {
         for (int64_t n = n_allowed; n <= number; n = n_allowed) n_allowed.wait(n);
         ++n_done;
     }
-    // Waits until the save has done so much, or has come to its end.
+    // Waits until the save has done n operations or has ended.
     void wait_for(int64_t n, per_save* save) {
         while (n_done < n && per_save_wait(save, 0, nullptr, nullptr) == PER_ERROR_BUSY) std::this_thread::yield();
     }
@@ -102,7 +102,7 @@ int fsync(int file) {
 }
 }
 
-#ifndef SANITIZED  // whose functions these would be
+#ifndef SANITIZED  // a sanitizer defines these functions
 extern "C" int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept {
     using Function = int (*)(pthread_rwlock_t*);
     static const Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pthread_rwlock_wrlock"));
@@ -187,7 +187,7 @@ struct VariedOption {
 enum { in_memory, in_a_file, compressed };
 enum { some_slots_unused, all_slots_used, cleared };
 
-// The first two describe the rows, the last what happens to them before the save.
+// The first two describe the rows, the last one the state of the slots before the save.
 const std::vector<VariedOption> varied_options = {
     {{8, 1100}},
     {{in_memory, in_a_file, compressed},
@@ -327,7 +327,8 @@ class Subject {
         }
     }
 
-    // How many of 64 images of a compressed field are nothing like the one before; the others differ in three bytes.
+    // Sets how many of 64 images of a compressed field are random. The others differ in three bytes from the one
+    // before.
     void set_noise(uint32_t noise_of_64) { noise_of_64_ = noise_of_64; }
 
     void set_n_step(int64_t n_step) { EXPECT_OK(change_n_step(get(), n_step, nullptr)); }
@@ -370,7 +371,7 @@ class Subject {
                                                 ids.data(), floats(ids.size()).data(), nullptr));
     }
 
-    // Sets the priority of each live transition, one by one. Returns how much memory that took.
+    // Sets the priority of each live transition, one by one. Returns the allocated bytes.
     std::size_t set_each_priority(const std::vector<int64_t>& ids) {
         const float priority = 2.0f;
         const std::size_t before = n_allocated_bytes;
@@ -392,7 +393,7 @@ class Subject {
         return statistics.memory_bytes;
     }
 
-    // What a save writes now.
+    // The bytes of a save.
     std::string saved() const {
         std::string bytes;
         const auto append = [](void* to, const void* data, int64_t size) {
@@ -447,7 +448,7 @@ class Subject {
     int64_t rows_;
     bool stores_next_;
     bool has_windows_;
-    bool is_used_up_;  // by draws, so that too few may be left
+    bool is_used_up_;  // draws use up transitions, so that too few may be left
     ReplayHandle replay_;
 };
 
@@ -482,7 +483,7 @@ TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_r
         for (size_t i = 0; i < row.size(); ++i) values += " " + std::to_string(varied_options[i].values[row[i]]);
         SCOPED_TRACE("options" + values);
         Subject subject(kind, ++seed);
-        // Slots that were never used are taken while the save is written.
+        // Unused slots are taken while the save is written.
         varied_options.back().values[row.back()] == some_slots_unused ? subject.add(50) : subject.fill();
         for (int i = 0; i < 30; ++i) subject.change();
         if (varied_options.back().values[row.back()] == cleared) subject.clear();
@@ -522,7 +523,7 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back) {
     EXPECT_LT(subject.memory_bytes(), 3 * before);
 }
 
-// A thread that nobody joins keeps its stack.
+// A thread that is not joined keeps its stack.
 TEST_F(Save, threads_of_saves_that_are_freed_leave_no_stack) {
     const auto n_mappings = [] {
         std::ifstream maps("/proc/self/maps");
@@ -570,7 +571,7 @@ void go_on_until_all_is_read(per_save* save, const Visit& visit) {
     }
 }
 
-// Frames that the save has read serve for others, though it has not ended.
+// The memory of frames that the save has read is reused before the save ends.
 TEST_F(Save, memory_of_compressed_frames_is_given_back_piece_by_piece) {
 #ifndef SANITIZED
     Subject subject(compressed_kind(), 1);
@@ -588,7 +589,7 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back_piece_by_piece) {
 #endif
 }
 
-// Calls wait while a piece is read: of small compressed frames it has 512 at most. What is seen may be two pieces.
+// Calls wait while a piece is read, so a piece has at most 512 small compressed frames. A visit may see two pieces.
 TEST_F(Save, pieces_of_small_compressed_frames_have_few_of_them) {
 #ifndef SANITIZED
     const Kind kind = {"small", 9000, 64, [](per_replay_options&) {}, PER_COMPRESSION_DELTA};
@@ -602,7 +603,7 @@ TEST_F(Save, pieces_of_small_compressed_frames_have_few_of_them) {
 #endif
 }
 
-// Where the save fails, the frames that it has not read are given back, and the lock of the buffer is free in between.
+// A failed save releases its unread frames piece by piece, and unlocks the buffer in between.
 TEST_F(Save, memory_of_failed_saves_is_given_back_piece_by_piece) {
 #ifndef SANITIZED
     Subject subject({"small", 9000, 200, [](per_replay_options&) {}, PER_COMPRESSION_DELTA}, 1);
@@ -668,7 +669,7 @@ TEST_F(Save, a_buffer_has_one_save_at_a_time_and_waits_end_in_time) {
     EXPECT_EQ(names().size(), 1u);
     EXPECT_EQ(per_save_wait(save.get(), 0, nullptr, nullptr), PER_ERROR_BUSY);
     EXPECT_FAILS(per_save_wait(save.get(), 20, nullptr, nullptr), PER_ERROR_BUSY, "still running");
-    // Another buffer may, and this one may be saved by a call that waits.
+    // Another buffer may start a save, and this one may be saved by a blocking call.
     Subject neighbour(kinds[1], 1);
     disk.n_allowed = 0;
     const SaveHandle beside = neighbour.start(path() + ".2");
@@ -743,7 +744,7 @@ TEST_F(Save, memory_that_ends_ends_the_save_and_not_the_call) {
     subject.fill();
     const int64_t id = subject.live_ids()[0];
     const float priority = 2.0f;
-    // After the first such call the buffer has what the others need themselves.
+    // The first such call allocates the memory that the later ones need.
     EXPECT_OK(write_priorities(subject.get(), 1, &id, &priority, nullptr));
     const SaveHandle save = start_held(subject);
     refuses_memory = true;
@@ -772,7 +773,7 @@ TEST_F(Save, memory_holds_each_row_that_changes_before_it_is_read_once) {
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         finish(save);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
-        // Once all rows were read, none is kept, though the save has not ended.
+        // Once all rows were read, changes keep no copy, although the save has not ended.
         const SaveHandle late = start_held(subject);
         go_on_until_all_is_read(late.get(), [](int64_t) {});
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
@@ -822,12 +823,12 @@ TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            alarm(20);  // a wait for the parent's thread ends the child
+            alarm(20);  // ends a child that waits for the thread of its parent
             disk.allow(INT64_MAX);
             int64_t written = -7;
             bool is_right = per_save_wait(save.get(), -1, &written, nullptr) == PER_ERROR_INVALID_ARGUMENT &&
                             strstr(per_last_error(), "fork") != nullptr && written == -7;
-            // Nobody will read what the rows were.
+            // No thread will read the old rows, so no copies are kept.
             is_right = is_right && subject.set_each_priority(subject.live_ids()) <= 1000;
             for (int k = 0; k < 30; ++k) subject.change();
 #ifndef SANITIZED  // ThreadSanitizer knows no threads in a child whose parent had several

@@ -1,5 +1,5 @@
-// Structs of callers that were built against an older or a newer header than the library: of an invented struct that
-// has had three sizes. Each lies at the end of a page that nothing may be read or written beyond.
+// Structs of callers that were built with an older or a newer header than the library, by an invented struct with three
+// sizes. Each lies at the end of a page, so that accesses beyond it fault.
 #include "api/struct_size.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct Second {
     double share;
 };
 
-// What the library knows.
+// The struct that the library knows.
 struct Invented {
     uint64_t struct_size;
     int64_t capacity;
@@ -48,7 +48,7 @@ inline constexpr uint64_t struct_sizes<Invented>[] = {sizeof(First), sizeof(Seco
 
 namespace {
 
-// The last bytes of a page, each 0xAA; what follows it is not there.
+// The last bytes of a page, each 0xAA. The next page is not accessible.
 class EndOfPage {
  public:
     explicit EndOfPage(std::size_t size) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))), size_(size) {
@@ -117,7 +117,7 @@ TEST(StructSize, init_fills_the_fields_that_the_caller_has) {
     EXPECT_EQ(newer.as<Newer>().unknown, 0u);
 }
 
-// Not the defaults: an appended field at zero is as if it did not exist.
+// They are not set to defaults: an appended field that is zero behaves as if it did not exist.
 TEST(StructSize, fields_that_an_older_struct_does_not_have_are_read_as_zero) {
     EndOfPage first(sizeof(First)), second(sizeof(Second));
     first.put(First{sizeof(First), 3});

@@ -13,7 +13,7 @@
 namespace per::cpu {
 namespace {
 
-// A tree without a tree: priorities, and masses counted from the first.
+// Priorities in an array. Units are found by counting masses from the first.
 struct NaiveTree {
     std::vector<float> priorities;
 
@@ -107,7 +107,7 @@ class RandomOperations {
  private:
     int64_t any_index() { return static_cast<int64_t>(numbers_() % static_cast<uint64_t>(tree_.capacity())); }
 
-    // Mostly of one magnitude, which changes from time to time; zeros and extremes in between.
+    // Mostly of one magnitude, which sometimes changes, with zeros and extremes in between.
     float any_priority() {
         const uint64_t kind = numbers_() % 200;
         if (kind < 20) return 0.0f;

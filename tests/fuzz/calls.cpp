@@ -1,4 +1,4 @@
-// Sequences of calls on a buffer of any options, compared with the naive model. Its rows lie in memory, as they are or
+// Sequences of calls on a buffer with any options, compared with the naive model. Rows lie in memory, plain or
 // compressed, or in a file.
 #include "../cpp/replay_walk.h"
 #include "fuzz.h"

@@ -1,5 +1,5 @@
-// Calls on a buffer of the CPU and on one of the simulated GPU, which answer alike, bit for bit: every kind of draw of
-// per.h, of transitions and of sequences, but a loader's, which has a thread.
+// Calls on a buffer of the CPU and on one of the simulated GPU, whose results must be bit-identical: every kind of draw
+// of per.h, of transitions and of sequences, except those of a loader, which has a thread.
 #include "../cpp/expect.h"
 #include "../cuda/replay_twins.h"
 #include "fuzz.h"
@@ -52,12 +52,12 @@ per_replay_options any_options(Choices& choices) {
     return options;
 }
 
-// The arrays of a batch, garbage at first.
+// The arrays of a batch, filled with garbage.
 class Arrays {
  public:
     enum class Of { draw, rows, bootstraps };
 
-    // Of sequences of `steps` steps; 0: of single transitions.
+    // steps: the length of sequences, or 0 for single transitions.
     Arrays(int64_t size, int64_t steps, int64_t n_step, bool has_times_sampled, Of of)
         : ids(static_cast<std::size_t>(size), -7) {
         if (of != Of::draw) steps = 0;
@@ -124,7 +124,7 @@ int32_t goal_reward(void*, int64_t count, const void* achieved, const void* goal
     return 0;
 }
 
-// What relabels a batch; fraction < 0: nothing does.
+// The goals that relabel a batch; fraction < 0: no relabelling.
 struct Goals {
     double fraction = -1;
     int32_t strategy = PER_GOAL_FUTURE;
@@ -137,7 +137,7 @@ using Epochs = std::unique_ptr<per_epochs, FreeEpochs>;
 
 class TwinUse {
  public:
-    // What steps are like follows from one choice, so that the others are left for the calls.
+    // One choice determines all steps, so that the others are left for the calls.
     explicit TwinUse(Choices choices)
         : choices_(choices),
           options_(any_options(choices_)),
@@ -191,7 +191,7 @@ class TwinUse {
     void* stream(bool is_gpu) { return is_gpu ? twins_.stream : nullptr; }
     std::vector<int64_t> live_ids() { return live_ids_of(twins_.cpu.get()); }
 
-    // Makes the call on both, which have the same status.
+    // Makes the call on both, and expects the same status.
     template <class Call>
     per_status both(const Call& call) {
         const per_status status = call(replay(false), stream(false), false);
@@ -200,7 +200,8 @@ class TwinUse {
         return status;
     }
 
-    // The same for a call that writes a batch. What the CPU refuses, only the device might know there.
+    // The same for a call that writes a batch. It is not made on the GPU if the CPU refuses it, as only the device may
+    // notice.
     template <class Call>
     std::vector<int64_t> both(int64_t size, int64_t n_step, Arrays::Of of, const Call& call) {
         const bool has_times_sampled = options_.keep_times_sampled != 0;
@@ -331,7 +332,7 @@ class TwinUse {
         });
     }
 
-    // Of all that is live, and of some ids that need not be.
+    // The ids are all live ones and some others.
     void windows(const Goals& goals) {
         std::vector<int64_t> ids = live_ids();
         for (int64_t i = any(4); i > 0; --i) ids.push_back(any(200) - 1);

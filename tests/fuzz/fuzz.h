@@ -1,4 +1,4 @@
-// What fuzzers have in common. They use the random walks of the tests, which check with GoogleTest.
+// The common part of the fuzzers. They use the random walks of the tests, which check with GoogleTest.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Small handles, and what is expected of errors, for tests of per.hpp.
+// Small handles and a check of errors, for tests of per.hpp.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline per::SumTree small_tree() {
     return per::SumTree(options);
 }
 
-// Observations are two numbers, goals too. Values and advantages are 0 unless they are given.
+// Observations and goals are two numbers each. Values and advantages are 0 by default.
 inline per::ReplayOptions small_options() {
     per::ReplayOptions options;
     options.capacity = 64;

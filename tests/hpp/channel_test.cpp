@@ -1,4 +1,4 @@
-// Steps that go through a channel are those of the buffer, and its two ends end by themselves.
+// Steps that go through a channel reach the buffer, and both ends close on destruction.
 #include <gtest/gtest.h>
 #include <per.hpp>
 

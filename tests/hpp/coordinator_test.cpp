@@ -1,4 +1,4 @@
-// A coordinator writes to arrays of the size that it asks for, whatever was called before.
+// A coordinator writes only to arrays of the size that it needs, whatever was called before.
 #include <gtest/gtest.h>
 #include <per.hpp>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Of two shards that have eight transitions each, of mass 1 at scale 0.
+// A coordinator of two shards with eight transitions each, of mass 1 at scale 0.
 per::Coordinator settled_coordinator() {
     per::ReplayOptions options = small_options();
     options.n_envs = 2;

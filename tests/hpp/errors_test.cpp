@@ -65,7 +65,7 @@ TEST(Error, of_a_call_names_the_argument) {
     EXPECT_ERROR(buffer.sample(-1), InvalidArgument, "batch_size is -1");
 }
 
-// A stream is refused by handles on PER_CPU: so each method that takes one is seen to pass it on.
+// Handles on PER_CPU refuse a stream, which shows that each method passes it on.
 TEST(Error, streams_reach_the_library) {
     int anything = 0;
     void* const stream = &anything;

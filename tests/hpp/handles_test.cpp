@@ -1,4 +1,4 @@
-// Handles are moved, never copied, and freed once. ASan's build sees a handle that is freed twice or never.
+// Handles are moved, never copied, and freed once. The ASan build detects a handle that is freed twice or never.
 #include <gtest/gtest.h>
 #include <per.hpp>
 

@@ -71,7 +71,7 @@ TEST(Hindsight, what_the_function_throws_reaches_the_caller_and_is_no_draw) {
     } catch (const Unusual& thrown) {
         EXPECT_EQ(thrown.number, 42);
     }
-    // As if there had been no call.
+    // The failed call is no draw.
     const per::Batch batch = buffer.sample(8), expected = twin.sample(8);
     for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(batch.ids()[i], expected.ids()[i]);
 }
@@ -96,7 +96,7 @@ TEST(Hindsight, errors_of_the_call_are_thrown_where_the_function_is_not_called) 
     EXPECT_ERROR(buffer.hindsight<float>("observation", "aim", nullptr), InvalidArgument, "\"aim\" is no field");
 }
 
-// ThreadSanitizer does not know of threads that end so.
+// ThreadSanitizer does not support pthread_exit() here.
 #if !defined(__SANITIZE_THREAD__)
 TEST(Hindsight, the_function_may_end_its_thread) {
     per::ReplayBuffer buffer = small_buffer();

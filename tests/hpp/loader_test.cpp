@@ -1,4 +1,4 @@
-// Slots of loaders give themselves back, and walks end.
+// Slots of loaders are released on destruction, and epochs end.
 #include <gtest/gtest.h>
 #include <per.hpp>
 

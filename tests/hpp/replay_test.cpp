@@ -1,4 +1,4 @@
-// per::ReplayBuffer is per_replay: what goes in by name comes out by name, in arrays of the right size.
+// per::ReplayBuffer is per_replay, with fields by name and arrays of the right size.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-// Batches that readers take are those that the buffer draws, and its three ends end by themselves.
+// Readers take the batches that the buffer draws, and all three handles close on destruction.
 #include <gtest/gtest.h>
 #include <per.hpp>
 

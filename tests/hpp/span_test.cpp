@@ -1,4 +1,4 @@
-// What spans, arrays and dtypes of per.hpp are made of.
+// Construction of spans, arrays and dtypes of per.hpp.
 #include <gtest/gtest.h>
 #include <per.hpp>
 

@@ -71,7 +71,7 @@ DROPPED = (
     CursorKind.BREAK_STMT,
     CursorKind.CONTINUE_STMT,
 )
-# What is in these is settled by the compiler.
+# The compiler evaluates these.
 CONSTANT = (
     CursorKind.STATIC_ASSERT,
     CursorKind.ENUM_CONSTANT_DECL,
@@ -81,7 +81,7 @@ CONSTANT = (
     CursorKind.TYPE_ALIAS_DECL,
 )
 
-# What tells the processor or the system that something will be read changes no result.
+# Hints to the processor or the system change no result.
 HINT = re.compile(r"\b(prefetch\w*|will_need|madvise)$")
 
 Span = tuple[int, int]

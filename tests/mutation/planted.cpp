@@ -1,5 +1,5 @@
-// Which mutants run, and the record of those whose place was reached. The record is a file that forked children and
-// programs which are started share.
+// The mutants in force, and the record of those whose place was reached. The record is a file that forked children and
+// started programs share.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

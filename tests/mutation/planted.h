@@ -1,5 +1,5 @@
-// Included before every file of a build with mutants. PLANTED(n) says whether mutant n is one that runs; what the
-// compiler evaluates is never mutated.
+// Included before every file of a build with mutants. PLANTED(n) is true if mutant n is in force. Constant evaluation
+// is never mutated.
 #pragma once
 
 namespace per_mutants {

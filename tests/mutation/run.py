@@ -52,7 +52,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOMS = ("base", "core", "cpu", "file", "loader", "process", "rows", "rules", "shards", "threads")
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose")
-# Of Python what looks at its own side, at devices or at programs, and what takes long and has models in C++, too.
+# Tests of the Python side, of devices and of programs, and slow ones whose models exist in C++, too.
 PYTHON_LEFT_OUT = re.compile(r"cuda|device|arrays|examples|package|torch|sources|plot|command|messages|threads|_model")
 N_CLOSEST = 5
 SAVE_EVERY_S = 10
@@ -67,7 +67,7 @@ def output_of(*command: object, **options: object) -> str:
 
 
 def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
-    """Mutants lie inside of each other or apart: of two that do neither the second is left out."""
+    """Mutants may be nested or apart. If two overlap otherwise, the second is left out."""
 
     def overlap(a: Mutant, b: Mutant) -> bool:
         return a.file == b.file and (a.begin < b.begin < a.end < b.end or b.begin < a.begin < b.end < a.end)
@@ -80,7 +80,7 @@ def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
 
 
 def unique_names(found: list[Mutant]) -> dict[Mutant, str]:
-    """What equivalent.txt calls them: of several alike in one function all but the first have a number."""
+    """Their names in equivalent.txt. Equal ones of a function are numbered from the second on."""
     counts: collections.Counter[str] = collections.Counter()
     names = {}
     for mutant in found:
@@ -122,7 +122,7 @@ class Work:
         output_of("cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", *defined)
 
     def commands(self) -> dict[pathlib.Path, list[str]]:
-        """What libclang needs to read each source of the library as it is, without mutants."""
+        """The options with which libclang reads each source of the library, without mutants."""
         found = {}
         said = output_of(COMPILER, "-E", "-x", "c++", "-v", os.devnull, stderr=subprocess.STDOUT)
         system = [f"-isystem{folder}" for folder in re.findall(r"^ (/\S+)$", said, re.MULTILINE)]
@@ -188,7 +188,7 @@ class Work:
         environment = {
             "LIBPER_PATH": str(self.build / "libper.so"),
             "LD_PRELOAD": runtime,
-            "ASAN_OPTIONS": f"{ASAN_OPTIONS}:detect_leaks=0",  # of which Python has some
+            "ASAN_OPTIONS": f"{ASAN_OPTIONS}:detect_leaks=0",  # Python leaks
         }
         pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         return {
@@ -199,7 +199,7 @@ class Work:
 
 
 def put(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file, unless it has this content: what it is built into need not be built again."""
+    """Writes a file unless it has this content, so that nothing is rebuilt for it."""
     if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -207,7 +207,7 @@ def put(path: pathlib.Path, content: bytes) -> None:
 
 
 def run_test(test: dict, limit_s: float, cpu_limit_s: float, **environment: str) -> tuple[int | None, str, float]:
-    """The exit status, None if it did not end, what it printed, and how long the processor worked on it."""
+    """The exit status or None if it did not end, its output, and its CPU time."""
     command = list(test["command"])
     if "/cpp_" in command[0]:
         command.append("--gtest_fail_fast")
@@ -250,7 +250,7 @@ def why(status: int | None, printed: str) -> str:
 
 
 def measure(tests: dict[str, dict], n_mutants: int, jobs: int) -> None:
-    """Runs each test without a mutant: how long it takes, and what it reaches."""
+    """Runs each test without a mutant, to learn its time and the mutants that it reaches."""
 
     def one(name: str) -> None:
         test = tests[name]
@@ -303,7 +303,7 @@ class Trial:
         return outcome["outcome"] == "survived" and test not in outcome["met"]
 
     def how_fails(self, test: str, numbers: list[int]) -> str:
-        """Empty where it passes with these mutants in force."""
+        """The reason of the failure with these mutants in force, or "" if the test passes."""
         of = self.tests[test]
         limits = 60 + 10 * of["seconds"], 5 + 10 * of["cpu_seconds"]
         status, printed, _ = run_test(of, *limits, PER_MUTANT=",".join(map(str, numbers)))
@@ -323,7 +323,7 @@ class Trial:
 
     def meet_closest(self, number: int) -> None:
         def distance(name: str) -> float:
-            """Those that reach little look at it closely, and so do those that have killed its neighbours."""
+            """Tests that reach few mutants, or have killed its neighbours, are close."""
             test = self.tests[name]
             return test["cpu_seconds"] * len(test["reached"]) / (1 + self.kills[self.chosen[number].file, name])
 
