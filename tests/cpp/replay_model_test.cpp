@@ -37,23 +37,22 @@ TEST(ReplayModel, random_use_agrees_with_the_model_after_every_call) {
     }
 }
 
-TEST(ReplayModel, rows_in_a_file_agree_with_the_model_after_every_call) {
-    if (on_cuda()) GTEST_SKIP() << "rows lie in the memory of the device";
+void expect_agreement(const char* storage, int32_t compression) {
     const std::vector<ChosenValues> rows = covering_rows(n_values());
-    const OwnFolder folder;
-    for (uint64_t seed = 0; seed < rows.size() && !HasFailure(); ++seed) {
+    for (uint64_t seed = 0; seed < rows.size() && !::testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
-        RandomUse(rows[seed], seed, Choices(seed), folder.path()).run(60, 2);
+        RandomUse(rows[seed], seed, Choices(seed), storage, compression).run(60, 2);
     }
 }
 
+TEST(ReplayModel, rows_in_a_file_agree_with_the_model_after_every_call) {
+    if (on_cuda()) GTEST_SKIP() << "rows lie in the memory of the device";
+    expect_agreement(OwnFolder().path(), PER_COMPRESSION_NONE);
+}
+
 TEST(ReplayModel, compressed_fields_agree_with_the_model_after_every_call) {
-    if (on_cuda()) GTEST_SKIP() << "frames are kept as they are on the device";
-    const std::vector<ChosenValues> rows = covering_rows(n_values());
-    for (uint64_t seed = 0; seed < rows.size() && !HasFailure(); ++seed) {
-        SCOPED_TRACE("seed " + std::to_string(seed));
-        RandomUse(rows[seed], seed, Choices(seed), nullptr, PER_COMPRESSION_DELTA).run(60, 2);
-    }
+    if (on_cuda()) GTEST_SKIP() << "the device keeps frames uncompressed";
+    expect_agreement(nullptr, PER_COMPRESSION_DELTA);
 }
 
 // A channel of a buffer and its writer, both in this process.

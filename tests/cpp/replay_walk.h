@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -152,34 +154,33 @@ inline void set_sequences(per_replay_options& options, size_t i) {
     options.sequence_stride = kinds[i].stride;
 }
 
+template <auto member>
+void set(per_replay_options& options, double value) {
+    options.*member = static_cast<std::remove_reference_t<decltype(options.*member)>>(value);
+}
+
 inline const std::vector<VariedOption>& varied_options() {
+    using Options = per_replay_options;
     static const std::vector<VariedOption> all = {
-        {{0, 1, 3, 20}, [](per_replay_options&, double) {}},
-        {{0, 1}, [](per_replay_options&, double) {}},
-        {{PER_PADDING_REPEAT, PER_PADDING_ZERO}, [](per_replay_options&, double) {}},
-        {{1, 2, 3}, [](per_replay_options& o, double value) { o.n_envs = static_cast<int64_t>(value); }},
-        {{1, 2, 3, 4}, [](per_replay_options& o, double value) { o.n_step = static_cast<int64_t>(value); }},
-        {{1, 2, 4}, [](per_replay_options& o, double value) { o.frame_stack = static_cast<int64_t>(value); }},
-        {{0, 0.5, 1}, [](per_replay_options& o, double value) { o.gamma = value; }},
-        {{0, 0.25}, [](per_replay_options& o, double value) { o.epsilon = value; }},
-        {{PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP},
-         [](per_replay_options& o, double value) { o.autoreset = static_cast<int32_t>(value); }},
-        {{0, 1}, [](per_replay_options& o, double value) { o.store_next_observation = static_cast<int32_t>(value); }},
-        {{1, 0}, [](per_replay_options& o, double value) { o.overwrite = static_cast<int32_t>(value); }},
-        {{PER_MAX_EVER, PER_MAX_NOW},
-         [](per_replay_options& o, double value) { o.max_priority = static_cast<int32_t>(value); }},
-        {{PER_INVALID_ERROR, PER_INVALID_SKIP},
-         [](per_replay_options& o, double value) { o.on_invalid = static_cast<int32_t>(value); }},
-        {{PER_GAP_CUT, PER_GAP_ERROR},
-         [](per_replay_options& o, double value) { o.on_gap = static_cast<int32_t>(value); }},
-        {{PER_NAN_ALLOW, PER_NAN_ERROR},
-         [](per_replay_options& o, double value) { o.on_nan = static_cast<int32_t>(value); }},
-        {{PER_PROPORTIONAL, PER_RANK, PER_UNIFORM},
-         [](per_replay_options& o, double value) { o.prioritization = static_cast<int32_t>(value); }},
-        {{0, 1, 2, 3, 4}, [](per_replay_options& o, double value) { set_sequences(o, static_cast<size_t>(value)); }},
-        {{0, 0.5, 1}, [](per_replay_options& o, double value) { o.sequence_eta = value; }},
-        {{PER_CRITICS_MEAN, PER_CRITICS_MAX},
-         [](per_replay_options& o, double value) { o.critics = static_cast<int32_t>(value); }},
+        {{0, 1, 3, 20}, [](Options&, double) {}},
+        {{0, 1}, [](Options&, double) {}},
+        {{PER_PADDING_REPEAT, PER_PADDING_ZERO}, [](Options&, double) {}},
+        {{1, 2, 3}, set<&Options::n_envs>},
+        {{1, 2, 3, 4}, set<&Options::n_step>},
+        {{1, 2, 4}, set<&Options::frame_stack>},
+        {{0, 0.5, 1}, set<&Options::gamma>},
+        {{0, 0.25}, set<&Options::epsilon>},
+        {{PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP}, set<&Options::autoreset>},
+        {{0, 1}, set<&Options::store_next_observation>},
+        {{1, 0}, set<&Options::overwrite>},
+        {{PER_MAX_EVER, PER_MAX_NOW}, set<&Options::max_priority>},
+        {{PER_INVALID_ERROR, PER_INVALID_SKIP}, set<&Options::on_invalid>},
+        {{PER_GAP_CUT, PER_GAP_ERROR}, set<&Options::on_gap>},
+        {{PER_NAN_ALLOW, PER_NAN_ERROR}, set<&Options::on_nan>},
+        {{PER_PROPORTIONAL, PER_RANK, PER_UNIFORM}, set<&Options::prioritization>},
+        {{0, 1, 2, 3, 4}, [](Options& o, double value) { set_sequences(o, static_cast<size_t>(value)); }},
+        {{0, 0.5, 1}, set<&Options::sequence_eta>},
+        {{PER_CRITICS_MEAN, PER_CRITICS_MAX}, set<&Options::critics>},
     };
     return all;
 }
@@ -215,29 +216,16 @@ inline void expect_equal_step(Buffer& buffer, const ReplayModel& model, int64_t 
     }
 }
 
-inline void expect_equal_rows(Buffer& buffer, const ReplayModel& model) {
-    const std::map<int64_t, Row> expected = model.live_rows();
+// Compares the live rows or sequences, by id. Weights and probabilities are left out.
+template <class Live>
+void expect_equal_live(Buffer& buffer, std::map<int64_t, Live> live, const std::map<int64_t, Live>& expected) {
     EXPECT_EQ(buffer.statistics().live, static_cast<int64_t>(expected.size()));
-    std::map<int64_t, Row> live = buffer.live_rows();
     ASSERT_EQ(live.size(), expected.size());
-    for (auto& [id, row] : live) {
-        row.weight = 0;
-        row.probability = 0;
+    for (auto& [id, each] : live) {
+        each.weight = 0;
+        each.probability = 0;
         ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
-        EXPECT_EQ(row, expected.at(id)) << "id " << id;
-    }
-}
-
-inline void expect_equal_sequences(Buffer& buffer, const ReplayModel& model, int64_t n_step) {
-    const std::map<int64_t, Sequence> expected = model.live_sequences(n_step);
-    EXPECT_EQ(buffer.statistics().live, static_cast<int64_t>(expected.size()));
-    std::map<int64_t, Sequence> live = buffer.live_sequences(n_step);
-    ASSERT_EQ(live.size(), expected.size());
-    for (auto& [id, sequence] : live) {
-        sequence.weight = 0;
-        sequence.probability = 0;
-        ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
-        EXPECT_EQ(sequence, expected.at(id)) << "id " << id;
+        EXPECT_EQ(each, expected.at(id)) << "id " << id;
     }
 }
 
@@ -252,10 +240,10 @@ inline void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued
     EXPECT_EQ(statistics.rejected_updates, model.rejected);
     EXPECT_EQ(statistics.max_priority, static_cast<double>(model.largest_priority()));
     if (has_sequences) {
-        expect_equal_sequences(buffer, model, n_step);
-        if (n_step > 1) expect_equal_sequences(buffer, model, n_step - 1);
+        for (int64_t n = n_step; n >= std::max<int64_t>(1, n_step - 1); --n)
+            expect_equal_live(buffer, buffer.live_sequences(n), model.live_sequences(n));
     } else {
-        expect_equal_rows(buffer, model);
+        expect_equal_live(buffer, buffer.live_rows(), model.live_rows());
     }
     const int64_t recent = std::max<int64_t>(0, most_issued - 2 * statistics.capacity);
     for (int64_t id = recent; id < most_issued; ++id) {
@@ -391,9 +379,9 @@ class RandomUse {
         }
         if (options_.sequence_length > 0 && environments_.chance(0.6)) return update_by_errors(ids);
         model_.update(ids, priorities);
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_OK(write_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), priorities.data(),
-                                       nullptr));
+        on_both([&](per_replay* replay) {
+            return write_priorities(replay, static_cast<int64_t>(ids.size()), ids.data(), priorities.data(), nullptr);
+        });
     }
 
     void update_by_errors(const std::vector<int64_t>& ids) {
@@ -408,9 +396,10 @@ class RandomUse {
             }
         }
         model_.update(ids, errors);
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_OK(write_td_errors(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
-                                      static_cast<int64_t>(errors.size()), flat.data(), nullptr));
+        on_both([&](per_replay* replay) {
+            return write_td_errors(replay, static_cast<int64_t>(ids.size()), ids.data(),
+                                   static_cast<int64_t>(errors.size()), flat.data(), nullptr);
+        });
     }
 
     void set() {
@@ -425,14 +414,15 @@ class RandomUse {
         }
         model_.set_actions(ids, actions);
         const per_array fields[3] = {{}, array_of(actions.data(), PER_INT64), {}};
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_OK(per_replay_set(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr));
+        on_both([&](per_replay* replay) {
+            return per_replay_set(replay, static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr);
+        });
     }
 
     void cut() {
         const int64_t env = environments_.number(0, options_.n_envs - 1);
         model_.cut(env);
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(per_replay_cut(buffer->get(), 1, &env, nullptr));
+        on_both([&](per_replay* replay) { return per_replay_cut(replay, 1, &env, nullptr); });
     }
 
     void set_n_step() {
@@ -441,12 +431,12 @@ class RandomUse {
         const int64_t most = rows - options_.frame_stack - steps + (options_.store_next_observation ? 2 : 0);
         n_step_ = environments_.number(1, std::min<int64_t>(6, most));
         model_.set_n_step(n_step_);
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(change_n_step(buffer->get(), n_step_, nullptr));
+        on_both([&](per_replay* replay) { return change_n_step(replay, n_step_, nullptr); });
     }
 
     void clear() {
         model_.clear();
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(per_replay_clear(buffer->get(), nullptr));
+        on_both([&](per_replay* replay) { return per_replay_clear(replay, nullptr); });
     }
 
     // Continues with the saved and loaded buffer, or after a checkpoint that names the file of its rows.
@@ -466,7 +456,12 @@ class RandomUse {
     void set_gamma() {
         const double gamma = environments_.chance(0.5) ? 0.5 : 1.0;
         model_.set_gamma(gamma);
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(change_gamma(buffer->get(), gamma, nullptr));
+        on_both([&](per_replay* replay) { return change_gamma(replay, gamma, nullptr); });
+    }
+
+    template <class Call>
+    void on_both(const Call& call) {
+        for (const Buffer* buffer : {&buffer_, &single_}) ASSERT_OK(call(buffer->get()));
     }
 
     Choices random_;
