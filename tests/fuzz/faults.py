@@ -108,16 +108,7 @@ def found(fault: Fault, source: pathlib.Path, build: pathlib.Path, seconds: int)
     finally:
         path.write_text(text)
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            build / "tests" / "fuzz" / f"fuzz_{fault.fuzzer}",
-            f"-max_total_time={seconds}",
-            f"-max_len={run.LONGEST[fault.fuzzer]}",
-            f"-artifact_prefix={folder}/",
-            *run.OPTIONS,
-            folder,
-            run.FUZZ / "corpus" / fault.fuzzer,
-        ]
-        result = subprocess.run(command, env=run.ENVIRONMENT, capture_output=True, text=True, errors="replace")
+        result = run.search(build, fault.fuzzer, seconds, pathlib.Path(folder) / fault.fuzzer)
     lines = [line for line in result.stderr.splitlines() if "ERROR: " in line or "runtime error" in line]
     return (lines or ["the program ended"])[0] if result.returncode else ""
 

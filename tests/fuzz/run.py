@@ -60,19 +60,21 @@ def build() -> None:
     subprocess.run(["cmake", "--build", "--preset", "fuzz", "--", "--quiet"], cwd=REPOSITORY, check=True)
 
 
-def fuzz(name: str, seconds: int) -> Outcome:
-    found = FOUND / name
+def command_of(build: pathlib.Path, name: str, *arguments: object) -> list[str]:
+    program = build / "tests" / "fuzz" / f"fuzz_{name}"
+    return [str(program), f"-max_len={LONGEST[name]}", *OPTIONS, *map(str, arguments)]
+
+
+def search(build: pathlib.Path, name: str, seconds: int, found: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Looks for inputs that reach more, or fail, for some time. They go to `found` and beside it."""
     found.mkdir(parents=True, exist_ok=True)
-    command = [
-        BUILD / "tests" / "fuzz" / f"fuzz_{name}",
-        f"-max_total_time={seconds}",
-        f"-max_len={LONGEST[name]}",
-        f"-artifact_prefix={FOUND}/{name}-",
-        *OPTIONS,
-        found,
-        FUZZ / "corpus" / name,
-    ]
-    result = subprocess.run(list(map(str, command)), env=ENVIRONMENT, capture_output=True, text=True, errors="replace")
+    options = f"-max_total_time={seconds}", f"-artifact_prefix={found}-"
+    command = command_of(build, name, *options, found, FUZZ / "corpus" / name)
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, errors="replace")
+
+
+def fuzz(name: str, seconds: int) -> Outcome:
+    result = search(BUILD, name, seconds, FOUND / name)
     return Outcome(name, result.returncode == 0, result.stderr)
 
 
@@ -81,18 +83,8 @@ def merge(name: str) -> None:
     shutil.rmtree(merged, ignore_errors=True)
     merged.mkdir(parents=True)
     corpus = FUZZ / "corpus" / name
-    program = BUILD / "tests" / "fuzz" / f"fuzz_{name}"
-    command = [
-        program,
-        "-merge=1",
-        "-use_counters=0",
-        f"-max_len={LONGEST[name]}",
-        *OPTIONS,
-        merged,
-        corpus,
-        FOUND / name,
-    ]
-    subprocess.run(list(map(str, command)), env=ENVIRONMENT, check=True, capture_output=True)
+    command = command_of(BUILD, name, "-merge=1", "-use_counters=0", merged, corpus, FOUND / name)
+    subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True)
     shutil.rmtree(corpus)
     shutil.copytree(merged, corpus)
 
@@ -127,7 +119,7 @@ def print_coverage(names: list[str]) -> None:
     table = {}
     for name, program, profile in zip(names, programs, profiles, strict=True):
         inputs = [folder for folder in (FUZZ / "corpus" / name, FOUND / name) if folder.exists()]
-        command = [program, "-runs=0", f"-max_len={LONGEST[name]}", *OPTIONS, *inputs]
+        command = command_of(COVERAGE, name, "-runs=0", *inputs)
         subprocess.run(command, env=ENVIRONMENT | {"LLVM_PROFILE_FILE": str(profile)}, check=True, capture_output=True)
         table[name] = lines_reached([profile], [program])
     table["together"] = lines_reached(profiles, programs)
