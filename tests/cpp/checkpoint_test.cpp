@@ -534,39 +534,6 @@ TEST_F(Checkpoint, final_observation_outlives_a_clear) {
     EXPECT_TRUE(same_statistics(saved, loaded));
 }
 
-// Each byte of the file is damaged in turn, so that the sections come in their order.
-TEST_F(Checkpoint, message_names_the_section_that_is_damaged) {
-    per_replay_options options = small_options();
-    options.store_next_observation = 1;
-    Buffer saved(options);
-    ASSERT_GE(saved.step({.observation = {0, 1}, .next = {0, 2}}, 0), 0);
-    const std::string good = saved_bytes(saved);
-    std::vector<std::string> parts;
-    for (size_t i = 12; i < good.size(); ++i) {
-        std::string bad = good;
-        bad[i] = static_cast<char>(bad[i] ^ 1);
-        EXPECT_EQ(load(bad), PER_ERROR_CORRUPT_FILE);
-        const std::string message = per_last_error();
-        const size_t first = message.find(" is damaged") + 11;
-        const std::string part = message.substr(first, message.find(": ", first) - first);
-        if (parts.empty() || parts.back() != part) parts.push_back(part);
-    }
-    const std::vector<std::string> expected = {"",
-                                               " in the section 'options'",
-                                               " in the section 'counters'",
-                                               " in the section 'lanes'",
-                                               " in the section 'flags'",
-                                               " in the section 'rewards'",
-                                               " in the section 'priorities'",
-                                               " in the section 'field observation'",
-                                               " in the section 'field next_observation'",
-                                               " in the section 'field action'",
-                                               " in the section 'ranks'",
-                                               " in the section 'end'"};
-    EXPECT_EQ(parts, expected);
-    EXPECT_FAILS(load(good + '\0'), PER_ERROR_CORRUPT_FILE, "/buffer.per is damaged: it goes on after its end");
-}
-
 // A section of a file: where its header, its content and its checksum begin, and where that ends.
 struct SectionPlace {
     std::string name;
@@ -712,7 +679,7 @@ TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
         const std::string good = saved_bytes(saved);
         for (size_t size = 0; size < good.size(); ++size)
             EXPECT_EQ(load(good.substr(0, size)), PER_ERROR_CORRUPT_FILE) << size;
-        EXPECT_EQ(load(good + '\0'), PER_ERROR_CORRUPT_FILE);
+        EXPECT_FAILS(load(good + '\0'), PER_ERROR_CORRUPT_FILE, "/buffer.per is damaged: it goes on after its end");
         // The file ends before the last byte of the rewards.
         const size_t next = good.find("priorities") - sizeof(uint32_t);
         EXPECT_FAILS(load(good.substr(0, next - 1)), PER_ERROR_CORRUPT_FILE,

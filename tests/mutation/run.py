@@ -49,7 +49,8 @@ from mutants import Mutant
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-ROOMS = ("base", "core", "cpu", "file", "loader", "process", "rows", "rules", "shards", "threads")
+# All but the C interface, what CUDA shares, and CUDA itself.
+ROOMS = sorted({path.name for path in (REPOSITORY / "src").iterdir() if path.is_dir()} - {"api", "backend", "cuda"})
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose")
 # Tests of the Python side, of devices and of programs, and slow ones whose models exist in C++, too.
