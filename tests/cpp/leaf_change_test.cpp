@@ -14,24 +14,22 @@
 #include "core/checks.h"
 #include "cpu/replay/replay_state.h"
 #include "cpu/replay/step_writer.h"
+#include "naive_tree.h"
 
 namespace per::cpu {
 namespace {
 
 // The rules of mass.h in integers, over all leaves. It keeps no sums.
-struct NaiveChanges {
-    explicit NaiveChanges(int64_t capacity) : leaves(static_cast<std::size_t>(capacity)) {}
+struct NaiveChanges : NaiveTree {
+    using NaiveTree::NaiveTree;
 
-    std::vector<float> leaves;
     int scale = 0;
     uint64_t low_water = 0;
 
-    static unsigned __int128 mass(float leaf, int at_scale) {
-        return static_cast<unsigned __int128>(std::ceil(std::ldexp(static_cast<long double>(leaf), at_scale)));
-    }
     unsigned __int128 total(int at_scale) const {
         unsigned __int128 sum = 0;
-        for (const float leaf : leaves) sum += mass(leaf, at_scale);
+        for (const float leaf : leaves)
+            sum += static_cast<unsigned __int128>(std::ceil(std::ldexp(static_cast<long double>(leaf), at_scale)));
         return sum;
     }
 
@@ -57,19 +55,7 @@ void expect_same(const SumTree& tree, const NaiveChanges& naive) {
     ASSERT_EQ(tree.scale(), naive.scale);
     ASSERT_EQ(tree.total_mass(), static_cast<uint64_t>(naive.total(naive.scale)));
     ASSERT_EQ(tree.rescales_below(), naive.low_water);
-    std::vector<uint64_t> below;
-    for (int64_t i = 0; i < tree.shape().n_nodes[0]; ++i) {
-        const float leaf = i < tree.capacity() ? naive.leaves[static_cast<std::size_t>(i)] : 0.0f;
-        ASSERT_EQ(tree.leaves()[i], leaf) << i;
-        below.push_back(static_cast<uint64_t>(NaiveChanges::mass(leaf, naive.scale)));
-    }
-    for (int level = 1; level < tree.shape().n_levels; ++level) {
-        const std::size_t fan_out = level == 1 ? leaves_per_line : sums_per_line;
-        std::vector<uint64_t> sums(static_cast<std::size_t>(tree.shape().n_nodes[level]));
-        for (std::size_t i = 0; i < below.size(); ++i) sums[i / fan_out] += below[i];
-        for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(tree.sums(level)[i], sums[i]) << level << " " << i;
-        below = sums;
-    }
+    expect_same_levels(tree, naive);
 }
 
 // Changes as calls make them: leaves given once or again, leaves that become 0; some come as runs, some one by one, in
@@ -105,14 +91,7 @@ class RandomChanges {
     }
 
  private:
-    float any_leaf() {
-        const uint64_t kind = numbers_() % 300;
-        if (kind < 20) return 0.0f;
-        if (kind == 20) return FLT_TRUE_MIN;
-        if (kind == 21) return FLT_MAX;
-        if (kind == 22) exponent_ = static_cast<int>(numbers_() % 260) - 140;
-        return static_cast<float>(std::ldexp(static_cast<double>(numbers_() >> 11) * 0x1p-53, exponent_));
-    }
+    float any_leaf() { return leaves_.next(numbers_, 300); }
 
     void write_pieces(const std::vector<uint64_t>& touched, const std::vector<float>& after) {
         for (std::size_t first = 0; first < touched.size();) {
@@ -135,7 +114,7 @@ class RandomChanges {
     std::mt19937_64 numbers_;
     SumTree tree_;
     NaiveChanges naive_;
-    int exponent_ = 0;
+    RandomLeaves leaves_;
 };
 
 TEST(LeafChange, neither_order_nor_pieces_matter) {

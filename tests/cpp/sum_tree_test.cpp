@@ -8,48 +8,11 @@
 #include <random>
 #include <vector>
 
+#include "naive_tree.h"
 #include "rules/draw.h"
 
 namespace per::cpu {
 namespace {
-
-// Priorities in an array. Units are found by counting masses from the first.
-struct NaiveTree {
-    std::vector<float> priorities;
-
-    uint64_t mass(int64_t i, int scale) const {
-        return static_cast<uint64_t>(std::ceil(std::ldexp(static_cast<double>(priorities[i]), scale)));
-    }
-
-    uint64_t total(int scale) const {
-        uint64_t sum = 0;
-        for (std::size_t i = 0; i < priorities.size(); ++i) sum += mass(static_cast<int64_t>(i), scale);
-        return sum;
-    }
-
-    int64_t find(uint64_t unit, int scale) const {
-        int64_t i = 0;
-        for (; unit >= mass(i, scale); ++i) unit -= mass(i, scale);
-        return i;
-    }
-};
-
-void expect_same_levels(const SumTree& tree, const NaiveTree& naive) {
-    const TreeShape& shape = tree.shape();
-    std::vector<uint64_t> below(static_cast<std::size_t>(shape.n_nodes[0]));
-    for (int64_t i = 0; i < tree.capacity(); ++i) {
-        ASSERT_EQ(tree.priority(i), naive.priorities[i]);
-        below[i] = naive.mass(i, tree.scale());
-    }
-    for (int level = 1; level < shape.n_levels; ++level) {
-        const std::size_t fan_out = level == 1 ? leaves_per_line : sums_per_line;
-        std::vector<uint64_t> sums(static_cast<std::size_t>(shape.n_nodes[level]));
-        for (std::size_t i = 0; i < below.size(); ++i) sums[i / fan_out] += below[i];
-        for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(tree.sums(level)[i], sums[i]) << level << " " << i;
-        below = sums;
-    }
-    ASSERT_EQ(tree.total_mass(), naive.total(tree.scale()));
-}
 
 void expect_limits(const SumTree& tree) {
     EXPECT_LT(tree.total_mass(), total_mass_limit);
@@ -77,9 +40,7 @@ void expect_same_draws(const SumTree& tree, const NaiveTree& naive, const DrawRe
 class RandomOperations {
  public:
     RandomOperations(int64_t capacity, const Kernels& kernels)
-        : numbers_(static_cast<uint64_t>(capacity)),
-          tree_(capacity, kernels),
-          naive_{std::vector<float>(static_cast<std::size_t>(capacity))} {}
+        : numbers_(static_cast<uint64_t>(capacity)), tree_(capacity, kernels), naive_(capacity) {}
 
     void step() {
         switch (numbers_() % 8) {
@@ -107,15 +68,7 @@ class RandomOperations {
  private:
     int64_t any_index() { return static_cast<int64_t>(numbers_() % static_cast<uint64_t>(tree_.capacity())); }
 
-    // Mostly of one magnitude, which sometimes changes, with zeros and extremes in between.
-    float any_priority() {
-        const uint64_t kind = numbers_() % 200;
-        if (kind < 20) return 0.0f;
-        if (kind == 20) return FLT_TRUE_MIN;
-        if (kind == 21) return FLT_MAX;
-        if (kind == 22) exponent_ = static_cast<int>(numbers_() % 260) - 140;
-        return static_cast<float>(std::ldexp(static_cast<double>(numbers_() >> 11) * 0x1p-53, exponent_));
-    }
+    float any_priority() { return leaves_.next(numbers_, 200); }
 
     void set() {
         const std::size_t count = numbers_() % 2 == 0 ? numbers_() % 4 : numbers_() % 100;
@@ -124,7 +77,7 @@ class RandomOperations {
         for (std::size_t i = 0; i < count; ++i) {
             indices[i] = i > 0 && numbers_() % 4 == 0 ? indices[i - 1] : any_index();
             priorities[i] = any_priority();
-            naive_.priorities[indices[i]] = priorities[i];
+            naive_.leaves[indices[i]] = priorities[i];
         }
         tree_.set(static_cast<int64_t>(count), indices.data(), priorities.data());
     }
@@ -133,17 +86,17 @@ class RandomOperations {
         const int64_t first = any_index();
         const int64_t count = static_cast<int64_t>(numbers_() % static_cast<uint64_t>(tree_.capacity() - first + 1));
         std::vector<float> priorities(static_cast<std::size_t>(count));
-        for (int64_t i = 0; i < count; ++i) naive_.priorities[first + i] = priorities[i] = any_priority();
+        for (int64_t i = 0; i < count; ++i) naive_.leaves[first + i] = priorities[i] = any_priority();
         tree_.set_run(first, count, priorities.data());
     }
 
     void rewrite() {
-        for (int64_t i = 0; i < tree_.capacity(); ++i) naive_.priorities[i] = tree_.leaves()[i] = any_priority();
+        for (int64_t i = 0; i < tree_.capacity(); ++i) naive_.leaves[i] = tree_.leaves()[i] = any_priority();
         tree_.rebuild();
     }
 
     void reset() {
-        naive_.priorities.assign(naive_.priorities.size(), 0.0f);
+        naive_.leaves.assign(naive_.leaves.size(), 0.0f);
         tree_.reset();
     }
 
@@ -164,7 +117,7 @@ class RandomOperations {
     std::mt19937_64 numbers_;
     SumTree tree_;
     NaiveTree naive_;
-    int exponent_ = 0;
+    RandomLeaves leaves_;
 };
 
 TEST(SumTree, equals_a_naive_tree_after_every_operation) {
@@ -229,18 +182,17 @@ TEST(SumTree, alternating_extremes_cost_one_change_of_scale) {
 // follow, and both together 2^64 and 0.19 * 2^62: a sum of 64 bits would be the latter.
 TEST(SumTree, a_change_in_pieces_beyond_64_bits_is_not_taken_for_what_is_left_of_it) {
     constexpr int64_t n = 8192, n_first = 3072;
-    NaiveTree naive;
-    naive.priorities.assign(n, 1.0f);
+    NaiveTree naive(n, 1.0f);
     std::vector<int64_t> indices(n);
     std::iota(indices.begin(), indices.end(), 0);
     SumTree tree(n);
-    tree.set_run(0, n, naive.priorities.data());
+    tree.set_run(0, n, naive.leaves.data());
     ASSERT_EQ(tree.scale(), 42);
-    std::fill_n(naive.priorities.begin(), n_first, 1022.0f);
-    std::fill(naive.priorities.begin() + n_first, naive.priorities.end(), 244.0f);
+    std::fill_n(naive.leaves.begin(), n_first, 1022.0f);
+    std::fill(naive.leaves.begin() + n_first, naive.leaves.end(), 244.0f);
     tree.begin_change(n);
-    tree.change(n_first, indices.data(), naive.priorities.data());
-    tree.change(n - n_first, indices.data() + n_first, naive.priorities.data() + n_first);
+    tree.change(n_first, indices.data(), naive.leaves.data());
+    tree.change(n - n_first, indices.data() + n_first, naive.leaves.data() + n_first);
     tree.end_change();
     EXPECT_EQ(tree.scale(), 33);  // the priorities have the sum 4388864, of 2^55 units and more at this scale
     expect_same_levels(tree, naive);
