@@ -917,7 +917,7 @@ FAULTS = [
     Fault(
         "a loader that ends waits on whichever device is current",
         "cuda/runtime/device_slots.h",
-        "            const CurrentDevice current(device_, std::nothrow);\n",
+        "        const CurrentDevice current(device_, std::nothrow);\n",
         "",
         "devices_test",
     ),

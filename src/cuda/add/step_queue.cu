@@ -174,9 +174,4 @@ void StepQueue::set_n_step(int64_t n_step, const StreamOrder::Call& call) {
     settle(window_rows_, call);
 }
 
-void StepQueue::abandon() {
-    arrays_.staging().abandon();
-    memory_.abandon();
-}
-
 }  // namespace per::cuda

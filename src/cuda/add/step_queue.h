@@ -43,9 +43,6 @@ class StepQueue {
     // The ring by way of which arrays of the host come to the device.
     Staging& staging() { return arrays_.staging(); }
 
-    // In a forked child the memory is not this process's to free.
-    void abandon();
-
  private:
     StepPiece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
     void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);

@@ -82,10 +82,6 @@ UpdateEntry* BatchQueue::entries_for(int64_t count, const StreamOrder::Call& cal
     return reinterpret_cast<UpdateEntry*>(memory_for(count, call).rows);
 }
 
-void BatchQueue::abandon() {
-    for (const std::unique_ptr<DeviceMemory>& block : blocks_) block->abandon();
-}
-
 // ---------------------------------------------------------------------------------------------------------- plans
 
 void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next) {

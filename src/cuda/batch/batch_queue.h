@@ -59,9 +59,6 @@ class BatchQueue {
     UpdateEntry* entries_for(int64_t count, const StreamOrder::Call& call);
 
     std::size_t n_bytes() const { return n_bytes_; }
-    // In a forked child the memory is not this process's to free.
-    void abandon();
-
  private:
     // What a row of a batch is.
     enum class RowShape {

@@ -137,13 +137,9 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
         copied_.push_back({copied, places - copied});
     }
 
-    // Waits until the device reads no row any more. A forked child gives nothing back.
+    // Waits until the device has stopped reading rows.
     ~GatheredSlots() override {
-        if (process_number() == process_) {
-            if (!pinned_.empty()) wait_for(stream_.get(), std::nothrow);
-            return;
-        }
-        for (PinnedPages& pages : pinned_) pages.abandon();
+        if (process_number() == process_ && !pinned_.empty()) wait_for(stream_.get(), std::nothrow);
     }
 
     FrameGather* gather() override { return this; }

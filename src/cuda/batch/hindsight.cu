@@ -384,8 +384,4 @@ void HindsightQueue::write_inner_observations(const Relabelling& relabelling, co
     }
 }
 
-void HindsightQueue::abandon() {
-    if (scratch_ != nullptr) scratch_->abandon();
-}
-
 }  // namespace per::cuda

@@ -52,9 +52,6 @@ class HindsightQueue {
                       Relabelling& relabelling, const StreamOrder::Call& call);
     void write_returns(const Relabelling& relabelling, const per_batch& batch, const StreamOrder::Call& call);
 
-    // In a forked child the memory is not this process's to free.
-    void abandon();
-
  private:
     std::byte* scratch(std::size_t n_bytes, const StreamOrder::Call& call);
     void read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,

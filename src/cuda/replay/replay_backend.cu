@@ -120,16 +120,6 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
     wait_for(order_.own_stream());
 }
 
-CudaReplayBackend::~CudaReplayBackend() {
-    if (order_.is_own_process()) return;
-    order_.abandon();
-    host_copy_.abandon();
-    memory_.abandon();
-    steps_.abandon();
-    batches_.abandon();
-    hindsight_.abandon();
-}
-
 // -------------------------------------------------------------------------------------------------------- calls
 
 void CudaReplayBackend::add(const ReplaySteps& steps, int64_t* ids_out, void* stream) {

@@ -21,7 +21,6 @@ class CudaReplayBackend final : public ReplayBackend {
  public:
     // `options` as resolved; `fields` must outlive the backend.
     CudaReplayBackend(const per_replay_options& options, const Fields& fields);
-    ~CudaReplayBackend() override;
 
     void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;
     void cut(int64_t count, const int64_t* env_ids, void* stream) override;

@@ -143,8 +143,4 @@ void ReplayMemory::add_smallest_leaf(const StreamOrder::Call& call) {
     device_.priorities.smallest_leaf = smallest;
 }
 
-void ReplayMemory::abandon() {
-    for (const std::unique_ptr<DeviceMemory>& block : blocks_) block->abandon();
-}
-
 }  // namespace per::cuda

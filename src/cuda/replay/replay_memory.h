@@ -31,9 +31,6 @@ class ReplayMemory {
     void add_smallest_leaf(const StreamOrder::Call& call);
 
     std::size_t n_bytes() const { return n_bytes_; }
-    // In a forked child the memory is not this process's to free.
-    void abandon();
-
  private:
     std::byte* allocate(std::size_t n_bytes, cudaStream_t stream);
 

@@ -285,7 +285,7 @@ void copy(void* to, const void* from, std::size_t n_bytes, cudaMemcpyKind kind, 
 
 template <class Handle, Kind kind>
 Owned<Handle, kind>::~Owned() {
-    if (handle_ == nullptr) return;
+    if (handle_ == nullptr || process_number() != process_) return;
     const CurrentDevice current(device_, std::nothrow);
     const ApartFromCaptures apart(std::nothrow);
     // After a fault of the device this fails; what there was went with the device's context.

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "system/process_number.h"
+
 namespace per::cuda {
 
 // Throws Error with PER_ERROR_CUDA, or PER_ERROR_OUT_OF_MEMORY, unless `error` is cudaSuccess. Nothing asks for
@@ -104,21 +106,22 @@ void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
 
 enum class Kind { stream, event, host_event, device_memory, pinned_memory, pinned_pages };
 
-// Owns what was made on the device that was current then. That device is made current to give it back.
+// Owns what was made on the device that was current then. That device is made current to give it back. A forked child
+// may call nothing of CUDA, and gives nothing back that its parent made.
 template <class Handle, Kind kind>
 class Owned {
  public:
     Owned(int device, Handle handle) noexcept : device_(device), handle_(handle) {}
-    Owned(Owned&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+    Owned(Owned&& other) noexcept
+        : device_(other.device_), process_(other.process_), handle_(std::exchange(other.handle_, nullptr)) {}
     Owned& operator=(Owned&&) = delete;
     ~Owned();
 
     Handle get() const { return handle_; }
-    // In a forked child it is not this process's to give back.
-    void abandon() { handle_ = nullptr; }
 
  private:
     int device_;
+    uint32_t process_ = process_number();
     Handle handle_;
 };
 
@@ -153,8 +156,6 @@ class Memory {
     explicit Memory(std::size_t bytes);
 
     std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
-    // As that of Owned.
-    void abandon() { memory_.abandon(); }
 
  private:
     Owned<void*, kind> memory_;

@@ -1,6 +1,7 @@
 // Slots of a loader whose consumer reads the memory of a CUDA device.
 #pragma once
 
+
 #include <cstddef>
 #include <new>
 #include <utility>
@@ -36,27 +37,18 @@ cudaStream_t require_no_capture(void* stream);
 //   released   on the consumer's stream, behind what it did with the batch
 class DeviceSlots : public LoaderSlots {
  public:
-    // Waits until nobody uses the slots. A forked child may call nothing of CUDA, and gives nothing back.
+    // Waits until nobody uses the slots. A forked child may call nothing of CUDA.
     ~DeviceSlots() override {
-        if (process_number() == process_) {
-            const CurrentDevice current(device_, std::nothrow);
-            // The loader's stream waits for consumers, and this thread for the stream. After a fault of the device these
-            // calls fail at once.
-            for (const Slot& slot : slots_) {
-                static_cast<void>(cudaStreamWaitEvent(stream_.get(), slot.released.get(), 0));
-                static_cast<void>(cudaEventRecord(slot.sent.get(), stream_.get()));
-                wait_for(slot.sent, std::nothrow);
-            }
-            wait_for(stream_.get(), std::nothrow);
-            return;
+        if (process_number() != process_) return;
+        const CurrentDevice current(device_, std::nothrow);
+        // The loader's stream waits for consumers, and this thread for the stream. After a fault of the device these
+        // calls fail at once.
+        for (const Slot& slot : slots_) {
+            static_cast<void>(cudaStreamWaitEvent(stream_.get(), slot.released.get(), 0));
+            static_cast<void>(cudaEventRecord(slot.sent.get(), stream_.get()));
+            wait_for(slot.sent, std::nothrow);
         }
-        memory_.abandon();
-        host_.abandon();
-        stream_.abandon();
-        for (Slot& slot : slots_) {
-            slot.sent.abandon();
-            slot.released.abandon();
-        }
+        wait_for(stream_.get(), std::nothrow);
     }
 
     void release(std::size_t slot, void* stream) override {

@@ -26,10 +26,4 @@ void Staging::send(std::byte* to, std::size_t n_bytes, cudaStream_t stream) {
     next_ = (next_ + 1) % n_buffers;
 }
 
-void Staging::abandon() {
-    host_.abandon();
-    device_.abandon();
-    for (HostEvent& event : events_) event.abandon();
-}
-
 }  // namespace per::cuda

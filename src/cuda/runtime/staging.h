@@ -29,9 +29,6 @@ class Staging {
     // The buffer of the device.
     std::byte* device() const { return device_.data(); }
 
-    // In a forked child the memory is not this process's to free.
-    void abandon();
-
  private:
     static constexpr std::size_t n_buffers = 4;
 

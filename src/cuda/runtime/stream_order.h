@@ -62,12 +62,6 @@ class StreamOrder {
     // For calls that take no stream: a stream of the handle's own, with nothing of the caller's on it.
     cudaStream_t own_stream() const { return own_stream_.get(); }
 
-    // In a forked child stream and event are not this process's to give back.
-    void abandon() {
-        own_stream_.abandon();
-        event_.abandon();
-    }
-
  private:
     friend class Call;
 

@@ -58,14 +58,6 @@ CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
     entries_for(first_entries, call);
 }
 
-CudaTreeBackend::~CudaTreeBackend() {
-    if (order_.is_own_process()) return;
-    order_.abandon();
-    memory_.abandon();
-    for (const std::unique_ptr<DeviceMemory>& block : entries_) block->abandon();
-    state_copy_.abandon();
-}
-
 UpdateEntry* CudaTreeBackend::entries_for(int64_t count, const StreamOrder::Call& call) {
     if (count > max_entries_) {
         if (call.is_captured())

@@ -11,7 +11,6 @@ namespace per::cuda {
 class CudaTreeBackend final : public TreeBackend {
  public:
     explicit CudaTreeBackend(const per_tree_options& options);
-    ~CudaTreeBackend() override;
 
     bool reads_concurrently() const override { return false; }
     void update(int64_t count, const int64_t* indices, const float* priorities, void* stream) override;
