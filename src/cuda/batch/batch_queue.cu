@@ -179,11 +179,8 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      cluster_blocks_};
     if (drawn == nullptr) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
-    if (has_sequences_)
-        queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
-    else
-        queue_sample<GatherRow>(replay, memory, plan, copies_[0], call.stream());
-    queue_copies_from(plan.copies_rows ? 1 : 0, memory, plan.rows, call.stream());
+    queue_sample(replay, memory, plan, copies_[0], call.stream());
+    queue_copies_from(plan.copies_rows ? 1 : 0, plan.rows, has_sequences_, call.stream());
     if (replay.times_sampled != nullptr) queue_count_draws(replay, memory, plan, call.stream());
 }
 
@@ -201,22 +198,13 @@ void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, c
         windows.ids = of_ids.ids;
         windows.skips_dead = of_ids.on_invalid == PER_INVALID_SKIP;
     }
-    if (has_sequences_)
-        queue_windows<SequenceRow>(replay_.device(), memory_, windows, stream);
-    else
-        queue_windows<GatherRow>(replay_.device(), memory_, windows, stream);
-    queue_copies_from(0, memory_, plan.rows, stream);
+    queue_windows(replay_.device(), memory_, windows, stream);
+    queue_copies_from(0, plan.rows, has_sequences_, stream);
 }
 
-void BatchQueue::queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan,
-                                   cudaStream_t stream) {
-    for (std::size_t i = first; i < copies_.size(); ++i) {
-        if (copies_[i].n == 0) continue;
-        if (has_sequences_)
-            queue_copies<SequenceRow>(plan, memory, copies_[i], stream);
-        else
-            queue_copies<GatherRow>(plan, memory, copies_[i], stream);
-    }
+void BatchQueue::queue_copies_from(std::size_t first, const RowPlan& plan, bool of_sequences, cudaStream_t stream) {
+    for (std::size_t i = first; i < copies_.size(); ++i)
+        if (copies_[i].n != 0) queue_copies(plan, memory_, copies_[i], of_sequences, stream);
 }
 
 void BatchQueue::get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call) {
@@ -224,8 +212,7 @@ void BatchQueue::get(int64_t count, const int64_t* ids, const per_batch& batch, 
     const DrawMemory& memory = memory_for(count, call);
     const RowPlan plan = plan_rows(count, 1, batch, RowShape::frame);
     queue_get(replay_.device(), memory, plan, ids, call.stream());
-    for (const FrameCopies& copies : copies_)
-        if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
+    queue_copies_from(0, plan, false, call.stream());
 }
 
 void BatchQueue::bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call) {
@@ -234,8 +221,7 @@ void BatchQueue::bootstraps(int64_t count, const per_batch& batch, const StreamO
     const RowPlan plan = plan_rows(count, 1, batch, RowShape::step);
     queue_list_bootstraps(replay_.device(), count, memory.found, call.stream());
     queue_single_steps(replay_.device(), memory, plan, call.stream());
-    for (const FrameCopies& copies : copies_)
-        if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
+    queue_copies_from(0, plan, false, call.stream());
 }
 
 void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call) {

@@ -75,7 +75,7 @@ class BatchQueue {
     void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
     void get_windows(const ReplaySample& sample, const DrawPlan& plan, const StreamOrder::Call& call);
     // Queues those of copies_ from `first` on, once rows have been placed.
-    void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
+    void queue_copies_from(std::size_t first, const RowPlan& plan, bool of_sequences, cudaStream_t stream);
 
     const Fields& fields_;
     ReplayMemory& replay_;

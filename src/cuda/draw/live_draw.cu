@@ -1,7 +1,6 @@
 #include "cuda/draw/live_draw.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "cuda/draw/distinct_draw.h"
 #include "per.h"
@@ -548,54 +547,48 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
+auto kernel_of_cluster(bool of_sequences) {
+    return of_sequences ? draw_in_cluster_kernel<SequenceRow> : draw_in_cluster_kernel<GatherRow>;
+}
+
 }  // namespace
 
-template <class Row>
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream) {
     const int64_t n = plan.rows.n;
     plan.width = stratum_width(n);
     // A warp would write the sequences that it draws one after the other, and each takes long.
-    const int64_t most_of_warp = std::is_same_v<Row, GatherRow> ? n_at_once : 1;
+    const int64_t most_of_warp = replay.has_sequences ? 1 : n_at_once;
     const int64_t most_in_cluster = std::min(most_of_warp * plan.cluster_blocks * cluster_warps, max_draws_of_cluster);
     plan.last_block_weighs = n <= max_weights_of_a_block;
     if (plan.is_distinct()) launch_early(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
     if (n <= most_in_cluster)
-        return launch_in_cluster(stream, blocks_of_cluster(n, plan.cluster_blocks), draw_in_cluster_kernel<Row>, replay,
-                                 memory, plan, copies);
+        return launch_in_cluster(stream, blocks_of_cluster(n, plan.cluster_blocks),
+                                 kernel_of_cluster(replay.has_sequences), replay, memory, plan, copies);
     const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
-    launch_early(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
+    launch_early(stream, n_draw_blocks, n_threads,
+                 replay.has_sequences ? draw_kernel<SequenceRow> : draw_kernel<GatherRow>, replay, memory, plan, copies);
     if (plan.last_block_weighs) return;
     launch_early(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
 }
 
-template <class Row>
 void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const WindowsPlan& plan, cudaStream_t stream) {
     const int64_t n = plan.draw.rows.n;
     const int64_t n_blocks = blocks_for(n, n_warps, max_draw_blocks);
-    launch(stream, n_blocks, n_threads, windows_kernel<Row>, replay, memory, plan);
+    launch(stream, n_blocks, n_threads, replay.has_sequences ? windows_kernel<SequenceRow> : windows_kernel<GatherRow>,
+           replay, memory, plan);
     if (plan.draw.rows.batch.weights == nullptr) return;
     launch(stream, blocks_for(n), n_threads, weigh_windows_kernel, replay, memory, plan, n_blocks);
 }
 
-template <class Row>
-void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream) {
+void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, bool of_sequences,
+                  cudaStream_t stream) {
     launch_early(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads,
-                 copy_kernel<Row>, plan, memory, copies);
+                 of_sequences ? copy_kernel<SequenceRow> : copy_kernel<GatherRow>, plan, memory, copies);
 }
 
-template void queue_sample<GatherRow>(const DeviceReplay&, const DrawMemory&, DrawPlan, const FrameCopies&,
-                                      cudaStream_t);
-template void queue_sample<SequenceRow>(const DeviceReplay&, const DrawMemory&, DrawPlan, const FrameCopies&,
-                                        cudaStream_t);
-template void queue_windows<GatherRow>(const DeviceReplay&, const DrawMemory&, const WindowsPlan&, cudaStream_t);
-template void queue_windows<SequenceRow>(const DeviceReplay&, const DrawMemory&, const WindowsPlan&, cudaStream_t);
-template void queue_copies<GatherRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
-template void queue_copies<SequenceRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
-
 int32_t blocks_of_sample_cluster(bool of_sequences) {
-    return of_sequences ? blocks_of_largest_cluster(draw_in_cluster_kernel<SequenceRow>)
-                        : blocks_of_largest_cluster(draw_in_cluster_kernel<GatherRow>);
+    return blocks_of_largest_cluster(kernel_of_cluster(of_sequences));
 }
 
 void load_sample_kernels() {

@@ -74,7 +74,6 @@ __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawM
 
 // Queues a draw, all but the frames; with copies_rows those of `copies`, too. It takes one launch for up to 1024 rows,
 // one more for more, and one more without replacement. Few rows are drawn by a cluster where the device has one.
-template <class Row>
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
@@ -87,13 +86,12 @@ struct WindowsPlan {
 };
 
 // Queues the writing of rows, all but the frames. memory.found then has their slots, -1 where the row is not live.
-template <class Row>
 void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const WindowsPlan& plan, cudaStream_t stream);
 
 // Queues the copying of the frames of rows that queue_sample(), queue_windows() or the functions of rows_by_id.h have
-// placed.
-template <class Row>
-void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream);
+// placed. The last of these place no sequences, even in a buffer that draws them.
+void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, bool of_sequences,
+                  cudaStream_t stream);
 
 void load_sample_kernels();
 
