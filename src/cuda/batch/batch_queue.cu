@@ -142,7 +142,7 @@ RowPlan BatchQueue::plan_rows(int64_t n, int64_t n_step, const per_batch& batch,
 void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& call) {
     memory_for(sample.batch_size, call);
     const DevicePriorities& priorities = replay_.device().priorities;
-    if (sample.prioritization == PER_RANK && priorities.ranks.state == nullptr) {
+    if (sample.prioritization == PER_RANK && !has_ranks(priorities)) {
         replay_.add_ranks(call);
         queue_ranks(replay_.device(), call.stream());
     }

@@ -56,18 +56,10 @@ void queue_maximum(const DeviceReplay& replay, const DeviceMaximum& maximum, voi
 }
 
 void queue_reset(const DeviceMaximum& maximum, cudaStream_t stream) {
-    for (int level = 0; level < maximum.n_levels; ++level)
-        check(cudaMemsetAsync(maximum.levels[level], 0,
-                              static_cast<std::size_t>(maximum.n_nodes[level]) * sizeof(uint32_t), stream),
-              "clearing maxima");
-}
-
-void queue_reset(const DeviceLive& live, cudaStream_t stream) {
-    // The levels lie side by side, from the top to the words.
-    const std::byte* const begin = reinterpret_cast<const std::byte*>(live.sums[live.n_levels - 1]);
-    const std::byte* const end = reinterpret_cast<const std::byte*>(live.words + live.n_nodes[0]);
-    check(cudaMemsetAsync(live.sums[live.n_levels - 1], 0, static_cast<std::size_t>(end - begin), stream),
-          "clearing the live set");
+    for (int level = 0; level < maximum.n_levels; ++level) {
+        const std::size_t n_bytes = static_cast<std::size_t>(maximum.n_nodes[level]) * sizeof(uint32_t);
+        check(cudaMemsetAsync(maximum.levels[level], 0, n_bytes, stream), "clearing maxima");
+    }
 }
 
 void queue_reset(const DeviceRanks& ranks, int64_t capacity, cudaStream_t stream) {
@@ -88,11 +80,11 @@ void queue_alpha(const DeviceReplay& replay, double alpha, cudaStream_t stream) 
 
 void queue_no_priorities(const DeviceReplay& replay, cudaStream_t stream) {
     const DevicePriorities& priorities = replay.priorities;
-    queue_reset(priorities.live, stream);
+    queue_zeros(priorities.live, priorities.live.words + priorities.live.n_nodes[0], "clearing the live set", stream);
     queue_reset(priorities.tree, stream);
     queue_reset(priorities.live_maximum, stream);
     queue_reset(priorities.smallest_leaf, stream);
-    if (priorities.ranks.state != nullptr) queue_reset(priorities.ranks, replay.capacity, stream);
+    if (has_ranks(priorities)) queue_reset(priorities.ranks, replay.capacity, stream);
     launch(stream, 1, 1, empty_kernel, replay);
 }
 

@@ -136,7 +136,7 @@ CheckpointMoment CudaReplayBackend::moment(const HostCopy& copy, const StreamOrd
     return {
         {state.beta_step(), static_cast<int64_t>(state.batches), state.counters, bit_cast<float>(state.largest_bits),
          copy.tree.scale, copy.tree.low_water, batches_.last_batch(state.last, call).figures()},
-        read_lanes(call),
+        read_array(memory_.device().lanes, memory_.device().n_envs, call.stream()),
         known_ranks(copy, call)};
 }
 
@@ -188,7 +188,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
         });
         saved.end(array);
     }
-    const std::optional<CheckpointRanks> ranks = saved.read_ranks(replay.priorities.ranks.state != nullptr);
+    const std::optional<CheckpointRanks> ranks = saved.read_ranks(has_ranks(replay.priorities));
 
     state.n_live = saved.n_live();
     write_to_device(replay.state, &state, 1, call.stream());

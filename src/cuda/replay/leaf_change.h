@@ -28,10 +28,6 @@ __device__ __forceinline__ uint32_t bits_in_order(float priority) {
     return __float_as_uint(priority + 0.0f);
 }
 
-__device__ __forceinline__ bool has_ranks(const DevicePriorities& priorities) {
-    return priorities.ranks.state != nullptr;
-}
-
 __device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int64_t slot, double alpha,
                                          bool may_be_live = true) {
     return may_be_live && is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;

@@ -21,10 +21,6 @@
 namespace per::cuda {
 namespace {
 
-[[noreturn]] void refuse_capture(void* stream) {
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
-}
-
 // For calls that wait for the device. They work on the handle's own stream and look at the caller's only here.
 void require_no_capture(void* stream) {
     if (stream != nullptr && is_captured(static_cast<cudaStream_t>(stream))) refuse_capture(stream);
@@ -156,9 +152,9 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     relabelling.gamma = before.gamma;
     relabelling.batch_number = before.batches;
     relabelling.by_schedule = is_drawn && std::isnan(sample.beta);
-    const bool has_ranks = memory_.device().priorities.ranks.state != nullptr;
     relabelling.took_ranks =
-        sample.prioritization == PER_RANK && (!has_ranks || ranks_are_due(copy.ranks.n_changes, copy.ranks.n_live));
+        sample.prioritization == PER_RANK &&
+        (!has_ranks(memory_.device().priorities) || ranks_are_due(copy.ranks.n_changes, copy.ranks.n_live));
     relabelling.batch_before = batches_.last_batch(before.last, call);
     batches_.sample(sample, call);
     relabelling.is_drawn = is_drawn;
@@ -252,10 +248,8 @@ std::vector<int64_t> CudaReplayBackend::live_ids(void* stream) {
     require_no_capture(stream);
     const DeviceReplay& replay = memory_.device();
     const DeviceLive& live = replay.priorities.live;
-    std::vector<uint32_t> words(static_cast<std::size_t>(live.n_nodes[0]));
-    copy_to_host(words.data(), live.words, words.size(), call.stream());
-    wait_for(call.stream());
-    const std::vector<Lane> lanes = read_lanes(call);
+    const std::vector<uint32_t> words = read_array(live.words, live.n_nodes[0], call.stream());
+    const std::vector<Lane> lanes = read_array(replay.lanes, replay.n_envs, call.stream());
     const HostCopy& copy = read(call);
     call.finish();
 
@@ -325,7 +319,7 @@ void CudaReplayBackend::set_scale(int32_t scale) {
     StreamOrder::Call call(order_, order_.own_stream());
     const DeviceTree& tree = memory_.device().priorities.tree;
     if (scale != PER_SCALE_AUTOMATIC) {
-        check_scale(scale, read_leaves(call).data(), tree.capacity);
+        check_scale(scale, read_array(tree.leaves, tree.capacity, call.stream()).data(), tree.capacity);
         queue_fixed_scale(tree, scale, call.stream());
     } else {
         queue_automatic_scale(tree, call.stream());
@@ -346,12 +340,12 @@ void CudaReplayBackend::raise_max_priority(float priority, void* stream) {
 void CudaReplayBackend::copy_trees(HostCopy& copy, const StreamOrder::Call& call) {
     const DevicePriorities& priorities = memory_.device().priorities;
     copy_to_host(&copy.tree, priorities.tree.state, 1, call.stream());
-    if (priorities.ranks.state != nullptr) copy_to_host(&copy.rank_tree, priorities.ranks.tree.state, 1, call.stream());
+    if (has_ranks(priorities)) copy_to_host(&copy.rank_tree, priorities.ranks.tree.state, 1, call.stream());
 }
 
 void CudaReplayBackend::require_ordered(const HostCopy& copy) const {
     cuda::require_ordered(copy.tree.meeting);
-    if (memory_.device().priorities.ranks.state != nullptr) cuda::require_ordered(copy.rank_tree.meeting);
+    if (has_ranks(memory_.device().priorities)) cuda::require_ordered(copy.rank_tree.meeting);
 }
 
 // What it returns is valid until the next call. What was queued before is done.
@@ -359,48 +353,34 @@ const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Ca
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
     const DeviceReplay& replay = memory_.device();
     const DevicePriorities& priorities = replay.priorities;
-    const DeviceMaximum& maximum = priorities.live_maximum;
     copy_to_host(&copy->replay, replay.state, 1, call.stream());
     copy_trees(*copy, call);
-    if (maximum.n_levels != 0)
-        copy_to_host(&copy->live_maximum_bits, maximum.levels[maximum.n_levels - 1], 1, call.stream());
-    if (priorities.ranks.state != nullptr) copy_to_host(&copy->ranks, priorities.ranks.state, 1, call.stream());
+    if (priorities.live_maximum.n_levels != 0)
+        copy_to_host(&copy->live_maximum_bits, priorities.live_maximum.top(), 1, call.stream());
+    if (has_ranks(priorities)) copy_to_host(&copy->ranks, priorities.ranks.state, 1, call.stream());
     wait_for(call.stream());
     require_ordered(*copy);
     return *copy;
 }
 
-std::vector<Lane> CudaReplayBackend::read_lanes(const StreamOrder::Call& call) {
-    std::vector<Lane> lanes(static_cast<std::size_t>(memory_.device().n_envs));
-    copy_to_host(lanes.data(), memory_.device().lanes, lanes.size(), call.stream());
-    wait_for(call.stream());
-    return lanes;
-}
-
-std::vector<float> CudaReplayBackend::read_leaves(const StreamOrder::Call& call) {
-    std::vector<float> leaves(static_cast<std::size_t>(memory_.device().capacity));
-    copy_to_host(leaves.data(), memory_.device().priorities.tree.leaves, leaves.size(), call.stream());
-    wait_for(call.stream());
-    return leaves;
-}
-
 void CudaReplayBackend::summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) {
     StreamOrder::Call call(order_, order_.own_stream());
     const HostCopy& copy = read(call);
+    const DevicePriorities& priorities = memory_.device().priorities;
     summary_out.total_mass = copy.tree.total;
     summary_out.live = copy.replay.n_live;
     summary_out.max_priority = largest_priority(copy);
     summary_out.scale = copy.tree.scale;
     summary_out.is_scale_fixed = copy.tree.is_scale_fixed;
     if (wants_smallest && copy.tree.total != 0) {
-        const DeviceMaximum& maximum = memory_.device().priorities.smallest_leaf;
-        float reversed;
-        copy_to_host(&reversed, reinterpret_cast<const float*>(maximum.levels[maximum.n_levels - 1]), 1, call.stream());
-        wait_for(call.stream());
-        summary_out.smallest_mass = mass_of(reversed_leaf(reversed), power_of_two(summary_out.scale));
+        const uint32_t reversed = read_array(priorities.smallest_leaf.top(), 1, call.stream())[0];
+        summary_out.smallest_mass = mass_of(reversed_leaf(bit_cast<float>(reversed)), power_of_two(summary_out.scale));
     }
-    if (measured_scale != PER_SCALE_AUTOMATIC)
-        measure_leaves(read_leaves(call).data(), memory_.device().capacity, measured_scale, summary_out);
+    if (measured_scale != PER_SCALE_AUTOMATIC) {
+        const DeviceTree& tree = priorities.tree;
+        measure_leaves(read_array(tree.leaves, tree.capacity, call.stream()).data(), tree.capacity, measured_scale,
+                       summary_out);
+    }
     call.finish();
 }
 

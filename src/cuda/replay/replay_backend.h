@@ -71,8 +71,6 @@ class CudaReplayBackend final : public ReplayBackend {
     const HostCopy& read(const StreamOrder::Call& call);
     void copy_trees(HostCopy& copy, const StreamOrder::Call& call);
     void require_ordered(const HostCopy& copy) const;
-    std::vector<float> read_leaves(const StreamOrder::Call& call);
-    std::vector<Lane> read_lanes(const StreamOrder::Call& call);
     void take_back(Relabelling& relabelling, const StreamOrder::Call& call);
     std::vector<SlotArray> slot_arrays(const WindowRules& rules) const;
     CheckpointMoment moment(const HostCopy& copy, const StreamOrder::Call& call);

@@ -126,7 +126,7 @@ void require_no_captures(const StreamOrder::Call& call, const char* what) {
 }  // namespace
 
 void ReplayMemory::add_ranks(const StreamOrder::Call& call) {
-    if (device_.priorities.ranks.state != nullptr) return;
+    if (has_ranks(device_.priorities)) return;
     require_no_captures(call, "prioritization PER_RANK");
     DeviceRanks ranks = {};
     lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },

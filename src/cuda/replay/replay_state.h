@@ -125,6 +125,10 @@ struct DevicePriorities {
     DeviceRanks ranks;            // state NULL until they were asked for
 };
 
+PER_HOST_DEVICE bool has_ranks(const DevicePriorities& priorities) {
+    return priorities.ranks.state != nullptr;
+}
+
 inline constexpr float not_given = -1.0f;
 
 // Stands for the priority of a row that became live without one at a step of a launch with several, at most 2^24 - 2.

@@ -8,6 +8,7 @@
 #include <new>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "system/process_number.h"
 
@@ -97,6 +98,15 @@ void copy(void* to, const void* from, std::size_t n_bytes, cudaMemcpyKind kind, 
 template <class T>
 void copy_to_host(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     copy(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream);
+}
+
+// Waits for the stream.
+template <class T>
+std::vector<T> read_array(const T* from, int64_t n, cudaStream_t stream) {
+    std::vector<T> to(static_cast<std::size_t>(n));
+    copy_to_host(to.data(), from, to.size(), stream);
+    wait_for(stream);
+    return to;
 }
 
 template <class T>

@@ -81,6 +81,10 @@ void StreamOrder::Call::finish() {
     is_finished_ = true;
 }
 
+void refuse_capture(void* stream) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+}
+
 void require_ordered(const Meeting& meeting) {
     if (meeting.is_broken())
         throw Error(PER_ERROR_INVALID_ARGUMENT,

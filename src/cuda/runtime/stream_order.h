@@ -75,6 +75,9 @@ class StreamOrder {
     StreamIdentity capture_stream_ = {};
 };
 
+// Throws the Error of a call that would wait for a stream that is being captured.
+[[noreturn]] void refuse_capture(void* stream);
+
 // Throws Error with INVALID_ARGUMENT if two kernels of a handle were at a meeting at the same time, and one of them has
 // waited in vain. `meeting` is what the host has read of it.
 void require_ordered(const Meeting& meeting);

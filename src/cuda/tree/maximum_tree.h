@@ -13,10 +13,12 @@ struct DeviceMaximum {
     uint32_t* levels[max_tree_levels + 2];  // [0]: one for 32 leaves; the last has one node
     int64_t n_nodes[max_tree_levels + 2];
     int n_levels;
+
+    PER_HOST_DEVICE uint32_t* top() const { return levels[n_levels - 1]; }
 };
 
 __device__ __forceinline__ float maximum_of(const DeviceMaximum& maximum) {
-    return __uint_as_float(maximum.levels[maximum.n_levels - 1][0]);
+    return __uint_as_float(*maximum.top());
 }
 
 // Computes a node of a level from the level below, and one of level 0 from the n_leaves leaves, whose bits bits_at(i)

@@ -143,8 +143,7 @@ TreeMass CudaTreeBackend::mass() {
 
 void CudaTreeBackend::synchronize(void* stream) {
     StreamOrder::Call call(order_, stream);
-    if (call.is_captured())
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+    if (call.is_captured()) refuse_capture(stream);
     const TreeState state = read_state(call, true);
     call.finish();
     report_bad_entries(state);

@@ -11,7 +11,10 @@ namespace per::cuda {
 void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices, const float* priorities,
                   UpdateEntry* entries, cudaStream_t stream);
 
-// All leaves 0; the scale stays.
+// Zeroes the levels of sums, which lie side by side from the top down, and the leaves behind them up to `end`.
+void queue_zeros(const DeviceSums& sums, const void* end, const char* doing_what, cudaStream_t stream);
+
+// Zeroes all leaves. The scale stays.
 void queue_reset(const DeviceTree& tree, cudaStream_t stream);
 
 // What the plan in the tree's state asks for once the stream gets there: a scale for the leaves as they are, and sums

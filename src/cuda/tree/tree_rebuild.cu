@@ -62,12 +62,14 @@ void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream) {
     queue_rebuild(tree, stream);
 }
 
+void queue_zeros(const DeviceSums& sums, const void* end, const char* doing_what, cudaStream_t stream) {
+    uint64_t* const top = sums.sums[sums.n_levels - 1];
+    const auto n_bytes = static_cast<const std::byte*>(end) - reinterpret_cast<const std::byte*>(top);
+    check(cudaMemsetAsync(top, 0, static_cast<std::size_t>(n_bytes), stream), doing_what);
+}
+
 void queue_reset(const DeviceTree& tree, cudaStream_t stream) {
-    // The levels lie side by side, from the top to the leaves.
-    const std::byte* const begin = reinterpret_cast<const std::byte*>(tree.sums[tree.n_levels - 1]);
-    const std::byte* const end = reinterpret_cast<const std::byte*>(tree.leaves + tree.n_nodes[0]);
-    check(cudaMemsetAsync(tree.sums[tree.n_levels - 1], 0, static_cast<std::size_t>(end - begin), stream),
-          "clearing the tree");
+    queue_zeros(tree, tree.leaves + tree.n_nodes[0], "clearing the tree", stream);
     check(cudaMemsetAsync(&tree.state->total, 0, sizeof tree.state->total, stream), "clearing the tree");
 }
 
