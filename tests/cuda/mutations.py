@@ -2182,7 +2182,7 @@ PTX_FAULTS = [
     PtxFault(
         "PTX: <= in the descent",
         "tree_draw",
-        "11find_kernel",
+        "11find_kernelIdE",
         r"setp\.lt\.u64",
         "setp.le.u64",
         place=None,

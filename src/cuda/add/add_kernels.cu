@@ -194,27 +194,20 @@ struct Parameters {
     int64_t count;
     Element elements[most];
 };
-using IdParameters = Parameters<int64_t, max_ids_by_value>;
-using FieldParameters = Parameters<GivenField, max_fields_by_value>;
-
-__global__ void __launch_bounds__(n_threads, 1)
-    store_ids_kernel(const __grid_constant__ IdParameters parameters, int64_t* to) {
-    for (int64_t i = threadIdx.x; i < parameters.count; i += blockDim.x) to[i] = parameters.elements[i];
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
-    store_fields_kernel(const __grid_constant__ FieldParameters parameters, GivenField* to) {
-    for (int64_t i = threadIdx.x; i < parameters.count; i += blockDim.x) to[i] = parameters.elements[i];
-}
 
 template <class Element, int64_t most>
-void queue_parameters(int64_t count, const Element* elements, Element* to, cudaStream_t stream,
-                      void (*kernel)(Parameters<Element, most>, Element*)) {
+__global__ void __launch_bounds__(n_threads, 1)
+    store_kernel(const __grid_constant__ Parameters<Element, most> parameters, Element* to) {
+    for (int64_t i = threadIdx.x; i < parameters.count; i += blockDim.x) to[i] = parameters.elements[i];
+}
+
+template <int64_t most, class Element>
+void queue_parameters(int64_t count, const Element* elements, Element* to, cudaStream_t stream) {
     for (int64_t first = 0; first < count; first += most) {
         Parameters<Element, most> parameters = {};
-        parameters.count = count - first < most ? count - first : most;
-        for (int64_t i = 0; i < parameters.count; ++i) parameters.elements[i] = elements[first + i];
-        launch(stream, 1, warp_size, kernel, parameters, to + first);
+        parameters.count = std::min(count - first, most);
+        std::copy_n(elements + first, parameters.count, parameters.elements);
+        launch(stream, 1, warp_size, store_kernel<Element, most>, parameters, to + first);
     }
 }
 
@@ -267,16 +260,17 @@ void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t strea
 }
 
 void queue_ids(int64_t count, const int64_t* ids, int64_t* to, cudaStream_t stream) {
-    queue_parameters(count, ids, to, stream, store_ids_kernel);
+    queue_parameters<max_ids_by_value>(count, ids, to, stream);
 }
 
 void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaStream_t stream) {
-    queue_parameters(count, fields, to, stream, store_fields_kernel);
+    queue_parameters<max_fields_by_value>(count, fields, to, stream);
 }
 
 void load_add_kernels() {
     load_kernels(add_at_once_kernel, add_steps_kernel, copy_frames_kernel, change_steps_kernel, cut_lanes_kernel,
-                 change_windows_kernel, apply_pending_kernel, set_n_step_kernel, store_ids_kernel, store_fields_kernel);
+                 change_windows_kernel, apply_pending_kernel, set_n_step_kernel,
+                 store_kernel<int64_t, max_ids_by_value>, store_kernel<GivenField, max_fields_by_value>);
 }
 
 }  // namespace per::cuda

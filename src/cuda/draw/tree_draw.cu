@@ -266,10 +266,12 @@ __device__ __forceinline__ bool unit_of(uint64_t mass, uint64_t total, double, u
     return mass < total;
 }
 
-// A warp looks up an entry. Of an empty tree no entry is good, and the call counts as one that found it empty.
+// A warp looks up an entry, which is a prefix sum or a unit. In an empty tree no entry is good, and the call counts as
+// one that found it empty.
 template <class Given>
-__device__ __forceinline__ void find_leaves(const DeviceTree& tree, TopRow& row, int64_t count, const Given* given,
-                                            int64_t* indices_out) {
+__global__ void __launch_bounds__(n_threads, 1)
+    find_kernel(DeviceTree tree, int64_t count, const Given* given, int64_t* indices_out) {
+    PER_SHARED(TopRow, row);
     const unsigned lane = lane_of_thread();
     load_top_row(tree, row);
     const uint64_t total = total_of(row);
@@ -293,18 +295,6 @@ __device__ __forceinline__ void find_leaves(const DeviceTree& tree, TopRow& row,
         constexpr TreeArgument argument = are_units ? TreeArgument::units : TreeArgument::prefix_sums;
         atomic_add(&tree.state->n_bad_entries[static_cast<int>(argument)], n_bad);
     }
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
-    find_kernel(DeviceTree tree, int64_t count, const double* prefix_sums, int64_t* indices_out) {
-    PER_SHARED(TopRow, row);
-    find_leaves(tree, row, count, prefix_sums, indices_out);
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
-    find_mass_kernel(DeviceTree tree, int64_t count, const uint64_t* units, int64_t* indices_out) {
-    PER_SHARED(TopRow, row);
-    find_leaves(tree, row, count, units, indices_out);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
@@ -348,12 +338,12 @@ void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint6
 
 void queue_find(const DeviceTree& tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
                 cudaStream_t stream) {
-    launch(stream, blocks_for(count, n_warps), n_threads, find_kernel, tree, count, prefix_sums, indices_out);
+    launch(stream, blocks_for(count, n_warps), n_threads, find_kernel<double>, tree, count, prefix_sums, indices_out);
 }
 
-void queue_find_mass(const DeviceTree& tree, int64_t count, const uint64_t* units, int64_t* indices_out,
-                     cudaStream_t stream) {
-    launch(stream, blocks_for(count, n_warps), n_threads, find_mass_kernel, tree, count, units, indices_out);
+void queue_find(const DeviceTree& tree, int64_t count, const uint64_t* units, int64_t* indices_out,
+                cudaStream_t stream) {
+    launch(stream, blocks_for(count, n_warps), n_threads, find_kernel<uint64_t>, tree, count, units, indices_out);
 }
 
 void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, float* priorities_out,
@@ -362,8 +352,8 @@ void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, f
 }
 
 void load_draw_kernels() {
-    load_kernels(draw_kernel, draw_in_cluster_kernel, weigh_kernel, find_kernel, find_mass_kernel, read_kernel,
-                 distinct_kernel);
+    load_kernels(draw_kernel, draw_in_cluster_kernel, weigh_kernel, find_kernel<double>, find_kernel<uint64_t>,
+                 read_kernel, distinct_kernel);
 }
 
 }  // namespace per::cuda

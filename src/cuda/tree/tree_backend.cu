@@ -99,7 +99,7 @@ void CudaTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* in
 void CudaTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (count > 0) require_reachable("units", units);
-    queue_find_mass(tree_, count, units, indices_out, call.stream());
+    queue_find(tree_, count, units, indices_out, call.stream());
     call.finish();
 }
 

@@ -52,8 +52,8 @@ void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint6
 
 void queue_find(const DeviceTree& tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
                 cudaStream_t stream);
-void queue_find_mass(const DeviceTree& tree, int64_t count, const uint64_t* units, int64_t* indices_out,
-                     cudaStream_t stream);
+void queue_find(const DeviceTree& tree, int64_t count, const uint64_t* units, int64_t* indices_out,
+                cudaStream_t stream);
 void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, float* priorities_out,
                 cudaStream_t stream);
 
