@@ -1,10 +1,6 @@
 #include "cuda/replay/replay_report.h"
 
-#include <algorithm>
-#include <cinttypes>
-#include <cstdarg>
-#include <cstddef>
-#include <cstdio>
+#include <string>
 
 #include "base/error.h"
 
@@ -17,29 +13,10 @@ struct Line {
     const char* what;
 };
 
-// Appends like printf; what does not fit is cut off.
-class Message {
- public:
-    [[gnu::format(printf, 2, 3)]] void append(const char* format, ...) {
-        const std::size_t room = sizeof text_ - length_;
-        va_list arguments;
-        va_start(arguments, format);
-        const int n = std::vsnprintf(text_ + length_, room, format, arguments);
-        va_end(arguments);
-        length_ += std::min(static_cast<std::size_t>(n), room - 1);
-    }
-    bool is_empty() const { return length_ == 0; }
-    const char* text() const { return text_; }
-
- private:
-    char text_[480] = "";
-    std::size_t length_ = 0;
-};
-
 constexpr const char* refused_steps = "steps were not allowed: not added, id -1";
 
-// How many of them there were for each reason.
-void append_reasons(const ReplayErrors& errors, Message& message) {
+// The number of refused steps for each reason.
+std::string reasons_of(const ReplayErrors& errors) {
     const struct {
         StepRefusal why;
         const char* what;
@@ -52,13 +29,11 @@ void append_reasons(const ReplayErrors& errors, Message& message) {
         {StepRefusal::next_observation, "without the next observation that store_next_observation needs"},
         {StepRefusal::gap, "with an observation that was not the one announced (on_gap is PER_GAP_ERROR)"},
     };
-    const char* before = " (";
-    for (const auto& reason : reasons) {
-        if (errors.n_refused(reason.why) == 0) continue;
-        message.append("%s%" PRIu64 " %s", before, errors.n_refused(reason.why), reason.what);
-        before = ", ";
-    }
-    message.append(")");
+    std::string text;
+    for (const auto& [why, what] : reasons)
+        if (const uint64_t n = errors.n_refused(why); n != 0)
+            text += (text.empty() ? " (" : ", ") + std::to_string(n) + " " + what;
+    return text + ")";
 }
 
 }  // namespace
@@ -87,15 +62,15 @@ void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences) {
                       : "draws found no live transition: ids -1 (one is live once n_step "
                         "steps of its episode, or its end, were added)"},
     };
-    Message message;
+    std::string message;
     per_status status = PER_OK;
     for (const Line& line : lines) {
         if (line.count == 0) continue;
         if (status == PER_OK) status = line.status;
-        message.append("%s%" PRIu64 " %s", message.is_empty() ? "" : "; ", line.count, line.what);
-        if (line.what == refused_steps) append_reasons(errors, message);
+        message += (message.empty() ? "" : "; ") + std::to_string(line.count) + " " + line.what;
+        if (line.what == refused_steps) message += reasons_of(errors);
     }
-    if (status != PER_OK) throw Error(status, "%s", message.text());
+    if (status != PER_OK) throw Error(status, "%s", message.c_str());
 }
 
 }  // namespace per::cuda
