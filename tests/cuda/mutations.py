@@ -206,8 +206,8 @@ FAULTS = [
     Fault(
         "an event recorded before the work",
         "cuda/runtime/stream_order.cu",
-        '    check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");\n',
-        '    if (!order_.has_last_) check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");\n',
+        "const cudaError_t error = cudaEventRecord(order_.event_.get(), stream_);",
+        "const cudaError_t error = order_.has_last_ ? cudaSuccess : cudaEventRecord(order_.event_.get(), stream_);",
     ),
     Fault(
         "indices are not checked",
@@ -692,7 +692,7 @@ FAULTS = [
     Fault(
         "work whose event could not be recorded is not waited for",
         "cuda/runtime/stream_order.cu",
-        "    // Where that fails, the destructor tries once more: the work is queued.\n",
+        "    // If that fails, the destructor tries again: the work is queued.\n",
         "    is_finished_ = true;\n",
         "replay_calls_test",
     ),

@@ -34,22 +34,13 @@ StreamIdentity identity_of(cudaStream_t stream, bool is_captured) {
 StreamOrder::StreamOrder(int device)
     : device_(device), process_(process_number()), own_stream_(new_stream()), event_(new_event()) {}
 
-bool StreamOrder::is_own_process() const {
-    return process_number() == process_;
+int StreamOrder::own_device() const {
+    if (process_number() == process_) return device_;
+    throw Error(PER_ERROR_NO_DEVICE, "a handle on PER_CUDA cannot be used in a forked child, only freed");
 }
-
-namespace {
-
-int require_own_process(const StreamOrder& order, int device) {
-    if (!order.is_own_process())
-        throw Error(PER_ERROR_NO_DEVICE, "a handle on PER_CUDA cannot be used in a forked child, only freed");
-    return device;
-}
-
-}  // namespace
 
 StreamOrder::Call::Call(StreamOrder& order, void* stream)
-    : order_(order), device_(require_own_process(order, order.device_)), stream_(static_cast<cudaStream_t>(stream)) {
+    : order_(order), device_(order.own_device()), stream_(static_cast<cudaStream_t>(stream)) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long capture = 0;
     check(cudaStreamGetCaptureInfo(stream_, &status, &capture), "asking whether the stream is captured");
@@ -72,13 +63,18 @@ void StreamOrder::Call::order_capture(unsigned long long capture) {
     order_.capture_stream_ = identity_;
 }
 
-void StreamOrder::Call::finish() {
-    if (is_captured_) return;
-    // Where that fails, the destructor tries once more: the work is queued.
-    check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");
+cudaError_t StreamOrder::Call::record() {
+    const cudaError_t error = cudaEventRecord(order_.event_.get(), stream_);
+    if (error != cudaSuccess) return error;
     order_.last_stream_ = identity_;
     order_.has_last_ = true;
     is_finished_ = true;
+    return error;
+}
+
+void StreamOrder::Call::finish() {
+    // If that fails, the destructor tries again: the work is queued.
+    if (!is_captured_) check(record(), "recording an event");
 }
 
 void refuse_capture(void* stream) {
@@ -94,10 +90,7 @@ void require_ordered(const Meeting& meeting) {
 }
 
 StreamOrder::Call::~Call() {
-    if (is_finished_ || is_captured_) return;
-    if (cudaEventRecord(order_.event_.get(), stream_) != cudaSuccess) return;
-    order_.last_stream_ = identity_;
-    order_.has_last_ = true;
+    if (!is_finished_ && !is_captured_) static_cast<void>(record());
 }
 
 }  // namespace per::cuda

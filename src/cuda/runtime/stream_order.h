@@ -30,9 +30,6 @@ class StreamOrder {
     StreamOrder(const StreamOrder&) = delete;
     StreamOrder& operator=(const StreamOrder&) = delete;
 
-    // False in a forked child, where CUDA cannot be used.
-    bool is_own_process() const;
-
     // Lives as long as one call: the handle's device is current, and what is queued comes after all calls before.
     class Call {
      public:
@@ -50,6 +47,8 @@ class StreamOrder {
 
      private:
         void order_capture(unsigned long long capture);
+        // Records the event that calls on other streams wait for.
+        cudaError_t record();
 
         StreamOrder& order_;
         CurrentDevice device_;
@@ -64,6 +63,9 @@ class StreamOrder {
 
  private:
     friend class Call;
+
+    // Throws Error with NO_DEVICE in a forked child, where CUDA cannot be used.
+    int own_device() const;
 
     int device_;
     uint32_t process_;
