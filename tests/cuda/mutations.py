@@ -881,8 +881,9 @@ FAULTS = [
     Fault(
         "larger memory takes the place of the smaller",
         "cuda/batch/batch_queue.cu",
-        "    Layout layout(blocks_.back()->data());",
-        "    if (blocks_.size() > 1) blocks_.erase(blocks_.begin());\n    Layout layout(blocks_.back()->data());",
+        "    Layout layout(blocks_.back().data());",
+        "    if (blocks_.size() > 1) DeviceMemory lost(std::move(blocks_.front()));\n"
+        "    Layout layout(blocks_.back().data());",
         "sample_calls_test",
     ),
     Fault(

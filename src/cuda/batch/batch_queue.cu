@@ -58,9 +58,9 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
 void BatchQueue::allocate(int64_t n_rows, cudaStream_t stream) {
     Layout counted(nullptr);
     lay_out_draws(n_rows, counted);
-    blocks_.push_back(std::make_unique<DeviceMemory>(counted.n_bytes()));
+    blocks_.emplace_back(counted.n_bytes());
     n_bytes_ += counted.n_bytes();
-    Layout layout(blocks_.back()->data());
+    Layout layout(blocks_.back().data());
     const DrawMemory memory = lay_out_draws(n_rows, layout);
     check(cudaMemsetAsync(memory.facts, 0, sizeof(DrawFacts), stream), "clearing memory");
     memory_ = memory;

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -59,6 +58,7 @@ class BatchQueue {
     UpdateEntry* entries_for(int64_t count, const StreamOrder::Call& call);
 
     std::size_t n_bytes() const { return n_bytes_; }
+
  private:
     // What a row of a batch is.
     enum class RowShape {
@@ -82,8 +82,8 @@ class BatchQueue {
     Staging& staging_;
     const WindowRules rules_;  // but for n_step
     const bool has_sequences_;
-    int32_t cluster_blocks_;                             // see DrawPlan
-    std::vector<std::unique_ptr<DeviceMemory>> blocks_;  // the last is in use; captured graphs may use the others
+    int32_t cluster_blocks_;            // see DrawPlan
+    std::vector<DeviceMemory> blocks_;  // the last is in use; captured graphs may use the others
     DrawMemory memory_ = {};
     std::size_t n_bytes_ = 0;
     // Of the call; one for each launch.

@@ -232,10 +232,10 @@ std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call&
         wait_for(call.stream());
         scratch_.reset();
         scratch_bytes_ = 0;
-        scratch_ = std::make_unique<DeviceMemory>(n_bytes);
+        scratch_.emplace(n_bytes);
         scratch_bytes_ = n_bytes;
     }
-    return scratch_ == nullptr ? nullptr : scratch_->data();
+    return scratch_ ? scratch_->data() : nullptr;
 }
 
 void HindsightQueue::choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
@@ -66,7 +66,7 @@ class HindsightQueue {
     const Fields& fields_;
     const bool has_sequences_;
     const int64_t sequence_steps_;
-    std::unique_ptr<DeviceMemory> scratch_;
+    std::optional<DeviceMemory> scratch_;
     std::size_t scratch_bytes_ = 0;
 
     // Kept from call to call; the device copies from them and to them during a call.

@@ -104,8 +104,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
 }
 
 std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
-    blocks_.push_back(std::make_unique<DeviceMemory>(n_bytes));
-    std::byte* const data = blocks_.back()->data();
+    std::byte* const data = blocks_.emplace_back(n_bytes).data();
     check(cudaMemsetAsync(data, 0, n_bytes, stream), "clearing memory");
     n_bytes_ += n_bytes;
     return data;

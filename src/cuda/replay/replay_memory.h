@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include "cuda/replay/replay_state.h"
@@ -31,13 +30,14 @@ class ReplayMemory {
     void add_smallest_leaf(const StreamOrder::Call& call);
 
     std::size_t n_bytes() const { return n_bytes_; }
+
  private:
     std::byte* allocate(std::size_t n_bytes, cudaStream_t stream);
 
     DeviceReplay device_ = {};
     std::vector<DeviceField> fields_;
     std::vector<std::byte*> defaults_;
-    std::vector<std::unique_ptr<DeviceMemory>> blocks_;
+    std::vector<DeviceMemory> blocks_;
     std::size_t n_bytes_ = 0;
 };
 

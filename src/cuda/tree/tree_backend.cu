@@ -52,7 +52,7 @@ CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
     load_draw_kernels();
     cluster_blocks_ = blocks_of_draw_cluster();
     StreamOrder::Call call(order_, order_.own_stream());
-    check(cudaMemsetAsync(memory_.data(), 0, bytes_for(options.capacity), call.stream()), "clearing the tree");
+    check(cudaMemsetAsync(memory_.data(), 0, layout.n_bytes(), call.stream()), "clearing the tree");
     call.finish();
     wait_for(call.stream());
     entries_for(first_entries, call);
@@ -66,10 +66,10 @@ UpdateEntry* CudaTreeBackend::entries_for(int64_t count, const StreamOrder::Call
                         " entries (%" PRId64 ") allocates memory: make one such call before",
                         static_cast<void*>(call.stream()), max_entries_, count);
         const uint64_t n = std::bit_ceil(static_cast<uint64_t>(count));
-        entries_.push_back(std::make_unique<DeviceMemory>(n * sizeof(UpdateEntry)));
+        entries_.emplace_back(n * sizeof(UpdateEntry));
         max_entries_ = static_cast<int64_t>(n);
     }
-    return reinterpret_cast<UpdateEntry*>(entries_.back()->data());
+    return reinterpret_cast<UpdateEntry*>(entries_.back().data());
 }
 
 void CudaTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void* stream) {

@@ -31,8 +31,8 @@ class CudaTreeBackend final : public TreeBackend {
 
     StreamOrder order_;
     DeviceMemory memory_;
-    std::vector<std::unique_ptr<DeviceMemory>> entries_;  // the last is in use; captured graphs may use the others
-    int64_t max_entries_ = 0;                             // that it has room for
+    std::vector<DeviceMemory> entries_;  // the last is in use; captured graphs may use the others
+    int64_t max_entries_ = 0;            // that it has room for
     PinnedMemory state_copy_;
     DeviceTree tree_;
     uint64_t seed_;
