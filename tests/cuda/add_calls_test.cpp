@@ -13,7 +13,6 @@
 
 #include "add_buffers.h"
 #include "cuda/replay/priorities.h"
-#include "cuda/replay/replay_report.h"
 #include "hand_made_adds.h"
 
 namespace per {

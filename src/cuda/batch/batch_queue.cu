@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/batch/rows_by_id.h"
-#include "cuda/draw/count_draws.h"
-#include "cuda/draw/units.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/runtime/device.h"

@@ -1,7 +1,7 @@
-#include "cuda/draw/count_draws.h"
-
+// Counts how often rows are drawn, with keep_times_sampled.
 #include <cstdint>
 
+#include "cuda/draw/live_draw.h"
 #include "cuda/replay/leaf_change.h"
 #include "cuda/tree/live_set.h"
 

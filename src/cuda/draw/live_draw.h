@@ -93,7 +93,25 @@ void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const W
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, bool of_sequences,
                   cudaStream_t stream);
 
+// Counts the rows of a draw that queue_sample() has queued, with keep_times_sampled, and writes times_sampled of the
+// batch. Rows that have been drawn max_times_sampled times stop being live. One launch.
+void queue_count_draws(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan, cudaStream_t stream);
+
+// The arguments of per_replay_get_units(); masses_out and first_units_out may be NULL.
+struct UnitsPlan {
+    int64_t n;
+    const int64_t* units;
+    uint64_t* masses_out;
+    uint64_t* first_units_out;
+};
+
+// Queues finding the rows that own units of the buffer's mass: a draw without its random numbers. memory.found then has
+// their ids, and -1 for units that do not exist, whose mass is 0.
+void queue_find_units(const DeviceReplay& replay, const DrawMemory& memory, const UnitsPlan& plan, cudaStream_t stream);
+
 void load_sample_kernels();
+void load_count_kernels();
+void load_unit_kernels();
 
 // Blocks of the largest cluster of the current device that draws sequences, or transitions; 0: it has none. The kernels
 // must have been loaded.

@@ -1,6 +1,5 @@
-#include "cuda/draw/units.h"
-
-#include "cuda/runtime/device.h"
+// Finds the rows of a replay buffer that own units of its mass.
+#include "cuda/draw/live_draw.h"
 
 namespace per::cuda {
 namespace {

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
-#include "cuda/replay/replay_report.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/dialect.h"
 #include "cuda/tree/tree_kernels.h"

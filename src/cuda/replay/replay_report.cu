@@ -1,8 +1,8 @@
-#include "cuda/replay/replay_report.h"
-
+// What a device reports of the calls of a replay buffer, in words.
 #include <string>
 
 #include "base/error.h"
+#include "cuda/replay/replay_state.h"
 
 namespace per::cuda {
 namespace {

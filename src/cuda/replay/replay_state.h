@@ -82,6 +82,10 @@ struct ReplayErrors {
     uint64_t n_refused(StepRefusal why) const { return n_refused_steps[static_cast<int>(why)]; }
 };
 
+// Throws Error where something went wrong: with the status of what is named first, and a message that names all. With
+// skips_invalid (PER_INVALID_SKIP) bad priorities are not reported. of_sequences: the buffer draws sequences.
+void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences);
+
 // All that changes from call to call, so that a captured graph can be replayed. One of it, in the device's memory.
 struct ReplayState {
     WindowRules rules;  // n_step as it was set last
