@@ -146,8 +146,27 @@ PER_HOST_DEVICE int64_t oldest_row(const Lane& lane, const WindowRules& rules) {
     return oldest > lane.first ? oldest : lane.first;
 }
 
-// One past the last row whose return is complete. In a running episode, that of row k needs the observation n_step
-// steps later; once its end is known, all are complete.
+// The row that an id names.
+struct RowOfId {
+    int64_t env;
+    int64_t k;
+    int64_t slot;
+    bool is_issued;
+    bool is_there;  // neither overwritten nor cleared; -1 counts as issued, and is never there
+};
+
+template <class LaneOf>
+PER_HOST_DEVICE RowOfId find_row(int64_t id, const WindowRules& rules, const LaneOf& lane_of) {
+    if (id < 0) return {0, -1, 0, id == -1, false};
+    const int64_t env = rules.ring.env_of_id(id);
+    const int64_t k = rules.ring.row_of_id(id);
+    const Lane& lane = lane_of(env);
+    const bool is_issued = k < lane.head;
+    return {env, k, rules.ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, rules)};
+}
+
+// One past the last row whose return is complete. In a running episode that of row k needs the observation n_step steps
+// later; with its end known, all are complete.
 PER_HOST_DEVICE int64_t returns_end(const Lane& lane, const WindowRules& rules) {
     if (!lane.in_episode()) return lane.head;
     const int64_t end = lane.head + (lane.state == LaneState::announced ? 1 : 0) - rules.n_step;

@@ -1299,8 +1299,8 @@ FAULTS = [
     Fault(
         "words of 16 bytes whatever the alignment",
         "cuda/add/given_arrays.cu",
-        "return static_cast<int32_t>(all & (~all + 1));",
-        "return all != 0 ? 16 : 0;",
+        "frames.word_bytes = piece_bytes_of(frames.stride | field.bytes, frames.data);",
+        "frames.word_bytes = 16;",
         "add_test",
     ),
     Fault(
@@ -1516,8 +1516,10 @@ FAULTS = [
     Fault(
         "updates: overwritten rows are there",
         "cuda/replay/replay_state.h",
-        "is_issued && k >= oldest_row(lane, rules)",
-        "is_issued",
+        "    return find_row(id, rules, [&](int64_t env) -> const Lane& { return replay.lanes[env]; });\n",
+        "    RowOfId row = find_row(id, rules, [&](int64_t env) -> const Lane& { return replay.lanes[env]; });\n"
+        "    row.is_there = row.is_issued && id >= 0;\n"
+        "    return row;\n",
         "priorities_test",
     ),
     Fault(

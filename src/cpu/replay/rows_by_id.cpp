@@ -21,19 +21,13 @@ RowsById::RowsById(ReplayState& state, const per_replay_options& options)
 
 // ---- ids
 
-RowsById::Row RowsById::find_row(int64_t id) const {
-    if (id < 0) return {0, -1, 0, id == -1, false};
-    const Ring& ring = state_.ring();
-    const int64_t env = ring.env_of_id(id);
-    const int64_t k = ring.row_of_id(id);
-    const Lane& lane = state_.lane(env);
-    const bool is_issued = k < lane.head;
-    return {env, k, ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, state_.rules)};
+RowOfId RowsById::find_row(int64_t id) const {
+    return per::find_row(id, state_.rules, [&](int64_t env) -> const Lane& { return state_.lane(env); });
 }
 
-// The row of an id. Throws Error unless the id was issued.
-RowsById::Row RowsById::row_of(int64_t i, int64_t id) const {
-    const Row row = find_row(id);
+// The row of an id that must have been issued.
+RowOfId RowsById::row_of(int64_t i, int64_t id) const {
+    const RowOfId row = find_row(id);
     if (!row.is_issued) throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
     return row;
 }
@@ -48,7 +42,7 @@ void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch)
     const RowRange there = ring.n_envs == 1 ? RowRange{oldest_row(lane, state_.rules), lane.head} : RowRange{0, 0};
     const auto slot_of = [&](int64_t i, int64_t id) {
         if (id >= there.first && id < there.end) return ring.slot(0, id);
-        const Row row = row_of(i, id);
+        const RowOfId row = row_of(i, id);
         return row.is_there ? row.slot : -1;
     };
     for (int64_t i = 0; i < count; ++i) {
@@ -66,7 +60,7 @@ const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
     slots_.resize(static_cast<size_t>(sample.batch_size));
     for (int64_t i = 0; i < sample.batch_size; ++i) {
         const int64_t id = read_once(rows.ids[i]);
-        const Row row = skips_dead ? find_row(id) : row_of(i, id);
+        const RowOfId row = skips_dead ? find_row(id) : row_of(i, id);
         const bool is_live = row.is_there && state_.priorities.live().contains(row.slot);
         if (!is_live && epoch != nullptr)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the epochs is not live any more", id);
@@ -173,7 +167,7 @@ void RowsById::priorities(int64_t count, const int64_t* ids, float* priorities_o
 
 // The slot of a step. Throws Error unless it is there.
 int64_t RowsById::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
-    const Row row = row_of(i, id);
+    const RowOfId row = row_of(i, id);
     if (!row.is_there)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": not there (any more)", i, id);
     const uint8_t flags = state_.rows.flags(row.slot);
@@ -229,7 +223,7 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
     is_there_.resize(static_cast<size_t>(count));
     int64_t n_stale = 0;
     for (int64_t i = 0; i < count; ++i) {
-        const Row row = row_of(i, read_once(ids[i]));
+        const RowOfId row = row_of(i, read_once(ids[i]));
         const bool is_there = row.is_there && state_.rows.flags(row.slot) & row_is_step;
         slots_[static_cast<size_t>(i)] = is_there ? row.slot : -1;
         is_there_[static_cast<size_t>(i)] = is_there;

@@ -27,17 +27,8 @@ class RowsById {
     const std::vector<int64_t>& slots() const { return slots_; }  // of the last call
 
  private:
-    // The row of an id.
-    struct Row {
-        int64_t env;
-        int64_t k;
-        int64_t slot;
-        bool is_issued;
-        bool is_there;  // not overwritten, not cleared. Id -1 counts as issued, and is never there
-    };
-
-    Row find_row(int64_t id) const;
-    Row row_of(int64_t i, int64_t id) const;
+    RowOfId find_row(int64_t id) const;
+    RowOfId row_of(int64_t i, int64_t id) const;
     template <class Fetch>
     void find_slots(int64_t count, const int64_t* ids, const Fetch& fetch);
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/batch/copy_frames.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
 
@@ -31,12 +32,6 @@ std::size_t buffer_bytes(const Fields& fields, int64_t n_envs, int64_t n_numbers
     const int64_t step = entry > max_step_bytes / n_envs ? max_step_bytes : n_envs * entry;
     const int64_t gaps = n_arrays(fields.count(), n_numbers) * alignment;
     return static_cast<std::size_t>(std::max({min_buffer_bytes, step, largest_entry}) + gaps);
-}
-
-int32_t word_bytes(const std::byte* data, int64_t stride, int64_t bytes) {
-    const uint64_t all = reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(stride) |
-                         static_cast<uint64_t>(bytes) | static_cast<uint64_t>(unit_bytes);
-    return static_cast<int32_t>(all & (~all + 1));
 }
 
 }  // namespace
@@ -202,7 +197,7 @@ GivenFrames GivenArrays::given_frames(const Array& array, const StepPiece& piece
         frames.data = default_value;
         frames.dtype = field.dtype;
     }
-    if (frames.dtype == field.dtype) frames.word_bytes = word_bytes(frames.data, frames.stride, field.bytes);
+    if (frames.dtype == field.dtype) frames.word_bytes = piece_bytes_of(frames.stride | field.bytes, frames.data);
     n_units += (field.bytes + unit_bytes - 1) / unit_bytes;
     return frames;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/batch/copy_frames.h"
 #include "cuda/replay/replay_state.h"
 #include "cuda/runtime/dialect.h"
 #include "rows/element.h"
@@ -147,16 +148,6 @@ __device__ __forceinline__ bool has_no_nan(const GivenFrames& frames, int64_t en
     return none;
 }
 
-// 16 bytes at an address that is a multiple of 16.
-struct alignas(16) WordOf16 {
-    uint64_t low;
-    uint64_t high;
-
-    __device__ __forceinline__ bool operator==(const WordOf16& other) const {
-        return low == other.low && high == other.high;
-    }
-};
-
 // Whether a word of each of two frames holds the same numbers. Elements are never longer than words.
 PER_OUT_OF_LINE bool same_numbers(const std::byte* a, const std::byte* b, int64_t n_bytes, int32_t dtype) {
     bool same = is_floating(dtype);
@@ -193,7 +184,7 @@ __device__ __forceinline__ ComparedFrame stored_frame(const std::byte* frames, i
 
 PER_OUT_OF_LINE bool same_frame(ComparedFrame a, ComparedFrame b, const DeviceField& field, GridSpan span) {
     const int32_t word = a.word_bytes < b.word_bytes ? a.word_bytes : b.word_bytes;
-    if (word == 16) return same_words<WordOf16>(a.data, b.data, field, span);
+    if (word == 16) return same_words<Piece>(a.data, b.data, field, span);
     if (word == 8) return same_words<uint64_t>(a.data, b.data, field, span);
     if (word == 4) return same_words<uint32_t>(a.data, b.data, field, span);
     if (word == 2) return same_words<uint16_t>(a.data, b.data, field, span);

@@ -17,17 +17,10 @@ __device__ __forceinline__ void copy_words(const std::byte* from, std::byte* to,
 
 // Casts n elements.
 PER_OUT_OF_LINE void cast_elements(const std::byte* from, int32_t from_dtype, std::byte* to, int32_t dtype, int64_t n) {
-    const int64_t size = dtype_size(dtype);
+    const int32_t size = static_cast<int32_t>(dtype_size(dtype));
     for (int64_t i = 0; i < n; ++i) {
         const uint64_t bits = cast_given(from + i * dtype_size(from_dtype), from_dtype, dtype).bits;
-        if (size == 8)
-            reinterpret_cast<uint64_t*>(to)[i] = bits;
-        else if (size == 4)
-            reinterpret_cast<uint32_t*>(to)[i] = static_cast<uint32_t>(bits);
-        else if (size == 2)
-            reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(bits);
-        else
-            reinterpret_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(bits);
+        write_piece(to + i * size, size, {{bits, 0}});
     }
 }
 
@@ -50,7 +43,7 @@ __device__ __forceinline__ void copy_unit(const GivenFrames& frames, int64_t ent
     const std::byte* const from = frames.data + entry * frames.stride;
     std::byte* const to = frame + offset;
     if (frames.word_bytes == 16)
-        copy_words<WordOf16>(from + offset, to, n_bytes);
+        copy_words<Piece>(from + offset, to, n_bytes);
     else if (frames.word_bytes == 4)
         copy_words<uint32_t>(from + offset, to, n_bytes);
     else if (frames.word_bytes != 0)

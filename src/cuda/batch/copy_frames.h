@@ -100,8 +100,13 @@ __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, co
 
 // ---- pieces
 
+// 16 bytes at an address that is a multiple of 16.
 struct alignas(16) Piece {
     uint64_t words[2];
+
+    __device__ __forceinline__ bool operator==(const Piece& other) const {
+        return words[0] == other.words[0] && words[1] == other.words[1];
+    }
 };
 
 template <class Word>

@@ -8,16 +8,6 @@
 namespace per::cuda {
 namespace {
 
-// What is given for an update.
-struct GivenPriorities {
-    int64_t count;
-    const int64_t* ids;
-    int64_t n_critics;
-    const float* td_errors;   // [n_critics, count, steps of a sequence - n_left_out]; or NULL:
-    const float* priorities;  // [count]
-    int64_t n_left_out;       // steps at the start of each sequence that td_errors do not have
-};
-
 // ------------------------------------------------------------------------------------------------------------ updates
 
 enum class Fate { never_issued, stale, rejected, pending, live };
@@ -36,7 +26,7 @@ struct SequenceEntry {
 };
 
 // Of the sequence that starts at row k of lane `env`.
-PER_OUT_OF_LINE SequenceEntry sequence_entry(const DeviceReplay& replay, const GivenPriorities& given, int64_t i,
+PER_OUT_OF_LINE SequenceEntry sequence_entry(const DeviceReplay& replay, const ReplayUpdate& given, int64_t i,
                                              int64_t env, int64_t k) {
     const WindowRules& rules = replay.state->rules;
     const SequenceRules& sequence = rules.sequence;
@@ -52,7 +42,7 @@ PER_OUT_OF_LINE SequenceEntry sequence_entry(const DeviceReplay& replay, const G
 }
 
 __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const WindowRules& rules,
-                                          const GivenPriorities& given, int64_t i) {
+                                          const ReplayUpdate& given, int64_t i) {
     const RowOfId row = row_of_id(replay, rules, read_once(given.ids[i]));
     if (!row.is_issued) return {Fate::never_issued, 0, 0.0f};
     const bool is_row_live = row.is_there && is_live(replay.priorities.live, row.slot);
@@ -80,7 +70,7 @@ __device__ __forceinline__ void add_if_any(int64_t* at, uint64_t value) {
 }
 
 // Claims the slots of accepted entries, the last one of equal slots winning, and counts.
-__device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const GivenPriorities& given,
+__device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const ReplayUpdate& given,
                                               EntriesOfThread& entries) {
     ReplayState& state = *replay.state;
     const WindowRules rules = state.rules;
@@ -148,7 +138,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    update_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenPriorities given,
+    update_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ ReplayUpdate given,
                   UpdateEntry* others, bool rebuilds) {
     wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
@@ -187,9 +177,7 @@ void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cu
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
                       cudaStream_t stream) {
     if (update.count == 0) return;
-    const GivenPriorities given = {update.count,     update.ids,        update.n_critics,
-                                   update.td_errors, update.priorities, update.n_left_out};
-    queue_change(replay, given.count, stream, update_kernel, given, entries);
+    queue_change(replay, update.count, stream, update_kernel, update, entries);
 }
 
 void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int64_t* ids, float* priorities_out,

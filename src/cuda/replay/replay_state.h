@@ -182,22 +182,8 @@ __device__ __forceinline__ bool is_used_up(const DeviceReplay& replay, int64_t s
 
 // ---- ids
 
-// What an id names.
-struct RowOfId {
-    int64_t env;
-    int64_t k;
-    int64_t slot;
-    bool is_issued;
-    bool is_there;  // not overwritten, not cleared; -1 is issued, and never there
-};
-
 __device__ __forceinline__ RowOfId row_of_id(const DeviceReplay& replay, const WindowRules& rules, int64_t id) {
-    if (id < 0) return {0, -1, 0, id == -1, false};
-    const int64_t env = rules.ring.env_of_id(id);
-    const int64_t k = rules.ring.row_of_id(id);
-    const Lane& lane = replay.lanes[env];
-    const bool is_issued = k < lane.head;
-    return {env, k, rules.ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, rules)};
+    return find_row(id, rules, [&](int64_t env) -> const Lane& { return replay.lanes[env]; });
 }
 
 // Counts entries of a call that writes whose ids were never issued: to be reported, and for statistics.
