@@ -1,4 +1,4 @@
-// Stands in for the CUDA backend where libper is built without it.
+// Replaces the CUDA backend in a libper that is built without it.
 #include "backend/create.h"
 #include "base/error.h"
 

@@ -83,10 +83,10 @@ int attribute_of_device(cudaDeviceAttr attribute) {
 
 namespace {
 
-// From this version on code of kernels waits for the work before it, and has barriers of clusters (dialect.h).
+// From this version on the code of kernels waits for the work before it, and has barriers of clusters (dialect.h).
 constexpr int ptx_of_clusters = 90;
 
-// Devices that have code of an older version.
+// Devices with code of an older version.
 struct OldCode {
     std::mutex mutex;
     std::set<int> devices;
@@ -97,7 +97,7 @@ OldCode& old_code() {
     return devices;
 }
 
-// Whether the current device can do what came with sm_90, and so can the code that it has.
+// True if the current device and the code that it has loaded support the features of sm_90.
 bool has_code_of_clusters() {
     constexpr int min_major = 9;
     if (attribute_of_device(cudaDevAttrComputeCapabilityMajor) < min_major) return false;
@@ -172,7 +172,7 @@ void check_driver(CUresult result, const char* doing_what) {
     check(static_cast<cudaError_t>(result), doing_what);
 }
 
-// The context that the runtime has for the device. It is made if there is none yet, and kept, as the runtime keeps it.
+// The runtime's context for the device. It is created on first use and kept, as the runtime keeps it.
 CUcontext primary_context(int device) {
     static std::mutex mutex;
     static std::map<int, CUcontext> contexts;
@@ -288,7 +288,7 @@ Owned<Handle, kind>::~Owned() {
     if (handle_ == nullptr || process_number() != process_) return;
     const CurrentDevice current(device_, std::nothrow);
     const ApartFromCaptures apart(std::nothrow);
-    // After a fault of the device this fails; what there was went with the device's context.
+    // After a fault of the device this fails: the context of the device took everything with it.
     if constexpr (kind == Kind::stream)
         static_cast<void>(cudaStreamDestroy(handle_));
     else if constexpr (kind == Kind::event || kind == Kind::host_event)
@@ -376,7 +376,7 @@ void* allocated(Kind kind, std::size_t bytes) {
 
 }  // namespace
 
-// The device is asked for first: once memory is allocated nothing fails before it is owned.
+// The device is asked for first, so that nothing can fail between the allocation and its owner.
 template <Kind kind>
 Memory<kind>::Memory(std::size_t bytes) : memory_{current_device(), allocated(kind, bytes)} {}
 

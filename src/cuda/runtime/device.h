@@ -1,4 +1,4 @@
-// A CUDA device: choosing it, making it current, its memory, streams and events, and the errors of the CUDA runtime.
+// A CUDA device: making it current, its memory, streams and events, and the errors of the CUDA runtime.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,37 +14,36 @@
 
 namespace per::cuda {
 
-// Throws Error with PER_ERROR_CUDA, or PER_ERROR_OUT_OF_MEMORY, unless `error` is cudaSuccess. Nothing asks for
+// Throws Error with PER_ERROR_CUDA or PER_ERROR_OUT_OF_MEMORY unless `error` is cudaSuccess. The library never calls
 // cudaGetLastError(), which would take errors away from other libraries of the process.
 void check(cudaError_t error, const char* doing_what);
 
-// Throws Error with NO_DEVICE and the reason where there is no such device, or none that libper can use.
+// Throws Error with NO_DEVICE and the reason if the device does not exist or cannot be used.
 void require_device(int32_t device_index);
 
-// The device of this thread; 0 for a thread that has not used any yet.
+// The current device of this thread; 0 for a thread that has not used any yet.
 int current_device();
 
-// Multiprocessors that the current context runs kernels on. A green context, and one of a client of MPS, may have fewer
-// than the device.
+// The number of multiprocessors on which the current context runs kernels. A green context, and that of a client of
+// MPS, may have fewer than the device.
 int32_t n_multiprocessors();
 
-// Notes for which architecture the PTX of a kernel was compiled that the current device runs: 10 * major + minor. It
-// may be an earlier one than the device's, for which the driver then translates it.
+// Notes the architecture, 10 * major + minor, for which a kernel that the current device runs was compiled. It may be
+// older than the device, whose driver then translates the PTX.
 void note_architecture(int ptx_version);
-// Whether kernels are to start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and the current device
-// can, as can the code of all kernels that it has loaded.
+// True if kernels may start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and both the current device
+// and the code of all its loaded kernels support it.
 bool launches_early();
-// Whether the current device has clusters of blocks, and the kernels that it has loaded have code for them. With
-// PER_CLUSTERS=0 it counts as having none.
+// True if the current device has clusters of blocks, the loaded kernels have code for them, and PER_CLUSTERS is not 0.
 bool has_clusters();
 
-// Makes a device current for as long as it lives, and then puts back the one that was. It does so with the driver's
-// stack of contexts: cudaSetDevice() makes a context on its device, which takes some 500 MB there, even where it only
-// puts back a device that the thread never used.
+// Makes a device current as long as the object lives, and then restores the previous one. It uses the driver's stack of
+// contexts: cudaSetDevice() creates a context on its device, which takes some 500 MB there, even if it only restores a
+// device that the thread never used.
 class CurrentDevice {
  public:
     explicit CurrentDevice(int device);
-    // Where that fails, the device stays the one that is current: for destructors.
+    // For destructors: if it fails, the current device stays.
     CurrentDevice(int device, std::nothrow_t);
     ~CurrentDevice();
     CurrentDevice(const CurrentDevice&) = delete;
@@ -54,12 +53,12 @@ class CurrentDevice {
     bool is_pushed_ = false;
 };
 
-// For as long as it lives, what this thread does besides queueing work concerns no capture, of its own or of another
-// thread. Else allocating, freeing, loading and waiting are errors while something is captured, and spoil the capture.
+// As long as it lives, allocations, waits and loads of this thread do not affect a capture of this or another thread.
+// Without it they are errors while something is captured, and invalidate the capture.
 class ApartFromCaptures {
  public:
     ApartFromCaptures();
-    // Where that fails, what follows fails too: for destructors.
+    // For destructors: if it fails, so do the calls after it.
     explicit ApartFromCaptures(std::nothrow_t);
     ~ApartFromCaptures();
     ApartFromCaptures(const ApartFromCaptures&) = delete;
@@ -70,29 +69,29 @@ class ApartFromCaptures {
     bool is_changed_ = false;
 };
 
-// Whether what is queued on the stream becomes part of a graph.
+// True if work on the stream becomes part of a graph.
 bool is_captured(cudaStream_t stream);
 
-// Waits for what is queued on a stream that is not captured.
+// Waits for the work on a stream that is not captured.
 void wait_for(cudaStream_t stream);
 void wait_for(cudaStream_t stream, std::nothrow_t);  // for destructors
 
-// Waits where it goes out of scope, also where something throws: what a queued copy reads or writes must live as long.
+// Waits for the stream at the end of the scope, also if something throws: buffers of queued copies must live that long.
 struct WaitAtEnd {
     cudaStream_t stream;
     ~WaitAtEnd() { wait_for(stream, std::nothrow); }
 };
 
-// Throws Error with INVALID_ARGUMENT, naming the argument, where `memory` lies on another device, or on the host and
-// the current device cannot reach it. A kernel that touches such memory faults, and the process then loses the device.
-// NULL passes. Allowed while a stream is captured.
+// Throws Error with INVALID_ARGUMENT, naming the argument, if `memory` lies on another device, or on the host where the
+// current device cannot reach it. A kernel that touches such memory faults, and the process then loses the device. NULL
+// passes. Allowed while a stream is captured.
 void require_reachable(std::string_view argument, const void* memory);
-// Whether an array lies in host memory, pinned or not, so that it has to be copied to the device. Throws where it lies
-// on another device.
+// True if an array lies in host memory, pinned or not, and has to be copied to the device. Throws if it lies on another
+// device.
 bool is_host_memory(std::string_view argument, const void* memory);
 
-// Queues a copy between the device and the host, also of memory that is not pinned: there the driver may wait or
-// allocate, which must not spoil what another thread captures. Not for a stream that is captured.
+// Queues a copy between the device and the host. For memory that is not pinned the driver may wait or allocate, which
+// must not invalidate a capture of another thread. The stream must not be captured.
 void copy(void* to, const void* from, std::size_t n_bytes, cudaMemcpyKind kind, cudaStream_t stream);
 
 template <class T>
@@ -100,7 +99,7 @@ void copy_to_host(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     copy(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream);
 }
 
-// Waits for the stream.
+// Copies an array of the device to the host, and waits for the stream.
 template <class T>
 std::vector<T> read_array(const T* from, int64_t n, cudaStream_t stream) {
     std::vector<T> to(static_cast<std::size_t>(n));
@@ -116,8 +115,8 @@ void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
 
 enum class Kind { stream, event, host_event, device_memory, pinned_memory, pinned_pages };
 
-// Owns what was made on the device that was current then. That device is made current to give it back. A forked child
-// may call nothing of CUDA, and gives nothing back that its parent made.
+// Owns a handle of the device that was current when it was made, and makes that device current to release it. A forked
+// child may not call CUDA, and releases nothing that its parent made.
 template <class Handle, Kind kind>
 class Owned {
  public:
@@ -136,26 +135,26 @@ class Owned {
 };
 
 using Stream = Owned<cudaStream_t, Kind::stream>;
-// An event that streams wait for.
+// An event for streams to wait for.
 using Event = Owned<cudaEvent_t, Kind::event>;
-// An event that threads of the host wait for, too. When the device gets there it interrupts the host, so that a thread
-// can sleep until then.
+// An event that threads of the host wait for, too. The device interrupts the host, so that a thread can sleep until
+// then.
 using HostEvent = Owned<cudaEvent_t, Kind::host_event>;
 
-// Pages of host memory that was allocated elsewhere, which must outlive it.
+// Pinned pages of host memory that was allocated elsewhere and must outlive them.
 using PinnedPages = Owned<void*, Kind::pinned_pages>;
 
-// Pins the pages that hold an array of the host, none of which may be pinned already. The current device reaches the
-// array by the host's own address, if reaches_pinned_pages().
+// Pins the pages of an array of the host, none of which may be pinned already. The current device reaches the array by
+// the host's own address if reaches_pinned_pages().
 PinnedPages pin_pages(const void* array, std::size_t bytes, const char* doing_what);
 bool reaches_pinned_pages();
 
-// Of the current device. The stream does not wait for the legacy stream.
+// The stream, which does not wait for the legacy stream, and the events belong to the current device.
 Stream new_stream();
 Event new_event();
 HostEvent new_host_event();
 
-// Waits for what the event was recorded behind last, whatever other threads capture.
+// Waits for the work before the last record of the event, whatever other threads capture.
 void wait_for(const HostEvent& event, const char* doing_what);
 void wait_for(const HostEvent& event, std::nothrow_t);  // for destructors
 

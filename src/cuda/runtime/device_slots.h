@@ -16,7 +16,7 @@
 
 namespace per::cuda {
 
-// In whole rows of the device's memory, so that the arrays of every slot begin on one.
+// Rounds up to whole rows of the device's memory, so that the arrays of every slot begin with one.
 constexpr std::size_t whole_rows(std::size_t bytes) {
     constexpr std::size_t row_bytes = 256;
     return (bytes + row_bytes - 1) / row_bytes * row_bytes;
@@ -24,20 +24,20 @@ constexpr std::size_t whole_rows(std::size_t bytes) {
 
 // Bytes of a batch, in whole rows.
 std::size_t bytes_of_slot(const Fields& fields, const BatchShape& shape);
-// Throws Error with OUT_OF_MEMORY where that is beyond any memory.
+// Throws Error with OUT_OF_MEMORY if the number does not fit.
 std::size_t bytes_of_slots(std::size_t bytes_each, std::size_t n_slots);
 
-// What is captured happens when its graph is launched, and a loader does not hear of that.
+// Throws if the stream is captured: a loader would not learn of the launches of the graph.
 cudaStream_t require_no_capture(void* stream);
 
-// Each slot has memory of the device and pinned memory of the host. Batches come to the device on a stream of the
-// loader's own. By two events of each slot the streams of the loader and of consumers wait for each other:
+// Each slot has device memory and pinned host memory. Batches come to the device on a stream of the loader. Two events
+// of each slot make the streams of the loader and of consumers wait for each other:
 //
 //   sent       on the loader's stream, behind the batch
-//   released   on the consumer's stream, behind what it did with the batch
+//   released   on the stream of the consumer, behind its use of the batch
 class DeviceSlots : public LoaderSlots {
  public:
-    // Waits until nobody uses the slots. A forked child may call nothing of CUDA.
+    // Waits until the slots are no longer used. A forked child may not call CUDA.
     ~DeviceSlots() override {
         if (process_number() != process_) return;
         const CurrentDevice current(device_, std::nothrow);
@@ -57,8 +57,8 @@ class DeviceSlots : public LoaderSlots {
     }
 
  protected:
-    // The device must be current. A slot has so many bytes in its memory, and in that of the host; a batch lies in the
-    // first of them. Throws Error with OUT_OF_MEMORY or CUDA.
+    // The device must be current. A slot has slot_bytes of device memory, which begin with its batch, and host_bytes of
+    // host memory. Throws Error with OUT_OF_MEMORY or CUDA.
     DeviceSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots, std::size_t slot_bytes,
                 std::size_t host_bytes)
         : device_(device),
@@ -69,7 +69,7 @@ class DeviceSlots : public LoaderSlots {
           stream_(new_stream()) {
         slots_.reserve(n_slots);
         for (std::size_t i = 0; i < n_slots; ++i) {
-            // Apart, as g++ forgets a member of a braced list where the next one throws.
+            // Separate variables, as g++ forgets a member of a braced list if the next one throws.
             HostEvent sent = new_host_event();
             Event released = new_event();
             slots_.push_back({BatchArrays(fields, shape, memory(i)), std::move(sent), std::move(released)});
@@ -87,7 +87,7 @@ class DeviceSlots : public LoaderSlots {
     void record_sent(std::size_t slot) {
         check(cudaEventRecord(slots_[slot].sent.get(), stream_.get()), "recording an event");
     }
-    // The host waits for what was sent last.
+    // The host waits until the last batch of the slot was sent.
     void wait_until_sent(std::size_t slot) const { wait_for(slots_[slot].sent, "waiting for a batch"); }
 
     struct Slot {
@@ -111,12 +111,12 @@ class DeviceSlots : public LoaderSlots {
 //
 //   hand_out()   the consumer's stream waits until the copy was sent
 //   send()       the copy waits until the slot was released
-//   open()       the thread that draws waits until what it drew there before was sent
+//   open()       the drawing thread waits until the previous batch of the slot was sent
 //
 // The first two wait on the device. The third is the only wait of the host, and not on the consumer's thread.
 class CopiedSlots : public DeviceSlots {
  public:
-    // `more_bytes` of each slot follow its batch, in both memories.
+    // Each batch is followed by `more_bytes` in both memories.
     CopiedSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots,
                 std::size_t more_bytes = 0)
         : DeviceSlots(device, fields, shape, n_slots, bytes_of_slot(fields, shape) + more_bytes,
@@ -151,7 +151,7 @@ class CopiedSlots : public DeviceSlots {
  protected:
     struct Copy {
         BatchArrays from;
-        bool is_sent;  // what was drawn there last
+        bool is_sent;  // the batch drawn there last
     };
 
     void copy(std::size_t slot) {

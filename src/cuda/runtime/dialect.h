@@ -1,5 +1,5 @@
-// Where kernels meet the CUDA language. They are ordinary CUDA C++; only what is written here has a second form in the
-// test builds that run kernels on the host.
+// The parts of the CUDA language that have a second form in the test builds, which run kernels on the host. All else in
+// kernels is ordinary CUDA C++.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,25 +14,25 @@
 #define PER_SHARED(type, name) __shared__ type name
 #endif
 
-// A function of the device that kernels call and do not contain: what they rarely need, and what is large and called
-// from several places. Code that a kernel comes to for the first time is waited for as memory is. What it is given by
-// reference lies in memory; a kernel's own variables, which are registers, go by value.
+// A device function that kernels call rather than inline: code that they rarely need, or large code with several
+// callers. A kernel waits for code that is not in the cache as it waits for memory. Arguments that are passed by
+// reference lie in memory; a kernel passes its own variables, which are registers, by value.
 #if !defined(PER_OUT_OF_LINE)
 #define PER_OUT_OF_LINE inline __device__ __noinline__
 #endif
 
-// Before a loop that mostly runs once or twice, and whose rounds wait for each other: it is not unrolled.
+// Keeps a loop from being unrolled that mostly runs once or twice and whose rounds wait for each other.
 #if !defined(PER_ROLLED)
 #define PER_ROLLED _Pragma("unroll 1")
 #endif
 
-// How often a block looks whether those that it waits for have come: for half a minute, at some 0.4 us each (estimated).
-// A grid that is set aside for another program does not look meanwhile.
+// Number of polls of a block that waits for others: half a minute, at some 0.4 us each (estimated). A grid that is set
+// aside for another program does not poll meanwhile.
 #if !defined(PER_MAX_POLLS)
 #define PER_MAX_POLLS (1u << 26)
 #endif
 
-// What the compiler may take for true.
+// Tells the compiler that the condition holds.
 #if !defined(PER_ASSUME)
 #define PER_ASSUME(condition) __builtin_assume(condition)
 #endif
@@ -42,12 +42,12 @@ namespace per::cuda {
 inline constexpr unsigned warp_size = 32;
 inline constexpr unsigned all_lanes = ~0u;
 
-// The block of most kernels, and their largest grid. A grid with more work than threads goes over it in steps.
+// Block size of most kernels, and the largest grid. Grids with more work than threads loop over it.
 inline constexpr int n_threads = 256;
 inline constexpr int64_t n_warps = n_threads / warp_size;
 inline constexpr int64_t max_blocks = 1024;
 
-// Blocks for n units of work, at least one; a block does n_each at a time.
+// The number of blocks for n units of work, at least one; a block does n_each at a time.
 inline int64_t blocks_for(int64_t n, int64_t n_each = n_threads, int64_t most = max_blocks) {
     const int64_t n_blocks = (n + n_each - 1) / n_each;
     return n_blocks < 1 ? 1 : n_blocks < most ? n_blocks : most;
@@ -57,9 +57,9 @@ __device__ __forceinline__ unsigned lane_of_thread() {
     return threadIdx.x % warp_size;
 }
 
-// Adds to a number in the memory of the device. In shared memory it would be a loop of compare-and-exchange, in which
-// threads that add to the same number wait for each other; see SharedSum. The language has atomics for unsigned long
-// long, which on Linux is another type than uint64_t.
+// Adds to a number in global memory. In shared memory this would be a loop of compare-and-exchange, in which threads
+// that add to the same number wait for each other; use SharedSum there. CUDA has atomics for unsigned long long, which
+// on Linux is another type than uint64_t.
 __device__ __forceinline__ uint64_t atomic_add(uint64_t* at, uint64_t value) {
     PER_ASSUME(__isGlobal(at));
     return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
@@ -69,16 +69,16 @@ __device__ __forceinline__ void atomic_add(int64_t* at, int64_t value) {
     atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value));
 }
 
-// A sum modulo 2^64 in shared memory, which only adds 32 bits at a time without a loop.
+// A sum modulo 2^64 in shared memory, where only 32 bits can be added without a loop.
 struct SharedSum {
     uint32_t low;
     uint32_t high;
 
-    // All threads that add have come here, and a barrier has followed.
+    // Valid once a barrier has followed the last addition.
     __device__ __forceinline__ uint64_t value() const { return uint64_t{high} << 32 | low; }
 };
 
-// Exact in any order, as each addition to the lower half that wraps carries.
+// The sum is exact in any order, as each addition to the lower half that wraps carries.
 __device__ __forceinline__ void atomic_add(SharedSum& sum, uint64_t value) {
     const uint32_t low = static_cast<uint32_t>(value);
     const uint32_t before = low == 0 ? 0 : atomicAdd(&sum.low, low);
@@ -87,15 +87,16 @@ __device__ __forceinline__ void atomic_add(SharedSum& sum, uint64_t value) {
     if (high != 0) atomicAdd(&sum.high, high);
 }
 
-// Counts a block, or what else comes, and returns how many were before it. What these wrote can be read from then on.
+// Counts the arrival of a block, or of n of anything, and returns the count before it. The caller can read the writes
+// of those that arrived before.
 __device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived, uint32_t n = 1) {
     return __nv_atomic_fetch_add(n_arrived, n, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
 }
 
-// Where the blocks of a grid wait for each other. Two grids that use one at the same time, as a graph that is launched
-// beside a call of the same handle, count each other's blocks, and some would then wait for ever. So a block gives up
-// after PER_MAX_POLLS, which marks the meeting for good: from then on no block waits there, the handle's content is
-// undefined, and require_ordered() throws.
+// A barrier for the blocks of a grid. If two grids use it at the same time, such as a graph launched beside a call of
+// the same handle, they count each other's blocks, and some would wait forever. So a block gives up after PER_MAX_POLLS
+// and marks the meeting as broken: no block waits there from then on, the content of the handle is undefined, and
+// require_ordered() throws.
 struct Meeting {
     uint32_t n_arrived;  // blocks; 0 where none waits
     uint32_t ended;      // twice the number of meetings that ended, modulo 2^32; 1 more: a block has waited in vain
@@ -103,8 +104,8 @@ struct Meeting {
     PER_HOST_DEVICE bool is_broken() const { return (ended & 1) != 0; }
 };
 
-// No thread of the grid goes on before all have come here, and one of them has called at_end() in between. What was
-// written before can be read after. The kernel is one of launch_together().
+// No thread of the grid continues before all have arrived and one of them has called at_end(). Writes before the
+// meeting are visible after it. The kernel must be launched by launch_together().
 template <class AtEnd>
 __device__ __forceinline__ void meet(Meeting& meeting, const AtEnd& at_end) {
     const auto read = [&]() -> Meeting {
@@ -130,8 +131,8 @@ __device__ __forceinline__ void meet(Meeting& meeting) {
     meet(meeting, [] {});
 }
 
-// The first thing that a kernel of launch_early() or launch_together() does: it waits until the work before it has ended,
-// and what that wrote can be read. From then on the next kernel may start, which waits here in its turn.
+// Must come first in a kernel of launch_early() or launch_together(). Waits until the work before the kernel has ended
+// and its writes are visible; the next kernel may start from then on, and waits here in turn.
 __device__ __forceinline__ void wait_for_work_before() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();
@@ -139,28 +140,28 @@ __device__ __forceinline__ void wait_for_work_before() {
 #endif
 }
 
-// ---- clusters: blocks that run at the same time, near each other, and reach each other's shared memory. A kernel of
-// launch_in_cluster() is one cluster, and a block's number its rank.
+// ---- clusters: blocks that run at the same time, near each other, and can access each other's shared memory. A kernel
+// of launch_in_cluster() is one cluster, and blockIdx.x a block's rank.
 
 inline constexpr int cluster_threads = 512;  // of a block
 inline constexpr int cluster_warps = cluster_threads / warp_size;
-// Any device with clusters has them of 8 blocks, some of 16.
+// Any device with clusters supports 8 blocks, some 16.
 inline constexpr int portable_cluster_blocks = 8;
 inline constexpr int max_cluster_blocks = 16;
 
-// The two parts of a barrier: no thread of the cluster returns from await_cluster() before all have come to the first
-// part. There are two forms of that.
+// The two parts of a barrier: no thread of the cluster returns from await_cluster() before all have arrived. There are
+// two ways to arrive.
 //
-// After arrive_in_cluster() and await_cluster() all that threads wrote before the barrier, also to each other's shared
-// memory, can be read, and what they read before it can be overwritten. To that end each thread waits in
+// With arrive_in_cluster(), all writes before the barrier are visible after it, also those to the shared memory of
+// other blocks, and memory that was read before it may be overwritten. To that end each thread waits in
 // arrive_in_cluster() until its writes are visible to the whole device: it is a fence.
 __device__ __forceinline__ void arrive_in_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     __cluster_barrier_arrive();
 #endif
 }
-// After this one await_cluster() says only that all blocks have begun, so that their shared memory can be reached. It
-// orders no memory, and takes no fence.
+// With begin_in_cluster(), await_cluster() only says that all blocks have begun, so that their shared memory can be
+// accessed. It orders no memory, and needs no fence.
 __device__ __forceinline__ void begin_in_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     __cluster_barrier_arrive_relaxed();
@@ -172,8 +173,8 @@ __device__ __forceinline__ void await_cluster() {
 #endif
 }
 
-// A variable in the shared memory of another block, given that of this one. The other must have begun, which a barrier
-// of the cluster shows, and must not return before the cluster has met once more.
+// The variable of another block, given that of this one, both in shared memory. The other block must have begun, which
+// a barrier of the cluster shows, and must not return before another barrier.
 template <class T>
 __device__ __forceinline__ T& in_block(T& variable, [[maybe_unused]] unsigned block) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -185,12 +186,12 @@ __device__ __forceinline__ T& in_block(T& variable, [[maybe_unused]] unsigned bl
 
 // ---- launches
 
-// Queues a kernel: the only place that does.
+// Queues a kernel. All launches go through this function.
 template <class... Parameters, class... Arguments>
 void launch_with(cudaLaunchAttribute* attributes, unsigned n_attributes, cudaStream_t stream, int64_t n_blocks,
                  int n_threads, void (*kernel)(Parameters...), const Arguments&... arguments) {
-    // Grid, block, bytes of dynamic shared memory, stream, attributes. The names of the first two members are those of
-    // built-in variables.
+    // Grid, block, bytes of dynamic shared memory, stream, attributes. The first two members have the names of built-in
+    // variables, so that designators cannot be used.
     const cudaLaunchConfig_t config = {dim3(static_cast<unsigned>(n_blocks)),
                                        dim3(static_cast<unsigned>(n_threads)),
                                        0,
@@ -206,7 +207,7 @@ void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)
     launch_with(nullptr, 0, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
-// Queues a kernel that may start before the work before it has ended, where that was asked for.
+// Queues a kernel that may start before the work before it has ended, if early launches are enabled.
 template <class... Parameters, class... Arguments>
 void launch_early(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),
                   const Arguments&... arguments) {
@@ -216,8 +217,8 @@ void launch_early(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*k
     launch_with(&early, launches_early() ? 1 : 0, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
-// Queues a kernel that calls meet(): its blocks run at the same time, and so there can be no more than the device has
-// multiprocessors. They have n_threads threads each.
+// Queues a kernel that calls meet(), with blocks of n_threads. Its blocks run at the same time, so that there must be
+// no more of them than the device has multiprocessors.
 template <class... Parameters, class... Arguments>
 void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
                      const Arguments&... arguments) {
@@ -237,8 +238,8 @@ inline cudaLaunchAttribute in_cluster_of(int64_t n_blocks) {
     return cluster;
 }
 
-// Queues a kernel as one cluster of n_blocks blocks of cluster_threads threads. It may start early, as those of
-// launch_early().
+// Queues a kernel as one cluster of n_blocks blocks of cluster_threads threads. Like those of launch_early(), it may
+// start early.
 template <class... Parameters, class... Arguments>
 void launch_in_cluster(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
                        const Arguments&... arguments) {
@@ -248,7 +249,7 @@ void launch_in_cluster(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Par
     launch_with(attributes, launches_early() ? 2 : 1, stream, n_blocks, cluster_threads, kernel, arguments...);
 }
 
-// Loads kernels, as loading them at their first launch could synchronise.
+// Loads kernels now, as loading one at its first launch could synchronise.
 template <class... Kernels>
 void load_kernels(Kernels... kernels) {
     const auto load = [](auto kernel) {
@@ -259,7 +260,8 @@ void load_kernels(Kernels... kernels) {
     (load(kernels), ...);
 }
 
-// How many blocks the largest cluster has in which the current device runs a kernel that is loaded; 0: it runs none.
+// The number of blocks of the largest cluster in which the current device runs a kernel that is loaded; 0 if it runs
+// none.
 template <class... Parameters>
 int32_t blocks_of_largest_cluster(void (*kernel)(Parameters...)) {
     if (!has_clusters()) return 0;

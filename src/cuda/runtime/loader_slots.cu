@@ -1,4 +1,4 @@
-// Slots of a buffer on the device, and what the others share.
+// Slots of a buffer on the device, and functions that all slots share.
 #include "backend/loader_slots.h"
 
 #include "backend/create.h"
@@ -7,9 +7,9 @@
 namespace per::cuda {
 namespace {
 
-// Slots of a buffer on the device itself. Batches are drawn where they are handed out, on the loader's stream, once the
-// slot was released. Only the device knows whether a draw could be made: the thread that draws waits for it, so that a
-// batch that is handed out is there. The device writes the outcome to the slot's pinned memory.
+// Slots of a buffer on the device itself. Batches are drawn directly into the slot that is opened, on the loader's
+// stream, once the slot was released. Only the device knows whether a draw succeeded: the drawing thread waits for the
+// outcome, which the device writes to the slot's pinned memory.
 class DrawnSlots final : public DeviceSlots {
  public:
     DrawnSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots)

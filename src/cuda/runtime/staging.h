@@ -11,20 +11,19 @@
 
 namespace per::cuda {
 
-// Brings the arrays of a call to the device: a ring of pinned buffers, and one buffer of the device that each in turn
-// is copied to. The host fills the next while the device still reads those before, and waits only when it has gone once
-// around.
+// Brings the arrays of a call to the device: a ring of pinned buffers, and one buffer of the device that each is copied
+// to in turn. The host fills the next while the device still reads those before, and waits only after a whole round.
 class Staging {
  public:
-    // On the current device.
+    // Allocates on the current device.
     explicit Staging(std::size_t buffer_bytes);
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
     std::size_t buffer_bytes() const { return buffer_bytes_; }
-    // The buffer to be filled; waits until the device has read it.
+    // The next buffer to fill; waits until the device has read it.
     std::byte* host();
-    // Queues a copy of its beginning; not to be captured. The next buffer is then to be filled.
+    // Queues a copy of the beginning of that buffer, and moves on to the next. The stream must not be captured.
     void send(std::byte* to, std::size_t n_bytes, cudaStream_t stream);
     // The buffer of the device.
     std::byte* device() const { return device_.data(); }
@@ -40,12 +39,13 @@ class Staging {
     std::size_t next_ = 0;
 };
 
-// Copies arrays by slot in both directions, piece by piece.
+// Copies arrays by slot in both directions, piece by piece, through pinned memory.
 class SlotCopies {
  public:
     explicit SlotCopies(cudaStream_t stream) : stream_(stream), piece_(piece_bytes) {}
 
-    // Calls write(bytes, size) with what comes from the device, piece by piece, in order; the last by finish().
+    // Calls write(bytes, size) for the data from the device, piece by piece and in order. finish() writes the last
+    // piece.
     template <class Write>
     void from_device(const std::byte* device, std::size_t size, const Write& write) {
         for (std::size_t n; size > 0; size -= n, device += n) {
@@ -63,8 +63,8 @@ class SlotCopies {
         n_filled_ = 0;
     }
 
-    // Calls read(bytes, size) for what goes to the device, piece by piece, in order. Pieces are elements of
-    // `element_bytes` each, as many as fit, or parts of larger ones; those of numbers are aligned.
+    // Calls read(bytes, size) for the data that goes to the device, piece by piece and in order. A piece has as many
+    // elements of `element_bytes` as fit, or a part of a larger one. Pieces of numbers are aligned.
     template <class Read>
     void to_device(std::byte* device, std::size_t size, std::size_t element_bytes, const Read& read) {
         const std::size_t max_size =

@@ -10,16 +10,16 @@ namespace per::cuda {
 
 namespace {
 
-// A number of the calling thread that no other thread gets. The system may give a thread the id of one that has ended,
-// even while the default stream of that one has work left.
+// A number that only the calling thread ever gets. The system may give a thread the id of one that has ended, even
+// while the default stream of that one has work left.
 uint64_t number_of_thread() {
     static std::atomic<uint64_t> n_threads = 0;
     thread_local const uint64_t number = ++n_threads;
     return number;
 }
 
-// CUDA does not say the id of a stream that is captured. No stream of a capture can end before that does, so that
-// handles tell them apart.
+// CUDA does not tell the id of a captured stream. Such a stream lives as long as the capture, so that its handle
+// identifies it.
 StreamIdentity identity_of(cudaStream_t stream, bool is_captured) {
     if (stream == nullptr || stream == cudaStreamLegacy) return {cudaStreamLegacy, 0};
     if (stream == cudaStreamPerThread) return {stream, number_of_thread()};

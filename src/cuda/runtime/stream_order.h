@@ -1,4 +1,4 @@
-// Keeps the calls of a handle in the order in which they were made, whatever streams they are queued on.
+// Keeps the calls of a handle in order, whatever streams they are queued on.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace per::cuda {
 
-// Tells streams apart by numbers that are never used again. Work may still wait on a stream that was destroyed, or
-// whose thread has ended, when another stream has its handle, or another thread the id of its thread.
+// Identifies streams by numbers that are never reused. Work may still be queued on a stream that was destroyed, or
+// whose thread has ended, when another stream gets its handle, or another thread the id of its thread.
 struct StreamIdentity {
     cudaStream_t handle;
     uint64_t number;
@@ -19,18 +19,19 @@ struct StreamIdentity {
     bool operator==(const StreamIdentity&) const = default;
 };
 
-// A call on another stream than the one before waits, on the device, for an event that the one before left behind.
+// A call on another stream than the call before waits, on the device, for an event that the latter recorded.
 //
-// What is captured runs when its graph is launched, and the library does not hear of that: it waits for nothing outside
-// of the capture, leaves no event, and the caller orders launches with other calls; see require_ordered(). All calls
-// within one capture must be on one stream, as nothing would order them when the graph runs.
+// Captured work runs when its graph is launched, and the library does not learn of that: it waits for nothing outside
+// of the capture and records no event, and the caller orders launches with other calls; see require_ordered(). All
+// calls within one capture must use one stream, as nothing would order them when the graph runs.
 class StreamOrder {
  public:
     explicit StreamOrder(int device);
     StreamOrder(const StreamOrder&) = delete;
     StreamOrder& operator=(const StreamOrder&) = delete;
 
-    // Lives as long as one call: the handle's device is current, and what is queued comes after all calls before.
+    // Lives as long as one call: the handle's device is current, and the call's work is queued behind all earlier
+    // calls.
     class Call {
      public:
         Call(StreamOrder& order, void* stream);
@@ -39,9 +40,9 @@ class StreamOrder {
 
         cudaStream_t stream() const { return stream_; }
         bool is_captured() const { return is_captured_; }
-        // Whether this call or one before it was captured, and may run again.
+        // True if this call or an earlier one was captured, and may run again.
         bool has_captures() const { return order_.last_capture_ != 0; }
-        // To be called last. Where something threw before, what was queued is waited for by the next call all the same.
+        // Must be called last. If something threw before, the next call waits for the queued work all the same.
         void finish();
         ~Call();
 
@@ -58,7 +59,7 @@ class StreamOrder {
         bool is_finished_ = false;
     };
 
-    // For calls that take no stream: a stream of the handle's own, with nothing of the caller's on it.
+    // A stream of the handle, for calls that take none. It has no work of the caller.
     cudaStream_t own_stream() const { return own_stream_.get(); }
 
  private:
@@ -77,11 +78,11 @@ class StreamOrder {
     StreamIdentity capture_stream_ = {};
 };
 
-// Throws the Error of a call that would wait for a stream that is being captured.
+// Throws the Error of a call that would have to wait for a stream that is being captured.
 [[noreturn]] void refuse_capture(void* stream);
 
-// Throws Error with INVALID_ARGUMENT if two kernels of a handle were at a meeting at the same time, and one of them has
-// waited in vain. `meeting` is what the host has read of it.
+// Throws Error with INVALID_ARGUMENT if the meeting is broken: two kernels of a handle used it at the same time.
+// `meeting` is the host's copy.
 void require_ordered(const Meeting& meeting);
 
 }  // namespace per::cuda
