@@ -1848,14 +1848,14 @@ FAULTS = [
     Fault(
         "times sampled: said before all have counted",
         "cuda/draw/count_draws.cu",
-        "    // A row may be at several places of the batch.\n    meet(replay.priorities.tree.state->meeting);\n",
+        "    // A row may occur several times in the batch.\n    meet(replay.priorities.tree.state->meeting);\n",
         "",
         "times_sampled_test",
     ),
     Fault(
         "times sampled: leaves change while rows are taken out of the live ones",
         "cuda/draw/count_draws.cu",
-        "    // A word of live bits is of several rows.\n    meet(replay.priorities.tree.state->meeting);\n",
+        "    // Several rows share a word of live bits.\n    meet(replay.priorities.tree.state->meeting);\n",
         "",
         "times_sampled_test",
         needs_tsan=True,

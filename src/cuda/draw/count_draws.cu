@@ -18,8 +18,8 @@ __device__ __forceinline__ void count_draw(int32_t* times_sampled) {
     }
 }
 
-// Counts the draws of the n rows of a batch without replacement, and takes those out of the live ones that are used up
-// by them. Each row is there once, and so is one thread's.
+// Counts the draws of the n rows of a batch without replacement, and removes rows that are used up from the live set.
+// Each row occurs once, and so belongs to one thread.
 __device__ __forceinline__ void use_up(const DeviceReplay& replay, const DrawMemory& memory, int64_t n) {
     uint64_t n_used_up = 0;
     const GridSpan span = grid_span();
@@ -34,7 +34,7 @@ __device__ __forceinline__ void use_up(const DeviceReplay& replay, const DrawMem
     if (lane_of_thread() == 0 && n_used_up != 0) atomic_add(&replay.state->n_live, -static_cast<int64_t>(n_used_up));
 }
 
-// The slots of those that are.
+// The slots of rows that are used up.
 struct UsedUpSlots {
     static constexpr bool rows_stay = true;
     const DrawMemory& memory;
@@ -53,7 +53,7 @@ struct UsedUpSlots {
     }
 };
 
-// The slot of a row of the batch; -1 where nothing was drawn.
+// The slot of a row of the batch; -1 if nothing was drawn.
 __device__ __forceinline__ int64_t drawn_slot(const DrawMemory& memory, bool is_drawn, int64_t i) {
     return is_drawn ? memory.slots[i] : -1;
 }
@@ -69,13 +69,13 @@ __global__ void __launch_bounds__(n_threads, 1)
     for (int64_t i = span.first; is_drawn && i < plan.rows.n; i += span.step)
         count_draw(&replay.times_sampled[memory.slots[i]]);
     if (plan.rows.batch.times_sampled == nullptr) return;
-    // A row may be at several places of the batch.
+    // A row may occur several times in the batch.
     meet(replay.priorities.tree.state->meeting);
     for (int64_t i = span.first; i < plan.rows.n; i += span.step)
         write_times_sampled(replay, plan.rows.batch, i, drawn_slot(memory, is_drawn, i));
 }
 
-// The same for draws without replacement, where rows may be used up.
+// The same for draws without replacement, which may use rows up.
 __global__ void __launch_bounds__(n_threads, 1)
     use_up_draws_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                         const __grid_constant__ DrawPlan plan, bool rebuilds) {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     const bool is_drawn = can_draw(replay, memory, plan);
     const int64_t n = is_drawn ? plan.rows.n : 0;
     use_up(replay, memory, n);
-    // A word of live bits is of several rows.
+    // Several rows share a word of live bits.
     meet(replay.priorities.tree.state->meeting);
     change_leaves(replay, UsedUpSlots{memory, n}, shared, rebuilds);
     const GridSpan span = grid_span();

@@ -1,7 +1,7 @@
 // Drawing without replacement, by the rounds of rules/draw.h. One block does it, because only the device knows how many
-// rounds are needed. It takes a chunk of draws at a time, as many as it has threads.
+// rounds are needed. It makes a chunk of draws at a time, one for each of its threads.
 //
-// What it draws from is a Source, which has these functions:
+// It draws from a Source, which has these functions:
 //
 //   void load()                  reads what draws need of the state; the whole block calls it
 //   bool has_any()               says whether something is left to draw
@@ -23,29 +23,29 @@ namespace per::cuda {
 inline constexpr int distinct_threads = 512;
 inline constexpr int64_t distinct_warps = distinct_threads / warp_size;
 
-// The claim of an index that an earlier chunk has found. While the block looks at a chunk, thread t claims the index of
-// its draw with distinct_threads - t, so that the first draw of an index has the largest claim.
+// The claim of an index that an earlier chunk has found. While the block processes a chunk, thread t claims the index
+// of its draw with distinct_threads - t, so that the first draw of an index has the largest claim.
 inline constexpr uint32_t is_found = ~0u;
 
 struct DistinctShared {
     int64_t drawn[distinct_threads];  // indices of the chunk
     int64_t warp_counts[distinct_warps];
-    double more_draws[distinct_threads];  // what each draw of the chunk stands for
+    double more_draws[distinct_threads];  // the number of independent draws that each draw of the chunk stands for
     int64_t n_found;
     int64_t n_taken_out;
     int64_t n_repeats;
-    int64_t last_index;  // that was found beyond the batch, which only ends the count of draws
+    int64_t last_index;  // the index found beyond the batch, which only ends the count of draws
     double n_draws;
 };
 
-// Where a draw writes what it finds.
+// The output of a draw.
 struct DistinctFound {
     int64_t batch_size;
     int64_t* indices;  // [batch_size]
     uint32_t* claims;  // by index; 0 between draws
 };
 
-// For how many threads before this one in the block `counts` is true, and for how many in all of it.
+// The number of threads for which `counts` is true: those before this one, and all of the block.
 struct Ranks {
     int64_t rank;
     int64_t n;
@@ -66,7 +66,7 @@ __device__ __forceinline__ Ranks rank_in_block(DistinctShared& shared, bool coun
     return ranks;
 }
 
-// The warps find the indices of draws in turn, so that few draws are few for each of them.
+// The warps find the indices of draws in turn, so that each has few if there are few.
 template <class Source>
 __device__ __forceinline__ void draw_chunk(const Source& source, DistinctShared& shared, const DrawRequest& round,
                                            int64_t first) {
@@ -79,7 +79,7 @@ __device__ __forceinline__ void draw_chunk(const Source& source, DistinctShared&
     __syncthreads();
 }
 
-// Keeps the first draw of each index, in order, until n_wanted are found. Draws after that one count for nothing.
+// Keeps the first draw of each index, in order, until n_wanted are found. Later draws are ignored.
 __device__ __forceinline__ void keep_first_draws(DistinctShared& shared, const DistinctFound& out,
                                                  const DrawRequest& round, int64_t first, double share) {
     const int64_t n_wanted = out.batch_size + 1;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void keep_first_draws(DistinctShared& shared, const D
     if (threadIdx.x != 0) return;
     shared.n_found = n_found + ranks.n < n_wanted ? n_found + ranks.n : n_wanted;
     shared.n_repeats += repeats.n;
-    // They are added in order, because sums of doubles beyond 2^53 depend on it.
+    // Added in order, because sums of doubles beyond 2^53 depend on it.
     if (!takes_out) shared.n_draws += static_cast<double>(looked_at.n);
     for (int64_t i = 0; takes_out && i < looked_at.n; ++i) shared.n_draws += shared.more_draws[i];
 }
@@ -146,14 +146,14 @@ __device__ __forceinline__ void draw_rounds(Source& source, DistinctShared& shar
     }
 }
 
-// What the whole draw found: how many of batch_size and one more, and for how many independent draws they stand, which
-// is what inclusion_probability() needs.
+// The result of a whole draw: the number of indices found, up to batch_size + 1, and the number of independent draws
+// they stand for, which inclusion_probability() needs.
 struct DistinctResult {
     int64_t n_found;
     double n_draws;
 };
 
-// All threads of the block call it, and all have the result. Afterwards the source is as it was.
+// All threads of the block call it, and get the result. Afterwards the source is as it was.
 template <class Source>
 __device__ __forceinline__ DistinctResult draw_distinct(Source& source, DistinctShared& shared,
                                                         const DistinctFound& out, const DrawRequest& request) {
@@ -176,14 +176,14 @@ __device__ __forceinline__ DistinctResult draw_distinct(Source& source, Distinct
 
 // ---- sources
 
-// Takes a leaf out by negating its priority, so that it weighs nothing, and puts it back in the same way.
+// Takes a leaf out by negating its priority, so that its mass is 0, and puts it back in the same way.
 __device__ __forceinline__ void toggle_leaf(const DeviceTree& tree, int64_t index, double factor) {
     const float before = tree.leaves[index];
     tree.leaves[index] = -before;
     add_to_sums(tree, index, leaf_mass(-before, factor) - leaf_mass(before, factor));
 }
 
-// The leaves of a tree.
+// Draws the leaves of a tree.
 struct TreeSource {
     const DeviceTree& tree;
     TopRow& row;
@@ -201,7 +201,7 @@ struct TreeSource {
     __device__ __forceinline__ void put_back(int64_t index) const { toggle_leaf(tree, index, factor); }
 };
 
-// Live rows, by a law with a uniform part. Rows leave the tree and the live set for the time of the draw.
+// Draws live rows by a law with a uniform part. Rows leave the tree and the live set for the time of the draw.
 struct MixtureSource {
     const DeviceTree& tree;
     const DeviceLive& live;

@@ -1,4 +1,4 @@
-// The kernels that draw from the tree of a per_tree, and those that look up its leaves.
+// Kernels that draw from the tree of a per_tree, and that look up its leaves.
 
 #include <type_traits>
 
@@ -10,10 +10,10 @@
 namespace per::cuda {
 namespace {
 
-// The block that ends last weighs up to so many draws. For more, another launch takes less time.
+// The last block to finish weighs up to this many draws. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
-// Blocks of a draw that a multiprocessor has at the same time: as many as its registers serve.
+// The blocks of a draw on a multiprocessor at the same time: as many as its registers allow.
 constexpr int draw_blocks_each = 4;
 
 struct DrawShared {
@@ -26,7 +26,7 @@ __device__ __forceinline__ uint64_t smaller(uint64_t a, uint64_t b) {
     return b < a ? b : a;
 }
 
-// The smallest of all warps of the block, each having its own.
+// The smallest value of the warps of the block.
 template <int64_t n_warps_of_block>
 __device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps_of_block], uint64_t of_warp) {
     __syncthreads();
@@ -41,13 +41,13 @@ __device__ __forceinline__ float weight_of(double log2_smallest, uint64_t mass, 
     return static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, static_cast<double>(mass), beta));
 }
 
-// The threads of `span` write the weights of section 3.4; one block counts a draw that has been made. What the first of
-// a thread's weights needs is read beside the smallest masses.
+// The threads of `span` write the weights of section 3.4, and one block counts the draw. A thread reads the leaf of its
+// first weight together with the smallest masses.
 __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blocks, const TreeSample& sample,
                                       const GridSpan& span, bool ends_draw, uint64_t (&shared)[n_warps]) {
     TreeState& state = *tree.state;
     const bool is_empty = state.total == 0;
-    // One thread reads and writes it: no other may still read when it is written.
+    // Only one thread reads and writes it: no other may still read it when it is written.
     const uint64_t batches = ends_draw && threadIdx.x == 0 ? state.batches : 0;
     const double factor = power_of_two(state.scale);
     const bool writes = sample.weights_out != nullptr && !is_empty && span.first < sample.batch_size;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
         state.batches = batches + 1;
 }
 
-// A warp makes a draw. Weights need the smallest mass of the batch, which no block knows: each leaves its own behind.
+// A warp makes a draw. Weights need the smallest mass of the batch, which no block knows: each stores its own.
 __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
                 const __grid_constant__ TreeSample sample, bool last_block_weighs) {
@@ -128,9 +128,9 @@ struct ClusterDrawShared {
 // The blocks write their smallest masses to each other's shared memory. Each then weighs its own draws, which it still
 // knows. A warp makes up to two, whose descents wait together.
 //
-// Blocks touch the same memory in two ways only. Each writes its entry of of_block in every block, for which these must
-// have begun, but which nobody touched before. And block 0 changes the state that all have read. Both are ordered by
-// the second barrier, so that the first need not order memory.
+// Blocks share memory in two ways only. Each writes its entry of of_block in every block, which must have begun, but
+// which nobody has accessed before. And block 0 changes the state that all have read. The second barrier orders both,
+// so that the first need not order memory.
 __global__ void __launch_bounds__(cluster_threads, 1)
     draw_in_cluster_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
                            const __grid_constant__ TreeSample sample) {
@@ -189,7 +189,7 @@ __device__ __forceinline__ double probability_of(const DeviceTree& tree, int64_t
     return inclusion_probability<double, uint64_t>(share, n_draws);
 }
 
-// The smallest inclusion probability of the batch, for all threads.
+// The smallest inclusion probability of the batch, returned to all threads.
 __device__ __forceinline__ double smallest_probability(const DeviceTree& tree, DistinctDrawShared& shared,
                                                        const TreeSample& sample, double whole, double n_draws,
                                                        double factor) {

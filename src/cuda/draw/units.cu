@@ -9,7 +9,7 @@ struct UnitsShared {
     TopRow live_row;
 };
 
-// The first unit of mass of a leaf: the sum of those before it. A warp adds it up.
+// The first unit of mass of a leaf: the sum of the masses before it. A warp adds it up.
 __device__ __forceinline__ uint64_t first_unit(const DeviceTree& tree, const TopRow& row, double factor, int64_t leaf) {
     const unsigned lane = lane_of_thread();
     int64_t node = leaf / fan_out;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     const Ring& ring = replay.state->rules.ring;
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.n; i += span.step) {
-        // One thread reads it: it may change meanwhile.
+        // Read by one thread, as it may change meanwhile.
         const int64_t unit = __shfl_sync(all_lanes, lane_of_thread() == 0 ? plan.units[i] : 0, 0);
         const bool is_there = unit >= -n_live && unit < n_units;
         int64_t slot = 0;

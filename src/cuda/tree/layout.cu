@@ -12,7 +12,7 @@ int64_t nodes_above(int64_t n) {
     return (n + fan_out - 1) / fan_out;
 }
 
-// The levels above so many leaves, without their arrays.
+// The shape of the levels above n_leaves, without their arrays.
 DeviceSums shape_of_sums(int64_t n_leaves) {
     DeviceSums sums = {};
     sums.n_nodes[0] = nodes_above(n_leaves) * fan_out;

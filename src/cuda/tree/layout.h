@@ -1,4 +1,4 @@
-// Where things lie in a block of the device's memory.
+// The layout of arrays in a block of device memory.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace per::cuda {
 
-// Cuts arrays from a block of memory; without a block it only counts their bytes.
+// Cuts arrays from a block of memory. Without a block it only counts their bytes.
 class Layout {
  public:
     explicit Layout(std::byte* block) : block_(block) {}
 
-    // Throws Error with OUT_OF_MEMORY where that is beyond any memory.
+    // Throws Error with OUT_OF_MEMORY if the number of bytes does not fit.
     template <class Element>
     Element* array(int64_t n) {
         return reinterpret_cast<Element*>(bytes(n, sizeof(Element)));
@@ -38,8 +38,8 @@ void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
     lay_out(layout);
 }
 
-// These arrays are to be zeroed before use. A tree gets claims of its own, or those of another tree over the same
-// slots.
+// The arrays must be zeroed before use. A tree gets claims of its own unless it shares those of another tree over the
+// same slots.
 DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims = nullptr);
 DeviceLive lay_out_live(int64_t capacity, Layout& layout);
 DeviceMaximum lay_out_maximum(int64_t capacity, Layout& layout);

@@ -1,4 +1,4 @@
-// The set of slots with live transitions. It finds the r-th of them, so that a uniform draw only has to draw r.
+// The set of slots with live transitions. It finds the r-th of them, so that a uniform draw is a draw of r.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace per::cuda {
 
 inline constexpr int64_t slots_per_word = 32;
 
-// A bitmap, and above it counts of its bits: the leaves of the sums are words. 0.14 bytes a slot.
+// A bitmap below counts of its bits: the leaves of the sums are words. It takes 0.14 bytes a slot.
 struct DeviceLive : DeviceSums {
     uint32_t* words;  // [n_nodes[0]]
 };
@@ -18,7 +18,7 @@ __device__ __forceinline__ bool is_live(const DeviceLive& live, int64_t slot) {
     return (live.words[slot / slots_per_word] >> (slot % slots_per_word) & 1) != 0;
 }
 
-// Both return whether the bit changed; several threads may change bits at the same time. `top`: nothing, or the
+// Both return true if the bit changed. Several threads may change bits at the same time. `top`: nothing, or the
 // TopChanges of a block.
 template <class... Top>
 __device__ __forceinline__ bool insert(const DeviceLive& live, int64_t slot, Top&... top) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot, Top&
     return true;
 }
 
-// The slot with exactly `rank` smaller ones in the set, rank being below its size: a warp searches it.
+// The slot with exactly `rank` smaller ones in the set; rank is below its size. A warp searches it.
 PER_OUT_OF_LINE int64_t select(const DeviceLive& live, const TopRow& row, uint64_t rank) {
     const unsigned lane = lane_of_thread();
     uint64_t ranks[1] = {rank};

@@ -1,4 +1,4 @@
-// The largest of many numbers that change one by one.
+// The maximum of many numbers that change one by one.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace per::cuda {
 
-// Maxima of 32 leaves, of 32 such maxima, and so on; the leaves are the caller's. They are bits of floats >= 0, which
-// are in the order of the floats, and take 0.13 bytes a leaf. Without levels, no maximum is kept.
+// Maxima of 32 leaves, of 32 such maxima, and so on; the caller has the leaves. They are the bits of floats >= 0, whose
+// order is that of the floats, and take 0.13 bytes a leaf. Without levels no maximum is kept.
 struct DeviceMaximum {
     uint32_t* levels[max_tree_levels + 2];  // [0]: one for 32 leaves; the last has one node
     int64_t n_nodes[max_tree_levels + 2];
@@ -21,8 +21,8 @@ __device__ __forceinline__ float maximum_of(const DeviceMaximum& maximum) {
     return __uint_as_float(*maximum.top());
 }
 
-// Computes a node of a level from the level below, and one of level 0 from the n_leaves leaves, whose bits bits_at(i)
-// gives. The grid must have ended a level before the next begins; several threads may do the same node.
+// Computes a node from the level below, or for level 0 from the n_leaves leaves, whose bits are bits_at(i). The grid
+// must have finished a level before the next begins. Several threads may compute the same node.
 template <class BitsAt>
 __device__ __forceinline__ void refresh_node(const DeviceMaximum& maximum, int level, int64_t node, int64_t n_leaves,
                                              const BitsAt& bits_at) {

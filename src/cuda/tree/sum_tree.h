@@ -1,6 +1,6 @@
-// The sum tree in the memory of a device: float32 leaves and exact uint64 sums of their masses (mass.h), 32 children to
-// a node, so that a warp reads a node in one go; the top row has up to 1024 entries, which a block sums up in its
-// shared memory. Draws follow from the masses and their order alone, not from this shape, and so equal the CPU's.
+// The sum tree in device memory: float32 leaves and exact uint64 sums of their masses (mass.h). A node has 32 children,
+// which a warp reads at once; the top row has up to 1024 entries, which a block sums up in shared memory. Draws depend
+// only on the masses and their order, not on this shape, and so equal the CPU's.
 #pragma once
 
 #include <bit>
@@ -13,16 +13,16 @@ namespace per::cuda {
 
 inline constexpr int64_t fan_out = warp_size;
 inline constexpr int64_t max_top = fan_out * fan_out;
-// Leaves, and up to 6 levels of sums above 2^40 of them.
+// The leaves, and up to 6 levels of sums above 2^40 of them.
 inline constexpr int max_tree_levels = 7;
-// Blocks of a draw at most; each leaves its smallest mass behind.
+// The most blocks of a draw; each stores its smallest mass.
 inline constexpr int64_t max_draw_blocks = 1024;
 
-// Arrays whose entries are looked at on the device.
+// Arrays whose entries the device checks.
 enum class TreeArgument { indices, priorities, prefix_sums, units };
 inline constexpr int n_tree_arguments = 4;
 
-// All that changes from call to call, so that a captured graph can be replayed.
+// All state that changes from call to call, so that a captured graph can be replayed.
 struct TreeState {
     uint64_t batches;    // drawn so far
     uint64_t total;      // of all masses
@@ -30,7 +30,7 @@ struct TreeState {
     int32_t scale;
     int32_t is_scale_fixed;  // it was set, and stays while leaves and their sum fit it
 
-    // Of the change or rebuild that is under way; 0 between calls.
+    // Of the current change or rebuild; 0 between calls.
     int32_t plan;            // a ScalePlan
     uint32_t has_too_large;  // a leaf was written that is too large for the scale
     uint32_t largest_bits;   // of a leaf; bits of floats >= 0 are in the order of the floats
@@ -46,18 +46,18 @@ struct TreeState {
 // Levels of sums over leaves of some kind, 32 to a node. Level 0 is the leaves; `sums` begins at level 1.
 struct DeviceSums {
     uint64_t* sums[max_tree_levels];
-    int64_t n_nodes[max_tree_levels];  // rounded up to whole nodes; the rest is 0 for good
+    int64_t n_nodes[max_tree_levels];  // rounded up to whole nodes; the rest is always 0
     int n_levels;                      // leaves included
 };
 
-// An entry of an update as its first part found it. The caller's arrays are read once: they may change meanwhile.
+// An entry of an update as the kernel read it: once, as the caller's arrays may change meanwhile.
 struct UpdateEntry {
-    int64_t index;  // of a leaf or slot; -1: the entry counts for nothing
+    int64_t index;  // of a leaf or slot; -1: the entry is skipped
     float priority;
 };
 
-// The entries of an update that a thread has, by their number in the call. The first of them, which mostly is the only
-// one, stays in its registers.
+// The entries of an update that belong to a thread, by their number in the call. The first of them, which mostly is the
+// only one, stays in registers.
 class EntriesOfThread {
  public:
     __device__ __forceinline__ EntriesOfThread(int64_t first, UpdateEntry* others) : first_(first), others_(others) {}
@@ -78,13 +78,13 @@ class EntriesOfThread {
     UpdateEntry* others_;
 };
 
-// Where everything is. It is handed to kernels by value.
+// Pointers to the arrays of a tree, passed to kernels by value.
 struct DeviceTree : DeviceSums {
     TreeState* state;
-    float* leaves;     // [n_nodes[0]]; negative: taken out for a while, by a draw without replacement
-    uint32_t* claims;  // [capacity] who writes or draws this leaf; 0 between calls
+    float* leaves;     // [n_nodes[0]]; negative: taken out by a draw without replacement
+    uint32_t* claims;  // [capacity] the entry or draw that holds this leaf; 0 between calls
     int64_t capacity;
-    uint64_t* smallest_masses;  // [max_draw_blocks] of the draw under way
+    uint64_t* smallest_masses;  // [max_draw_blocks] of the current draw
     int32_t max_blocks;         // of launch_together(): one for each multiprocessor
 };
 
@@ -137,7 +137,7 @@ __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
 
 // ---- sums over a block
 
-// The sum of the values of the threads before this one. The whole block calls it, with `sums` in shared memory.
+// The sum of the values of the threads before this one. The whole block calls it; `sums` lies in shared memory.
 template <int block_size>
 __device__ __forceinline__ uint64_t sum_before(uint64_t value, uint64_t (&sums)[warp_size]) {
     const unsigned lane = lane_of_thread();
@@ -186,8 +186,8 @@ struct FoundLeaf {
     uint64_t mass;
 };
 
-// The child whose mass holds unit `rest` of this node's; `rest` becomes the unit within it. All threads of the warp are
-// given the same. It is the last child where it is none of the others.
+// The child whose mass holds unit `rest` of this node's; the last one if no other does. `rest` becomes the unit within
+// it. All threads of the warp pass the same `rest`.
 __device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigned lane) {
     const uint64_t up_to = prefix_sum(mass, lane);
     const unsigned beyond = __ballot_sync(all_lanes, rest < up_to) | 1u << (warp_size - 1);
@@ -207,8 +207,8 @@ __device__ __forceinline__ int64_t find_in_top_row(const TopRow& row, uint64_t& 
     return node;
 }
 
-// The nodes of 32 leaves that hold n units below the total, n = 1 .. most; each unit becomes the unit within its node. A
-// warp searches them, all threads given the same units, and waits for memory as often as for one.
+// The nodes of 32 leaves that hold n units below the total, n = 1 .. most; each unit becomes the unit within its node.
+// A warp searches them, all threads with the same units, and waits for memory as often as for one.
 template <int most>
 __device__ __forceinline__ void find_nodes(const DeviceSums& sums, const TopRow& row, int n, uint64_t (&units)[most],
                                            int64_t (&nodes)[most]) {
@@ -222,7 +222,7 @@ __device__ __forceinline__ void find_nodes(const DeviceSums& sums, const TopRow&
     }
 }
 
-// The leaves that hold n units of mass below the total, searched in the same way.
+// The leaves that hold n units of mass below the total, found in the same way.
 template <int most>
 __device__ __forceinline__ void find_leaves(const DeviceTree& tree, const TopRow& row, double factor, int n,
                                             uint64_t (&units)[most], FoundLeaf (&leaves)[most]) {
@@ -247,18 +247,18 @@ __device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const Top
     return leaf[0];
 }
 
-// Blocks of n draws. All of them run at the same time, so many on each multiprocessor, and so none waits for another to
-// end.
+// The number of blocks for n draws, n_each on each multiprocessor at most, so that all of them run at the same time.
 inline int64_t blocks_of_draw(const DeviceTree& tree, int64_t n, int64_t n_each) {
     const int64_t most = n_each * tree.max_blocks;
     return blocks_for(n, n_warps, most < max_draw_blocks ? most : max_draw_blocks);
 }
 
-// Draws that a cluster makes, each of its warps up to two at the same time.
+// The most draws of a cluster. Each of its warps makes up to two at the same time.
 inline constexpr int64_t max_draws_of_cluster = 256;
 inline constexpr int n_at_once = 2;
 
-// Blocks of the cluster that makes n draws, at most so many: a power of two, with a warp for each draw if that can be.
+// The number of blocks, at most `most`, of the cluster that makes n draws: a power of two, with a warp for each draw if
+// possible.
 inline int64_t blocks_of_cluster(int64_t n, int64_t most) {
     return blocks_for(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_for(n, cluster_warps)))), 1,
                       most);
@@ -273,10 +273,10 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf
     }
 }
 
-// ---- many changes: a block adds up what they do to the top row, as many leaves lie below few of its entries, and
-// atomics on the same memory wait for each other
+// ---- many changes: a block adds up its changes of the top row, as many leaves share few entries of it, and atomics on
+// the same memory wait for each other
 
-// In the shared memory of the block.
+// Lies in the shared memory of the block.
 struct TopChanges {
     SharedSum differences[max_top];
 };
@@ -286,7 +286,7 @@ __device__ __forceinline__ void clear(TopChanges& top) {
     for (int64_t i = threadIdx.x; i < max_top; i += blockDim.x) top.differences[i] = {0, 0};
 }
 
-// As the function above, but that the top row is left to write_top().
+// Like the function above, but leaves the top row to write_top().
 __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& top, int64_t leaf,
                                             uint64_t difference) {
     PER_ROLLED
@@ -305,18 +305,16 @@ __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChang
             atomic_add(&sums.sums[level][i], difference);
 }
 
-// The number of a thread among those that share some work, and how many they are.
+// The number of a thread, or a warp, among those that share some work, and how many they are.
 struct GridSpan {
     int64_t first;
     int64_t step;
 };
 
-// Of the threads of the grid.
 __device__ __forceinline__ GridSpan grid_span() {
     return {static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<int64_t>(gridDim.x) * blockDim.x};
 }
 
-// Of the warps of the grid.
 __device__ __forceinline__ GridSpan warp_span() {
     const GridSpan threads = grid_span();
     return {threads.first / warp_size, threads.step / warp_size};

@@ -14,7 +14,7 @@
 namespace per::cuda {
 namespace {
 
-// Updates of no more entries never allocate.
+// Updates of up to this many entries never allocate.
 constexpr int64_t first_entries = 4096;
 
 std::size_t bytes_for(int64_t capacity) {
@@ -23,7 +23,7 @@ std::size_t bytes_for(int64_t capacity) {
     return layout.n_bytes();
 }
 
-// Throws Error where there were any; the message says how many of which array.
+// Throws Error if there were any. The message says how many of which array.
 void report_bad_entries(const TreeState& state) {
     constexpr const char* names[n_tree_arguments] = {"indices", "priorities", "prefix_sums", "units"};
     std::string found;

@@ -1,4 +1,4 @@
-// How the sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. The blocks of the grid meet
+// The sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. The blocks of the grid meet
 // between two parts.
 #pragma once
 
@@ -16,13 +16,13 @@ struct ChangeShared {
     TopRow row;  // of a rebuild
 };
 
-// What the write of a leaf did to its mass.
+// The change of the mass of a leaf.
 struct MassChange {
     uint64_t difference;  // modulo 2^64, of numbers below 2^63
     bool is_too_large;    // the leaf, for the scale
 };
 
-// Several threads may write the same leaf, if all write the same value. `top`: nothing, or the TopChanges of a block.
+// Several threads may write the same leaf if all write the same value. `top`: nothing, or the TopChanges of a block.
 template <class... Top>
 __device__ __forceinline__ MassChange write_leaf(const DeviceTree& tree, double factor, int64_t index, float leaf,
                                                  Top&... top) {
@@ -32,7 +32,7 @@ __device__ __forceinline__ MassChange write_leaf(const DeviceTree& tree, double 
     return {difference, is_too_large(leaf, factor)};
 }
 
-// What a thread adds up over the leaves that it writes.
+// The sum of the changes of a thread.
 struct MassChanges {
     WideSum difference = {0, 0};
     bool has_too_large = false;
@@ -43,7 +43,7 @@ struct MassChanges {
     }
 };
 
-// All threads of a warp call it, after their last leaf.
+// All threads of a warp call it after their last leaf.
 __device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassChanges& changes) {
     TreeState& state = *tree.state;
     const WideSum difference = sum_of_warp(changes.difference);
@@ -53,7 +53,7 @@ __device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassC
     if ((difference.low | difference.high) != 0) atomic_add_wide(&state.sum, difference);
 }
 
-// One thread calls it. A plan other than plan_keep is for rebuild(), which must follow.
+// One thread calls it. rebuild() must follow, and carries out a plan other than plan_keep.
 __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
     TreeState& state = *tree.state;
     const WideSum total = add_wide({state.total, 0}, state.sum);
@@ -67,12 +67,11 @@ __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
 
 // ---- a rebuild
 
-// So many nodes a warp reads at once, so that it waits for memory an eighth as often.
+// The number of nodes that a warp reads at once, so that it waits for memory an eighth as often.
 inline constexpr int n_visited = 8;
 using VisitedNodes = int64_t[n_visited];  // -1: none
 
-// Calls visit(nodes) for nodes of a level, of which a warp has all: for all nodes, or where the sums say so, for those
-// that have leaves.
+// Calls visit(nodes) for the nodes of a level that belong to the warp: all, or only those with a sum other than 0.
 template <class Visit>
 __device__ __forceinline__ void for_each_node(const DeviceSums& sums, int level, bool all, const Visit& visit) {
     const int64_t n_nodes = sums.n_nodes[level - 1] / fan_out;
@@ -135,7 +134,7 @@ __device__ __forceinline__ void choose_scale(const DeviceTree& tree) {
     state.scale = scale_of_leaves(largest_leaf(state), state.sum, tree.capacity);
 }
 
-// Makes the sums of one level from those of the level below, or from what leaf_at(i) gives for leaf i.
+// Computes the sums of one level from those of the level below, or from leaf_at(i) for leaf i.
 template <class LeafAt>
 __device__ __forceinline__ void refresh_level(const DeviceSums& sums, int level, bool all, const LeafAt& leaf_at) {
     const unsigned lane = lane_of_thread();
@@ -171,7 +170,7 @@ __device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& r
     state.sum = {0, 0};
 }
 
-// Makes all sums from the leaves, at the tree's scale. The blocks have met before, and `row` is not in use.
+// Computes all sums at the tree's scale. The blocks have met before, and `row` is not in use.
 __device__ __forceinline__ void refresh_sums(const DeviceTree& tree, TopRow& row) {
     for (int level = 1; level < tree.n_levels; ++level) {
         refresh_level(tree, level);
@@ -180,7 +179,7 @@ __device__ __forceinline__ void refresh_sums(const DeviceTree& tree, TopRow& row
     if (blockIdx.x == 0) finish_rebuild(tree, row);
 }
 
-// Chooses a scale for the leaves, and makes the sums at it.
+// Chooses a scale for the leaves, and computes the sums.
 PER_OUT_OF_LINE void make_anew(const DeviceTree& tree, TopRow& row) {
     find_largest_leaf(tree);
     meet(tree.state->meeting);
@@ -189,7 +188,7 @@ PER_OUT_OF_LINE void make_anew(const DeviceTree& tree, TopRow& row) {
     refresh_sums(tree, row);
 }
 
-// Does what the plan asks for, after finish_change().
+// Carries out the plan of finish_change().
 __device__ __forceinline__ void rebuild(const DeviceTree& tree, TopRow& row) {
     if (tree.state->plan != plan_keep) make_anew(tree, row);
 }

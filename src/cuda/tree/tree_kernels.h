@@ -1,5 +1,5 @@
 // The work of a tree on the device: each function queues kernels. A bad entry is skipped and counted in the tree's
-// state. Where something is looked up, the answer is then -1 or 0.
+// state; the result of a bad look-up is -1 or 0.
 #pragma once
 
 #include "backend/backend.h"
@@ -7,7 +7,7 @@
 
 namespace per::cuda {
 
-// entries: memory for [count].
+// `entries` is memory for [count].
 void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices, const float* priorities,
                   UpdateEntry* entries, cudaStream_t stream);
 
@@ -17,37 +17,37 @@ void queue_zeros(const DeviceSums& sums, const void* end, const char* doing_what
 // Zeroes all leaves. The scale stays.
 void queue_reset(const DeviceTree& tree, cudaStream_t stream);
 
-// What the plan in the tree's state asks for once the stream gets there: a scale for the leaves as they are, and sums
-// at it. One launch, by the whole device, which ends at once where the plan asks for nothing. `other` is another tree of
-// which the same is asked; its state may be NULL.
+// Carries out the plan in the tree's state: a new scale for the leaves, and new sums. One launch by the whole device,
+// which ends at once if the plan is to keep the scale. It does the same for `other`, whose state may be NULL.
 void queue_rebuild(const DeviceTree& tree, const DeviceTree& other, cudaStream_t stream);
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 
-// The same at a scale, and with the total that asks for another, of a tree that had the same leaves.
+// Computes the sums at a given scale, and sets the total below which the scale is chosen again, as a saved tree with
+// the same leaves had them.
 void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
 
-// The scale stays until leaves or their sum become too large for it, which they must not be now.
+// Fixes the scale until leaves or their sum become too large for it. They must fit it now.
 void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t stream);
-// The scale is chosen for the leaves as they are, and again whenever they ask for it.
+// Chooses the scale for the leaves now, and again whenever they require it.
 void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream);
 
-// Whether the kernel of a change, which has so many blocks, also does what the plan asks for. It takes a block about a
-// millisecond (estimated), which is rare: a launch behind every change would take longer in the end. That is what larger
-// trees have.
+// True if the kernel of a change, with n_blocks, also carries out the plan. That takes a block about a millisecond
+// (estimated), which is rare: a launch behind every change, as larger trees have it, would take longer in the end.
 inline bool rebuilds_itself(const DeviceTree& tree, int64_t n_blocks) {
     constexpr int64_t max_leaves_of_block = 1 << 20;
     return tree.capacity <= max_leaves_of_block * n_blocks;
 }
 
-// Draws by any scheme but PER_WITHOUT_REPLACEMENT. From an empty tree: indices -1, priorities and weights 0, and the
-// draw does not count. Few draws are made by a cluster, which has up to cluster_blocks blocks; 0: the device has none.
+// Draws by any scheme but PER_WITHOUT_REPLACEMENT. A draw from an empty tree gives indices -1, priorities and weights
+// 0, and does not count. Few draws are made by a cluster of up to cluster_blocks blocks; 0 if the device has no
+// clusters.
 void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, int32_t cluster_blocks,
                 cudaStream_t stream);
-// Of the current device, once load_draw_kernels() was called.
+// The cluster_blocks of the current device. load_draw_kernels() must have been called.
 int32_t blocks_of_draw_cluster();
 
-// Draws different leaves, the same as the CPU's. If fewer than batch_size leaves have mass: indices -1, priorities and
-// weights 0, and the draw does not count.
+// Draws different leaves, the same as the CPU's. If fewer than batch_size leaves have mass, the draw gives indices -1,
+// priorities and weights 0, and does not count.
 void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream);
 
 void queue_find(const DeviceTree& tree, int64_t count, const double* prefix_sums, int64_t* indices_out,

@@ -8,7 +8,7 @@
 namespace per::cuda {
 namespace {
 
-// A block for so many leaves: then each of its warps reads some nodes.
+// The leaves of a block, of whose nodes each warp reads some.
 constexpr int64_t leaves_of_block = n_threads * fan_out;
 
 __global__ void __launch_bounds__(n_threads, 1)
@@ -51,7 +51,7 @@ void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_b
                     rescales_below);
 }
 
-// Whoever loads a checkpoint of it keeps the scale, too: no total is below 0.
+// A checkpoint of such a tree keeps the scale, too, when it is loaded: no total is below 0.
 void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t stream) {
     launch(stream, 1, 1, fix_scale_kernel, tree, 1);
     queue_rebuild_at(tree, scale, 0, stream);
