@@ -1158,8 +1158,8 @@ FAULTS = [
     Fault(
         "the top row of a change: a thread writes one entry",
         "cuda/tree/sum_tree.h",
-        "i < sums.n_nodes[level]; i += blockDim.x)\n        if (const uint64_t difference",
-        "i < sums.n_nodes[level]; i += max_top)\n        if (const uint64_t difference",
+        "i < sums.n_nodes[level]; i += blockDim.x)\n        add_if_any(",
+        "i < sums.n_nodes[level]; i += max_top)\n        add_if_any(",
         "priorities_test",
     ),
     Fault(

@@ -20,10 +20,6 @@ struct RowSums {
     bool has_waiting = false;  // as in PendingSums
 };
 
-__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-
 // The priority of a row that becomes live without one.
 __device__ __forceinline__ float priority_of_unrated(const DeviceReplay& replay) {
     const ReplayState& state = *replay.state;
@@ -152,10 +148,6 @@ __device__ __forceinline__ void finish(const LaneTask& task) {
     if (n_live != 0) atomicAdd(&task.of_block.n_live, n_live);
     if (n_born != 0) atomicAdd(&task.of_block.n_born, n_born);
     if (has_waiting) atomicExch(&task.of_block.has_waiting, 1u);
-}
-
-__device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
-    if (value != 0) atomic_add(at, value);
 }
 
 // The whole block calls it, after its last lane.

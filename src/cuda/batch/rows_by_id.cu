@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     if (lane_of_thread() != 0) return;
     ReplayState& state = *replay.state;
     count_rejected_ids(state, n_bad);
-    if (n_stale != 0) atomic_add(&state.counters.stale_updates, static_cast<int64_t>(n_stale));
+    add_if_any(&state.counters.stale_updates, n_stale);
 }
 
 __device__ __forceinline__ CastElement cast_value(const FieldValues& given, int64_t i, int64_t element) {

@@ -164,10 +164,6 @@ __device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const Dra
     for (int k = 0; k < n_at_once && k < n; ++k) drawn[k] = {leaves[k].index, static_cast<double>(leaves[k].mass)};
 }
 
-__device__ __forceinline__ double smaller(double a, double b) {
-    return b < a ? b : a;
-}
-
 // The smallest of all warps of the block, each warp having its own. All threads call it, and all have the result.
 template <int block_size = n_threads>
 __device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
@@ -285,9 +281,7 @@ __device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, i
     double smallest = no_share();
     for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads)
         smallest = smaller(smallest, memory.smallest_shares[block]);
-    for (int bits = warp_size / 2; bits != 0; bits /= 2)
-        smallest = smaller(smallest, __shfl_xor_sync(all_lanes, smallest, bits));
-    return smallest_of_block(shared, smallest);
+    return smallest_of_block(shared, least_of_warp(smallest));
 }
 
 // The share whose weight is 1, of a batch that so many blocks have drawn. The whole block calls it.
@@ -567,7 +561,8 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
                                  kernel_of_cluster(replay.has_sequences), replay, memory, plan, copies);
     const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
     launch_early(stream, n_draw_blocks, n_threads,
-                 replay.has_sequences ? draw_kernel<SequenceRow> : draw_kernel<GatherRow>, replay, memory, plan, copies);
+                 replay.has_sequences ? draw_kernel<SequenceRow> : draw_kernel<GatherRow>, replay, memory, plan,
+                 copies);
     if (plan.last_block_weighs) return;
     launch_early(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
 }

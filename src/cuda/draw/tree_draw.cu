@@ -22,10 +22,6 @@ struct DrawShared {
     bool is_last;
 };
 
-__device__ __forceinline__ uint64_t smaller(uint64_t a, uint64_t b) {
-    return b < a ? b : a;
-}
-
 // The smallest value of the warps of the block.
 template <int64_t n_warps_of_block>
 __device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps_of_block], uint64_t of_warp) {
@@ -88,7 +84,7 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
         FoundLeaf leaf = {-1, 0.0f, 0};
         if (total != 0) {
             leaf = find_leaf(tree, shared.row, factor, draw_target(request, static_cast<uint64_t>(i), width, total));
-            smallest = leaf.mass < smallest ? leaf.mass : smallest;
+            smallest = smaller(smallest, leaf.mass);
         }
         if (lane_of_thread() != 0) continue;
         sample.indices_out[i] = leaf.index;
@@ -194,18 +190,12 @@ __device__ __forceinline__ double smallest_probability(const DeviceTree& tree, D
                                                        const TreeSample& sample, double whole, double n_draws,
                                                        double factor) {
     double smallest = 2.0;
-    for (int64_t i = threadIdx.x; i < sample.batch_size; i += distinct_threads) {
-        const double probability = probability_of(tree, sample.indices_out[i], whole, n_draws, factor);
-        smallest = probability < smallest ? probability : smallest;
-    }
-    for (int bits = warp_size / 2; bits != 0; bits /= 2) {
-        const double other = __shfl_xor_sync(all_lanes, smallest, bits);
-        smallest = other < smallest ? other : smallest;
-    }
+    for (int64_t i = threadIdx.x; i < sample.batch_size; i += distinct_threads)
+        smallest = smaller(smallest, probability_of(tree, sample.indices_out[i], whole, n_draws, factor));
+    smallest = least_of_warp(smallest);
     if (lane_of_thread() == 0) shared.smallest[threadIdx.x / warp_size] = smallest;
     __syncthreads();
-    for (int64_t warp = 0; warp < distinct_warps; ++warp)
-        smallest = shared.smallest[warp] < smallest ? shared.smallest[warp] : smallest;
+    for (const double of_warp : shared.smallest) smallest = smaller(smallest, of_warp);
     return smallest;
 }
 
@@ -307,9 +297,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         priorities_out[i] = is_good ? tree.leaves[index] : 0.0f;
         n_bad += !is_good;
     }
-    n_bad = sum_of_warp(n_bad);
-    if (lane_of_thread() == 0 && n_bad != 0)
-        atomic_add(&tree.state->n_bad_entries[static_cast<int>(TreeArgument::indices)], n_bad);
+    add_of_warp(&tree.state->n_bad_entries[static_cast<int>(TreeArgument::indices)], n_bad);
 }
 
 }  // namespace

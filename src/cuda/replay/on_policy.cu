@@ -85,8 +85,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         });
     const bool is_first = blockIdx.x == 0 && threadIdx.x == 0;
     n_bad += is_first && replay.bootstraps[replay.n_envs] < advantages.count;
-    n_bad = sum_of_warp(n_bad);
-    if (lane_of_thread() == 0 && n_bad != 0) atomic_add(&replay.state->n_bad_bootstraps, n_bad);
+    add_of_warp(&replay.state->n_bad_bootstraps, n_bad);
 }
 
 // A thread goes through a lane, as each advantage follows from the next.

@@ -65,10 +65,6 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
     return {is_row_live ? Fate::live : Fate::pending, row.slot, priority};
 }
 
-__device__ __forceinline__ void add_if_any(int64_t* at, uint64_t value) {
-    if (value != 0) atomic_add(reinterpret_cast<uint64_t*>(at), value);
-}
-
 // Claims the slots of accepted entries, the last one of equal slots winning, and counts.
 __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const ReplayUpdate& given,
                                               EntriesOfThread& entries) {
@@ -89,7 +85,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     add_if_any(&state.counters.rejected_updates, n_of(Fate::rejected));
     add_if_any(&state.counters.updates, n_of(Fate::pending) + n_of(Fate::live));
     count_rejected_ids(state, n_of(Fate::never_issued));
-    if (n_of(Fate::rejected) != 0) atomic_add(&state.errors.n_bad_priorities, n_of(Fate::rejected));
+    add_if_any(&state.errors.n_bad_priorities, n_of(Fate::rejected));
 }
 
 // The slots of an update whose entries have claimed them.
@@ -109,8 +105,7 @@ struct ClaimedSlots {
             const uint32_t claim = static_cast<uint32_t>(i + 1);
             if (atomicCAS(&replay.priorities.tree.claims[entry.index], claim, 0u) != claim) continue;
             replay.priorities.given[entry.index] = entry.priority;
-            const uint32_t bits = bits_in_order(entry.priority);
-            largest_bits = bits > largest_bits ? bits : largest_bits;
+            largest_bits = larger(largest_bits, bits_in_order(entry.priority));
             visit(entry.index);
         }
         largest_bits = __reduce_max_sync(all_lanes, largest_bits);

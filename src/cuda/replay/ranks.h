@@ -49,8 +49,8 @@ __device__ __forceinline__ void add_to_ranks(const DeviceRanks& ranks, const Ran
     const uint64_t n_changes = sum_of_warp(changes.n_changes);
     const uint64_t n_live = sum_of_warp(changes.n_live);
     if (lane_of_thread() != 0) return;
-    if (n_changes != 0) atomic_add(reinterpret_cast<uint64_t*>(&ranks.state->n_changes), n_changes);
-    if (n_live != 0) atomic_add(reinterpret_cast<uint64_t*>(&ranks.state->n_live), n_live);
+    add_if_any(&ranks.state->n_changes, n_changes);
+    add_if_any(&ranks.state->n_live, n_live);
 }
 
 // See priorities.h for what queues work.

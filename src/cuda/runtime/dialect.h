@@ -69,6 +69,21 @@ __device__ __forceinline__ void atomic_add(int64_t* at, int64_t value) {
     atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value));
 }
 
+// Adds unless there is nothing to add.
+template <class Number, class Value>
+__device__ __forceinline__ void add_if_any(Number* at, Value value) {
+    if (value != 0) atomic_add(at, static_cast<Number>(value));
+}
+
+template <class Number>
+__device__ __forceinline__ Number smaller(Number a, Number b) {
+    return b < a ? b : a;
+}
+template <class Number>
+__device__ __forceinline__ Number larger(Number a, Number b) {
+    return a > b ? a : b;
+}
+
 // A sum modulo 2^64 in shared memory, where only 32 bits can be added without a loop.
 struct SharedSum {
     uint32_t low;

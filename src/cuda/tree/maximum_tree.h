@@ -30,8 +30,7 @@ __device__ __forceinline__ void refresh_node(const DeviceMaximum& maximum, int l
     const int64_t end = (node + 1) * fan_out < n_below ? (node + 1) * fan_out : n_below;
     uint32_t largest = 0;
     for (int64_t i = node * fan_out; i < end; ++i) {
-        const uint32_t bits = level == 0 ? bits_at(i) : maximum.levels[level - 1][i];
-        largest = bits > largest ? bits : largest;
+        largest = larger(largest, level == 0 ? bits_at(i) : maximum.levels[level - 1][i]);
     }
     atomicExch(&maximum.levels[level][node], largest);
 }

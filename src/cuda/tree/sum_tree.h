@@ -120,19 +120,25 @@ __device__ __forceinline__ uint64_t sum_of_warp(uint64_t value) {
     return value;
 }
 
-__device__ __forceinline__ uint64_t least_of_warp(uint64_t value) {
-    for (int bits = warp_size / 2; bits != 0; bits /= 2) {
-        const uint64_t other = __shfl_xor_sync(all_lanes, value, bits);
-        value = other < value ? other : value;
-    }
+template <class Number>
+__device__ __forceinline__ Number least_of_warp(Number value) {
+    for (int bits = warp_size / 2; bits != 0; bits /= 2)
+        value = smaller(value, __shfl_xor_sync(all_lanes, value, bits));
     return value;
+}
+
+// Adds the sum over the warp to a number in global memory.
+template <class Number>
+__device__ __forceinline__ void add_of_warp(Number* at, uint64_t value) {
+    value = sum_of_warp(value);
+    if (lane_of_thread() == 0) add_if_any(at, value);
 }
 
 // The sum is exact in any order, as each addition that wraps carries.
 __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
     const uint64_t before = atomic_add(&at->low, value.low);
     const uint64_t carry = before + value.low < before;
-    if (value.high + carry != 0) atomic_add(&at->high, value.high + carry);
+    add_if_any(&at->high, value.high + carry);
 }
 
 // ---- sums over a block
@@ -301,8 +307,7 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& 
 __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChanges& top) {
     const int level = top_level(sums);
     for (int64_t i = threadIdx.x; i < sums.n_nodes[level]; i += blockDim.x)
-        if (const uint64_t difference = top.differences[i].value(); difference != 0)
-            atomic_add(&sums.sums[level][i], difference);
+        add_if_any(&sums.sums[level][i], top.differences[i].value());
 }
 
 // The number of a thread, or a warp, among those that share some work, and how many they are.

@@ -108,10 +108,7 @@ __device__ __forceinline__ float largest_leaf(const TreeState& state) {
 
 __device__ __forceinline__ void find_largest_leaf(const DeviceTree& tree) {
     uint32_t largest_bits = 0;
-    for_each_leaf(tree, [&](float leaf) {
-        const uint32_t bits = __float_as_uint(leaf);
-        largest_bits = bits > largest_bits ? bits : largest_bits;
-    });
+    for_each_leaf(tree, [&](float leaf) { largest_bits = larger(largest_bits, __float_as_uint(leaf)); });
     largest_bits = __reduce_max_sync(all_lanes, largest_bits);
     if (lane_of_thread() == 0 && largest_bits != 0) atomicMax(&tree.state->largest_bits, largest_bits);
 }

@@ -26,10 +26,6 @@ constexpr int bits_of_count = 32;
 constexpr uint64_t one_bad_index = 1;
 constexpr uint64_t one_bad_priority = uint64_t{1} << bits_of_count;
 
-__device__ __forceinline__ void count_bad(TreeState& state, TreeArgument argument, uint64_t n) {
-    if (n != 0) atomic_add(&state.n_bad_entries[static_cast<int>(argument)], n);
-}
-
 // ---- the parts of an update, between which the blocks meet
 
 // Claims leaves, the last entry of equal indices winning.
@@ -48,8 +44,11 @@ __device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch
     }
     n_bad = sum_of_warp(n_bad);
     if (lane_of_thread() != 0 || n_bad == 0) return;
-    count_bad(*tree.state, TreeArgument::indices, n_bad & (one_bad_priority - 1));
-    count_bad(*tree.state, TreeArgument::priorities, n_bad >> bits_of_count);
+    const auto count = [&](TreeArgument argument, uint64_t n) {
+        add_if_any(&tree.state->n_bad_entries[static_cast<int>(argument)], n);
+    };
+    count(TreeArgument::indices, n_bad & (one_bad_priority - 1));
+    count(TreeArgument::priorities, n_bad >> bits_of_count);
 }
 
 // The entry that holds the claim writes its leaf and ends the claim.
