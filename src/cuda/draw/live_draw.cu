@@ -12,9 +12,9 @@ namespace per::cuda {
 namespace {
 
 constexpr int64_t max_copy_blocks = 4096;
-// Blocks of a draw that a multiprocessor has at the same time: more would leave them too few registers.
+// The blocks of a draw on a multiprocessor at the same time: more would leave them too few registers.
 constexpr int draw_blocks_each = 2;
-// The block that ends last weighs up to so many rows. For more, another launch takes less time.
+// The last block to finish weighs up to this many rows. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
 struct FinishShared {
@@ -22,8 +22,8 @@ struct FinishShared {
     uint32_t smallest_bucket;
 };
 
-// What the state says of a draw. It is read before any of it is looked at, and stays until count_draw();
-// a block has it in shared memory, as registers are few.
+// The part of the state that a draw needs. All of it is read before any is used, and it stays valid until count_draw().
+// A block keeps it in shared memory, as registers are few.
 struct DrawStart {
     bool is_drawn;
     bool is_by_priority;  // alone, and with replacement
@@ -42,7 +42,7 @@ struct Shared {
     bool is_last;
 };
 
-// Without replacement n_draws is right once the slots have been found.
+// Without replacement, n_draws is valid once the slots have been found.
 __device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
                                                const DrawPlan& plan) {
     const uint64_t mass = plan.tree.state->total;
@@ -120,22 +120,21 @@ __device__ __forceinline__ DrawStart start_draw(const DeviceReplay& replay, cons
     start.is_by_priority = !law.is_distinct && law.uniform_fraction == 0.0;
     start.factor = power_of_two(scale);
     start.total = law.total();
-    start.beta = threadIdx.x == 0 ? beta_of(replay, plan) : 0.0;  // the thread that hands it to the block
+    start.beta = threadIdx.x == 0 ? beta_of(replay, plan) : 0.0;  // thread 0 hands it to the block
     return start;
 }
 
-// A row as a draw found it.
 struct DrawnSlot {
     int64_t slot;
     double share;
 };
 
-// Draw i by any law. A warp calls it.
+// Makes draw i by any law. A warp calls it.
 PER_OUT_OF_LINE DrawnSlot draw_slot(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                     const Shared& shared, int64_t i) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
     const BatchKey key = key_of(replay, plan.rows);
-    // The law has them as doubles, which may be rounded.
+    // In the law they are doubles, which may be rounded.
     const uint64_t n_live = static_cast<uint64_t>(replay.state->n_live);
     const uint64_t mass = plan.tree.state->total;
     const double factor = power_of_two(plan.tree.state->scale);
@@ -151,7 +150,7 @@ PER_OUT_OF_LINE DrawnSlot draw_slot(const DeviceReplay& replay, const DrawMemory
     return {slot, law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)))};
 }
 
-// Draws i and i + step by priority, or only the first of them. A warp calls it.
+// Makes draws i and i + step by priority, or only the first of them. A warp calls it.
 __device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const DrawStart& start, const Shared& shared,
                                                  int64_t i, int64_t step, int n, DrawnSlot (&drawn)[n_at_once]) {
     const DrawRequest request = {plan.rows.n, plan.scheme, start.key.seed, start.key.batch_number};
@@ -160,11 +159,11 @@ __device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const Dra
         targets[k] = draw_target(request, static_cast<uint64_t>(i + k * step), plan.width, start.mass);
     FoundLeaf leaves[n_at_once];
     find_leaves(plan.tree, shared.tree_row, start.factor, n, targets, leaves);
-    // The share is the mass, as no part of the law is uniform.
+    // The share is the mass, as the law has no uniform part.
     for (int k = 0; k < n_at_once && k < n; ++k) drawn[k] = {leaves[k].index, static_cast<double>(leaves[k].mass)};
 }
 
-// The smallest of all warps of the block, each warp having its own. All threads call it, and all have the result.
+// The smallest value of the warps of the block. All threads call it and get the result.
 template <int block_size = n_threads>
 __device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
     constexpr int n_warps_of_block = block_size / static_cast<int>(warp_size);
@@ -181,8 +180,8 @@ PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
     load_top_row<block_size>(live, row);
 }
 
-// Loads the top rows that the draw searches, and hands `start` to the block. Which rows those are the plan says, so
-// that nothing has to be waited for before; only where all priorities are 0 the draw turns out to be uniform.
+// Loads the top rows that the draw searches, and hands `start` to the block. The plan says which rows those are, so
+// that no memory has to be waited for first; only if all priorities are 0 the draw turns out to be uniform.
 template <int block_size>
 __device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const DrawPlan& plan, const DrawStart& start,
                                               Shared& shared) {
@@ -199,8 +198,8 @@ PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRule
     copy_small_row(copies, rules, row, i);
 }
 
-// Draws and writes the rows of this block, and returns their smallest share. A thread of each warp calls keep(k, share)
-// for the rows that the warp draws at the same time.
+// Draws and writes the rows of this block, and returns their smallest share. One thread of each warp calls keep(k,
+// share) for the rows that the warp draws at the same time.
 template <class Row, int block_size, class Keep>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             const FrameCopies& copies, Shared& shared, const Keep& keep) {
@@ -213,7 +212,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
         if (start.is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
         for (int k = 0; k < n; ++k) {
             const int64_t i = first + k * span.step;
-            // Chosen, not indexed: the loop is not unrolled, and an index would put both into memory.
+            // Selected rather than indexed: the loop is not unrolled, and an index would put both into memory.
             const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[1];
             const auto [slot, share] = start.is_by_priority ? of_two : draw_slot(replay, memory, plan, shared, i);
             Row row;
@@ -266,7 +265,7 @@ __device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint
 }
 
 // The smallest mass of a live row of positive priority, by which PER_BUFFER_MAX normalises, in the tree of that
-// per_prioritization. If no priority is positive, it is that of any row. Some mass is not 0.
+// per_prioritization; if no priority is positive, that of any row. Some mass is not 0.
 PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization, uint32_t& shared_bucket) {
     const DevicePriorities& priorities = replay.priorities;
     if (prioritization == PER_RANK) {
@@ -276,7 +275,7 @@ PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prior
     return mass_of(reversed_leaf(maximum_of(priorities.smallest_leaf)), power_of_two(priorities.tree.state->scale));
 }
 
-// The smallest share of the batch, which so many blocks have drawn.
+// The smallest share of a batch that n_blocks have drawn.
 __device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, int64_t n_blocks, FinishShared& shared) {
     double smallest = no_share();
     for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads)
@@ -284,7 +283,7 @@ __device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, i
     return smallest_of_block(shared, least_of_warp(smallest));
 }
 
-// The share whose weight is 1, of a batch that so many blocks have drawn. The whole block calls it.
+// The share whose weight is 1. The whole block calls it.
 __device__ __forceinline__ double reference_of(const DeviceReplay& replay, const DrawMemory& memory,
                                                const DrawPlan& plan, const DrawLaw& law, int64_t n_draw_blocks,
                                                FinishShared& shared) {
@@ -293,7 +292,7 @@ __device__ __forceinline__ double reference_of(const DeviceReplay& replay, const
                          [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });
 }
 
-// What the state has counted. It is read before a draw that adds to it has to wait.
+// The counts of the state. They are read before a draw that adds to them has to wait.
 struct DrawCounts {
     uint64_t batches;
     int64_t beta_step;
@@ -304,7 +303,7 @@ __device__ __forceinline__ DrawCounts counts_of(const ReplayState& state) {
     return {state.batches, state.beta.step, state.n_ahead};
 }
 
-// Counts the batch and remembers it as the last one.
+// Counts the batch, and records it as the last one.
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                            const DrawCounts& before, double reference, double beta) {
     ReplayState& state = *replay.state;
@@ -327,15 +326,15 @@ __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const 
         ++(has_windows(replay, plan) ? errors.n_short_draws : errors.n_outdated_draws);
 }
 
-// The threads of `span` write the weights; one block ends the draw.
+// The threads of `span` write the weights; one block finishes the draw.
 __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
                                             bool ends_draw, FinishShared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
-    // One thread reads and writes it: no other may still read when it is written.
+    // Only one thread reads and writes it: no other may still read it when it is written.
     DrawCounts counts = {};
     if (ends_draw && threadIdx.x == 0) counts = counts_of(*replay.state);
-    // The first of a thread's is read beside what all of them need.
+    // The first share of a thread is read together with what all threads need.
     double share = span.first < plan.rows.n ? memory.shares[span.first] : no_share();
     float* const weights = plan.rows.batch.weights;
     if (!is_drawn) {
@@ -353,8 +352,8 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
 }
 
 // ---- weighing in a cluster: the blocks write their smallest shares to each other's shared memory, and each weighs the
-// rows that it has drawn itself. As in tree_draw.cu it is the second barrier that orders what blocks read and write of
-// each other: of_block, and the state, which block 0 changes after all have read it.
+// rows that it has drawn. As in tree_draw.cu, the second barrier orders the accesses of blocks to shared data:
+// of_block, and the state, which block 0 changes after all have read it.
 
 struct ClusterShared {
     Shared draw;
@@ -362,7 +361,7 @@ struct ClusterShared {
     double shares[cluster_warps][n_at_once];
 };
 
-// The share whose weight is 1. The whole block calls it, once all blocks have written theirs.
+// The share whose weight is 1. The whole block calls it, once all blocks have written their shares.
 __device__ __forceinline__ double reference_in_cluster(const DeviceReplay& replay, const DrawMemory& memory,
                                                        const DrawPlan& plan, ClusterShared& shared) {
     if (plan.normalize_weights != PER_BATCH_MAX)
@@ -374,7 +373,7 @@ __device__ __forceinline__ double reference_in_cluster(const DeviceReplay& repla
     return smallest;
 }
 
-// Each thread writes the weight of a row at most.
+// Each thread writes the weight of at most one row.
 __device__ __forceinline__ void weigh_in_cluster(const DrawPlan& plan, const ClusterShared& shared, bool is_drawn,
                                                  double reference) {
     const unsigned warp = threadIdx.x / n_at_once;
@@ -397,7 +396,7 @@ __device__ __forceinline__ DrawLaw law_of_windows(const DeviceReplay& replay, co
     return law;
 }
 
-// Of a row in a slot, which may be -1.
+// The share of a row; its slot may be -1.
 __device__ __forceinline__ double share_of_slot(const DrawPlan& plan, const DrawLaw& law, double factor, int64_t slot) {
     if (slot < 0) return no_share();
     const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));
@@ -418,7 +417,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < rows.n; i += span.step) {
         const RowOfId found = row_of_id(replay, rows.rules, plan.ids[i]);
-        __syncwarp();  // before the slot, or the id that is written, takes the place of the id that is read
+        __syncwarp();  // the slot or the id that is written may overwrite the id that is read
         const bool is_written = has_all && found.is_there && is_live(replay.priorities.live, found.slot);
         const int64_t slot = is_written ? found.slot : -1;
         Row row;

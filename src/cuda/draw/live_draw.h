@@ -1,4 +1,4 @@
-// Drawing live rows of a replay buffer, and writing them into a batch.
+// Draws live rows of a replay buffer, and writes them into a batch.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace per::cuda {
 
-// What the kernels of one call leave for each other.
+// Data that the kernels of a call leave for each other.
 struct DrawFacts {
-    double beta;         // where the weights are the work of another launch
+    double beta;         // if another launch computes the weights
     double n_draws;      // of a draw without replacement; see DrawLaw
-    int64_t n_found;     // how many rows of the batch a draw without replacement found
+    int64_t n_found;     // rows of the batch that a draw without replacement found
     uint32_t n_arrived;  // blocks that have drawn; 0 between calls
 };
 
-// Memory for up to `size` rows. slots, ages and shares stay those of the last batch that was drawn.
+// Memory for up to `size` rows. slots, ages and shares keep the last batch that was drawn.
 struct DrawMemory {
     DrawFacts* facts;
     double* smallest_shares;  // [max_draw_blocks] of the draws of each block
@@ -39,56 +39,57 @@ struct DrawMemory {
 inline constexpr std::size_t max_row_bytes = sizeof(SequenceRow) > sizeof(GatherRow) ? sizeof(SequenceRow)
                                                                                      : sizeof(GatherRow);
 
-// What all kernels of a draw need to know.
+// The plan of a draw, for all of its kernels.
 struct DrawPlan {
     RowPlan rows;
-    DeviceTree tree;  // of what the draw goes by
+    DeviceTree tree;  // of the priorities, or ranks, that the draw uses
     uint64_t width;   // stratum_width()
     int32_t scheme;
     int32_t prioritization;
     int32_t normalize_weights;
     double beta;  // NAN: by the schedule, which advances
     double uniform_fraction;
-    DrawOutcome* outcome_out;  // of a draw for a loader; else NULL
-    // What the kernel that draws does besides.
+    DrawOutcome* outcome_out;  // for a draw of a loader; else NULL
+    // Further work of the kernel that draws.
     bool copies_rows;        // for rows of few pieces
     bool last_block_weighs;  // for batches of few rows, where no cluster draws them
-    int32_t cluster_blocks;  // of the largest cluster that draws; 0: there is none
+    int32_t cluster_blocks;  // of the largest cluster that draws; 0: the device has no clusters
 
     PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 
-// The windows of live rows are complete for the n_step that the buffer has now. A graph may have been captured when
-// that was more.
+// True if the windows of live rows are complete. They are for the buffer's current n_step, but a graph may have been
+// captured with a larger one.
 __device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const DrawPlan& plan) {
     return plan.rows.rules.n_step <= replay.state->rules.n_step;
 }
 
 __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
-    // Both are read before either is looked at.
+    // Both are read before either is used.
     const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : replay.state->n_live;
     const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;
     return has_windows(replay, plan) & has_rows;
 }
 
-// Queues a draw, all but the frames; with copies_rows those of `copies`, too. It takes one launch for up to 1024 rows,
-// one more for more, and one more without replacement. Few rows are drawn by a cluster where the device has one.
+// Queues a draw without its frames; with copies_rows, those of `copies` are copied, too. It takes one launch for up to
+// 1024 rows, another one for more, and another one without replacement. A cluster draws few rows if the device has
+// clusters.
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
-// Rows that are written as if they were drawn. Nothing is counted but what is not live.
+// Rows that are written as if they had been drawn. Only rows that are not live are counted.
 struct WindowsPlan {
-    DrawPlan draw;       // the draw, with replacement, that would give them
+    DrawPlan draw;       // the draw with replacement that would give them
     const int64_t* ids;  // [n]; may be memory.found
-    bool skips_dead;     // else ids that are not live count as bad
+    bool skips_dead;     // otherwise ids that are not live count as bad
     int64_t n_of_epoch;  // transitions that the draw would be from; 0: those that are live
 };
 
-// Queues the writing of rows, all but the frames. memory.found then has their slots, -1 where the row is not live.
+// Queues the writing of rows without their frames. memory.found then has their slots, -1 for rows that are not live.
 void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const WindowsPlan& plan, cudaStream_t stream);
 
-// Queues the copying of the frames of rows that queue_sample(), queue_windows() or the functions of rows_by_id.h have
+// Queues copies of the frames of rows that queue_sample(), queue_windows() or the functions of rows_by_id.h have
 // placed. The last of these place no sequences, even in a buffer that draws them.
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, bool of_sequences,
                   cudaStream_t stream);
@@ -113,8 +114,8 @@ void load_sample_kernels();
 void load_count_kernels();
 void load_unit_kernels();
 
-// Blocks of the largest cluster of the current device that draws sequences, or transitions; 0: it has none. The kernels
-// must have been loaded.
+// The number of blocks of the largest cluster of the current device that draws sequences, or transitions; 0 if there is
+// none. The kernels must have been loaded.
 int32_t blocks_of_sample_cluster(bool of_sequences);
 
 }  // namespace per::cuda

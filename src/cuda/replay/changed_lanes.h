@@ -15,7 +15,8 @@ struct AllLanes {
     __device__ __forceinline__ int64_t env(int64_t j) const { return j; }
 };
 
-// The slots in which lanes have written down that rows died or were born. So many threads share the rows of a lane.
+// The slots of rows that died or were born, as lanes have recorded them. threads_per_lane threads share the rows of a
+// lane.
 //
 //   struct Lanes {
 //       int64_t count() const;
@@ -39,14 +40,14 @@ struct ChangedLanes {
         });
     }
 
-    // Their changes are done.
+    // Clears the records.
     __device__ __forceinline__ void end(const DeviceReplay& replay) const {
         const GridSpan span = grid_span();
         for (int64_t j = span.first; j < lanes.count(); j += span.step) replay.changes[lanes.env(j)] = {{0, 0}, {0, 0}};
     }
 
  private:
-    // Also says whether the row is the first of its range, or of the lane's slots.
+    // visit(slot, is_first): is_first is true for the first row of its range, and for the first slot of the lane.
     template <class Visit>
     __device__ __forceinline__ void for_each_row(const DeviceReplay& replay, const Visit& visit) const {
         const Ring ring = replay.state->rules.ring;
@@ -56,7 +57,7 @@ struct ChangedLanes {
             const int64_t thread = i % threads_per_lane;
             const LaneChange change = replay.changes[env];
             const auto visit_rows = [&](const RowRange& rows) {
-                // Of rows that share a slot one is enough.
+                // One of several rows that share a slot is enough.
                 const int64_t most = rows.end - ring.rows;
                 const int64_t first = rows.first > most ? rows.first : most;
                 for (int64_t row = first + thread; row < rows.end; row += threads_per_lane) {
@@ -64,7 +65,7 @@ struct ChangedLanes {
                     visit(slot, row == first || slot == env * ring.rows);
                 }
             };
-            // One after the other: an array of the two would lie in local memory.
+            // Two calls: an array of the two ranges would lie in local memory.
             visit_rows(change.died);
             visit_rows(change.born);
         }

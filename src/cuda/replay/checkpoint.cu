@@ -35,7 +35,7 @@ std::byte* data_of(const ReplayMemory& memory, const SlotArray& array) {
     __builtin_unreachable();
 }
 
-// What is copied may be freed once it returns.
+// The source may be freed once it returns.
 template <class T>
 void write_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     copy_to_device(to, from, n, stream);
@@ -70,7 +70,7 @@ void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, c
     copy();
 }
 
-// Calls write(bytes, size) with what an array has of the rows that are saved.
+// Calls write(bytes, size) with the elements of an array that belong to saved rows.
 template <class Write>
 void read_array(const ReplayMemory& memory, const SlotArray& array, const WindowRules& rules,
                 const std::vector<Lane>& lanes, SlotCopies& copies, const Write& write) {
@@ -81,7 +81,7 @@ void read_array(const ReplayMemory& memory, const SlotArray& array, const Window
     copies.finish(write);
 }
 
-// All of it lies in host memory: graphs change the device without asking the host.
+// A copy in host memory, as graphs change the device without asking the host.
 class Snapshot final : public ReplaySnapshot {
  public:
     Snapshot(CheckpointMoment moment, const WindowRules& rules, std::vector<SlotArray> arrays)
@@ -211,7 +211,7 @@ std::optional<CheckpointRanks> CudaReplayBackend::known_ranks(const HostCopy& co
     return known;
 }
 
-// Ranks are restored after all else.
+// Must come last, after all else is restored.
 void CudaReplayBackend::restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call) {
     memory_.add_ranks(call);
     const DeviceReplay& replay = memory_.device();

@@ -33,7 +33,7 @@ __device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int
     return may_be_live && is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;
 }
 
-// What a change does to the ranks of one row.
+// The effect of a change on the ranks of one row.
 struct RankMove {
     MassChange weight;
     RankChange change;
@@ -73,23 +73,23 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
     write_top(priorities.tree, top);
 }
 
-// ---- several changes that are made as one where no scale can differ by it
+// ---- several changes that are made as one if none of them can change a scale
 
-// What the leaves of one tree gain and lose by them, and so the most that their sum may rise and fall in between.
+// The total gains and losses of the leaves of a tree: bounds on how far their sum rises or falls in between.
 struct MassBounds {
     WideSum gained;
     WideSum lost;
     uint32_t has_too_large;  // a leaf becomes too large for the scale
 };
 
-// In memory of the device. The sums are zero between launches.
+// Lies in device memory. The sums are zero between launches.
 struct ChangeBounds {
     MassBounds leaves;
     MassBounds weights;  // of ranks
-    uint32_t are_met;    // whether all changes that were looked at last can be one
+    uint32_t are_met;    // whether the changes bounded last can be made as one
 };
 
-// What a thread adds up over the leaves that it looks at.
+// The sum of the leaves of a thread.
 struct BoundsOfThread {
     MassBounds bounds = {{0, 0}, {0, 0}, 0};
 
@@ -99,7 +99,7 @@ struct BoundsOfThread {
         bounds.has_too_large |= is_too_large(leaf, factor) ? 1u : 0u;
     }
 
-    // All threads of a warp call it, after their last leaf.
+    // All threads of a warp call it after their last leaf.
     __device__ __forceinline__ void add_to(MassBounds& all) const {
         const WideSum gained = sum_of_warp(bounds.gained);
         const WideSum lost = sum_of_warp(bounds.lost);
@@ -111,7 +111,7 @@ struct BoundsOfThread {
     }
 };
 
-// Looks at what write_change() would do to the same slots.
+// Bounds the effect of write_change() on the same slots.
 template <class Slots>
 __device__ __forceinline__ void bound_change(const DeviceReplay& replay, const Slots& slots, ChangeBounds& bounds) {
     const DevicePriorities& priorities = replay.priorities;
@@ -159,7 +159,7 @@ PER_OUT_OF_LINE void refresh_smallest_leaf(const DevicePriorities& priorities, i
                  [&](int64_t slot) { return __float_as_uint(reversed_leaf(priorities.tree.leaves[slot])); });
 }
 
-// Levels of maxima that are kept; 0: none is.
+// The number of levels of maxima; 0 if no maximum is kept.
 PER_HOST_DEVICE int levels_of_maxima(const DevicePriorities& priorities) {
     const int n = priorities.live_maximum.n_levels;
     return n > priorities.smallest_leaf.n_levels ? n : priorities.smallest_leaf.n_levels;
@@ -187,7 +187,7 @@ __device__ __forceinline__ void finish_change(const DevicePriorities& priorities
     if (has_ranks(priorities)) finish_change_of_ranks(priorities.ranks);
 }
 
-// The whole change, by a kernel of launch_together(). shared.top has been cleared, and the block has met since.
+// The whole change, in a kernel of launch_together(). shared.top has been cleared, and the block has met since.
 template <class Slots>
 __device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const Slots& slots, ChangeShared& shared,
                                               bool rebuilds) {
@@ -204,7 +204,7 @@ __device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const 
     if (has_ranks(priorities)) rebuild(priorities.ranks.tree, shared.row);
 }
 
-// Queues such a kernel, for n units of work, with arguments that it has besides the buffer and, as its last, `rebuilds`.
+// Queues such a kernel for n units of work. Its arguments are the buffer, `arguments`, and `rebuilds`.
 template <class... Parameters, class... Arguments>
 void queue_change(const DeviceReplay& replay, int64_t n, cudaStream_t stream, void (*kernel)(Parameters...),
                   const Arguments&... arguments) {

@@ -11,7 +11,7 @@ namespace {
 constexpr int n_scan_threads = 1024;
 
 // Calls visit(i, row) for each row of a lane that needs a bootstrap value, in order of time, i counting from `first`;
-// returns how many there are. A warp calls it, and each visit is one thread's.
+// returns their number. A warp calls it, and one thread makes each visit.
 template <class Visit>
 __device__ __forceinline__ int64_t for_each_bootstrap(const DeviceReplay& replay, int64_t env, int64_t first,
                                                       const Visit& visit) {
@@ -42,7 +42,7 @@ struct WarpSums {
     uint64_t of_warp[warp_size];
 };
 
-// Counts of lanes become sums of the lanes before. One block does it.
+// Replaces the counts of lanes by the sums of the lanes before. One block does it.
 __global__ void __launch_bounds__(n_scan_threads, 1) add_up_bootstraps_kernel(DeviceReplay replay) {
     PER_SHARED(WarpSums, sums);
     const int64_t n_each = (replay.n_envs + blockDim.x - 1) / blockDim.x;

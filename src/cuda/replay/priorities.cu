@@ -25,7 +25,7 @@ struct SequenceEntry {
     bool has_steps;  // false where the sequence has no step yet that an error says anything about
 };
 
-// Of the sequence that starts at row k of lane `env`.
+// The priority of the sequence that starts at row k of lane `env`.
 PER_OUT_OF_LINE SequenceEntry sequence_entry(const DeviceReplay& replay, const ReplayUpdate& given, int64_t i,
                                              int64_t env, int64_t k) {
     const WindowRules& rules = replay.state->rules;
@@ -54,7 +54,7 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
     } else if (!replay.has_sequences) {
         priority = td_error_priority(given.td_errors + i, given.n_critics, given.count, replay.critics, replay.epsilon);
     } else {
-        // Which steps of a sequence count is not known once it cannot be drawn any more.
+        // The valid steps of a sequence are unknown once it can no longer be drawn.
         const SequenceEntry entry =
             is_accepted ? sequence_entry(replay, given, i, row.env, row.k) : SequenceEntry{0.0f, false};
         priority = entry.priority;
@@ -65,7 +65,7 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
     return {is_row_live ? Fate::live : Fate::pending, row.slot, priority};
 }
 
-// Claims the slots of accepted entries, the last one of equal slots winning, and counts.
+// Claims the slots of accepted entries, the last of equal slots winning, and counts.
 __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const ReplayUpdate& given,
                                               EntriesOfThread& entries) {
     ReplayState& state = *replay.state;
@@ -88,13 +88,13 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     add_if_any(&state.errors.n_bad_priorities, n_of(Fate::rejected));
 }
 
-// The slots of an update whose entries have claimed them.
+// The slots that the entries of an update have claimed.
 struct ClaimedSlots {
     static constexpr bool rows_stay = true;
     int64_t count;
     const EntriesOfThread& entries;
 
-    // The entry that holds the claim sets its priority and ends the claim before it visits its slot.
+    // The entry that holds the claim sets its priority, and ends the claim, before it visits its slot.
     template <class Visit>
     __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
         uint32_t largest_bits = 0;
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// Threads of a lane: as many as rows, up to what a block of one lane has.
+// A lane has as many threads as rows, up to a whole block.
 ChangedLanes<AllLanes> lanes_for(const DeviceReplay& replay, int64_t rows_per_lane) {
     return {{replay.n_envs}, rows_per_lane < 1 ? 1 : rows_per_lane < n_threads ? rows_per_lane : n_threads};
 }

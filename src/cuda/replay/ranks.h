@@ -1,4 +1,4 @@
-// What transitions weigh by the rank of their priority, on the device; see cpu/tree/rank_tree.h.
+// Weights of transitions by the rank of their priority, on the device; see cpu/tree/rank_tree.h.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ __device__ __forceinline__ float weight_of(const DeviceRanks& ranks, uint32_t bu
     return bucket == 0 ? 0.0f : ranks.weights[bucket - 1];
 }
 
-// What moving a row to another bucket does.
+// The effect of moving a row to another bucket.
 struct RankChange {
     bool is_change;
     int8_t n_live;
 };
 
-// What a thread adds up over the rows that it moves.
+// The sum of the moves of a thread.
 struct RankChanges {
     uint64_t n_changes = 0;
     uint64_t n_live = 0;  // modulo 2^64

@@ -20,19 +20,19 @@
 namespace per::cuda {
 namespace {
 
-// For calls that wait for the device. They work on the handle's own stream and look at the caller's only here.
+// For calls that wait for the device. They use the handle's own stream, and check the caller's only here.
 void require_no_capture(void* stream) {
     if (stream != nullptr && is_captured(static_cast<cudaStream_t>(stream))) refuse_capture(stream);
 }
 
-// An option is set by a call and not by a launch of a graph, as the host knows it too.
+// Options are set by a call and not by the launch of a graph, as the host knows them, too.
 void require_no_capture(const StreamOrder::Call& call, const char* option) {
     if (call.is_captured())
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and %s is not set by a graph",
                     static_cast<void*>(call.stream()), option);
 }
 
-// Checks one array in place of all of a batch, ids, a key, or else the first that is given: each costs a question to the
+// Checks one array in place of all of a batch: ids, a key, or else the first that is given. Each check is a call of the
 // driver.
 void require_batch_reachable(const per_batch& batch, const Fields& fields) {
     bool is_checked = false;
@@ -299,7 +299,7 @@ void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* str
 
 // ----------------------------------------------------------------------------------------------------- settings
 
-// One call for all of them: what may fail before a kernel is queued fails before anything has changed.
+// All settings are changed by one call: whatever may fail does so before anything has changed.
 void CudaReplayBackend::change_settings(const per_replay_settings& settings, void* stream) {
     const bool sets_alpha = !std::isnan(settings.alpha), sets_beta = !std::isnan(settings.beta);
     const bool sets_gamma = !std::isnan(settings.gamma), sets_n_step = settings.n_step != 0;
@@ -335,7 +335,7 @@ void CudaReplayBackend::raise_max_priority(float priority, void* stream) {
 
 // -------------------------------------------------------------------------------------------- what the host sees
 
-// The states of the trees, once the stream gets there.
+// Queues copies of the states of the trees.
 void CudaReplayBackend::copy_trees(HostCopy& copy, const StreamOrder::Call& call) {
     const DevicePriorities& priorities = memory_.device().priorities;
     copy_to_host(&copy.tree, priorities.tree.state, 1, call.stream());
@@ -347,7 +347,7 @@ void CudaReplayBackend::require_ordered(const HostCopy& copy) const {
     if (has_ranks(memory_.device().priorities)) cuda::require_ordered(copy.rank_tree.meeting);
 }
 
-// What it returns is valid until the next call. What was queued before is done.
+// The result is valid until the next call. Work that was queued before has ended.
 const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Call& call) {
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
     const DeviceReplay& replay = memory_.device();

@@ -59,7 +59,7 @@ class CudaReplayBackend final : public ReplayBackend {
     void restore(CheckpointReader& reader) override;
 
  private:
-    // What the host reads of the device, in pinned memory.
+    // The host's copy of device data, in pinned memory.
     struct HostCopy {
         ReplayState replay;
         TreeState tree;

@@ -8,7 +8,7 @@
 namespace per::cuda {
 namespace {
 
-// All but fields and ranks.
+// Lays out all arrays but fields and ranks.
 void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, Layout& layout) {
     replay.state = layout.array<ReplayState>(1);
     replay.lanes = layout.array<Lane>(replay.n_envs);
@@ -112,7 +112,7 @@ std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
 
 namespace {
 
-// Kernels are told by value where everything is, so that those of a graph would not know what is added later.
+// Kernels get all pointers by value, so that those of a graph would not know memory that is added later.
 void require_no_captures(const StreamOrder::Call& call, const char* what) {
     if (call.has_captures())
         throw Error(

@@ -12,20 +12,20 @@
 
 namespace per::cuda {
 
-// All of it is allocated at creation, on the current device, but for ranks and smallest leaves: the first call that
-// asks for them may add them.
+// All memory is allocated at creation, on the current device, except that of ranks and smallest leaves, which the first
+// call that needs them may add.
 class ReplayMemory {
  public:
-    // `options` are resolved. Once `stream` has got there, it holds an empty buffer.
+    // `options` are resolved. The buffer is empty, and ready once `stream` has got there.
     ReplayMemory(const per_replay_options& options, const Fields& fields, cudaStream_t stream);
 
     const DeviceReplay& device() const { return device_; }
-    // What device().fields points to, for the host.
+    // The host's copy of device().fields.
     const std::vector<DeviceField>& fields() const { return fields_; }
-    // A frame in the memory of the device; NULL for a field that has no default.
+    // A frame in device memory; NULL for a field without a default.
     const std::byte* default_value(int64_t field) const { return defaults_[static_cast<std::size_t>(field)]; }
 
-    // For calls that ask for what the options did not. Throws Error while a stream is captured, OUT_OF_MEMORY.
+    // For calls that need more than the options asked for. Throws Error if a call was captured, and OUT_OF_MEMORY.
     void add_ranks(const StreamOrder::Call& call);
     void add_smallest_leaf(const StreamOrder::Call& call);
 

@@ -1,4 +1,4 @@
-// What a device reports of the calls of a replay buffer, in words.
+// The report of a device on the calls of a replay buffer, in words.
 #include <string>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// What a replay buffer in the memory of a device holds: the counterpart of cpu/replay/replay_state.h. The rules are
-// those of window.h.
+// The state of a replay buffer in device memory: the counterpart of cpu/replay/replay_state.h, with the rules of
+// window.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace per::cuda {
 
-// Where the frames of a field lie, by slot.
+// The frames of a field, by slot.
 struct DeviceField {
     std::byte* frames;
     std::byte* next_frames;  // with store_next_observation, of an observation; else NULL
@@ -29,22 +29,22 @@ struct DeviceField {
     __device__ __forceinline__ bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
 };
 
-// Rows of a lane that the call under way makes dead or live. Leaves are then written by the final state of their slots.
+// Rows of a lane that the current call makes dead or live. Leaves are then written by the final state of their slots.
 // Both ranges only grow within a call, as rows die and are born in order.
 struct LaneChange {
     RowRange died;
     RowRange born;
 };
 
-// What a call adds up while it changes lanes. No other lane must see it before the call ends, as the priority of rows
-// that become live follows from it. Zero between calls.
+// Sums of a call that changes lanes. No lane may see them before the call ends, as they determine the priority of rows
+// that become live. Zero between calls.
 struct PendingSums {
-    int64_t n_live;         // rows that became live less those that died
+    int64_t n_live;         // rows that became live minus those that died
     uint32_t largest_bits;  // of priorities given
-    uint32_t has_waiting;   // a row became live that waits for its priority
+    uint32_t has_waiting;   // a row that became live waits for its priority
 };
 
-// The last batch that was drawn, for statistics. Its arrays stay in the memory of the draws.
+// The last batch drawn, for statistics. Its arrays lie in the memory of the draws.
 struct LastDraw {
     int64_t size;
     double beta;
@@ -54,12 +54,12 @@ struct LastDraw {
     const double* shares;  // [size]
 };
 
-// Why a step is not added. For each of these the CPU refuses the whole call.
+// The reason why a step is not added. The CPU refuses the whole call for each of these.
 enum class StepRefusal : int32_t {
     value,              // a value does not fit its dtype, or is not a flag
     nan,                // a value is a NaN, which the buffer refuses
-    next_mask,          // it ends an episode, and does not say what its next observation is
-    final_observation,  // it ends an episode, and does not say in what
+    next_mask,          // it ends an episode without a next_mask
+    final_observation,  // it ends an episode without its final observation
     next_observation,   // missing where every step must have one
     gap,
     full,
@@ -67,9 +67,9 @@ enum class StepRefusal : int32_t {
 };
 inline constexpr int n_step_refusals = static_cast<int>(StepRefusal::none);
 
-// What went wrong on the device since the last report.
+// Errors on the device since the last report.
 struct ReplayErrors {
-    uint64_t n_bad_ids;         // never issued; of get() also not there, or without what was asked for
+    uint64_t n_bad_ids;         // never issued; in get() also not there, or incomplete
     uint64_t n_bad_priorities;  // not finite, or negative
     uint64_t n_refused_steps[n_step_refusals];
     uint64_t n_bad_values;          // of set()
@@ -82,11 +82,11 @@ struct ReplayErrors {
     uint64_t n_refused(StepRefusal why) const { return n_refused_steps[static_cast<int>(why)]; }
 };
 
-// Throws Error where something went wrong: with the status of what is named first, and a message that names all. With
+// Throws Error if anything went wrong: with the status of the first problem, and a message that names all. With
 // skips_invalid (PER_INVALID_SKIP) bad priorities are not reported. of_sequences: the buffer draws sequences.
 void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences);
 
-// All that changes from call to call, so that a captured graph can be replayed. One of it, in the device's memory.
+// All state that changes from call to call, in one struct in device memory, so that a captured graph can be replayed.
 struct ReplayState {
     WindowRules rules;  // n_step as it was set last
     BetaSchedule beta;
@@ -119,7 +119,7 @@ struct DeviceRanks {
     DeviceTree tree;    // its claims are those of the tree of priorities
 };
 
-// Priorities of rows: before alpha by slot, after alpha of the live ones in the sum tree.
+// Priorities of rows: before alpha by slot, and after alpha, of the live ones, in the sum tree.
 struct DevicePriorities {
     float* given;  // by slot: p, live or not; not_given; waiting_since() within a call
     DeviceTree tree;
@@ -135,8 +135,8 @@ PER_HOST_DEVICE bool has_ranks(const DevicePriorities& priorities) {
 
 inline constexpr float not_given = -1.0f;
 
-// Stands for the priority of a row that became live without one at a step of a launch with several, at most 2^24 - 2.
-// It depends on what other lanes were given before that step, and is written once the launch has ended.
+// Stands for the priority of a row that became live without one at a step, at most 2^24 - 2, of a launch with several.
+// It depends on the priorities that other lanes were given before that step, and is written once the launch has ended.
 __device__ __forceinline__ float waiting_since(int64_t step) {
     return -2.0f - static_cast<float>(step);
 }
@@ -147,7 +147,7 @@ __device__ __forceinline__ int64_t step_of_waiting(float given) {
     return static_cast<int64_t>(-2.0f - given);
 }
 
-// Where everything is, and what never changes. It is handed to kernels by value.
+// Pointers to all arrays, and options that never change. Passed to kernels by value.
 struct DeviceReplay {
     ReplayState* state;
     Lane* lanes;             // [n_envs]
@@ -175,7 +175,7 @@ struct DeviceReplay {
     bool overwrite;
 };
 
-// Whether the row in a slot was drawn as often as it may be.
+// True if the row in a slot was drawn as often as allowed.
 __device__ __forceinline__ bool is_used_up(const DeviceReplay& replay, int64_t slot) {
     return replay.max_times_sampled != 0 && (replay.flags[slot] & row_is_used_up) != 0;
 }
@@ -186,7 +186,7 @@ __device__ __forceinline__ RowOfId row_of_id(const DeviceReplay& replay, const W
     return find_row(id, rules, [&](int64_t env) -> const Lane& { return replay.lanes[env]; });
 }
 
-// Counts entries of a call that writes whose ids were never issued: to be reported, and for statistics.
+// Counts entries of a writing call whose ids were never issued: for the report, and for statistics.
 __device__ __forceinline__ void count_rejected_ids(ReplayState& state, uint64_t n) {
     if (n == 0) return;
     atomic_add(&state.errors.n_bad_ids, n);
