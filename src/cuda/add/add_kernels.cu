@@ -13,8 +13,9 @@ namespace {
 
 // ---------------------------------------------------------------------------------------------------- rows that wait
 // Rows may wait for their priority (replay_state.h). Which steps are added, and when rows become live, does not depend
-// on priorities: lanes go through all steps of a launch without waiting for each other, and write down by step what
-// they were given. The block that ends last finds the largest before each step, and the next kernel writes it to rows.
+// on priorities: lanes process all steps of a launch without waiting for each other, and record by step the priorities
+// that they were given. The last block to finish finds the largest before each step, and the next kernel writes it to
+// the rows.
 
 struct EndShared {
     LaneSums sums;
@@ -22,7 +23,7 @@ struct EndShared {
     bool is_last;
 };
 
-// Returns the largest value of the threads before this one, 0 for the first; `of_all` becomes that of all threads. The
+// Returns the largest value of the threads before this one, 0 for the first. `of_all` becomes that of all threads. The
 // whole block calls it.
 __device__ __forceinline__ uint32_t largest_before(uint32_t value, EndShared& shared, uint32_t& of_all) {
     const unsigned lane = lane_of_thread();
@@ -42,7 +43,7 @@ __device__ __forceinline__ uint32_t largest_before(uint32_t value, EndShared& sh
     return before;
 }
 
-// Finds the largest priority before each step, and zeroes what was written down by step. The whole block calls it.
+// Finds the largest priority before each step, and clears the records of the steps. The whole block calls it.
 __device__ __forceinline__ void find_largest_before(const StepScratch& scratch, int64_t n_steps, uint32_t largest,
                                                     EndShared& shared) {
     for (int64_t first = 0; first < n_steps; first += n_threads) {
@@ -58,7 +59,7 @@ __device__ __forceinline__ void find_largest_before(const StepScratch& scratch, 
     }
 }
 
-// The last block of a launch calls it, when all lanes are changed.
+// Called by the last block of a launch, once all lanes are changed.
 __device__ __forceinline__ void end_launch(const DeviceReplay& replay, const GivenSteps& steps,
                                            const StepScratch& scratch, bool ends_step, EndShared& shared) {
     ReplayState& state = *replay.state;
@@ -69,7 +70,7 @@ __device__ __forceinline__ void end_launch(const DeviceReplay& replay, const Giv
     if (ends_step) apply_pending(state);
 }
 
-// In the kernel after that of end_launch().
+// Called by the kernel after that of end_launch().
 __device__ __forceinline__ void write_waiting_priorities(const DeviceReplay& replay, const GivenSteps& steps,
                                                          const StepScratch& scratch) {
     if (!scratch.facts->has_waiting) return;
@@ -92,13 +93,13 @@ struct AtOnceShared {
     ChangeShared change;
 };
 
-// Two blocks run on a multiprocessor of sm_80 and sm_90 at the same time, as warps mostly wait for memory. Two on one of
-// sm_100 would spill a register, and are not asked for.
+// Two blocks run on a multiprocessor of sm_80 and sm_90 at the same time, as warps mostly wait for memory. On sm_100
+// two would spill a register, and so they are not requested.
 __global__ void __launch_bounds__(n_threads, 1)
     add_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                      const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool ends_step) {
     PER_SHARED(EndShared, shared);
-    // All warps of the block have ended their lanes once it returns.
+    // When it returns, all warps of the block have finished their lanes.
     add_lanes(replay, steps, scratch, ids_out, shared.sums);
     if (threadIdx.x == 0) shared.is_last = arrive(&scratch.facts->n_arrived) == gridDim.x - 1;
     __syncthreads();
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_frames(replay, steps, scratch, grid_span());
 }
 
-// All of an add of few steps of few lanes. Rows have no priority to wait for.
+// A whole add of few steps of few lanes. Rows have no priority to wait for.
 __global__ void __launch_bounds__(n_threads, 1)
     add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     clear(shared.change.top);
     add_lanes(replay, steps, scratch, ids_out, shared.sums);
     meet(replay.priorities.tree.state->meeting, [&] { apply_pending(*replay.state); });
-    // Frames are for the last threads, leaves for the first.
+    // The last threads copy frames, the first change leaves.
     const GridSpan span = grid_span();
     copy_frames(replay, steps, scratch, {span.step - 1 - span.first, span.step});
     if (steps.length > 1) return change_leaves_by_steps(replay, steps, scratch, shared.change);
@@ -211,7 +212,7 @@ void queue_parameters(int64_t count, const Element* elements, Element* to, cudaS
     }
 }
 
-// Threads of an add at once: a warp for each lane, and one for every few units of frames.
+// The threads of an add at once: a warp for each lane, and a thread for every few units of frames.
 int64_t threads_at_once(const GivenSteps& steps) {
     constexpr int64_t max_units_of_thread = 8;
     const int64_t n_units = steps.length * steps.n_lanes * steps.n_units;

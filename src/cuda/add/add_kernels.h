@@ -18,24 +18,23 @@ struct StepFacts {
     ChangeBounds bounds;
 };
 
-// What is written down of an entry: the row that it took, and below that these bits.
+// The record of an entry: the row that it took, and below that these bits.
 inline constexpr int64_t observation_is_there = 1;  // the step before announced it
 inline constexpr int64_t has_next_frame = 2;
 inline constexpr int entry_flag_bits = 2;
 
-// How many rows of each range of a lane's LaneChange had died or been born by the end of a step.
+// The number of rows of each range of a lane's LaneChange that had died or been born by the end of a step.
 struct LaneProgress {
     int32_t n_died;
     int32_t n_born;
 };
 
-// What the kernels of an add leave for each other. It lies in memory of the device that is zeroed first.
+// Data that the kernels of an add leave for each other, in device memory that is zeroed first.
 struct StepScratch {
-    // By entry: the row that it took, with the bits above; -1: it took none.
+    // By entry: its row with the bits above; -1 if it took none.
     int64_t* entries;
     LaneProgress* progress;  // by entry
-    // By step: the largest of the priorities given with it that are above all that their lane knew of, or 0. All 0
-    // between launches.
+    // By step: the largest of its priorities that exceed all that their lane knew of, or 0. All 0 between launches.
     uint32_t* largest_of_step;
     uint32_t* largest_before;  // by step: of all priorities before it
     StepFacts* facts;
@@ -44,31 +43,31 @@ struct StepScratch {
     int64_t* env_ids;  // [n_envs]
 };
 
-// Lanes of a call: env_ids in the memory of the device, or NULL for the first `count`.
+// The lanes of a call: env_ids in device memory, or NULL for the first `count`.
 struct LaneList {
     int64_t count;
     const int64_t* env_ids;
 };
 
-// Whether queue_add_at_once() may be called. A warp has one lane at most, and a thread few units of frames; the length is
-// that of a group of steps; and where there are several, the kernel can rebuild the tree between them.
+// True if queue_add_at_once() may be called: a warp has at most one lane, a thread few units of frames, and the steps
+// are one group; if there are several, the kernel can rebuild the tree between them.
 bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps);
-// Adds the steps of a whole call, and ends what that changes: one launch.
+// Adds the steps of a whole call, and changes the leaves: one launch.
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                        int64_t* ids_out, cudaStream_t stream);
 
-// Adds steps and copies their frames. If `ends_step`, what is added up on the way counts from the next call on, and the
-// change of the leaves must follow: queue_change_of_steps() where there are several steps, else queue_change_of_lanes().
-// ids_out: by entry, or NULL.
+// Adds steps and copies their frames. If `ends_step`, the sums take effect from the next call on, and the change of the
+// leaves must follow: queue_change_of_steps() for several steps, else queue_change_of_lanes(). ids_out: by entry, or
+// NULL.
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
                bool ends_step, cudaStream_t stream);
-// Brings the leaves up to date as changes of step after step would. No row that a step made live may have died since.
+// Changes the leaves as changes of step after step would. No row that a step made live may have died since.
 void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                            cudaStream_t stream);
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream);
 void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t stream);
 
-// Copies to the device as kernel parameters: the values are read now, also when the call is captured.
+// Copies to the device as kernel parameters: the values are read now, even if the call is captured.
 void queue_ids(int64_t count, const int64_t* ids, int64_t* to, cudaStream_t stream);
 void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaStream_t stream);
 inline constexpr int64_t max_ids_by_value = 256;

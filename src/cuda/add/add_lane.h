@@ -1,4 +1,4 @@
-// Adding the steps of a lane, all but their frames. A warp does it.
+// Adds the steps of a lane without their frames. A warp does it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace per::cuda {
 
-// Why the CPU would refuse the whole call, if it would. `lane` is as the step leaves it.
+// The reason for which the CPU would refuse the whole call, if any. `lane` is as the step leaves it.
 __device__ __forceinline__ StepRefusal refusal_of(const StepTask& task, const Lane& lane, const StepInput& step,
                                                   const StepOutcome& outcome, bool next_unavailable) {
     const DeviceReplay& replay = task.replay;
@@ -32,7 +32,7 @@ __device__ __forceinline__ void refuse(StepTask& task, StepRefusal refusal) {
     add_up(task.of_block.rejected_updates);
 }
 
-// Steps of a group that are taken together: bits first .. first + count - 1.
+// Steps of a group that are added together: bits first .. first + count - 1.
 struct StepRun {
     int first;
     int count;
@@ -40,7 +40,7 @@ struct StepRun {
     __device__ __forceinline__ uint32_t bits() const { return (all_lanes >> (warp_size - count)) << first; }
 };
 
-// The priority of a row that becomes live at a step and was given none.
+// The priority of a row that becomes live at a step without one.
 __device__ __forceinline__ float otherwise_at(const StepTask& task, int64_t step) {
     return task.steps.rows_wait() ? waiting_since(step) : task.otherwise;
 }
@@ -57,7 +57,7 @@ __device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup
     task.largest_bits = larger(task.largest_bits, __reduce_max_sync(all_lanes, own_bits));
 }
 
-// Of a row that is written anew.
+// Resets the count of a row that is overwritten.
 __device__ __forceinline__ void forget_draws(const DeviceReplay& replay, int64_t slot) {
     if (replay.times_sampled != nullptr) replay.times_sampled[slot] = 0;
 }
@@ -93,7 +93,7 @@ __device__ __forceinline__ LaneProgress progress_in_run(const StepTask& task, co
     return progress;
 }
 
-// Writes all of the steps but their frames. The thread that read a step writes its row.
+// Writes the steps without their frames. The thread that read a step writes its row.
 __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& group, const StepRun& run,
                                             const StepOutcome& outcome, const StepScratch& scratch) {
     const DeviceReplay& replay = task.replay;
@@ -120,7 +120,7 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
     if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);
     advance_tail(task);
     make_live(task, outcome.completed, [&](int64_t row) {
-        // The last step completes the last row, each step before it one row less, and the first all that are left.
+        // The last step completes the last row, each step before it one row less, and the first step all that are left.
         const int64_t steps_before = run.count - (outcome.completed.end - row);
         return otherwise_at(task, first_step + (steps_before > 0 ? steps_before : 0));
     });
@@ -128,14 +128,14 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
     if (outcome.flags & row_ends_episode) add_up(task.of_block.episodes);
 }
 
-// What a thread records about its own step.
+// The record of a thread about its step.
 struct WrittenDown {
     int64_t taken = -1;  // see StepScratch::entries
     LaneProgress progress;
 };
 
-// Adds step `first` of the group and those that run on from it; returns how many. A thread's record is
-// set by the last run that begins at or before its step.
+// Adds step `first` of the group and those that run on from it, and returns their number. The last run that begins at
+// or before a thread's step sets its record.
 __device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, int first, const StepScratch& scratch,
                                        WrittenDown& written) {
     const StepInput step = {has_bit(group.next_known, first), has_bit(group.terminated, first),

@@ -1,5 +1,5 @@
-// Changing a lane and its rows on the device: what cpu/replay/replay_state.h does on the host. A warp changes a lane:
-// all its threads call these functions together, with the same arguments.
+// Changes a lane and its rows, like cpu/replay/replay_state.h on the host. A warp changes a lane: all its threads call
+// these functions together, with the same arguments.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace per::cuda {
 
-// What a thread adds up over the rows that it changes. 32 bits are enough, as a launch has fewer steps of a lane and a
+// The sums of a thread over the rows that it changes. 32 bits are enough, as a launch has fewer steps of a lane, and a
 // lane fewer rows for each thread; they save registers.
 struct RowSums {
     int32_t n_live = 0;
@@ -33,7 +33,7 @@ __device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
     range.end = by.end;
 }
 
-// What the lanes of a block add up, in its shared memory: atomics on the numbers of the buffer wait for each other.
+// The sums of the lanes of a block, in its shared memory: atomics on the numbers of the buffer wait for each other.
 struct LaneSums {
     TopChanges live_top;  // of the sums of the live set
     uint32_t n_born;      // rows that became live: changes of ranks
@@ -53,7 +53,7 @@ __device__ __forceinline__ void add_up(uint32_t& sum, uint32_t n = 1) {
     if (lane_of_thread() == 0) atomicAdd(&sum, n);
 }
 
-// The whole block calls it, before its first lane. A barrier must follow.
+// The whole block calls it before its first lane. A barrier must follow.
 __device__ __forceinline__ void clear(LaneSums& sums) {
     clear(sums.live_top);
     if (threadIdx.x != 0) return;
@@ -61,7 +61,7 @@ __device__ __forceinline__ void clear(LaneSums& sums) {
     sums.added = sums.dropped = sums.episodes = sums.cuts = sums.suspected_resets = sums.rejected_updates = 0;
 }
 
-// A lane while it is changed.
+// A lane that is being changed.
 struct LaneTask {
     const DeviceReplay& replay;
     const WindowRules& rules;
@@ -86,8 +86,8 @@ struct LaneTask {
     __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
 };
 
-// Makes rows live where sequences start. otherwise_of(row) is the priority of a row that was given none: that of the
-// task, or waiting_since() a step.
+// Makes rows live at which sequences start. otherwise_of(row) is the priority of a row that was given none: the task's,
+// or waiting_since() a step.
 template <class OtherwiseOf>
 __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, const OtherwiseOf& otherwise_of) {
     const DevicePriorities& priorities = task.replay.priorities;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) 
     __syncwarp();
 }
 
-// Does to the lane's rows what cut_episode() said. `otherwise` is the priority of rows that were given none.
+// Applies the result of cut_episode() to the lane's rows. `otherwise` is the priority of rows that were given none.
 __device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float otherwise) {
     if (lane_of_thread() == 0) task.replay.flags[task.slot(cut.row)] |= cut.flags;
     __syncwarp();
@@ -121,7 +121,7 @@ __device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float o
     add_up(task.of_block.episodes);
 }
 
-// Moves the lane's tail past rows that have been overwritten, or whose stack has.
+// Moves the lane's tail past rows that are overwritten, or whose stack is.
 __device__ __forceinline__ void advance_tail(LaneTask& task) {
     const auto flags_of = [&](int64_t row) { return task.flags(row); };
     const int64_t oldest = oldest_row(task.lane, task.rules);
@@ -131,12 +131,12 @@ __device__ __forceinline__ void advance_tail(LaneTask& task) {
     task.lane.tail = tail;
 }
 
-// The last rows of a range, no more than the lane has: of rows that share a slot only the last is there.
+// The last rows of a range, at most as many as the lane has: of rows that share a slot only the last is there.
 __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) {
     return {rows.end - rows.first > most ? rows.end - most : rows.first, rows.end};
 }
 
-// Writes what the warp did to the lane, to be read by later kernels and, after finish_lanes(), by this one.
+// Stores the lane for later kernels, and for this one after finish_lanes().
 __device__ __forceinline__ void finish(const LaneTask& task) {
     const unsigned n_live = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_live));
     const unsigned n_born = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_born));
@@ -150,7 +150,7 @@ __device__ __forceinline__ void finish(const LaneTask& task) {
     if (has_waiting) atomicExch(&task.of_block.has_waiting, 1u);
 }
 
-// The whole block calls it, after its last lane.
+// The whole block calls it after its last lane.
 __device__ __forceinline__ void finish_lanes(const DeviceReplay& replay, const LaneSums& sums) {
     __syncthreads();
     write_top(replay.priorities.live, sums.live_top);
@@ -168,7 +168,7 @@ __device__ __forceinline__ void finish_lanes(const DeviceReplay& replay, const L
     add_if_any(&state.counters.rejected_updates, sums.rejected_updates);
 }
 
-// One thread calls it when all lanes are changed.
+// One thread calls it once all lanes are changed.
 __device__ __forceinline__ void apply_pending(ReplayState& state) {
     state.n_live += state.pending.n_live;
     state.largest_bits = larger(state.largest_bits, state.pending.largest_bits);

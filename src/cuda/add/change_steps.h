@@ -1,6 +1,6 @@
-// The change of the leaves after an add of several steps. The scale depends on the sums after each step, so that a call
-// must leave what calls of single steps leave: steps share a change as long as none of them can make a tree change its
-// scale; otherwise fewer do, down to one.
+// The change of the leaves after an add of several steps. The scale depends on the sums after each step, and a call
+// must leave the same as calls of single steps: steps share a change as long as none of them can change the scale of a
+// tree; otherwise fewer do, down to one.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace per::cuda {
 
-// Lanes of a call.
+// The lanes of a call.
 struct LanesOfSteps {
     const GivenSteps& steps;
 
@@ -21,14 +21,14 @@ struct LanesOfSteps {
     __device__ __forceinline__ int64_t env(int64_t j) const { return steps.env(j); }
 };
 
-// The slots of rows that some of the steps made dead or live.
+// The slots of rows that a range of steps made dead or live.
 struct SlotsOfSteps {
     static constexpr bool rows_stay = false;
     const GivenSteps& steps;
     const LaneProgress* progress;
     StepRange range;
 
-    // By the end of a step, or before the first.
+    // The progress by the end of a step, or before the first.
     __device__ __forceinline__ LaneProgress progress_at(int64_t end, int64_t j) const {
         return end == 0 ? LaneProgress{0, 0} : progress[(end - 1) * steps.n_lanes + j];
     }
@@ -58,7 +58,7 @@ struct SlotsOfSteps {
     }
 };
 
-// The whole change, by a kernel of launch_together() whose blocks have met since lanes were changed.
+// The whole change, in a kernel of launch_together() whose blocks have met since lanes were changed.
 PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const GivenSteps& steps,
                                             const StepScratch& scratch, ChangeShared& shared) {
     const DevicePriorities& priorities = replay.priorities;
@@ -83,7 +83,7 @@ PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const Gi
         const int64_t most = 4 * (slots.range.end - slots.range.first);
         const int64_t n_left = steps.length - slots.range.end;
         slots.range = {slots.range.end, slots.range.end + (n_left < most ? n_left : most)};
-        if (n_left != 0) meet(meeting);  // the next round reads what a rebuild wrote
+        if (n_left != 0) meet(meeting);  // the next round reads the results of a rebuild
     }
     const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
     for (int level = 0; level < levels_of_maxima(priorities); ++level) {

@@ -10,7 +10,7 @@
 namespace per::cuda {
 namespace {
 
-// Each array in the staging buffer begins on a multiple of it, as words of any size need.
+// The alignment of arrays in the staging buffer, as words of any size need it.
 constexpr int64_t alignment = 256;
 constexpr int64_t max_element_bytes = 8;
 constexpr int64_t min_buffer_bytes = int64_t{256} << 10;
@@ -20,7 +20,7 @@ constexpr int64_t n_arrays(int64_t n_fields, int64_t n_numbers) {
     return 2 * n_fields + n_numbers;
 }
 
-// Room for a step of all environments where that is not too much, and always for a step of one, whatever its dtypes.
+// Room for a step of all environments unless that is too much, and always for a step of one, whatever its dtypes.
 std::size_t buffer_bytes(const Fields& fields, int64_t n_envs, int64_t n_numbers) {
     int64_t entry = n_numbers * max_element_bytes;
     int64_t largest_entry = entry;
@@ -75,7 +75,7 @@ void GivenArrays::read_array(Array& array, const GivenArray& given) {
     if (array.is_staged) host_array_ = array.name;
 }
 
-// The host casts what lies in its memory, if it can also see which entries are given.
+// The host casts values in its memory if it can also see which entries are given.
 void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dtype, bool is_next) {
     read_array(array, given);
     const Array& mask_array = number(mask);
@@ -89,7 +89,7 @@ void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dty
     casts_on_host_ = true;
 }
 
-// The host casts flags in its own memory, if it can also read the mask.
+// The host casts flags in its memory if it can also read the mask.
 void GivenArrays::read_flags(Number which, const per_array& given) {
     Array& array = number(which);
     read_array(array, {given, 1});
@@ -129,7 +129,7 @@ void GivenArrays::read(const ReplaySteps& steps) {
 
 // ------------------------------------------------------------------------------------------------------------ a piece
 
-// Reads the masks that casts on the host look at.
+// Reads the masks that casts on the host use.
 void GivenArrays::read_masks(const StepPiece& piece) {
     const int64_t n = piece.length * piece.n_lanes;
     const auto read_mask = [&](const Array& array, std::vector<uint8_t>& flags) {
@@ -149,7 +149,7 @@ void GivenArrays::make_flags(const Array& array, uint8_t* to, const StepPiece& p
                 .first = piece.first_entry});
 }
 
-// Writes arrays of the piece to the staging buffer; returns how many bytes it takes.
+// Writes the arrays of the piece to the staging buffer, and returns the number of bytes.
 std::size_t GivenArrays::fill(const StepPiece& piece) {
     if (host_array_.empty()) return 0;
     if (casts_on_host_) read_masks(piece);
@@ -173,7 +173,7 @@ std::size_t GivenArrays::fill(const StepPiece& piece) {
     return static_cast<std::size_t>(end);
 }
 
-// The newest frame of the first entry, in the memory of the device.
+// The newest frame of the first entry, in device memory.
 const std::byte* GivenArrays::kept(const Array& array, const StepPiece& piece) const {
     if (!array.is_given()) return nullptr;
     if (array.is_staged) return staging_.device() + array.offset;
@@ -186,7 +186,7 @@ GivenNumbers GivenArrays::given_numbers(Number which, const StepPiece& piece) {
     return {kept(array, piece), array.dtype};
 }
 
-// Where an array is not given, the default stands in for each entry; without a default there are no frames.
+// The default replaces an array that is not given; without a default there are no frames.
 GivenFrames GivenArrays::given_frames(const Array& array, const StepPiece& piece, const Field& field,
                                       const std::byte* default_value, int64_t& n_units) const {
     GivenFrames frames = {kept(array, piece), 0, n_units, array.dtype, 0};

@@ -1,5 +1,5 @@
-// The arrays of a call of per_replay_add() on their way to kernels: those in the memory of the device as they are,
-// those in the host's by way of the staging ring, piece by piece.
+// The arrays of a call of per_replay_add() on their way to kernels: arrays in device memory as they are, and those of
+// the host piece by piece through the staging ring.
 #pragma once
 
 #include <cstddef>
@@ -25,28 +25,29 @@ struct StepPiece {
 
 class GivenArrays {
  public:
-    // On the current device. `max_entries` is what pieces have at most. `memory` has the defaults of fields.
+    // Allocates on the current device. `max_entries` is the largest size of a piece. `memory` has the defaults of
+    // fields.
     GivenArrays(const Fields& fields, const ReplayMemory& memory, int64_t n_envs, int64_t max_entries);
 
-    // Looks at the arrays of a call.
+    // Reads the descriptions of the arrays of a call.
     void read(const ReplaySteps& steps);
     // The name of an array in host memory; empty if there is none.
     std::string_view host_array() const { return host_array_; }
     bool casts_on_host() const { return casts_on_host_; }
-    // The entries that the staging ring has room for at a time.
+    // The number of entries that the staging ring has room for at a time.
     int64_t max_staged() const { return max_staged_; }
 
     // Throws Error with INVALID_ARGUMENT if a value in host memory that is cast there does not fit.
     void check_values(const StepPiece& piece) { fill(piece); }
-    // The piece as kernels see it, but for its lanes; the fields that are not handed over by value are in
-    // further_fields(). Throws as check_values() does, and then has queued nothing.
+    // The piece for kernels, without its lanes; the fields that are not passed by value are in further_fields(). Throws
+    // as check_values() does, before anything is queued.
     GivenSteps stage(const StepPiece& piece, cudaStream_t stream);
     const std::vector<GivenField>& further_fields() const { return further_fields_; }
 
     Staging& staging() { return staging_; }
 
  private:
-    // Their places in arrays_, after the fields and their next observations.
+    // Their indices in arrays_, after the fields and their next observations.
     enum Number { reward, terminated, truncated, mask, next_mask, priorities, td_errors, n_numbers };
 
     struct Array {
@@ -54,10 +55,10 @@ class GivenArrays {
         per_array given = {};
         int64_t frames = 1;
         int64_t elements = 1;
-        int32_t dtype = 0;  // in which kernels find it
+        int32_t dtype = 0;  // the dtype that kernels see
         bool is_staged = false;
         bool are_flags = false;                      // made and checked on the host
-        const std::vector<uint8_t>* mask = nullptr;  // entries of the piece whose values are looked at; NULL: all
+        const std::vector<uint8_t>* mask = nullptr;  // entries of the piece whose values are checked; NULL: all
         std::size_t offset = 0;                      // in the staging buffer
 
         bool is_given() const { return given.data != nullptr; }

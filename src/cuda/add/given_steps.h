@@ -1,5 +1,5 @@
-// The arrays of a call of per_replay_add() as kernels see them: in the memory of the device, in whatever dtype they
-// were given; elements are cast as they are read.
+// The arrays of a call of per_replay_add() as kernels see them: in device memory, in any dtype; elements are cast as
+// they are read.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace per::cuda {
 
-// A number for each entry; data NULL where none was given.
+// A number for each entry; data is NULL if none was given.
 struct GivenNumbers {
     const std::byte* data;
     int32_t dtype;
@@ -21,7 +21,7 @@ struct GivenNumbers {
     PER_HOST_DEVICE bool are_given() const { return data != nullptr; }
 };
 
-// A frame for each entry: that of entry i at data + i * stride.
+// A frame for each entry; that of entry i lies at data + i * stride.
 struct GivenFrames {
     const std::byte* data;
     int64_t stride;
@@ -35,13 +35,13 @@ struct GivenField {
     GivenFrames next;  // data NULL: no observation, or not given
 };
 
-// Bytes that a thread of a copy writes.
+// The bytes that a thread of a copy writes.
 inline constexpr int64_t unit_bytes = 16;
-// So many fields are handed to kernels by value, as a captured call must not depend on memory of the host.
+// The number of fields that are passed to kernels by value, as a captured call must not depend on host memory.
 inline constexpr int64_t max_fields_by_value = 16;
 
-// Consecutive entries of a call: `length` steps of the same `n_lanes` lanes, entry k * n_lanes + j being step k of lane
-// j. An entry whose mask is 0 is not looked at.
+// Consecutive entries of a call: `length` steps of the same `n_lanes` lanes; entry k * n_lanes + j is step k of lane j.
+// Entries with mask 0 are not read.
 struct GivenSteps {
     int64_t length;
     int64_t n_lanes;
@@ -62,7 +62,7 @@ struct GivenSteps {
     GivenField fields[max_fields_by_value];
 
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
-    // Whether rows that become live without a priority wait for it (add_kernels.cu): what is given with a step counts
+    // True if rows that become live without a priority wait for it (add_kernels.cu): the priorities of a step count
     // from the next one on.
     PER_HOST_DEVICE bool rows_wait() const { return length > 1 && priorities.are_given(); }
     __device__ __forceinline__ const GivenField& field(int64_t i) const {
@@ -84,7 +84,7 @@ PER_OUT_OF_LINE bool is_given_nan(const std::byte* element, int32_t dtype) {
     return is_nan(element, dtype);
 }
 
-// True if the flag is. Clears `fits` if the value is not a flag.
+// Returns the flag. Clears `fits` if the value is not a flag.
 __device__ __forceinline__ bool is_true(const GivenNumbers& flags, int64_t entry, bool& fits) {
     const bool is_bool = flags.dtype == PER_BOOL;
     const Flag flag = is_bool ? Flag{flags.data[entry] != std::byte{0}, flags.data[entry] <= std::byte{1}}
@@ -93,7 +93,7 @@ __device__ __forceinline__ bool is_true(const GivenNumbers& flags, int64_t entry
     return flag.is_true;
 }
 
-// False if it is beyond float32.
+// Returns false if the number is beyond float32.
 __device__ __forceinline__ bool read_float(const GivenNumbers& numbers, int64_t entry, float& value_out) {
     if (numbers.dtype == PER_FLOAT32) {
         value_out = reinterpret_cast<const float*>(numbers.data)[entry];
@@ -104,17 +104,17 @@ __device__ __forceinline__ bool read_float(const GivenNumbers& numbers, int64_t 
     return cast.fits;
 }
 
-// ---- frames of steps. One thread looks at a frame, or each thread of a warp at its part of it.
+// ---- frames of steps. One thread checks a frame, or each thread of a warp its part of it.
 
 __device__ __forceinline__ GridSpan span_of_warp() {
     return {lane_of_thread(), warp_size};
 }
 
-// Frames of up to so many bytes are looked at by a thread each, 32 at once, so that memory is waited for once.
+// Frames of up to this size are checked by a thread each, 32 at once, so that memory is waited for once.
 inline constexpr int64_t max_bytes_of_thread = 128;
 
-// Returns those of 32 steps, given as bits, for which is_good(i, span) holds in all parts of the frame, i being the
-// step's bit. The whole warp calls it with the same arguments.
+// Returns those of 32 steps, given as bits, for which is_good(i, span) holds in all parts of the frame; i is the step's
+// bit. The whole warp calls it with the same arguments.
 template <class IsGood>
 __device__ __forceinline__ uint32_t steps_where(uint32_t steps, int64_t frame_bytes, const IsGood& is_good) {
     const bool has_thread_each = frame_bytes <= max_bytes_of_thread;
@@ -128,7 +128,7 @@ __device__ __forceinline__ uint32_t steps_where(uint32_t steps, int64_t frame_by
     return good;
 }
 
-// Whether a frame whose elements are to be cast fits its field.
+// True if a frame whose elements are cast fits its field.
 __device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t entry, const DeviceField& field,
                                            const GridSpan& span) {
     const std::byte* const frame = frames.data + entry * frames.stride;
@@ -138,7 +138,7 @@ __device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t en
     return fits;
 }
 
-// Whether no element of a frame is a NaN.
+// True if no element of a frame is a NaN.
 __device__ __forceinline__ bool has_no_nan(const GivenFrames& frames, int64_t entry, const DeviceField& field,
                                            const GridSpan& span) {
     const std::byte* const frame = frames.data + entry * frames.stride;
@@ -148,7 +148,7 @@ __device__ __forceinline__ bool has_no_nan(const GivenFrames& frames, int64_t en
     return none;
 }
 
-// Whether a word of each of two frames holds the same numbers. Elements are never longer than words.
+// True if two words of frames hold the same numbers. Elements are never longer than words.
 PER_OUT_OF_LINE bool same_numbers(const std::byte* a, const std::byte* b, int64_t n_bytes, int32_t dtype) {
     bool same = is_floating(dtype);
     for (int64_t i = 0; same && i < n_bytes; i += dtype_size(dtype)) same = is_same_number(a + i, b + i, dtype);
@@ -166,7 +166,7 @@ __device__ __forceinline__ bool same_words(const std::byte* a, const std::byte* 
     return same;
 }
 
-// A frame to be compared: one that was given, or one that is stored, in the dtype of its field.
+// A frame to compare: a given one, or a stored one in the dtype of its field.
 struct ComparedFrame {
     const std::byte* data;
     int32_t dtype;

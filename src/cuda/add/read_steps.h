@@ -1,5 +1,5 @@
 // A warp reads 32 steps of a lane at once, a thread for each, and waits for memory once for all of them. It compares
-// what the steps bring with what was announced, and counts those that run on.
+// the observations with those announced before, and counts the steps that run on.
 #pragma once
 
 #include <cstdint>
@@ -32,23 +32,23 @@ struct StepGroup {
     int32_t first;
     uint32_t given;
     uint32_t next_known;        // the observation after it is given
-    uint32_t next_unavailable;  // it is marked as not there
+    uint32_t next_unavailable;  // the observation is marked as missing
     uint32_t terminated;
     uint32_t truncated;
-    uint32_t fits;         // all its values fit what the buffer keeps
+    uint32_t fits;         // all its values fit the types of the buffer
     uint32_t without_nan;  // in what must not be a NaN
     uint32_t rated;        // a valid priority is given with it
     uint32_t is_same;  // it brings the observation that the step before it announced, if that one was taken; not looked
                        // at where next observations take no rows
     float reward;      // of the thread's own step
-    float priority;    // likewise; means nothing unless rated
+    float priority;    // likewise; undefined unless rated
 };
 
 __device__ __forceinline__ bool has_bit(uint32_t bits, int i) {
     return (bits >> i & 1) != 0;
 }
 
-// Reward and priority of an entry; false if one of them is beyond float32.
+// Reads the reward and the priority of an entry; returns false if one of them is beyond float32.
 __device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t entry, double epsilon, StepGroup& group) {
     bool fits = read_float(steps.reward, entry, group.reward);
     if (!steps.priorities.are_given()) return fits;
@@ -58,15 +58,15 @@ __device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t en
     return fits;
 }
 
-// Steps whose frames are looked at. Bit i is about the step that is entry first_entry + i * n_lanes.
+// Steps whose frames are checked. Bit i is the step that is entry first_entry + i * n_lanes.
 struct LookedAt {
     int64_t first_entry;
     uint32_t given;
     uint32_t next_known;
 };
 
-// Returns the given steps whose frames are all good. is_checked(frames, field) says which frames are looked at, and
-// is_good(frames, entry, field, span) whether one of them is good.
+// Returns the given steps whose frames are all good. is_checked(frames, field) selects the frames, and is_good(frames,
+// entry, field, span) checks one.
 template <class IsChecked, class IsGood>
 __device__ __forceinline__ uint32_t steps_with_good_frames(const DeviceReplay& replay, const GivenSteps& steps,
                                                            const LookedAt& looked_at, const IsChecked& is_checked,
@@ -152,7 +152,7 @@ __device__ __forceinline__ StepGroup read_steps(const StepTask& task, int32_t fi
     return group;
 }
 
-// Whether step i of the group brings the observation announced before it, where the lane compares the two.
+// True if step i of the group brings the observation announced before it, or if the lane does not compare the two.
 __device__ __forceinline__ bool is_as_announced(const StepTask& task, const StepGroup& group, int i) {
     if (!compares_observation(task.lane, task.rules)) return true;
     const int32_t step = group.first + i;
@@ -172,7 +172,7 @@ __device__ __forceinline__ bool is_as_announced(const StepTask& task, const Step
     return true;
 }
 
-// How many steps from step i of the group on run on and are added together (window.h); 1: it is added by itself.
+// The number of steps from step i of the group on that are added together (window.h); 1 if it is added alone.
 __device__ __forceinline__ int run_length(const StepTask& task, const StepGroup& group, int i, bool is_announced) {
     const int64_t most = longest_run(task.lane, task.rules, task.replay.overwrite);
     const bool next_known = has_bit(group.next_known, i);

@@ -12,11 +12,11 @@
 namespace per::cuda {
 namespace {
 
-// A piece has at most so many steps, as waiting_since() can tell so many apart.
+// The most steps of a piece, as waiting_since() cannot tell more apart.
 constexpr int64_t max_steps = 1 << 17;
 
-// How many entries a piece may have: enough to keep a device busy, and more where the scratch memory for them takes at
-// most a byte a row.
+// The most entries of a piece: enough to keep a device busy, and more if their scratch memory takes at most a byte a
+// row.
 int64_t max_entries_of_piece(const per_replay_options& options) {
     constexpr int64_t least = 1 << 14;
     constexpr int64_t bytes = sizeof(int64_t) + sizeof(LaneProgress) + 2 * sizeof(uint32_t);
@@ -36,8 +36,8 @@ StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layou
     return scratch;
 }
 
-// How many steps a piece may have for no row to die in the piece in which it was born, so that a slot takes part in one
-// birth at most: a step takes up to two rows.
+// The most steps of a piece in which no row both is born and dies, so that a slot takes part in at most one birth. A
+// step takes up to two rows.
 int64_t max_steps_of_ring(const WindowRules& rules) {
     const int64_t kept = 2 * least_rows(rules);
     return std::clamp<int64_t>((rules.ring.rows - kept) / 2, 1, max_steps);
@@ -77,7 +77,7 @@ StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per
 
 // -------------------------------------------------------------------------------------------------------------- add
 
-// As many whole steps as fit, or a part of one.
+// A piece has as many whole steps as fit, or a part of one.
 StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) const {
     const int64_t most = std::min(max_entries_, arrays_.max_staged());
     const int64_t k = first_entry / steps.n_envs;
@@ -90,7 +90,7 @@ StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) c
     return {first_entry, length, steps.n_envs};
 }
 
-// Checks what can be known before anything is queued.
+// Makes all checks that are possible before anything is queued.
 void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call) {
     require_reachable("ids_out", ids_out);
     arrays_.read(steps);

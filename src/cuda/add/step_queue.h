@@ -1,4 +1,4 @@
-// Adding steps to a replay buffer in the memory of a device, cutting episodes and changing n_step.
+// Adds steps to a replay buffer in device memory, cuts episodes and changes n_step.
 #pragma once
 
 #include <cstddef>
@@ -16,38 +16,37 @@
 
 namespace per::cuda {
 
-// Sends ids of the host, whose memory the caller has back when the call returns: few, and those of a captured call, as
-// parameters of kernels, others by way of the staging ring.
+// Copies ids of the host, whose memory the caller may reuse at once, to the device: few ids, and those of a captured
+// call, as kernel parameters, others through the staging ring.
 void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call);
 
-// Queues what the CPU's StepWriter does. A warp adds the steps of a lane in order, and together those that run on. The
-// copies of their frames do not depend on each other and are spread over the whole device. Then the leaves of all rows
-// that died or became live are changed. These are two launches and that of the change, for a piece of many steps; with
-// PER_MAX_NOW for each step. Few steps of few lanes take one launch. A step that the CPU would refuse is skipped and
-// counted.
+// The counterpart of the CPU's StepWriter. A warp adds the steps of a lane in order, and together those that run on.
+// The copies of their frames are independent and spread over the whole device. Then the leaves of all rows that died or
+// became live are changed. A piece of many steps takes two launches and that of the change; with PER_MAX_NOW each step
+// does. Few steps of few lanes take one launch. A step that the CPU would refuse is skipped and counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
 class StepQueue {
  public:
-    // Made on the current device, ready once `stream` has got there. `options` are resolved; memory and fields must
-    // outlive it.
+    // Allocates on the current device; ready once `stream` has got there. `options` are resolved; memory and fields
+    // must outlive it.
     StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options, cudaStream_t stream);
 
     // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
-    // memory while the stream is captured: nothing is changed then. ids_out is memory that the device can write.
+    // memory while the stream is captured; nothing has changed then. ids_out is memory that the device can write.
     void add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call);
     // env_ids lie in host memory and name each environment once; NULL means the first `count`.
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
 
-    // The ring by way of which arrays of the host come to the device.
+    // The ring through which arrays of the host come to the device.
     Staging& staging() { return arrays_.staging(); }
 
  private:
     StepPiece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
     void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);
     LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
-    // Queues the change of the leaves of all rows that the lanes' changes concern.
+    // Queues the change of the leaves of all rows in the lanes' changes.
     void settle(int64_t rows_per_lane, const StreamOrder::Call& call);
     void queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                      const StreamOrder::Call& call);
@@ -59,8 +58,8 @@ class StepQueue {
     GivenArrays arrays_;
     DeviceMemory memory_;
     StepScratch scratch_ = {};
-    // Whether leaves have followed the lanes. They have not where a call could queue only a part of its launches: the
-    // next call that changes lanes then first brings up to date what that one left behind, in whichever lanes.
+    // False if the leaves do not reflect the lanes yet, as a call could queue only a part of its launches. The next
+    // call that changes lanes then first updates the leaves of all lanes.
     bool is_settled_ = true;
 };
 

@@ -1,4 +1,4 @@
-// Copying the frames of steps to the rows that these took.
+// Copies the frames of steps to the rows that these took.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ __device__ __forceinline__ void copy_unit(const GivenFrames& frames, int64_t ent
                       n_bytes / dtype_size(field.dtype));
 }
 
-// Copies a unit of an entry that took a row; `unit` counts through all its frames.
+// Copies a unit of an entry that took a row; `unit` counts through all frames of the entry.
 __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const GivenSteps& steps, int64_t entry,
                                             int64_t taken, int64_t unit) {
     int64_t i = 0;
@@ -68,7 +68,7 @@ __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const Gi
     const bool is_apart = is_next && rules.store_next_observation;
     const int64_t row = (taken >> entry_flag_bits) + (is_next && !is_apart ? 1 : 0);
     const int64_t env = steps.env(entry % steps.n_lanes);
-    // A row that is gone by the end of the launch shares its slot with one that is not.
+    // A row that is overwritten by the end of the launch shares its slot with its successor.
     if (row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;
     const GivenFrames& frames = is_next ? given.next : given.frames;
     std::byte* const array = is_apart ? field.next_frames : field.frames;
