@@ -19,7 +19,7 @@
 namespace per::cuda {
 namespace {
 
-// There is memory for so many rows from the beginning.
+// The number of rows for which there is memory from the beginning.
 constexpr int64_t first_rows = 4096;
 
 DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {

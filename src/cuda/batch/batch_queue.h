@@ -1,4 +1,4 @@
-// Batches of a replay buffer on a device: drawn, of epochs, read and written by id.
+// Batches of a replay buffer on a device: drawn, of epochs, and read and written by id.
 #pragma once
 
 #include <cstddef>
@@ -20,38 +20,38 @@
 
 namespace per::cuda {
 
-// Queues the work of these calls and waits for nothing, but for the staging ring with the minibatches of epochs. It allocates only for the first batch that has more than 4096
-// rows and more than all before it, and for the first that asks for ranks or for PER_BUFFER_MAX where the options did
-// not. Its owner loads the kernels of priorities.h and add_kernels.h. What arrays hold is checked on the device, and
-// counted in ReplayErrors.
+// Queues the work of these calls. It waits for nothing but the staging ring, with minibatches of epochs. It allocates
+// only for the first batch that has more than 4096 rows and more than all before it, and for the first that needs ranks
+// or PER_BUFFER_MAX without the options asking for them. Its owner loads the kernels of priorities.h and add_kernels.h.
+// The device checks the content of arrays, and counts errors in ReplayErrors.
 class BatchQueue {
  public:
     // `options` as resolved; `fields`, `memory` and `staging` must outlive it.
     BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, Staging& staging,
                cudaStream_t stream);
 
-    // Makes the memory that sample() needs.
+    // Allocates the memory that sample() needs.
     void prepare(const ReplaySample& sample, const StreamOrder::Call& call);
     // If nothing is live, or too little to draw without replacement, ids are -1 and all else 0, and the draw does not
-    // count. Throws Error with INVALID_ARGUMENT if memory is due and the stream is captured. A transition that is named
-    // by its id and not live gets id -1 and zeros, and counts as a bad id unless such are skipped.
+    // count. Throws Error with INVALID_ARGUMENT if it would have to allocate while the stream is captured. A transition
+    // that is named by its id and not live gets id -1 and zeros, and counts as a bad id unless such are skipped.
     void sample(const ReplaySample& sample, const StreamOrder::Call& call);
-    // Where that call has left the slots of its batch, in memory of the device. -1: not live.
+    // The slots of the batch that sample() wrote, in device memory; -1 if not live.
     const int64_t* slots_of(const ReplaySample& sample) const {
         return sample.is_drawn() ? memory_.slots : memory_.found;
     }
 
-    // Rows as they were added; ids lie in memory of the device. One that is not there gets id -1 and zeros.
+    // Reads rows as they were added; ids lie in device memory. A row that is not there gets id -1 and zeros.
     void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);
     void set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call);
 
-    // The first `count` that need a bootstrap value, once queue_count_bootstraps() has counted them: single steps with
-    // stacks, also where sequences are drawn.
+    // Writes the first `count` transitions that need a bootstrap value, once queue_count_bootstraps() has counted them:
+    // single steps with stacks, even if the buffer draws sequences.
     void bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call);
 
-    // What the last batch left behind, `last` being what the state says of it; waits for the stream.
+    // The last batch, of which `last` is the part in the state. Waits for the stream.
     LastBatch& last_batch(const LastDraw& last, const StreamOrder::Call& call);
-    // While the state says nothing of one, the last batch is this.
+    // Sets the last batch, which counts as long as the state has none.
     void restore(LastBatch&& batch) { last_batch_ = std::move(batch); }
 
     // Memory for the entries of an update.
@@ -60,7 +60,7 @@ class BatchQueue {
     std::size_t n_bytes() const { return n_bytes_; }
 
  private:
-    // What a row of a batch is.
+    // The kind of a row of a batch.
     enum class RowShape {
         drawn,  // a window or a sequence
         step,   // one step, with stacks
@@ -70,7 +70,7 @@ class BatchQueue {
     const DrawMemory& memory_for(int64_t n_rows, const StreamOrder::Call& call);
     void allocate(int64_t n_rows, cudaStream_t stream);
 
-    // Also fills copies_.
+    // Makes the plan, and fills copies_.
     RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch, RowShape shape);
     void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
     void get_windows(const ReplaySample& sample, const DrawPlan& plan, const StreamOrder::Call& call);
@@ -86,10 +86,10 @@ class BatchQueue {
     std::vector<DeviceMemory> blocks_;  // the last is in use; captured graphs may use the others
     DrawMemory memory_ = {};
     std::size_t n_bytes_ = 0;
-    // Of the call; one for each launch.
+    // One for each launch of the current call.
     std::vector<FrameCopies> copies_;
     std::vector<FieldsSet> set_launches_;
-    // Hindsight asks for it with each batch: kept from call to call.
+    // Kept from call to call, as hindsight reads it with each batch.
     LastBatch last_batch_;
 };
 

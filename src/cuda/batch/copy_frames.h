@@ -1,4 +1,4 @@
-// Copying the frames of rows into the arrays of a batch, in pieces of up to 16 bytes.
+// Copies the frames of rows into the arrays of a batch, in pieces of up to 16 bytes.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace per::cuda {
 
-// Where the frames of a sequence of a batch lie.
+// The place of the frames of a sequence of a batch.
 struct SequenceRow {
     int64_t env;
-    int64_t slot;           // of the start; -1: there is no sequence
-    int64_t frames_before;  // older frames of its stack that are of its episode
+    int64_t slot;           // of the start; -1: no sequence
+    int64_t frames_before;  // older frames of its stack that belong to its episode
     int64_t n_steps;        // see SequenceSpan
     int64_t n_transitions;
     int32_t n_step;  // of its returns
@@ -31,13 +31,13 @@ __device__ __forceinline__ void place_nothing(SequenceRow& row) {
     row = {0, -1, 0, 0, 0, 0, false};
 }
 
-// An array of a batch that frames are copied to. Its shape is [rows, length, stack, bytes].
+// An array of a batch that frames are copied to, of shape [rows, length, stack, bytes].
 struct FrameCopy {
     const std::byte* frames;
     const std::byte* next_frames;  // with store_next_observation, of an observation; else NULL
     std::byte* out;
     int64_t bytes;   // of a frame
-    int64_t length;  // entries of a row: those of a sequence, or 1
+    int64_t length;  // entries of a row: of a sequence, or 1
     int32_t stack;
     int32_t piece_bytes;  // 16, 8, 4, 2 or 1: divides the bytes of a frame, and all addresses
     uint32_t n_pieces;    // of a frame; those of all frames of a row are below 2^32
@@ -49,13 +49,13 @@ struct FrameCopy {
 
 inline constexpr int max_copies = 16;
 
-// Bytes of the largest pieces in which frames can be copied to an array.
+// The bytes of the largest pieces in which frames can be copied to or from an array.
 inline int32_t piece_bytes_of(int64_t frame_bytes, const void* array) {
     const uint64_t both = static_cast<uint64_t>(frame_bytes) | reinterpret_cast<uintptr_t>(array);
     return int32_t{1} << std::min(std::countr_zero(both), 4);
 }
 
-// The arrays that one launch copies to.
+// The arrays of one launch.
 struct FrameCopies {
     FrameCopy copies[max_copies];
     int32_t n = 0;
@@ -64,7 +64,7 @@ struct FrameCopies {
     Divisor by_chunks = Divisor(1);
 };
 
-// Where the frame lies that is `age` steps older than that of the entry; NULL: it is all zero.
+// The frame that is `age` steps older than that of the entry; NULL if it is all zero.
 __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, const WindowRules& rules,
                                                        const GatherRow& row, uint32_t, uint32_t age) {
     if (row.slot < 0 || (copy.pads_with_zeros && is_padding(row, copy.is_next, age))) return nullptr;
@@ -80,7 +80,7 @@ __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, co
     const bool is_there = copy.is_observation ? has_observation(span, entry, row.n_step) : entry < row.n_steps;
     if (row.slot < 0 || !is_there) return nullptr;
     if (copy.is_observation && entry == row.n_transitions) {
-        // The observation after the last transition, where it is not that of the following row.
+        // The observation after the last transition, if it is not that of the following row.
         if (row.repeats_last) {
             --entry;
         } else if (rules.store_next_observation) {
@@ -140,7 +140,8 @@ __device__ __forceinline__ void write_piece(std::byte* to, int32_t bytes, const 
         write_word<uint8_t>(to, piece.words[0]);
 }
 
-// Where a frame of a row of the batch comes from and goes to. Frames are counted entry by entry, from the oldest on.
+// The source and the destination of a frame of a row of the batch. Frames are counted entry by entry, from the oldest
+// on.
 struct FrameMove {
     const std::byte* from;  // NULL: zeros
     std::byte* to;
@@ -159,7 +160,7 @@ __device__ __forceinline__ uint32_t frames_of_row(const FrameCopy& copy) {
     return static_cast<uint32_t>(copy.length) * static_cast<uint32_t>(copy.stack);
 }
 
-// ---- rows of few pieces: a warp copies a whole row, each lane some pieces of whatever array
+// ---- rows of few pieces: a warp copies a whole row, each thread some pieces of any array
 
 inline constexpr uint32_t max_pieces_of_small_row = 128;
 
@@ -170,7 +171,7 @@ __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const 
     Piece pieces[n_each];
     std::byte* to[n_each];
     int32_t bytes[n_each];
-    // All loads are under way before the first has to have arrived.
+    // All loads are issued before the first result is used.
     for (int k = 0; k < n_each; ++k) {
         uint32_t piece = lane_of_thread() + k * warp_size;
         to[k] = nullptr;
@@ -213,7 +214,7 @@ __device__ __forceinline__ void copy_words(const FrameMove& move, uint32_t first
     }
 }
 
-// Copies chunk number `chunk` of a frame of the array, of which all have the same pieces and chunks.
+// Copies chunk number `chunk` of a frame of the array, whose frames all have the same pieces and chunks.
 template <class Array>
 __device__ __forceinline__ void copy_chunk_of_frame(const Array& array, const FrameMove& move, uint32_t chunk) {
     const uint32_t n_each = (array.n_pieces + array.n_chunks - 1) / array.n_chunks;

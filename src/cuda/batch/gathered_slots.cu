@@ -1,4 +1,4 @@
-// Slots of a loader whose device copies the frames of large fields out of the rows of a buffer in host memory.
+// Slots of a loader whose device copies the frames of large fields directly from the rows of a buffer in host memory.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -18,7 +18,7 @@
 namespace per::cuda {
 namespace {
 
-// An array of a batch, and where each of its frames lies.
+// An array of a batch, and the places of its frames.
 struct PlacedFrames {
     const std::byte* const* places;  // [n_frames], each NULL for zeros
     std::byte* out;
@@ -30,14 +30,14 @@ struct PlacedFrames {
     Divisor by_chunks = Divisor(1);
 };
 
-// Those of one launch.
+// The arrays of one launch.
 struct PlacedArrays {
     PlacedFrames arrays[max_copies];
     int32_t n = 0;
     int64_t n_chunks = 0;
 };
 
-// A warp copies a chunk of a frame, with as many loads under way as it has pieces: host memory is far away.
+// A warp copies a chunk of a frame, with a load in flight for each of its pieces: host memory is far away.
 __global__ void __launch_bounds__(n_threads, 1) gather_kernel(const __grid_constant__ PlacedArrays placed) {
     const GridSpan span = warp_span();
     for (int64_t at = span.first; at < placed.n_chunks; at += span.step) {
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(n_threads, 1) gather_kernel(const __grid_const
 
 // An array of a batch that the device gathers.
 struct GatheredArray {
-    std::size_t out;     // where it lies in the slot
-    std::size_t places;  // and its places
+    std::size_t out;     // its offset in the slot
+    std::size_t places;  // that of its places
     int64_t bytes;       // of a frame
     int64_t n_frames;
 };
@@ -68,8 +68,7 @@ struct Extent {
     std::size_t bytes;
 };
 
-// Calls visit(field, is_next) for each of a batch's arrays whose frames have an array of their own, in the batch's
-// order.
+// Calls visit(field, is_next) for each array of a batch whose frames are gathered, in the batch's order.
 template <class Visit>
 void for_each_gathered(const Fields& fields, const BatchShape& shape, const FrameArrays& rows, const Visit& visit) {
     for (int64_t i = 0; i < fields.count(); ++i) {
@@ -85,7 +84,7 @@ int64_t count_frames(const Field& field, const BatchShape& shape) {
 }
 
 std::size_t bytes_of_places(const Fields& fields, const BatchShape& shape, const FrameArrays& rows) {
-    BatchArrays::n_bytes(fields, shape);  // throws before the numbers of frames could overflow
+    BatchArrays::n_bytes(fields, shape);  // throws before the number of frames could overflow
     std::size_t bytes = 0;
     for_each_gathered(fields, shape, rows, [&](int64_t i, bool) {
         bytes += static_cast<std::size_t>(count_frames(fields[i], shape)) * sizeof(std::byte*);
@@ -93,14 +92,14 @@ std::size_t bytes_of_places(const Fields& fields, const BatchShape& shape, const
     return whole_rows(bytes);
 }
 
-// A batch is drawn into the slot's pinned memory as into that of CopiedSlots, but for the gathered arrays. Of these the
-// thread that draws writes the places, which follow the batch. What lies around the gathered arrays is copied, and a
-// kernel gathers them. All of this is queued while the buffer is locked, and `sent` is recorded behind it. Calls that
-// overwrite rows go on from then on, except where the frames are still to be read: they then wait for `sent`, see
-// RowReads.
+// A batch is drawn into the slot's pinned memory as into that of CopiedSlots, except for the gathered arrays. For these
+// the drawing thread writes the places of the frames, which follow the batch. The memory around the gathered arrays is
+// copied, and a kernel gathers them. All of this is queued while the buffer is locked, and `sent` is recorded behind
+// it. From then on calls may overwrite rows, except those whose frames are still to be read: such calls wait for
+// `sent`, see RowReads.
 //
-// Where a call of the runtime fails, the rows are still as they were, and the host gathers them into pinned memory. The
-// slot is then one of CopiedSlots: it is sent whole, by hand_out() if need be.
+// If a call of the runtime fails, the rows are still unchanged, and the host gathers them into pinned memory. The slot
+// then behaves like one of CopiedSlots: it is sent whole, by hand_out() if need be.
 class GatheredSlots final : public CopiedSlots, public FrameGather {
  public:
     GatheredSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots,
@@ -192,14 +191,14 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
             copies_[open_].is_sent = true;
             numbers_[open_] = n_queued_;
         } catch (const Error&) {
-            wait_for(stream_.get(), std::nothrow);  // for what was queued and reads the rows
+            wait_for(stream_.get(), std::nothrow);  // queued work reads the rows
             gather_on_host(open_);
         }
     }
 
-    // A gather that no slot has was made before its slot was opened again, or by the host, or was never queued: then
-    // the one before it is waited for, as gathers are made in turn. In a forked child the device reads the rows of the
-    // parent.
+    // A gather that no slot has was finished before its slot was opened again, or made by the host, or never queued:
+    // then the one before it is waited for, as gathers are made in turn. In a forked child the device reads the rows of
+    // the parent.
     void await(uint64_t number) override {
         if (process_number() != process_) return;
         std::size_t latest = 0;
@@ -256,12 +255,12 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
     const FrameArrays rows_;
     std::vector<PinnedPages> pinned_;
     std::vector<GatheredArray> arrays_;
-    std::vector<int64_t> index_;  // in it, by field; -1: it is not gathered
+    std::vector<int64_t> index_;  // by field, the index in arrays_; -1: it is not gathered
     std::vector<int64_t> next_index_;
     std::vector<Extent> copied_;  // of each slot, places included
     std::size_t open_ = 0;        // the slot that was opened last
     uint64_t n_queued_ = 0;
-    std::vector<uint64_t> numbers_;  // by slot: its last gather
+    std::vector<uint64_t> numbers_;  // by slot: the number of its last gather
 };
 
 }  // namespace

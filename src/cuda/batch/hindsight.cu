@@ -11,9 +11,9 @@
 namespace per::cuda {
 namespace {
 
-// ---- which transitions get which goals: a warp a place of the batch
+// ---- the choice of goals: a warp for each place of the batch
 
-// What one call asks of its kernels.
+// The parameters of a call.
 struct GoalQuestion {
     int64_t batch_size;
     int64_t n_step;
@@ -24,7 +24,7 @@ struct GoalQuestion {
     bool has_sequences;
 };
 
-// One past the last step, so far, of the episode of `row`.
+// One past the last step so far of the episode of `row`.
 template <class FlagsOf>
 __device__ __forceinline__ int64_t episode_end(int64_t row, int64_t head, const FlagsOf& flags_of) {
     for (int64_t first = row; first < head; first += warp_size) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ int64_t episode_end(int64_t row, int64_t head, const 
     return head;
 }
 
-// The first step of the episode of `row` that is there: none before `oldest` is.
+// The first step of the episode of `row` that is there; none before `oldest` is.
 template <class FlagsOf>
 __device__ __forceinline__ int64_t episode_first(int64_t row, int64_t oldest, const FlagsOf& flags_of) {
     for (int64_t last = row; last >= oldest; last -= warp_size) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, cons
                                                 int64_t env, int64_t row, bool is_sequence, int64_t n_step) {
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     if (is_sequence) return sequence_span(lane, rules, row, n_step, flags_of, 0);
-    // Only the window of the return is looked at.
+    // Only the window of the return matters.
     return span_of_window(n_step_return(
         n_step, replay.state->gamma, [&](int64_t k) { return flags_of(row + k); }, [](int64_t) { return 0.0f; }));
 }
@@ -69,7 +69,7 @@ __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, co
     const int64_t row = rules.ring.row_of_slot(env, slot, lane.head);
     const int64_t n_step = NSteps{question.n_step, question.n_step_min, replay.seed, question.batch_number}.of_place(i);
     const SequenceSpan span = span_of(replay, rules, lane, env, row, question.has_sequences, n_step);
-    if (span.repeats_last) return none;  // it is not known what its last step achieved
+    if (span.repeats_last) return none;  // the result of its last step is unknown
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     const int64_t from = choose_goal_row(
         lane, question.strategy, replay.seed, question.batch_number, i, row, flags_of,
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// ---- what these achieved, and their goals: a warp a span
+// ---- what these achieved, and their goals: a warp for each span
 
 struct GoalCopies {
     const GoalSpan* spans;
@@ -96,15 +96,15 @@ struct GoalCopies {
     int64_t goal_field;
     std::byte* achieved;  // [steps, bytes]
     std::byte* goals;     // [steps, bytes]
-    void* arrays[2];      // of the batch: goals, and where the goal is an observation the next ones; or NULL
+    void* arrays[2];      // of the batch: goals, and next goals if the goal is an observation; or NULL
 };
 
-// A warp copies a frame; with `from` NULL it writes zeros.
+// A warp copies a frame, or writes zeros if `from` is NULL.
 __device__ __forceinline__ void copy_frame(std::byte* to, const std::byte* from, int64_t bytes) {
     for (int64_t i = lane_of_thread(); i < bytes; i += warp_size) to[i] = from != nullptr ? from[i] : std::byte{0};
 }
 
-// The frame that was observed after the step in that slot.
+// The frame that was observed after the step in the slot.
 __device__ __forceinline__ const std::byte* next_frame(const DeviceField& field, const WindowRules& rules, int64_t env,
                                                        int64_t slot) {
     if (rules.store_next_observation) return field.next_frames + slot * field.bytes;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// ---- what follows from the rewards
+// ---- the results of the rewards
 
 __global__ void __launch_bounds__(n_threads, 1)
     write_returns_kernel(const PlacedReturn* returns, int64_t count, per_batch batch) {
@@ -226,7 +226,7 @@ HindsightQueue::HindsightQueue(const ReplayMemory& memory, const Fields& fields,
     load_kernels(choose_goals_kernel, copy_goals_kernel, copy_inner_kernel, write_returns_kernel, place_frames_kernel);
 }
 
-// Returns memory whose content is lost at the next call.
+// Returns memory whose content is lost with the next call.
 std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call& call) {
     if (n_bytes > scratch_bytes_) {
         wait_for(call.stream());
@@ -267,7 +267,7 @@ void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsi
     wait_for(call.stream());
 }
 
-// Sizes the arrays of the relabelling, but leaves them to be filled.
+// Sizes the arrays of the relabelling without filling them.
 void HindsightQueue::list_spans(int64_t goal_field, const per_batch& batch, Relabelling& relabelling) {
     spans_.clear();
     int64_t n_steps = 0;

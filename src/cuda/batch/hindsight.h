@@ -1,5 +1,5 @@
-// Hindsight relabelling of batches in the memory of a device. Rewards are asked for on the host: what they need is
-// copied there, and what follows from them is copied back.
+// Hindsight relabelling of batches in device memory. The host is asked for rewards: their arguments are copied there,
+// and the results are copied back.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace per::cuda {
 
-// A transition, or sequence, of a batch that gets another goal; n_transitions is 0 where it gets none.
+// A transition, or sequence, of a batch and its new goal; n_transitions is 0 if it keeps its own.
 struct GoalChoice {
     int64_t env;
     int64_t slot;       // where it starts
-    int64_t goal_slot;  // what was achieved after the step there is its goal
+    int64_t goal_slot;  // its goal is what was achieved after the step in this slot
     int64_t n_steps;    // see SequenceSpan
     int64_t n_transitions;
     int64_t last_flags;
     int64_t n_step;  // of its returns
 };
 
-// One that gets another goal, and where its part of the arrays on the way to the host begins.
+// A transition, or sequence, with a new goal, and the offsets of its part in the arrays that are copied to the host.
 struct GoalSpan {
     GoalChoice choice;
     int64_t place;  // in the batch
@@ -41,13 +41,13 @@ struct PlacedReturn {
     Return answer;
 };
 
-// Both calls wait for the stream, and allocate where a batch needs more memory than those before.
+// Both calls wait for the stream, and allocate if a batch needs more memory than those before.
 class HindsightQueue {
  public:
     HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options);
 
-    // Puts other goals into the batch just made of these slots, whose number relabelling has, and fills what rewards
-    // are asked for with. Does nothing if nothing was drawn, and nothing where a slot is -1.
+    // Puts new goals into the batch that was just made of these slots, whose number `relabelling` has, and fills in the
+    // arguments of the rewards. Does nothing if nothing was drawn, or for slots -1.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,
                       Relabelling& relabelling, const StreamOrder::Call& call);
     void write_returns(const Relabelling& relabelling, const per_batch& batch, const StreamOrder::Call& call);
@@ -69,12 +69,12 @@ class HindsightQueue {
     std::optional<DeviceMemory> scratch_;
     std::size_t scratch_bytes_ = 0;
 
-    // Kept from call to call; the device copies from them and to them during a call.
+    // Kept from call to call; the device reads and writes them during a call.
     std::vector<GoalChoice> choices_;
     std::vector<GoalSpan> spans_;
     std::vector<PlacedReturn> returns_;
     std::vector<int64_t> inner_places_;  // places of the batch that get an inner observation
-    std::vector<int64_t> inner_;         // which one each gets
+    std::vector<int64_t> inner_;         // the index of that observation
     std::vector<std::byte> inner_frames_;
     std::vector<std::byte*> inner_memory_;  // of the device, by field
 };

@@ -15,7 +15,7 @@ __device__ __forceinline__ void count_bad_id(const DeviceReplay& replay) {
 
 // ---- reading
 
-// Whether the row can be written as it was added.
+// True if the row can be read as it was added.
 __device__ __forceinline__ bool can_get(const DeviceReplay& replay, const RowPlan& plan, const RowOfId& row) {
     if (!row.is_there) return false;
     const uint8_t flags = replay.flags[row.slot];
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 // ---- writing
 
-// Finds the slot that each entry goes to; -1: it goes nowhere.
+// Finds the slot of each entry; -1 if it is skipped.
 __global__ void __launch_bounds__(n_threads, 1)
     find_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules,
                       int64_t count, const int64_t* ids, int64_t* slots_out) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ CastElement cast_value(const FieldValues& given, int6
     return cast_element(from, given.dtype, given.field.dtype);
 }
 
-// A warp checks an entry, which goes nowhere if a value does not fit.
+// A warp checks an entry, which is skipped if a value does not fit.
 __global__ void __launch_bounds__(n_threads, 1)
     check_values_kernel(ReplayState* state, int64_t count, int64_t* slots, const __grid_constant__ FieldsSet fields) {
     const GridSpan span = warp_span();
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(n_threads, 1) claim_kernel(uint32_t* claims, i
         if (slots[i] >= 0) atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));
 }
 
-// Whether entry i holds the claim on its row; `ends_claim` gives it up.
+// True if entry i holds the claim on its row; `ends_claim` gives it up.
 __device__ __forceinline__ bool holds_claim(uint32_t* claim, int64_t i, bool ends_claim) {
     const uint32_t own = static_cast<uint32_t>(i + 1);
     return atomicCAS(claim, own, ends_claim ? 0u : own) == own;

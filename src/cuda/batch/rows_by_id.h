@@ -1,4 +1,4 @@
-// Reading and writing rows of a replay buffer by id.
+// Reads and writes rows of a replay buffer by id.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace per::cuda {
 
-// Each of these two functions queues the reading of rows; the caller calls queue_copies() after it. This one reads
-// single steps, whose slots lie in memory.found. All that the plan asks of them must be there.
+// Each of these two functions queues the reading of rows; the caller then calls queue_copies(). This one reads single
+// steps, whose slots lie in memory.found. All that the plan asks of them must be there.
 void queue_single_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 // Reads rows as they were added.
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
@@ -19,9 +19,9 @@ void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPl
 struct FieldValues {
     DeviceField field;
     const std::byte* values;
-    int64_t bytes;  // of the values of an entry
+    int64_t bytes;  // of an entry
     int32_t dtype;
-    int32_t piece_bytes;  // copied at a time: 16, 8, 4, 2 or 1, divides bytes and addresses; 0: elements are cast
+    int32_t piece_bytes;  // bytes copied at a time, which divide sizes and addresses; 0: elements are cast
 };
 
 inline constexpr int max_fields_set = 16;
@@ -33,8 +33,8 @@ struct FieldsSet {
     bool has_casts;
 };
 
-// Queues the writing of fields; the last of equal ids wins. Entries whose rows are not there, and those with a value
-// that its field cannot hold, are skipped and counted. memory.found is scratch for `count` rows.
+// Queues the writing of fields; the last of equal ids wins. Entries whose rows are not there, or with a value that does
+// not fit its field, are skipped and counted. memory.found is scratch for `count` rows.
 void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
                const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Writing the rows of a batch but for their frames: returns, ids and priorities. A warp writes a row.
+// Writes the rows of a batch without their frames: returns, ids and priorities. A warp writes a row.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace per::cuda {
 
-// What a batch asks of its rows.
+// The parts of a batch's rows that are to be written.
 struct RowPlan {
     WindowRules rules;  // with the n_step of the call
     GatherWishes wishes;
@@ -19,7 +19,7 @@ struct RowPlan {
     const uint64_t* key = nullptr;  // see ReplaySample; on the device
 };
 
-// Which random numbers a batch has.
+// The key of a batch's random numbers.
 __device__ __forceinline__ BatchKey key_of(const DeviceReplay& replay, const RowPlan& plan) {
     if (plan.key != nullptr) return {plan.key[0], plan.key[1]};
     return {replay.seed, replay.state->batches};
@@ -32,8 +32,7 @@ __device__ __forceinline__ int64_t n_step_of(const DeviceReplay& replay, const R
     return NSteps{plan.rules.n_step, plan.n_step_min, key.seed, key.batch_number}.of_place(i);
 }
 
-// The RowFlags near a row, by distance from it. Those that a window of up to 32 steps and a stack need are read
-// together.
+// The RowFlags near a row, by distance from it. Those for a window of up to 32 steps and a stack are read together.
 class FlagsAround {
  public:
     __device__ __forceinline__ FlagsAround(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
@@ -44,7 +43,7 @@ class FlagsAround {
         before_ = lane < n_before ? flags[ring.moved(env, slot, -1 - lane)] : 0;
     }
 
-    // All threads of the warp ask for the same one.
+    // All threads of the warp pass the same distance.
     __device__ __forceinline__ uint8_t operator()(int64_t distance) const {
         constexpr int64_t n = warp_size;
         if (distance >= n || distance < -n) return flags_[ring_.moved(env_, slot_, distance)];
@@ -58,8 +57,8 @@ class FlagsAround {
     const Ring& ring_;
     int64_t env_;
     int64_t slot_;
-    uint32_t after_;   // at the distance that is the thread's number
-    uint32_t before_;  // at -1 - that
+    uint32_t after_;   // at the distance of the thread's number
+    uint32_t before_;  // at -1 - that distance
 };
 
 // Rewards from a row on, read in the same way.
@@ -98,16 +97,16 @@ __device__ __forceinline__ int64_t write_identity(const RowPlan& plan, int64_t i
     return head - 1 - k;
 }
 
-// How often the row in a slot was drawn; 0 for slot -1.
+// Writes how often the row in a slot was drawn; 0 for slot -1.
 __device__ __forceinline__ void write_times_sampled(const DeviceReplay& replay, const per_batch& batch, int64_t i,
                                                     int64_t slot) {
     if (batch.times_sampled != nullptr) batch.times_sampled[i] = slot < 0 ? 0 : replay.times_sampled[slot];
 }
 
-// A live row as write_row() placed it. It may have called copy(row), for the frames.
+// A live row after write_row(), which may have called copy(row) for its frames.
 struct WrittenRow {
     int64_t age;
-    bool has_frames;  // else they are still to be copied, or were from a wrong place
+    bool has_frames;  // else they must still be copied, or were copied from the wrong place
 };
 
 // ---- transitions
@@ -119,7 +118,7 @@ __device__ __forceinline__ GatherRow row_within_episode(const WindowRules& rules
     return gather_row(rules, env, slot, {0.0f, 0.0f, n, 0, n}, wishes, [](int64_t) { return uint8_t{0}; });
 }
 
-// Flags tell where the frames lie. They are copied from where they mostly do while the flags are read.
+// The flags determine where the frames lie. While they are read, the frames are copied from their most likely place.
 template <class Copy>
 __device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i,
                                                 int64_t slot, GatherRow& row, const Copy& copy) {
@@ -153,7 +152,7 @@ struct RewardsFrom {
     __device__ __forceinline__ float operator[](int64_t k) const { return rewards[ring.moved(env, slot, first + k)]; }
 };
 
-// How many of the next `most` rows are known not to end the episode: all before the first that does.
+// The number of the next `most` rows before the first that ends the episode.
 __device__ __forceinline__ int64_t rows_that_run_on(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
                                                     int64_t most) {
     for (int64_t first = 0; first < most; first += warp_size) {
@@ -165,7 +164,7 @@ __device__ __forceinline__ int64_t rows_that_run_on(const uint8_t* flags, const 
     return most;
 }
 
-// Writes step t of a sequence, whose place in the batch is `at`, with a return of its own.
+// Writes step t of a sequence at place `at` of the batch, with a return of its own.
 __device__ __forceinline__ void write_step(const per_batch& batch, int64_t at, const SequenceSpan& span, int64_t t,
                                            int64_t n_step, double gamma, const RewardsFrom& rewards) {
     const int64_t window = window_of_step(span, t, n_step);
@@ -230,7 +229,7 @@ __device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, cons
     return {write_identity(plan, i, env, slot, lane.head, replay.priorities.given[slot]), false};
 }
 
-// ---- where there is none
+// ---- missing rows
 
 // Writes id -1, and zeros for all else.
 template <class Row>
