@@ -1243,15 +1243,15 @@ FAULTS = [
     Fault(
         "what is lost between two steps asks for no scale",
         "cuda/replay/leaf_change.h",
-        "bounds.lost = add_wide(bounds.lost, {limited_mass_of(tree.leaves[slot], factor), 0});",
-        "bounds.lost = add_wide(bounds.lost, {0 * limited_mass_of(tree.leaves[slot], factor), 0});",
+        "lost = add_wide(lost, {limited_mass_of(tree.leaves[slot], factor), 0});",
+        "lost = add_wide(lost, {0 * limited_mass_of(tree.leaves[slot], factor), 0});",
         "rated_adds_test",
     ),
     Fault(
         "a leaf that is too large between two steps asks for no scale",
         "cuda/replay/leaf_change.h",
-        "bounds.has_too_large |= is_too_large(leaf, factor) ? 1u : 0u;",
-        "bounds.has_too_large |= is_too_large(leaf, factor) ? 0u : 0u;",
+        "has_too_large |= is_too_large(leaf, factor) ? 1u : 0u;",
+        "has_too_large |= is_too_large(leaf, factor) ? 0u : 0u;",
         "rated_adds_test",
     ),
     Fault(

@@ -80,6 +80,23 @@ struct MassBounds {
     WideSum gained;
     WideSum lost;
     uint32_t has_too_large;  // a leaf becomes too large for the scale
+
+    __device__ __forceinline__ void add(const DeviceTree& tree, double factor, int64_t slot, float leaf) {
+        gained = add_wide(gained, {limited_mass_of(leaf, factor), 0});
+        lost = add_wide(lost, {limited_mass_of(tree.leaves[slot], factor), 0});
+        has_too_large |= is_too_large(leaf, factor) ? 1u : 0u;
+    }
+
+    // Adds the bounds of a thread's leaves to those of all. All threads of a warp call it after their last leaf.
+    __device__ __forceinline__ void add_to(MassBounds& all) const {
+        const WideSum gained_by_warp = sum_of_warp(gained);
+        const WideSum lost_by_warp = sum_of_warp(lost);
+        const bool has_too_large_in_warp = __ballot_sync(all_lanes, has_too_large != 0) != 0;
+        if (lane_of_thread() != 0) return;
+        atomic_add_wide(&all.gained, gained_by_warp);
+        atomic_add_wide(&all.lost, lost_by_warp);
+        if (has_too_large_in_warp) atomicExch(&all.has_too_large, 1u);
+    }
 };
 
 // Lies in device memory. The sums are zero between launches.
@@ -89,28 +106,6 @@ struct ChangeBounds {
     uint32_t are_met;    // whether the changes bounded last can be made as one
 };
 
-// The sum of the leaves of a thread.
-struct BoundsOfThread {
-    MassBounds bounds = {{0, 0}, {0, 0}, 0};
-
-    __device__ __forceinline__ void add(const DeviceTree& tree, double factor, int64_t slot, float leaf) {
-        bounds.gained = add_wide(bounds.gained, {limited_mass_of(leaf, factor), 0});
-        bounds.lost = add_wide(bounds.lost, {limited_mass_of(tree.leaves[slot], factor), 0});
-        bounds.has_too_large |= is_too_large(leaf, factor) ? 1u : 0u;
-    }
-
-    // All threads of a warp call it after their last leaf.
-    __device__ __forceinline__ void add_to(MassBounds& all) const {
-        const WideSum gained = sum_of_warp(bounds.gained);
-        const WideSum lost = sum_of_warp(bounds.lost);
-        const bool has_too_large = __ballot_sync(all_lanes, bounds.has_too_large != 0) != 0;
-        if (lane_of_thread() != 0) return;
-        atomic_add_wide(&all.gained, gained);
-        atomic_add_wide(&all.lost, lost);
-        if (has_too_large) atomicExch(&all.has_too_large, 1u);
-    }
-};
-
 // Bounds the effect of write_change() on the same slots.
 template <class Slots>
 __device__ __forceinline__ void bound_change(const DeviceReplay& replay, const Slots& slots, ChangeBounds& bounds) {
@@ -118,8 +113,8 @@ __device__ __forceinline__ void bound_change(const DeviceReplay& replay, const S
     const DeviceRanks& ranks = priorities.ranks;
     const double alpha = replay.state->alpha;
     const double factor = power_of_two(priorities.tree.state->scale);
-    BoundsOfThread leaves;
-    BoundsOfThread weights;
+    MassBounds leaves = {};
+    MassBounds weights = {};
     slots.for_each(replay, [&](int64_t slot, bool may_be_live = true) {
         leaves.add(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha, may_be_live));
         if (!has_ranks(priorities)) return;
