@@ -1,5 +1,7 @@
 #include "cuda/replay/priorities.h"
 
+#include <algorithm>
+
 #include "cuda/replay/changed_lanes.h"
 #include "cuda/replay/leaf_change.h"
 #include "cuda/tree/tree_kernels.h"
@@ -157,15 +159,11 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// A lane has as many threads as rows, up to a whole block.
-ChangedLanes<AllLanes> lanes_for(const DeviceReplay& replay, int64_t rows_per_lane) {
-    return {{replay.n_envs}, rows_per_lane < 1 ? 1 : rows_per_lane < n_threads ? rows_per_lane : n_threads};
-}
-
 }  // namespace
 
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
-    const ChangedLanes<AllLanes> lanes = lanes_for(replay, rows_per_lane);
+    // A lane has as many threads as rows, up to a whole block.
+    const ChangedLanes<AllLanes> lanes = {{replay.n_envs}, std::clamp<int64_t>(rows_per_lane, 1, n_threads)};
     queue_change(replay, replay.n_envs * lanes.threads_per_lane, stream, change_lanes_kernel, lanes);
 }
 

@@ -3,12 +3,12 @@
 #include <cuda.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 
 #include "base/error.h"
 
@@ -44,6 +44,16 @@ constexpr int min_capability = 80;  // sm_80: reductions of a warp in one instru
                 cudaGetErrorString(error));
 }
 
+int attribute_of(int device, cudaDeviceAttr attribute) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, attribute, device), "asking for the device");
+    return value;
+}
+
+int attribute_of_current(cudaDeviceAttr attribute) {
+    return attribute_of(current_device(), attribute);
+}
+
 }  // namespace
 
 void require_device(int32_t device_index) {
@@ -55,10 +65,8 @@ void require_device(int32_t device_index) {
     if (device_index >= n_devices)
         throw Error(PER_ERROR_NO_DEVICE, "device_index is %d: this machine has the CUDA devices 0 .. %d",
                     static_cast<int>(device_index), n_devices - 1);
-    int major = 0;
-    int minor = 0;
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index), "asking for the device");
-    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index), "asking for the device");
+    const int major = attribute_of(device_index, cudaDevAttrComputeCapabilityMajor);
+    const int minor = attribute_of(device_index, cudaDevAttrComputeCapabilityMinor);
     if (10 * major + minor < min_capability)
         throw Error(PER_ERROR_NO_DEVICE,
                     "device is PER_CUDA: CUDA device %d has compute capability %d.%d; libper needs 8.0 or later",
@@ -70,16 +78,6 @@ int current_device() {
     check(cudaGetDevice(&device), "asking for the current device");
     return device;
 }
-
-namespace {
-
-int attribute_of_device(cudaDeviceAttr attribute) {
-    int value = 0;
-    check(cudaDeviceGetAttribute(&value, attribute, current_device()), "asking for the device");
-    return value;
-}
-
-}  // namespace
 
 namespace {
 
@@ -100,7 +98,7 @@ OldCode& old_code() {
 // True if the current device and the code that it has loaded support the features of sm_90.
 bool has_code_of_clusters() {
     constexpr int min_major = 9;
-    if (attribute_of_device(cudaDevAttrComputeCapabilityMajor) < min_major) return false;
+    if (attribute_of_current(cudaDevAttrComputeCapabilityMajor) < min_major) return false;
     const int device = current_device();
     const std::lock_guard guard(old_code().mutex);
     return !old_code().devices.contains(device);
@@ -127,7 +125,7 @@ bool launches_early() {
 
 bool has_clusters() {
     static const bool is_refused = is_in_environment("PER_CLUSTERS", "0");
-    return !is_refused && has_code_of_clusters() && attribute_of_device(cudaDevAttrClusterLaunch) != 0;
+    return !is_refused && has_code_of_clusters() && attribute_of_current(cudaDevAttrClusterLaunch) != 0;
 }
 
 namespace {
@@ -187,7 +185,7 @@ CUcontext primary_context(int device) {
 }  // namespace
 
 int32_t n_multiprocessors() {
-    const int of_device = attribute_of_device(cudaDevAttrMultiProcessorCount);
+    const int of_device = attribute_of_current(cudaDevAttrMultiProcessorCount);
     CUcontext context = nullptr;
     check_driver(driver().current(&context), "asking for the context");
     if (context == nullptr) return of_device;
@@ -267,10 +265,7 @@ bool is_host_memory(std::string_view argument, const void* memory) {
 
 void require_reachable(std::string_view argument, const void* memory) {
     if (memory == nullptr || type_of(argument, memory) != cudaMemoryTypeUnregistered) return;
-    int reads_pageable = 0;
-    check(cudaDeviceGetAttribute(&reads_pageable, cudaDevAttrPageableMemoryAccess, current_device()),
-          "asking for the device");
-    if (reads_pageable != 0) return;
+    if (attribute_of_current(cudaDevAttrPageableMemoryAccess) != 0) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT,
                 "%.*s is %p: in host memory that is not pinned, and the device cannot reach it: must be memory of the "
                 "device, managed or pinned",
@@ -315,7 +310,7 @@ PinnedPages pin_pages(const void* array, std::size_t bytes, const char* doing_wh
 }
 
 bool reaches_pinned_pages() {
-    return attribute_of_device(cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
+    return attribute_of_current(cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }
 
 Stream new_stream() {
@@ -357,20 +352,15 @@ void wait_for(const HostEvent& event, std::nothrow_t) {
 
 namespace {
 
-void check_allocated(cudaError_t error, std::size_t bytes, const char* what) {
-    if (error == cudaSuccess) return;
-    char doing_what[80];
-    std::snprintf(doing_what, sizeof doing_what, "allocating %zu bytes of %s", bytes, what);
-    check(error, doing_what);
-}
-
 void* allocated(Kind kind, std::size_t bytes) {
     const ApartFromCaptures apart;
+    const bool is_on_device = kind == Kind::device_memory;
     void* memory;
-    if (kind == Kind::device_memory)
-        check_allocated(cudaMalloc(&memory, bytes), bytes, "memory of the device");
-    else
-        check_allocated(cudaMallocHost(&memory, bytes), bytes, "pinned memory");
+    const cudaError_t error = is_on_device ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
+    if (error != cudaSuccess) {
+        const char* const what = is_on_device ? " bytes of memory of the device" : " bytes of pinned memory";
+        check(error, ("allocating " + std::to_string(bytes) + what).c_str());
+    }
     return memory;
 }
 

@@ -222,13 +222,19 @@ void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)
     launch_with(nullptr, 0, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
+// Lets a kernel start before the work before it has ended.
+inline cudaLaunchAttribute early_start() {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    return early;
+}
+
 // Queues a kernel that may start before the work before it has ended, if early launches are enabled.
 template <class... Parameters, class... Arguments>
 void launch_early(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),
                   const Arguments&... arguments) {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute early = early_start();
     launch_with(&early, launches_early() ? 1 : 0, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
@@ -258,9 +264,7 @@ inline cudaLaunchAttribute in_cluster_of(int64_t n_blocks) {
 template <class... Parameters, class... Arguments>
 void launch_in_cluster(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
                        const Arguments&... arguments) {
-    cudaLaunchAttribute attributes[2] = {in_cluster_of(n_blocks), {}};
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {in_cluster_of(n_blocks), early_start()};
     launch_with(attributes, launches_early() ? 2 : 1, stream, n_blocks, cluster_threads, kernel, arguments...);
 }
 
