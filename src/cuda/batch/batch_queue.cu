@@ -45,6 +45,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
       rules_(window_rules(options, fields)),
       has_sequences_(options.sequence_length > 0) {
     load_sample_kernels();
+    load_window_kernels();
     cluster_blocks_ = blocks_of_sample_cluster(has_sequences_);
     load_count_kernels();
     load_unit_kernels();

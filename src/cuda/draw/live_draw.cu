@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "cuda/draw/distinct_draw.h"
+#include "cuda/draw/draw_law.h"
 #include "per.h"
 #include "rules/draw.h"
 #include "rules/mass.h"
-#include "rules/rank.h"
 
 namespace per::cuda {
 namespace {
@@ -16,11 +16,6 @@ constexpr int64_t max_copy_blocks = 4096;
 constexpr int draw_blocks_each = 2;
 // The last block to finish weighs up to this many rows. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
-
-struct FinishShared {
-    double of_warp[cluster_warps];
-    uint32_t smallest_bucket;
-};
 
 // The part of the state that a draw needs. All of it is read before any is used, and it stays valid until count_draw().
 // A block keeps it in shared memory, as registers are few.
@@ -41,18 +36,6 @@ struct Shared {
     FinishShared finish;
     bool is_last;
 };
-
-// Without replacement, n_draws is valid once the slots have been found.
-__device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
-                                               const DrawPlan& plan) {
-    const uint64_t mass = plan.tree.state->total;
-    return {plan.rows.n,
-            plan.is_distinct(),
-            uniform_part(plan.prioritization, plan.uniform_fraction, mass),
-            static_cast<double>(replay.state->n_live),
-            static_cast<double>(mass),
-            plan.is_distinct() ? memory.facts->n_draws : 0.0};
-}
 
 // ---- finding slots without replacement
 
@@ -163,18 +146,6 @@ __device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const Dra
     for (int k = 0; k < n_at_once && k < n; ++k) drawn[k] = {leaves[k].index, static_cast<double>(leaves[k].mass)};
 }
 
-// The smallest value of the warps of the block. All threads call it and get the result.
-template <int block_size = n_threads>
-__device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
-    constexpr int n_warps_of_block = block_size / static_cast<int>(warp_size);
-    if (lane_of_thread() == 0) shared.of_warp[threadIdx.x / warp_size] = of_warp;
-    __syncthreads();
-    double smallest = shared.of_warp[0];
-    for (int warp = 1; warp < n_warps_of_block; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
-    __syncthreads();
-    return smallest;
-}
-
 template <int block_size>
 PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
     load_top_row<block_size>(live, row);
@@ -249,48 +220,6 @@ PER_OUT_OF_LINE void write_no_rows(const DrawMemory& memory, const DrawPlan& pla
 }
 
 // ---- weighing
-
-// The lowest bucket that holds a live row of positive priority, or else that of priority 0. The whole block calls it;
-// `smallest` is in its shared memory.
-__device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint32_t& smallest) {
-    if (threadIdx.x == 0) smallest = n_rank_buckets;
-    __syncthreads();
-    uint32_t lowest = n_rank_buckets;
-    for (uint32_t bucket = 1 + threadIdx.x; bucket < n_rank_buckets; bucket += blockDim.x)
-        if (ranks.counts[bucket] != 0 && bucket < lowest) lowest = bucket;
-    lowest = __reduce_min_sync(all_lanes, lowest);
-    if (lane_of_thread() == 0) atomicMin(&smallest, lowest);
-    __syncthreads();
-    return smallest < n_rank_buckets ? smallest : 0;
-}
-
-// The smallest mass of a live row of positive priority, by which PER_BUFFER_MAX normalises, in the tree of that
-// per_prioritization; if no priority is positive, that of any row. Some mass is not 0.
-PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization, uint32_t& shared_bucket) {
-    const DevicePriorities& priorities = replay.priorities;
-    if (prioritization == PER_RANK) {
-        const DeviceRanks& ranks = priorities.ranks;
-        return mass_of(ranks.weights[lowest_bucket(ranks, shared_bucket)], power_of_two(ranks.tree.state->scale));
-    }
-    return mass_of(reversed_leaf(maximum_of(priorities.smallest_leaf)), power_of_two(priorities.tree.state->scale));
-}
-
-// The smallest share of a batch that n_blocks have drawn.
-__device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, int64_t n_blocks, FinishShared& shared) {
-    double smallest = no_share();
-    for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads)
-        smallest = smaller(smallest, memory.smallest_shares[block]);
-    return smallest_of_block(shared, least_of_warp(smallest));
-}
-
-// The share whose weight is 1. The whole block calls it.
-__device__ __forceinline__ double reference_of(const DeviceReplay& replay, const DrawMemory& memory,
-                                               const DrawPlan& plan, const DrawLaw& law, int64_t n_draw_blocks,
-                                               FinishShared& shared) {
-    if (plan.normalize_weights == PER_BATCH_MAX) return smallest_of_blocks(memory, n_draw_blocks, shared);
-    return law.reference(plan.normalize_weights,
-                         [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });
-}
 
 // The counts of the state. They are read before a draw that adds to them has to wait.
 struct DrawCounts {
@@ -385,78 +314,6 @@ __device__ __forceinline__ void weigh_in_cluster(const DrawPlan& plan, const Clu
         weight = static_cast<float>(importance_weight_of<double, uint64_t>(
             log2_of<double, uint64_t>(reference), shared.shares[warp][k], shared.draw.start.beta));
     plan.rows.batch.weights[i] = weight;
-}
-
-// ---- rows by id, as if they were drawn
-
-__device__ __forceinline__ DrawLaw law_of_windows(const DeviceReplay& replay, const DrawMemory& memory,
-                                                  const WindowsPlan& plan) {
-    DrawLaw law = law_of_draw(replay, memory, plan.draw);
-    if (plan.n_of_epoch != 0) law.n_live = static_cast<double>(plan.n_of_epoch);
-    return law;
-}
-
-// The share of a row; its slot may be -1.
-__device__ __forceinline__ double share_of_slot(const DrawPlan& plan, const DrawLaw& law, double factor, int64_t slot) {
-    if (slot < 0) return no_share();
-    const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));
-    return share > 0.0 ? share : no_share();
-}
-
-template <class Row>
-__global__ void __launch_bounds__(n_threads, 1)
-    windows_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
-                   const __grid_constant__ WindowsPlan plan) {
-    PER_SHARED(FinishShared, shared);
-    const RowPlan& rows = plan.draw.rows;
-    const DrawLaw law = law_of_windows(replay, memory, plan);
-    const double factor = power_of_two(plan.draw.tree.state->scale);
-    const double total = law.total();
-    const bool has_all = has_windows(replay, plan.draw);
-    double smallest = no_share();
-    const GridSpan span = warp_span();
-    for (int64_t i = span.first; i < rows.n; i += span.step) {
-        const RowOfId found = row_of_id(replay, rows.rules, plan.ids[i]);
-        __syncwarp();  // the slot or the id that is written may overwrite the id that is read
-        const bool is_written = has_all && found.is_there && is_live(replay.priorities.live, found.slot);
-        const int64_t slot = is_written ? found.slot : -1;
-        Row row;
-        if (is_written)
-            write_row(replay, rows, i, slot, row, [](const Row&) {});
-        else
-            write_no_row(rows, i, row);
-        const double share = share_of_slot(plan.draw, law, factor, slot);
-        smallest = smaller(smallest, share);
-        if (lane_of_thread() != 0) continue;
-        memory.found[i] = slot;
-        memory.rows_of<Row>()[i] = row;
-        write_times_sampled(replay, rows.batch, i, slot);
-        if (has_all && !is_written && !plan.skips_dead) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
-        if (rows.batch.probabilities != nullptr)
-            rows.batch.probabilities[i] = share == no_share() ? 0.0f : static_cast<float>(share / total);
-    }
-    smallest = smallest_of_block(shared, smallest);
-    if (threadIdx.x != 0) return;
-    memory.smallest_shares[blockIdx.x] = smallest;
-    if (blockIdx.x == 0 && !has_all) ++replay.state->errors.n_outdated_draws;
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
-    weigh_windows_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
-                         const __grid_constant__ WindowsPlan plan, int64_t n_blocks) {
-    PER_SHARED(FinishShared, shared);
-    const ReplayState& state = *replay.state;
-    const double beta = plan.draw.beta != plan.draw.beta ? state.beta.beta(state.beta_step()) : plan.draw.beta;
-    const DrawLaw law = law_of_windows(replay, memory, plan);
-    const double factor = power_of_two(plan.draw.tree.state->scale);
-    const double reference = reference_of(replay, memory, plan.draw, law, n_blocks, shared);
-    const double log2_reference = log2_of<double, uint64_t>(reference);
-    const GridSpan span = grid_span();
-    for (int64_t i = span.first; i < plan.draw.rows.n; i += span.step) {
-        const double share = share_of_slot(plan.draw, law, factor, memory.found[i]);
-        const double weight = importance_weight_of<double, uint64_t>(log2_reference, share, beta);
-        plan.draw.rows.batch.weights[i] = share == no_share() ? 0.0f : static_cast<float>(weight);
-    }
 }
 
 // ---- kernels
@@ -566,15 +423,6 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
     launch_early(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
 }
 
-void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const WindowsPlan& plan, cudaStream_t stream) {
-    const int64_t n = plan.draw.rows.n;
-    const int64_t n_blocks = blocks_for(n, n_warps, max_draw_blocks);
-    launch(stream, n_blocks, n_threads, replay.has_sequences ? windows_kernel<SequenceRow> : windows_kernel<GatherRow>,
-           replay, memory, plan);
-    if (plan.draw.rows.batch.weights == nullptr) return;
-    launch(stream, blocks_for(n), n_threads, weigh_windows_kernel, replay, memory, plan, n_blocks);
-}
-
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, bool of_sequences,
                   cudaStream_t stream) {
     launch_early(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads,
@@ -588,7 +436,7 @@ int32_t blocks_of_sample_cluster(bool of_sequences) {
 void load_sample_kernels() {
     load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, draw_in_cluster_kernel<GatherRow>,
                  draw_in_cluster_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>, copy_kernel<SequenceRow>,
-                 distinct_slots_kernel, windows_kernel<GatherRow>, windows_kernel<SequenceRow>, weigh_windows_kernel);
+                 distinct_slots_kernel);
 }
 
 }  // namespace per::cuda

@@ -111,6 +111,7 @@ struct UnitsPlan {
 void queue_find_units(const DeviceReplay& replay, const DrawMemory& memory, const UnitsPlan& plan, cudaStream_t stream);
 
 void load_sample_kernels();
+void load_window_kernels();
 void load_count_kernels();
 void load_unit_kernels();
 

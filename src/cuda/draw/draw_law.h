@@ -1,0 +1,86 @@
+// The law of a draw of live rows, and the share whose weight is 1.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/draw/live_draw.h"
+#include "cuda/replay/replay_state.h"
+#include "per.h"
+#include "rules/draw.h"
+#include "rules/mass.h"
+#include "rules/rank.h"
+
+namespace per::cuda {
+
+// Without replacement, n_draws is valid once the slots have been found.
+__device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
+                                               const DrawPlan& plan) {
+    const uint64_t mass = plan.tree.state->total;
+    return {plan.rows.n,
+            plan.is_distinct(),
+            uniform_part(plan.prioritization, plan.uniform_fraction, mass),
+            static_cast<double>(replay.state->n_live),
+            static_cast<double>(mass),
+            plan.is_distinct() ? memory.facts->n_draws : 0.0};
+}
+
+struct FinishShared {
+    double of_warp[cluster_warps];
+    uint32_t smallest_bucket;
+};
+
+// The smallest value of the warps of the block. All threads call it and get the result.
+template <int block_size = n_threads>
+__device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
+    constexpr int n_warps_of_block = block_size / static_cast<int>(warp_size);
+    if (lane_of_thread() == 0) shared.of_warp[threadIdx.x / warp_size] = of_warp;
+    __syncthreads();
+    double smallest = shared.of_warp[0];
+    for (int warp = 1; warp < n_warps_of_block; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
+    __syncthreads();
+    return smallest;
+}
+
+// The lowest bucket that holds a live row of positive priority, or else that of priority 0. The whole block calls it;
+// `smallest` is in its shared memory.
+__device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint32_t& smallest) {
+    if (threadIdx.x == 0) smallest = n_rank_buckets;
+    __syncthreads();
+    uint32_t lowest = n_rank_buckets;
+    for (uint32_t bucket = 1 + threadIdx.x; bucket < n_rank_buckets; bucket += blockDim.x)
+        if (ranks.counts[bucket] != 0 && bucket < lowest) lowest = bucket;
+    lowest = __reduce_min_sync(all_lanes, lowest);
+    if (lane_of_thread() == 0) atomicMin(&smallest, lowest);
+    __syncthreads();
+    return smallest < n_rank_buckets ? smallest : 0;
+}
+
+// The smallest mass of a live row of positive priority, by which PER_BUFFER_MAX normalises, in the tree of that
+// per_prioritization; if no priority is positive, that of any row. Some mass is not 0.
+PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization, uint32_t& shared_bucket) {
+    const DevicePriorities& priorities = replay.priorities;
+    if (prioritization == PER_RANK) {
+        const DeviceRanks& ranks = priorities.ranks;
+        return mass_of(ranks.weights[lowest_bucket(ranks, shared_bucket)], power_of_two(ranks.tree.state->scale));
+    }
+    return mass_of(reversed_leaf(maximum_of(priorities.smallest_leaf)), power_of_two(priorities.tree.state->scale));
+}
+
+// The smallest share of a batch that n_blocks have drawn.
+__device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, int64_t n_blocks, FinishShared& shared) {
+    double smallest = no_share();
+    for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads)
+        smallest = smaller(smallest, memory.smallest_shares[block]);
+    return smallest_of_block(shared, least_of_warp(smallest));
+}
+
+// The share whose weight is 1. The whole block calls it.
+__device__ __forceinline__ double reference_of(const DeviceReplay& replay, const DrawMemory& memory,
+                                               const DrawPlan& plan, const DrawLaw& law, int64_t n_draw_blocks,
+                                               FinishShared& shared) {
+    if (plan.normalize_weights == PER_BATCH_MAX) return smallest_of_blocks(memory, n_draw_blocks, shared);
+    return law.reference(plan.normalize_weights,
+                         [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });
+}
+
+}  // namespace per::cuda
