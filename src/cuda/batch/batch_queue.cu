@@ -87,9 +87,7 @@ void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t 
     if (copies_.empty() || copies_.back().n == max_copies) copies_.emplace_back();
     FrameCopies& launch = copies_.back();
     const DeviceField& from = replay_.fields()[field];
-    const int32_t piece_bytes = piece_bytes_of(from.bytes, out);
-    const int64_t n_pieces = from.bytes / piece_bytes;
-    const int64_t n_chunks = (n_pieces + max_chunk_pieces - 1) / max_chunk_pieces;
+    const auto [piece_bytes, n_pieces, n_chunks] = pieces_of(from.bytes, out);
     if (length * stack * n_pieces > UINT32_MAX)
         throw Error(PER_ERROR_UNSUPPORTED,
                     "%s has %" PRId64 " pieces of %d bytes in a row of a batch: allowed on PER_CUDA are 2^32 - 1",

@@ -200,6 +200,19 @@ __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const 
 inline constexpr int chunk_pieces_each = 8;
 inline constexpr uint32_t max_chunk_pieces = chunk_pieces_each * warp_size;
 
+// The division of a frame of an array into pieces, and of these into chunks.
+struct FramePieces {
+    int32_t bytes;
+    int64_t n;
+    int64_t n_chunks;
+};
+
+inline FramePieces pieces_of(int64_t frame_bytes, const void* array) {
+    const int32_t bytes = piece_bytes_of(frame_bytes, array);
+    const int64_t n = frame_bytes / bytes;
+    return {bytes, n, (n + max_chunk_pieces - 1) / max_chunk_pieces};
+}
+
 template <class Word>
 __device__ __forceinline__ void copy_words(const FrameMove& move, uint32_t first, uint32_t end) {
     Word words[chunk_pieces_each];

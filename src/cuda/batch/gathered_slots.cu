@@ -57,10 +57,9 @@ __global__ void __launch_bounds__(n_threads, 1) gather_kernel(const __grid_const
 
 // An array of a batch that the device gathers.
 struct GatheredArray {
-    std::size_t out;     // its offset in the slot
-    std::size_t places;  // that of its places
-    int64_t bytes;       // of a frame
-    int64_t n_frames;
+    std::size_t out;      // its offset in the slot
+    std::size_t places;   // that of its places
+    PlacedFrames frames;  // without places and out, which depend on the slot
 };
 
 struct Extent {
@@ -121,13 +120,16 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
             const void* const array = is_next ? first.next_fields[i] : first.fields[i];
             const auto out = static_cast<std::size_t>(static_cast<const std::byte*>(array) - host(0));
             const int64_t n_frames = count_frames(fields[i], shape);
-            arrays_.push_back({out, places, fields[i].bytes, n_frames});
-            const int32_t piece_bytes = piece_bytes_of(fields[i].bytes, memory(0) + out);
-            if (fields[i].bytes / piece_bytes > UINT32_MAX)
+            const auto [piece_bytes, n_pieces, n_chunks] = pieces_of(fields[i].bytes, memory(0) + out);
+            if (n_pieces > UINT32_MAX)
                 throw Error(PER_ERROR_UNSUPPORTED,
                             "gather_on_device is 1: a frame of %s has %" PRId64
                             " pieces of %d bytes: allowed are 2^32 - 1",
-                            fields[i].name.c_str(), fields[i].bytes / piece_bytes, static_cast<int>(piece_bytes));
+                            fields[i].name.c_str(), n_pieces, static_cast<int>(piece_bytes));
+            arrays_.push_back({out,
+                               places,
+                               {nullptr, nullptr, fields[i].bytes, n_frames, piece_bytes,
+                                static_cast<uint32_t>(n_pieces), static_cast<uint32_t>(n_chunks), Divisor(n_chunks)}});
             places += static_cast<std::size_t>(n_frames) * sizeof(std::byte*);
             if (out > copied) copied_.push_back({copied, out - copied});
             copied = out + static_cast<std::size_t>(n_frames * fields[i].bytes);
@@ -219,20 +221,10 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
         for (std::size_t i = 0; i < arrays_.size();) {
             PlacedArrays placed;
             for (; i < arrays_.size() && placed.n < max_copies; ++i) {
-                const GatheredArray& array = arrays_[i];
-                std::byte* const out = memory(slot) + array.out;
-                const int32_t piece_bytes = piece_bytes_of(array.bytes, out);
-                const int64_t n_pieces = array.bytes / piece_bytes;
-                const int64_t n_chunks = (n_pieces + max_chunk_pieces - 1) / max_chunk_pieces;
-                placed.arrays[placed.n++] = {reinterpret_cast<const std::byte* const*>(memory(slot) + array.places),
-                                             out,
-                                             array.bytes,
-                                             array.n_frames,
-                                             piece_bytes,
-                                             static_cast<uint32_t>(n_pieces),
-                                             static_cast<uint32_t>(n_chunks),
-                                             Divisor(n_chunks)};
-                placed.n_chunks += array.n_frames * n_chunks;
+                PlacedFrames& frames = placed.arrays[placed.n++] = arrays_[i].frames;
+                frames.places = reinterpret_cast<const std::byte* const*>(memory(slot) + arrays_[i].places);
+                frames.out = memory(slot) + arrays_[i].out;
+                placed.n_chunks += frames.n_frames * frames.n_chunks;
             }
             launch(stream_.get(), blocks_for(placed.n_chunks, n_warps), n_threads, gather_kernel, placed);
         }
@@ -241,9 +233,9 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
     void gather_on_host(std::size_t slot) const {
         for (const GatheredArray& array : arrays_) {
             const std::byte* const* const places = places_of(slot, array);
+            const auto bytes = static_cast<std::size_t>(array.frames.bytes);
             std::byte* out = host(slot) + array.out;
-            for (int64_t i = 0; i < array.n_frames; ++i, out += array.bytes) {
-                const auto bytes = static_cast<std::size_t>(array.bytes);
+            for (int64_t i = 0; i < array.frames.n_frames; ++i, out += bytes) {
                 if (places[i] != nullptr)
                     std::memcpy(out, places[i], bytes);
                 else
