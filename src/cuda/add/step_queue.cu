@@ -43,12 +43,6 @@ int64_t max_steps_of_ring(const WindowRules& rules) {
     return std::clamp<int64_t>((rules.ring.rows - kept) / 2, 1, max_steps);
 }
 
-std::size_t scratch_bytes(int64_t max_entries, int64_t n_envs, int64_t n_fields) {
-    Layout layout(nullptr);
-    lay_out(max_entries, n_envs, n_fields, layout);
-    return layout.n_bytes();
-}
-
 }  // namespace
 
 void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call) {
@@ -68,7 +62,7 @@ StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per
       rules_(window_rules(options, fields)),
       window_rows_(options.n_step + options.burn_in + options.sequence_length),
       arrays_(fields, memory, options.n_envs, max_entries_),
-      memory_(scratch_bytes(max_entries_, options.n_envs, fields.count())) {
+      memory_(bytes_of_layout([&](Layout& l) { lay_out(max_entries_, options.n_envs, fields.count(), l); })) {
     Layout layout(memory_.data());
     scratch_ = lay_out(max_entries_, options.n_envs, fields.count(), layout);
     cuda::check(cudaMemsetAsync(memory_.data(), 0, layout.n_bytes(), stream), "clearing memory");

@@ -55,10 +55,9 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
 }
 
 void BatchQueue::allocate(int64_t n_rows, cudaStream_t stream) {
-    Layout counted(nullptr);
-    lay_out_draws(n_rows, counted);
-    blocks_.emplace_back(counted.n_bytes());
-    n_bytes_ += counted.n_bytes();
+    const std::size_t n_bytes = bytes_of_layout([&](Layout& layout) { lay_out_draws(n_rows, layout); });
+    blocks_.emplace_back(n_bytes);
+    n_bytes_ += n_bytes;
     Layout layout(blocks_.back().data());
     const DrawMemory memory = lay_out_draws(n_rows, layout);
     check(cudaMemsetAsync(memory.facts, 0, sizeof(DrawFacts), stream), "clearing memory");

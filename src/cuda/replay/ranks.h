@@ -53,7 +53,6 @@ __device__ __forceinline__ void add_to_ranks(const DeviceRanks& ranks, const Ran
     add_if_any(&ranks.state->n_live, n_live);
 }
 
-// See priorities.h for what queues work.
 void load_rank_kernels();
 
 }  // namespace per::cuda

@@ -97,10 +97,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
             copy_to_device(defaults_[static_cast<std::size_t>(i)], fields[i].default_value.data(),
                            fields[i].default_value.size(), stream);
     wait_for(stream);
-    if (options.prioritization == PER_RANK)
-        lay_out_twice(
-            [&](std::size_t n_bytes) { return allocate(n_bytes, stream); },
-            [&](Layout& layout) { lay_out_ranks(device_.priorities.ranks, device_.priorities.tree, layout); });
+    if (options.prioritization == PER_RANK) allocate_ranks(stream);
 }
 
 std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
@@ -108,6 +105,13 @@ std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
     check(cudaMemsetAsync(data, 0, n_bytes, stream), "clearing memory");
     n_bytes_ += n_bytes;
     return data;
+}
+
+void ReplayMemory::allocate_ranks(cudaStream_t stream) {
+    DeviceRanks ranks = {};
+    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, stream); },
+                  [&](Layout& layout) { lay_out_ranks(ranks, device_.priorities.tree, layout); });
+    device_.priorities.ranks = ranks;
 }
 
 namespace {
@@ -127,10 +131,7 @@ void require_no_captures(const StreamOrder::Call& call, const char* what) {
 void ReplayMemory::add_ranks(const StreamOrder::Call& call) {
     if (has_ranks(device_.priorities)) return;
     require_no_captures(call, "prioritization PER_RANK");
-    DeviceRanks ranks = {};
-    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },
-                  [&](Layout& layout) { lay_out_ranks(ranks, device_.priorities.tree, layout); });
-    device_.priorities.ranks = ranks;
+    allocate_ranks(call.stream());
 }
 
 void ReplayMemory::add_smallest_leaf(const StreamOrder::Call& call) {

@@ -33,6 +33,7 @@ class ReplayMemory {
 
  private:
     std::byte* allocate(std::size_t n_bytes, cudaStream_t stream);
+    void allocate_ranks(cudaStream_t stream);
 
     DeviceReplay device_ = {};
     std::vector<DeviceField> fields_;

@@ -29,12 +29,18 @@ class Layout {
     std::size_t n_bytes_ = 0;
 };
 
+// The bytes that lay_out(layout) takes.
+template <class LayOut>
+std::size_t bytes_of_layout(const LayOut& lay_out) {
+    Layout counted(nullptr);
+    lay_out(counted);
+    return counted.n_bytes();
+}
+
 // Calls lay_out(layout) twice: to count bytes, and over the block that allocate(n_bytes) returns.
 template <class Allocate, class LayOut>
 void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
-    Layout counted(nullptr);
-    lay_out(counted);
-    Layout layout(allocate(counted.n_bytes()));
+    Layout layout(allocate(bytes_of_layout(lay_out)));
     lay_out(layout);
 }
 

@@ -17,12 +17,6 @@ namespace {
 // Updates of up to this many entries never allocate.
 constexpr int64_t first_entries = 4096;
 
-std::size_t bytes_for(int64_t capacity) {
-    Layout layout(nullptr);
-    lay_out_tree(capacity, layout);
-    return layout.n_bytes();
-}
-
 // Throws Error if there were any. The message says how many of which array.
 void report_bad_entries(const TreeState& state) {
     constexpr const char* names[n_tree_arguments] = {"indices", "priorities", "prefix_sums", "units"};
@@ -43,7 +37,7 @@ void report_bad_entries(const TreeState& state) {
 
 CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
     : order_(options.device_index),
-      memory_(bytes_for(options.capacity)),
+      memory_(bytes_of_layout([&](Layout& layout) { lay_out_tree(options.capacity, layout); })),
       state_copy_(sizeof(TreeState)),
       seed_(options.seed) {
     Layout layout(memory_.data());
