@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "cuda/batch/copy_frames.h"
-#include "rows/cast.h"
 #include "rows/dtype.h"
 
 namespace per::cuda {
@@ -135,18 +134,18 @@ void GivenArrays::read_masks(const StepPiece& piece) {
     const auto read_mask = [&](const Array& array, std::vector<uint8_t>& flags) {
         if (!array.are_flags) return;
         flags.resize(static_cast<std::size_t>(n));
-        make_flags(array, flags.data(), piece);
+        cast_flags(array.name, array.given, flags.data(), size_of(array, piece));
     };
     read_mask(number(mask), mask_);
     read_mask(number(next_mask), next_mask_);
 }
 
-void GivenArrays::make_flags(const Array& array, uint8_t* to, const StepPiece& piece) const {
-    cast_flags(array.name, array.given, to,
-               {.entries = piece.length * piece.n_lanes,
-                .elements = 1,
-                .mask = array.mask != nullptr ? array.mask->data() : nullptr,
-                .first = piece.first_entry});
+CastSize GivenArrays::size_of(const Array& array, const StepPiece& piece) {
+    return {.entries = piece.length * piece.n_lanes,
+            .elements = array.elements,
+            .frames = array.frames,
+            .mask = array.mask != nullptr ? array.mask->data() : nullptr,
+            .first = piece.first_entry};
 }
 
 // Writes the arrays of the piece to the staging buffer, and returns the number of bytes.
@@ -160,14 +159,9 @@ std::size_t GivenArrays::fill(const StepPiece& piece) {
         if (!array.is_staged) continue;
         array.offset = static_cast<std::size_t>(end);
         if (array.are_flags)
-            make_flags(array, reinterpret_cast<uint8_t*>(buffer + end), piece);
+            cast_flags(array.name, array.given, reinterpret_cast<uint8_t*>(buffer + end), size_of(array, piece));
         else
-            cast(array.name, array.given, array.dtype, buffer + end,
-                 {.entries = n,
-                  .elements = array.elements,
-                  .frames = array.frames,
-                  .mask = array.mask != nullptr ? array.mask->data() : nullptr,
-                  .first = piece.first_entry});
+            cast(array.name, array.given, array.dtype, buffer + end, size_of(array, piece));
         end += (n * array.kept_bytes() + alignment - 1) / alignment * alignment;
     }
     return static_cast<std::size_t>(end);

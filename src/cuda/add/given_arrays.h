@@ -12,6 +12,7 @@
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/staging.h"
 #include "per.h"
+#include "rows/cast.h"
 #include "rows/fields.h"
 
 namespace per::cuda {
@@ -72,7 +73,7 @@ class GivenArrays {
     void read_values(Array& array, const GivenArray& given, int32_t dtype, bool is_next);
     void read_flags(Number which, const per_array& given);
     void read_masks(const StepPiece& piece);
-    void make_flags(const Array& array, uint8_t* to, const StepPiece& piece) const;
+    static CastSize size_of(const Array& array, const StepPiece& piece);
     std::size_t fill(const StepPiece& piece);
     const std::byte* kept(const Array& array, const StepPiece& piece) const;
     GivenNumbers given_numbers(Number which, const StepPiece& piece);
