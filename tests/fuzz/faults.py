@@ -33,8 +33,8 @@ FAULTS = [
     Fault(
         "calls",
         "a late update reaches the row that took the place",
-        "src/cpu/replay/rows_by_id.cpp",
-        "is_issued && k >= oldest_row(lane, state_.rules)};",
+        "src/rules/window.h",
+        "is_issued && k >= oldest_row(lane, rules)};",
         "is_issued};",
     ),
     Fault(
