@@ -678,7 +678,7 @@ FAULTS = [
     Fault(
         "a buffer draws by clusters whatever its code is for",
         "cuda/batch/batch_queue.cu",
-        "cluster_blocks_ = blocks_of_sample_cluster(has_sequences_);",
+        "cluster_blocks_ = blocks_of_sample_cluster(memory.device().has_sequences);",
         "cluster_blocks_ = portable_cluster_blocks;",
         "devices_test",
     ),

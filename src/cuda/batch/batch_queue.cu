@@ -39,14 +39,10 @@ DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
 
 BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, Staging& staging,
                        cudaStream_t stream)
-    : fields_(fields),
-      replay_(memory),
-      staging_(staging),
-      rules_(window_rules(options, fields)),
-      has_sequences_(options.sequence_length > 0) {
+    : fields_(fields), replay_(memory), staging_(staging), rules_(window_rules(options, fields)) {
     load_sample_kernels();
     load_window_kernels();
-    cluster_blocks_ = blocks_of_sample_cluster(has_sequences_);
+    cluster_blocks_ = blocks_of_sample_cluster(memory.device().has_sequences);
     load_count_kernels();
     load_unit_kernels();
     load_rows_by_id_kernels();
@@ -116,9 +112,9 @@ RowPlan BatchQueue::plan_rows(int64_t n, int64_t n_step, const per_batch& batch,
     for (int64_t i = 0; i < fields_.count(); ++i) {
         const Field& field = fields_[i];
         const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
-        const int64_t length = !has_sequences_ || shape != RowShape::drawn || is_state ? 1
-                               : field.is_observation()                                ? steps + plan.rules.n_step
-                                                                                       : steps;
+        const int64_t length = !replay_.device().has_sequences || shape != RowShape::drawn || is_state ? 1
+                               : field.is_observation() ? steps + plan.rules.n_step
+                                                        : steps;
         const int64_t stack = shape == RowShape::frame ? 1 : field.stack;
         const std::size_t index = static_cast<std::size_t>(i);
         if (plan.batch.fields != nullptr && plan.batch.fields[i] != nullptr)
@@ -176,7 +172,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
     if (drawn == nullptr) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     queue_sample(replay, memory, plan, copies_[0], call.stream());
-    queue_copies_from(plan.copies_rows ? 1 : 0, plan.rows, has_sequences_, call.stream());
+    queue_copies_from(plan.copies_rows ? 1 : 0, plan.rows, replay.has_sequences, call.stream());
     if (replay.times_sampled != nullptr) queue_count_draws(replay, memory, plan, call.stream());
 }
 
@@ -195,7 +191,7 @@ void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, c
         windows.skips_dead = of_ids.on_invalid == PER_INVALID_SKIP;
     }
     queue_windows(replay_.device(), memory_, windows, stream);
-    queue_copies_from(0, plan.rows, has_sequences_, stream);
+    queue_copies_from(0, plan.rows, replay_.device().has_sequences, stream);
 }
 
 void BatchQueue::queue_copies_from(std::size_t first, const RowPlan& plan, bool of_sequences, cudaStream_t stream) {

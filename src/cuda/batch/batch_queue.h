@@ -80,8 +80,7 @@ class BatchQueue {
     const Fields& fields_;
     ReplayMemory& replay_;
     Staging& staging_;
-    const WindowRules rules_;  // but for n_step
-    const bool has_sequences_;
+    const WindowRules rules_;           // but for n_step
     int32_t cluster_blocks_;            // see DrawPlan
     std::vector<DeviceMemory> blocks_;  // the last is in use; captured graphs may use the others
     DrawMemory memory_ = {};

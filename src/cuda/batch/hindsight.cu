@@ -21,7 +21,6 @@ struct GoalQuestion {
     uint64_t batch_number;
     double fraction;
     int32_t strategy;
-    bool has_sequences;
 };
 
 // One past the last step so far of the episode of `row`.
@@ -47,9 +46,9 @@ __device__ __forceinline__ int64_t episode_first(int64_t row, int64_t oldest, co
 }
 
 __device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, const WindowRules& rules, const Lane& lane,
-                                                int64_t env, int64_t row, bool is_sequence, int64_t n_step) {
+                                                int64_t env, int64_t row, int64_t n_step) {
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
-    if (is_sequence) return sequence_span(lane, rules, row, n_step, flags_of, 0);
+    if (replay.has_sequences) return sequence_span(lane, rules, row, n_step, flags_of, 0);
     // Only the window of the return matters.
     return span_of_window(n_step_return(
         n_step, replay.state->gamma, [&](int64_t k) { return flags_of(row + k); }, [](int64_t) { return 0.0f; }));
@@ -68,7 +67,7 @@ __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, co
     const Lane lane = replay.lanes[env];
     const int64_t row = rules.ring.row_of_slot(env, slot, lane.head);
     const int64_t n_step = NSteps{question.n_step, question.n_step_min, replay.seed, question.batch_number}.of_place(i);
-    const SequenceSpan span = span_of(replay, rules, lane, env, row, question.has_sequences, n_step);
+    const SequenceSpan span = span_of(replay, rules, lane, env, row, n_step);
     if (span.repeats_last) return none;  // the result of its last step is unknown
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     const int64_t from = choose_goal_row(
@@ -130,7 +129,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         }
         const SequenceSpan of_entries = {choice.n_steps, choice.n_transitions, 0, false};
         const GoalEntries entries =
-            goal_entries(goal_field.role, of_entries, question.has_sequences, rules.sequence.steps, question.n_step);
+            goal_entries(goal_field.role, of_entries, replay.has_sequences, rules.sequence.steps, question.n_step);
         const int64_t before = frames_before(0, goal_field.stack, [&](int64_t distance) {
             return replay.flags[rules.ring.moved(choice.env, choice.slot, distance)];
         });
@@ -221,8 +220,7 @@ void* array_of(void* const* arrays, int64_t field) {
 HindsightQueue::HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options)
     : replay_(memory),
       fields_(fields),
-      has_sequences_(options.sequence_length > 0),
-      sequence_steps_(options.burn_in + options.sequence_length) {
+      returns_of_place_(memory.device().has_sequences ? options.burn_in + options.sequence_length : 1) {
     load_kernels(choose_goals_kernel, copy_goals_kernel, copy_inner_kernel, write_returns_kernel, place_frames_kernel);
 }
 
@@ -247,10 +245,8 @@ void HindsightQueue::choose_goals(const ReplaySample& sample, const ReplayHindsi
 
 namespace {
 
-GoalQuestion question_of(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t batch_number,
-                         bool has_sequences) {
-    return {sample.batch_size,  sample.n_step,      sample.n_step_min, batch_number,
-            hindsight.fraction, hindsight.strategy, has_sequences};
+GoalQuestion question_of(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t batch_number) {
+    return {sample.batch_size, sample.n_step, sample.n_step_min, batch_number, hindsight.fraction, hindsight.strategy};
 }
 
 }  // namespace
@@ -262,7 +258,7 @@ void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsi
     GoalChoice* const choices = layout.array<GoalChoice>(sample.batch_size);
     const WaitAtEnd wait_at_end = {call.stream()};
     launch(call.stream(), blocks_for(sample.batch_size, n_warps), n_threads, choose_goals_kernel, replay_.device(),
-           question_of(sample, hindsight, batch_number, has_sequences_), slots, choices);
+           question_of(sample, hindsight, batch_number), slots, choices);
     copy_out(choices_, choices, call.stream());
     wait_for(call.stream());
 }
@@ -287,7 +283,7 @@ void HindsightQueue::list_spans(int64_t goal_field, const per_batch& batch, Rela
     relabelling.achieved.resize(bytes);
     relabelling.goals.resize(bytes);
     relabelling.rewards.resize(static_cast<std::size_t>(n_steps));
-    for (int64_t j = 0; j < fields_.count() && !has_sequences_; ++j) {
+    for (int64_t j = 0; j < fields_.count() && !replay_.device().has_sequences; ++j) {
         const Field& field = fields_[j];
         if (!field.is_observation() || array_of(batch.next_fields, j) == nullptr) continue;
         if (j == goal_field && !field.pads_with_zeros()) continue;
@@ -322,7 +318,7 @@ void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsigh
     const WaitAtEnd wait_at_end = {call.stream()};
     copy_in(spans, spans_, call.stream());
     launch(call.stream(), blocks_for(copies.n_spans, n_warps), n_threads, copy_goals_kernel, replay_.device(),
-           question_of(sample, hindsight, relabelling.batch_number, has_sequences_), copies);
+           question_of(sample, hindsight, relabelling.batch_number), copies);
     copy_out(relabelling.achieved, copies.achieved, call.stream());
     copy_out(relabelling.goals, copies.goals, call.stream());
     for (std::size_t j = 0; j < inner.size(); ++j) {
@@ -339,13 +335,12 @@ void HindsightQueue::write_returns(const Relabelling& relabelling, const per_bat
     returns_.clear();
     inner_places_.clear();
     inner_.clear();
-    for_each_relabelled_return(relabelling, has_sequences_ ? sequence_steps_ : 1,
-                               [&](int64_t i, const Return& answer, int64_t inner) {
-                                   returns_.push_back({i, answer});
-                                   if (has_sequences_ || inner < 0) return;
-                                   inner_places_.push_back(i);
-                                   inner_.push_back(inner);
-                               });
+    for_each_relabelled_return(relabelling, returns_of_place_, [&](int64_t i, const Return& answer, int64_t inner) {
+        returns_.push_back({i, answer});
+        if (replay_.device().has_sequences || inner < 0) return;
+        inner_places_.push_back(i);
+        inner_.push_back(inner);
+    });
     if (returns_.empty()) return;
     Layout layout(scratch(returns_.size() * sizeof(PlacedReturn), call));
     PlacedReturn* const returns = layout.array<PlacedReturn>(count_of(returns_));

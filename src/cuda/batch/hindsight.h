@@ -64,8 +64,7 @@ class HindsightQueue {
 
     const ReplayMemory& replay_;
     const Fields& fields_;
-    const bool has_sequences_;
-    const int64_t sequence_steps_;
+    const int64_t returns_of_place_;  // of a batch
     std::optional<DeviceMemory> scratch_;
     std::size_t scratch_bytes_ = 0;
 

@@ -100,7 +100,6 @@ __global__ void clear_lanes_kernel(DeviceReplay replay) {
 CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fields& fields)
     : fields_(fields),
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
-      of_sequences_(options.sequence_length > 0),
       always_has_ranks_(options.prioritization == PER_RANK),
       order_(options.device_index),
       host_copy_(sizeof(HostCopy)),
@@ -146,7 +145,8 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     const HostCopy& copy = read(call);
     const ReplayState before = copy.replay;
     const bool is_drawn = sample.is_drawn();
-    if (is_drawn && before.n_live == 0) throw_empty(of_sequences_, before.rules.n_step, before.counters.added);
+    if (is_drawn && before.n_live == 0)
+        throw_empty(memory_.device().has_sequences, before.rules.n_step, before.counters.added);
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
     relabelling.batch_number = before.batches;
@@ -423,7 +423,7 @@ void CudaReplayBackend::synchronize(void* stream) {
     call.finish();
     wait_for(call.stream());
     require_ordered(copy);
-    report(copy.replay.errors, skips_invalid_, of_sequences_);
+    report(copy.replay.errors, skips_invalid_, memory_.device().has_sequences);
 }
 
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {

@@ -80,7 +80,6 @@ class CudaReplayBackend final : public ReplayBackend {
 
     const Fields& fields_;
     const bool skips_invalid_;
-    const bool of_sequences_;
     const bool always_has_ranks_;
     StreamOrder order_;
     PinnedMemory host_copy_;
