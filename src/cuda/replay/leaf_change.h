@@ -1,14 +1,14 @@
-// One change of leaves (mass.h) on the device. Rows and live bits have their new values before it, and so have
-// priorities.given once their slot is visited; it brings the leaves of the slots that `Slots` names up to date.
+// One change of leaves (mass.h) on the device. Rows and live bits have their new values before it, and priorities.given
+// has once a slot is visited. The change updates the leaves of the slots of a `Slots`, which has these members:
 //
 //   struct Slots {
-//       // Whether the rows of the slots stay, so that another bucket is a change of ranks. Of others the rows that came
-//       // have been counted, as one may have the bucket of the row whose slot it takes.
+//       // True if the rows of the slots stay, so that a move to another bucket is a change of ranks. Otherwise new
+//       // rows have been counted already, as one may have the bucket of the row whose slot it takes.
 //       static constexpr bool rows_stay;
-//       // Calls visit(slot), or visit(slot, false) for a slot that has no live row yet. The threads of the grid share the slots, of which some may come more than once. All
-//       // threads of a warp call it.
+//       // Calls visit(slot), or visit(slot, false) for a slot that has no live row yet. The threads of the grid share
+//       // the slots, some of which may come more than once. All threads of a warp call it.
 //       void for_each(const DeviceReplay& replay, const Visit& visit) const;
-//       // The same for at least one slot of each 32 that lie side by side from a multiple of 32 on.
+//       // The same for at least one slot of each aligned group of 32.
 //       void for_each_group(const DeviceReplay& replay, const Visit& visit) const;
 //   };
 #pragma once
