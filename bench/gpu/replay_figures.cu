@@ -7,14 +7,6 @@
 
 namespace {
 
-per_array array_of(const void* data, int32_t dtype) {
-    per_array array;
-    std::memset(&array, 0, sizeof array);
-    array.data = data;
-    array.dtype = dtype;
-    return array;
-}
-
 per_field field_of(const char* name, int32_t dtype, int32_t ndim, const int64_t* shape) {
     per_field field;
     std::memset(&field, 0, sizeof field);

@@ -18,25 +18,13 @@ namespace {
 
 constexpr int64_t capacity = 1000;
 
-per_array array_of(const void* data, int32_t dtype) {
-    per_array array = {};
-    array.data = data;
-    array.dtype = dtype;
-    return array;
-}
-
 per_tree* create_tree() {
     per_tree_options options;
     per_tree* tree = nullptr;
     REQUIRE(per_tree_options_init(&options, sizeof options) == PER_OK);
     options.capacity = capacity;
     options.device = PER_CUDA;
-    const per_status status = per_tree_create(&options, &tree);
-    if (status == PER_ERROR_NO_DEVICE) {
-        std::printf("skipped: %s\n", per_last_error());
-        std::exit(77);
-    }
-    REQUIRE(status == PER_OK);
+    require_created(per_tree_create(&options, &tree));
     return tree;
 }
 

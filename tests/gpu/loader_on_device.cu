@@ -1,8 +1,8 @@
-// Loaders that hand out batches in the memory of a CUDA device, of a buffer in host memory, also with the device
-// gathering from its rows while others are overwritten, and of one on the device, against one on the CPU, through per.h, as users have it: the same bits from the same calls, on two streams of a
-// consumer that runs ahead of the device, writes over each batch, and keeps the device busy before it releases one.
-// Exits with 77 where there is no device, with 0 if everything is the same; else it prints what differs and exits with
-// 1.
+// Loaders that hand out batches in the memory of a CUDA device against a loader on the CPU, through per.h, as users have
+// it: of a buffer in host memory, of one from whose rows the device gathers while others are overwritten, and of one on
+// the device. The same calls must give the same bits. The consumer has two streams, runs ahead of the device, writes over
+// each batch, and keeps the device busy before it releases one. Exits with 77 where there is no device, with 0 if
+// everything is the same; else it prints what differs and exits with 1.
 //
 //     loader_on_device [BATCHES [BATCH_SIZE]]
 #include <cuda_runtime.h>
@@ -26,21 +26,6 @@ constexpr int64_t many_numbers = 260;  // of one that the device can gather
 constexpr int64_t n_added = 100;       // steps after each batch that the device gathers
 constexpr std::size_t n_ahead = 24;    // batches that the consumer is ahead of what it looks at
 constexpr std::size_t busy_bytes = std::size_t{1} << 22;
-
-per_array array_of(const void* data, int32_t dtype) {
-    per_array array = {};
-    array.data = data;
-    array.dtype = dtype;
-    return array;
-}
-
-void require_device(per_status status) {
-    if (status == PER_ERROR_NO_DEVICE) {
-        std::printf("skipped: %s\n", per_last_error());
-        std::exit(77);
-    }
-    REQUIRE(status == PER_OK);
-}
 
 // Steps whose observations, actions and rewards follow from their numbers, the first of which is given.
 void add_steps(per_replay* replay, int64_t n_numbers, int64_t first, int64_t count) {
@@ -87,7 +72,7 @@ per_replay* filled(int32_t device, int64_t n_numbers) {
     options.n_step = 3;
     options.device = device;
     per_replay* replay = nullptr;
-    require_device(per_replay_create(&options, &replay));
+    require_created(per_replay_create(&options, &replay));
     add_steps(replay, n_numbers, 0, n_rows);
     return replay;
 }
@@ -99,7 +84,7 @@ per_loader* loader_of(per_replay* replay, int32_t device, int64_t batch_size, bo
     options.device = device;
     options.gather_on_device = gathers;
     per_loader* loader = nullptr;
-    require_device(per_loader_create(replay, &options, &loader));
+    require_created(per_loader_create(replay, &options, &loader));
     return loader;
 }
 

@@ -1,4 +1,4 @@
-// What programs that run on a real device check with: they exit with 1 where something is not so.
+// Checks of programs that run on a real device. They exit with 1 where a condition does not hold.
 #pragma once
 
 #include <per.h>
@@ -14,3 +14,19 @@
             std::exit(1);                                                                                   \
         }                                                                                                   \
     } while (0)
+
+// Exits with 77 if a handle could not be created because there is no device.
+inline void require_created(per_status status) {
+    if (status == PER_ERROR_NO_DEVICE) {
+        std::printf("skipped: %s\n", per_last_error());
+        std::exit(77);
+    }
+    REQUIRE(status == PER_OK);
+}
+
+inline per_array array_of(const void* data, int32_t dtype) {
+    per_array array = {};
+    array.data = data;
+    array.dtype = dtype;
+    return array;
+}

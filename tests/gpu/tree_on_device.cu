@@ -61,12 +61,7 @@ per_tree* create(int64_t capacity, int32_t device) {
     options.capacity = capacity;
     options.seed = 11;
     options.device = device;
-    const per_status status = per_tree_create(&options, &tree);
-    if (status == PER_ERROR_NO_DEVICE) {
-        std::printf("skipped: %s\n", per_last_error());
-        std::exit(77);
-    }
-    REQUIRE(status == PER_OK);
+    require_created(per_tree_create(&options, &tree));
     return tree;
 }
 
