@@ -13,6 +13,7 @@
 
 #include "add_buffers.h"
 #include "cuda/replay/priorities.h"
+#include "graph.h"
 #include "hand_made_adds.h"
 
 namespace per {
@@ -219,13 +220,11 @@ TEST(AddOfHostMemory, of_many_steps_is_refused_before_the_first_of_them_is_added
 TEST(AddOfHostMemory, is_refused_in_a_capture) {
     Buffer buffer(small_buffer(1, 10));
     simulator::options().has_host_memory = true;
-    cudaStreamBeginCapture(buffer.stream(), cudaStreamCaptureModeGlobal);
-    const std::string refusal = buffer.refusal(HandMade(1, 1, 0, false));
-    EXPECT_EQ(refusal.substr(refusal.find(' ')),
-              " is in host memory: a call that is captured in a graph takes arrays of the device only");
-    cudaGraph_t graph;
-    ASSERT_EQ(cudaStreamEndCapture(buffer.stream(), &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    test::while_captured(buffer.stream(), [&] {
+        const std::string refusal = buffer.refusal(HandMade(1, 1, 0, false));
+        EXPECT_EQ(refusal.substr(refusal.find(' ')),
+                  " is in host memory: a call that is captured in a graph takes arrays of the device only");
+    });
 }
 
 TEST(AddOfHostMemory, does_not_take_ids_out_that_the_device_cannot_write) {
@@ -354,13 +353,8 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         HandMade call(2, some_environments ? 600 : 3, 0, true);
         // More of them than one kernel takes as parameters.
         for (int64_t j = 0; j < call.n_envs && some_environments; ++j) call.env_ids.push_back(699 - j);
-        cudaGraph_t graph;
-        cudaGraphExec_t executable;
         std::vector<int64_t> ids(call.observation.size());
-        cudaStreamBeginCapture(buffer.stream(), cudaStreamCaptureModeGlobal);
-        buffer.queue(call, ids.data());
-        ASSERT_EQ(cudaStreamEndCapture(buffer.stream(), &graph), cudaSuccess);
-        ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+        const test::Graph graph(buffer.stream(), [&] { buffer.queue(call, ids.data()); });
         // What the call read is the caller's again, and the staging ring that of others; no episode runs: nothing is
         // cut.
         std::fill(call.env_ids.begin(), call.env_ids.end(), 0);
@@ -374,7 +368,7 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         HandMade same(2, call.n_envs, 0, true);
         for (int64_t j = 0; j < call.n_envs && some_environments; ++j) same.env_ids.push_back(699 - j);
         for (int i = 0; i < 4; ++i) {
-            ASSERT_EQ(cudaGraphLaunch(executable, buffer.stream()), cudaSuccess);
+            graph.launch();
             cudaDeviceSynchronize();
             ASSERT_EQ(ids, expected.add(same));
         }
@@ -384,8 +378,6 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         EXPECT_EQ(std::memcmp(device.priorities.tree.leaves, expected.device().priorities.tree.leaves, 4 * n), 0);
         EXPECT_EQ(std::memcmp(&device.state->counters, &expected.state().counters, sizeof device.state->counters), 0);
         EXPECT_EQ(device.state->counters.cuts, 3 * call.n_envs);  // each launch begins where the first did
-        cudaGraphExecDestroy(executable);
-        cudaGraphDestroy(graph);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "graph.h"
 #include "replay_twins.h"
 #include "simulator.h"
 #include "steered_simulator.h"
@@ -161,12 +162,9 @@ TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
     twins.use(walk, 10);
     TwinBatch drawn(batch_size), expected(batch_size);
     const per_batch batch = drawn.batch(), of_cpu = expected.batch();
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    ASSERT_EQ(cudaStreamBeginCapture(twins.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-    expect_status(PER_OK, per_replay_sample(twins.gpu.get(), nullptr, batch_size, &batch, twins.stream));
-    ASSERT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    const Graph graph(twins.stream, [&] {
+        expect_status(PER_OK, per_replay_sample(twins.gpu.get(), nullptr, batch_size, &batch, twins.stream));
+    });
     const LoaderHandle cpu = create_loader(twins.cpu, options_of(PER_CPU, 3));
     const LoaderHandle gpu = create_loader(twins.gpu, options_of(PER_CUDA, 3));
     for (int i = 0; i < 5; ++i) {
@@ -177,13 +175,11 @@ TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
         expect_status(PER_OK, per_loader_release(gpu.get(), b.slot, twins.stream));
         twins.synchronize();  // which waits for the draws that were asked for, so that the launch comes after them
         expect_status(PER_OK, per_replay_sample(twins.cpu.get(), nullptr, batch_size, &of_cpu, nullptr));
-        ASSERT_EQ(cudaGraphLaunch(executable, twins.stream), cudaSuccess);
+        graph.launch();
         twins.synchronize();
         EXPECT_TRUE(drawn == expected) << i;
         twins.expect_same();
     }
-    cudaGraphDestroy(graph);
-    cudaGraphExecDestroy(executable);
 }
 
 // ---- what is waited for
@@ -245,18 +241,16 @@ TEST_F(CudaDrawnLoader, calls_on_a_captured_stream_are_refused_and_captures_else
     const Taken taken = take(loader, twins.stream);
     cudaStream_t captured;
     cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
-    ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
-    expect_status(PER_ERROR_INVALID_ARGUMENT, take(loader, captured).status, "captured");
-    expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_release(loader.get(), taken.slot, captured), "captured");
-    expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, twins.stream));
-    for (int i = 0; i < 5; ++i) {
-        const Taken other = take(loader, twins.stream);
-        expect_status(PER_OK, other.status);
-        expect_status(PER_OK, per_loader_release(loader.get(), other.slot, twins.stream));
-    }
-    cudaGraph_t graph;
-    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    while_captured(captured, [&] {
+        expect_status(PER_ERROR_INVALID_ARGUMENT, take(loader, captured).status, "captured");
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_release(loader.get(), taken.slot, captured), "captured");
+        expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, twins.stream));
+        for (int i = 0; i < 5; ++i) {
+            const Taken other = take(loader, twins.stream);
+            expect_status(PER_OK, other.status);
+            expect_status(PER_OK, per_loader_release(loader.get(), other.slot, twins.stream));
+        }
+    });
     cudaStreamDestroy(captured);
     EXPECT_EQ(statistics_of(twins.gpu.get()).beta_step, beta_step + 6);
 }

@@ -17,6 +17,7 @@
 #include "backend/batch.h"
 #include "backend/create.h"
 #include "backend/frame_gather.h"
+#include "graph.h"
 #include "per.h"
 #include "simulator.h"
 #include "steered_simulator.h"
@@ -482,9 +483,7 @@ TEST_F(GatheredLoader, adds_of_another_thread_tear_no_frame) {
 // The call that waits, and the thread that draws, while the program captures.
 TEST_F(GatheredLoader, a_capture_elsewhere_is_not_spoilt) {
     const ReplayHandle replay = filled(20);
-    cudaGraph_t graph;
-    ASSERT_EQ(cudaStreamBeginCapture(streams_[1], cudaStreamCaptureModeGlobal), cudaSuccess);
-    {
+    while_captured(streams_[1], [&] {
         const LoaderHandle loader = loader_of(replay, true, 1);
         Walk walk(8);
         for (int i = 0; i < 10; ++i) {
@@ -494,9 +493,7 @@ TEST_F(GatheredLoader, a_capture_elsewhere_is_not_spoilt) {
             EXPECT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK) << per_last_error();
         }
         EXPECT_EQ(per_loader_stop(loader.get()), PER_OK) << per_last_error();
-    }
-    EXPECT_EQ(cudaStreamEndCapture(streams_[1], &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    });
 }
 
 // Batches that are out stay what they are, though their gathers were still to be made, and rows change afterwards.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../cpp/replay_call.h"
+#include "graph.h"
 #include "per.h"
 #include "simulator.h"
 #include "steered_simulator.h"
@@ -230,15 +231,13 @@ TEST_F(CudaLoader, calls_on_a_captured_stream_are_refused) {
     const LoaderHandle loader = loader_of(buffer, PER_CUDA, 2);
     per_batch batch, none;
     int64_t slot = -1, other = -7;
-    cudaGraph_t graph;
     ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
-    ASSERT_EQ(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeGlobal), cudaSuccess);
-    expect_error(next(loader.get(), none, other, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
-    EXPECT_EQ(none.ids, nullptr);
-    EXPECT_EQ(other, -7);
-    expect_error(per_loader_release(loader.get(), slot, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
-    EXPECT_EQ(cudaStreamEndCapture(streams_[0], &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    while_captured(streams_[0], [&] {
+        expect_error(next(loader.get(), none, other, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
+        EXPECT_EQ(none.ids, nullptr);
+        EXPECT_EQ(other, -7);
+        expect_error(per_loader_release(loader.get(), slot, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
+    });
     EXPECT_EQ(buffer.statistics().beta_step, 1);  // none but the first was handed out
     EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
 }
@@ -247,18 +246,16 @@ TEST_F(CudaLoader, calls_on_a_captured_stream_are_refused) {
 TEST_F(CudaLoader, a_capture_elsewhere_is_not_spoilt) {
     Buffer buffer = filled(1);
     const LoaderHandle loader = loader_of(buffer, PER_CUDA, 1);
-    cudaGraph_t graph;
-    int captured = 0;
-    ASSERT_EQ(cudaStreamBeginCapture(streams_[1], cudaStreamCaptureModeGlobal), cudaSuccess);
-    for (int i = 0; i < 10; ++i) {
-        per_batch batch;
-        int64_t slot = -1;
-        EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK) << per_last_error();
-        EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK) << per_last_error();
-    }
-    EXPECT_EQ(cudaMemsetAsync(&captured, 0, sizeof captured, streams_[1]), cudaSuccess);
-    EXPECT_EQ(cudaStreamEndCapture(streams_[1], &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    int number = 0;
+    while_captured(streams_[1], [&] {
+        for (int i = 0; i < 10; ++i) {
+            per_batch batch;
+            int64_t slot = -1;
+            EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK) << per_last_error();
+            EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK) << per_last_error();
+        }
+        EXPECT_EQ(cudaMemsetAsync(&number, 0, sizeof number, streams_[1]), cudaSuccess);
+    });
 }
 
 // ---- errors of the runtime

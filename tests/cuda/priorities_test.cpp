@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "core/checks.h"
 #include "cuda/replay/replay_memory.h"
+#include "graph.h"
 #include "priority_twin.h"
 #include "run_length.h"
 #include "simulator.h"
@@ -139,14 +140,11 @@ TEST(DevicePriorities, what_a_captured_call_does_not_know_cannot_be_added) {
     const int64_t id = -1;
     const float priority = 1.0f;
     cuda::UpdateEntry entry;
-    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-    {
+    test::while_captured(stream, [&] {
         cuda::StreamOrder::Call call(order, stream);
         cuda::queue_priorities(memory.device(), {1, &id, 0, nullptr, &priority}, &entry, call.stream());
         call.finish();
-    }
-    cudaGraph_t graph;
-    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    });
     {
         cuda::StreamOrder::Call call(order, stream);
         EXPECT_THROW(memory.add_ranks(call), Error);
@@ -155,7 +153,6 @@ TEST(DevicePriorities, what_a_captured_call_does_not_know_cannot_be_added) {
     }
     EXPECT_EQ(memory.device().priorities.ranks.state, nullptr);
     EXPECT_EQ(memory.device().priorities.smallest_leaf.n_levels, 0);
-    cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
 }
 

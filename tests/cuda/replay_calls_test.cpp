@@ -10,6 +10,7 @@
 #include <limits>
 #include <string>
 
+#include "graph.h"
 #include "replay_twins.h"
 #include "run_length.h"
 #include "simulator.h"
@@ -130,14 +131,9 @@ TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
         expect_status(PER_OK, per_replay_sample(replay, nullptr, 6, &batch, stream));
         expect_status(PER_OK, write_td_errors(replay, 6, drawn.ids.data(), 1, errors.data(), stream));
     };
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
     steps.with_priorities = true;
     simulator::reset_counters();
-    ASSERT_EQ(cudaStreamBeginCapture(twins.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-    step(twins.gpu.get(), twins.stream, of_graph, graph_batch);
-    ASSERT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    const Graph graph(twins.stream, [&] { step(twins.gpu.get(), twins.stream, of_graph, graph_batch); });
     EXPECT_EQ(simulator::counters().host_waits, 0u);
     EXPECT_EQ(simulator::counters().allocations, 0u);
     for (int i = 0; i < 20; ++i) {
@@ -148,7 +144,7 @@ TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
         std::copy(others.truncated.begin(), others.truncated.end(), steps.truncated.begin());
         std::copy(others.priority.begin(), others.priority.end(), steps.priority.begin());
         for (float& error : errors) error = std::ldexp(1.0f, static_cast<int>(walk.random() % 80) - 40);
-        ASSERT_EQ(cudaGraphLaunch(executable, twins.stream), cudaSuccess);
+        graph.launch();
         twins.synchronize();
         const std::vector<int64_t> ids = steps.ids;
         // add() of the CPU writes to the same vectors.
@@ -160,8 +156,6 @@ TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
         twins.expect_same();
         if (HasFailure()) break;
     }
-    cudaGraphDestroy(graph);
-    cudaGraphExecDestroy(executable);
     twins.use(walk, 5);
 }
 
@@ -179,21 +173,20 @@ TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
     smallest.normalize_weights = PER_BUFFER_MAX;
     per_epochs* epochs = nullptr;
     int64_t count = 0;
-    cudaGraph_t graph;
-    ASSERT_EQ(cudaStreamBeginCapture(twins.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
     void* const stream = twins.stream;
-    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(replay, stream), "captured");
-    expect_status(PER_ERROR_INVALID_ARGUMENT, per_epochs_create(replay, 1, 4, 0, stream, &epochs), "captured");
-    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_get_bootstraps(replay, 4, &rows, &count, stream), "captured");
-    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
-    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
     const std::vector<int64_t> ids(5000, -1);
     const std::vector<float> priorities(5000, 1.0f);
-    expect_status(PER_ERROR_INVALID_ARGUMENT, write_priorities(replay, 5000, ids.data(), priorities.data(), stream),
-                  "the first batch or update of more than 4096 rows (5000) allocates memory");
-    expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, stream));
-    EXPECT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    while_captured(twins.stream, [&] {
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(replay, stream), "captured");
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_epochs_create(replay, 1, 4, 0, stream, &epochs), "captured");
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_get_bootstraps(replay, 4, &rows, &count, stream),
+                      "captured");
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
+        expect_status(PER_ERROR_INVALID_ARGUMENT, write_priorities(replay, 5000, ids.data(), priorities.data(), stream),
+                      "the first batch or update of more than 4096 rows (5000) allocates memory");
+        expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, stream));
+    });
     EXPECT_EQ(epochs, nullptr);
     // Nor may the buffer grow behind the back of what was captured.
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");

@@ -12,37 +12,13 @@
 #include <vector>
 
 #include "../c/checkpoints.h"
+#include "graph.h"
 #include "replay_twins.h"
 #include "run_length.h"
 #include "simulator.h"
 
 namespace per::test {
 namespace {
-
-// What is queued while the stream of the twins is captured.
-class Graph {
- public:
-    template <class Queue>
-    Graph(Twins& twins, const Queue& queue) : stream_(twins.stream) {
-        EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
-        queue();
-        EXPECT_EQ(cudaStreamEndCapture(stream_, &graph_), cudaSuccess);
-        EXPECT_EQ(cudaGraphInstantiate(&executable_, graph_), cudaSuccess);
-    }
-    ~Graph() {
-        cudaGraphDestroy(graph_);
-        cudaGraphExecDestroy(executable_);
-    }
-    Graph(const Graph&) = delete;
-    Graph& operator=(const Graph&) = delete;
-
-    void launch() { EXPECT_EQ(cudaGraphLaunch(executable_, stream_), cudaSuccess); }
-
- private:
-    cudaStream_t stream_;
-    cudaGraph_t graph_ = nullptr;
-    cudaGraphExec_t executable_ = nullptr;
-};
 
 per_sample_options sample_options() {
     per_sample_options options;
@@ -60,7 +36,7 @@ void expect_refused_after_a_capture(const per_sample_options& options, const cha
     const auto update = [&](per_replay* replay, void* stream) {
         EXPECT_EQ(write_td_errors(replay, 4, ids.data(), 1, errors.data(), stream), PER_OK);
     };
-    Graph graph(twins, [&] { update(twins.gpu.get(), twins.stream); });
+    Graph graph(twins.stream, [&] { update(twins.gpu.get(), twins.stream); });
     TwinBatch drawn(8);
     const per_batch batch = drawn.batch();
     EXPECT_EQ(per_replay_sample(twins.gpu.get(), &options, 8, &batch, twins.stream), PER_ERROR_INVALID_ARGUMENT);
@@ -88,7 +64,7 @@ TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_
         const auto update = [&](cudaStream_t stream) {
             EXPECT_EQ(write_priorities(replay, n, ids.data(), priorities.data(), stream), PER_OK);
         };
-        Graph graph(twins, [&] { update(twins.stream); });
+        Graph graph(twins.stream, [&] { update(twins.stream); });
         cudaStream_t other;
         ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
         int n_polls = 0;
@@ -134,7 +110,7 @@ TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
         twins.use(walk, 20);
         const std::vector<int64_t> ids = twins.sample(4, &options);
         std::vector<float> errors = {1e-4f, 50.0f, 2e-4f, 70.0f};
-        Graph graph(twins, [&] {
+        Graph graph(twins.stream, [&] {
             EXPECT_EQ(write_td_errors(twins.gpu.get(), 4, ids.data(), 1, errors.data(), twins.stream), PER_OK);
         });
         for (int i = 0; i < 5; ++i) {
@@ -158,7 +134,7 @@ TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
     options.key = key;
     TwinBatch drawn(8);
     const per_batch batch = drawn.batch();
-    Graph graph(twins,
+    Graph graph(twins.stream,
                 [&] { EXPECT_EQ(per_replay_sample(twins.gpu.get(), &options, 8, &batch, twins.stream), PER_OK); });
     std::vector<std::vector<int64_t>> ids;
     for (const uint64_t number : {3, 9, 3}) {
@@ -189,7 +165,7 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         twins.use(walk, 20);
         TwinBatch drawn(4);
         const per_batch batch = drawn.batch();
-        Graph graph(twins,
+        Graph graph(twins.stream,
                     [&] { EXPECT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 4, &batch, twins.stream), PER_OK); });
         const auto set_n_step = [&](int64_t n_step) {
             EXPECT_EQ(change_n_step(twins.cpu.get(), n_step, nullptr), PER_OK);
@@ -225,7 +201,7 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
     std::vector<int64_t> ids(4);
     TwinBatch given(4);
     const per_batch batch = given.batch();
-    Graph graph(twins, [&] {
+    Graph graph(twins.stream, [&] {
         EXPECT_EQ(
             per_replay_get_windows(twins.gpu.get(), nullptr, PER_INVALID_ERROR, 4, ids.data(), &batch, twins.stream),
             PER_OK);
@@ -246,7 +222,7 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
     // Each launch draws anew how long its windows are.
     per_sample_options range = sample_options();
     range.n_step_min = 1;
-    Graph ranged(twins, [&] {
+    Graph ranged(twins.stream, [&] {
         EXPECT_EQ(
             per_replay_get_windows(twins.gpu.get(), &range, PER_INVALID_ERROR, 4, ids.data(), &batch, twins.stream),
             PER_OK);
@@ -313,15 +289,14 @@ void lead_a_whole_life() {
 // Whatever mode the capture is in.
 void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
     cudaStream_t captured;
-    cudaGraph_t graph;
     cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
-    ASSERT_EQ(cudaStreamBeginCapture(captured, mode), cudaSuccess);
-    if (in_own_thread)
-        lead_a_whole_life();
-    else
-        std::thread(lead_a_whole_life).join();
-    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    const auto live = [&] {
+        if (in_own_thread)
+            lead_a_whole_life();
+        else
+            std::thread(lead_a_whole_life).join();
+    };
+    while_captured(captured, live, mode);
     cudaStreamDestroy(captured);
 }
 

@@ -3,6 +3,7 @@
 #include <cinttypes>
 
 #include "both_buffers.h"
+#include "graph.h"
 
 namespace per::test {
 namespace {
@@ -58,31 +59,14 @@ class Draws {
     BatchArrays drawn_{buffers_.fields(), on_cpu_.batch_size, buffers_.steps(), on_cpu_.n_step, 0, 0};
 };
 
-// What is queued while a stream is captured, as a graph.
-class Graph {
- public:
-    template <class Work>
-    Graph(BothBuffers& buffers, const Work& work) : buffers_(buffers) {
-        cudaStreamBeginCapture(buffers.stream(), cudaStreamCaptureModeGlobal);
-        {
-            cuda::StreamOrder::Call call(buffers.order(), buffers.stream());
-            work(call);
-            call.finish();
-        }
-        cudaStreamEndCapture(buffers.stream(), &graph_);
-        cudaGraphInstantiate(&executable_, graph_);
-    }
-    ~Graph() {
-        cudaGraphExecDestroy(executable_);
-        cudaGraphDestroy(graph_);
-    }
-    void launch() { cudaGraphLaunch(executable_, buffers_.stream()); }
-
- private:
-    BothBuffers& buffers_;
-    cudaGraph_t graph_;
-    cudaGraphExec_t executable_;
-};
+// A graph of calls on the buffer.
+Graph graph_of(BothBuffers& buffers, const std::function<void(const cuda::StreamOrder::Call&)>& work) {
+    return Graph(buffers.stream(), [&] {
+        cuda::StreamOrder::Call call(buffers.order(), buffers.stream());
+        work(call);
+        call.finish();
+    });
+}
 
 uint64_t launches_of(BothBuffers& buffers, const ReplaySample& sample) {
     Draws draws(buffers, sample);
@@ -153,8 +137,8 @@ TEST(CudaSampleCalls, a_graph_draws_the_next_batches_of_the_cpu) {
             ReplaySample sample = buffers.sample_of(33);
             sample.scheme = scheme;
             Draws draws(buffers, sample);
-            Graph graph(buffers,
-                        [&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(draws.on_device(), call); });
+            const Graph graph = graph_of(
+                buffers, [&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(draws.on_device(), call); });
             for (int i = 0; i < 3; ++i) {
                 graph.launch();
                 draws.expect_next_of_cpu();
@@ -168,25 +152,22 @@ TEST(CudaSampleCalls, larger_batches_need_a_call_before_they_are_captured) {
     fill(buffers);
     const ReplaySample sample = buffers.sample_of(4097);
     Draws draws(buffers, sample);
-    cudaStreamBeginCapture(buffers.stream(), cudaStreamCaptureModeGlobal);
-    {
+    while_captured(buffers.stream(), [&] {
         cuda::StreamOrder::Call call(buffers.order(), buffers.stream());
         expect_error("make one such call before", [&] { buffers.queue().sample(draws.on_device(), call); });
-    }
-    cudaGraph_t graph;
-    cudaStreamEndCapture(buffers.stream(), &graph);
-    cudaGraphDestroy(graph);
+    });
 
     ReplaySample small = buffers.sample_of(31);
     Draws small_draws(buffers, small);
-    Graph before(buffers,
-                 [&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(small_draws.on_device(), call); });
+    const Graph before = graph_of(
+        buffers, [&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(small_draws.on_device(), call); });
     const std::size_t n_bytes = buffers.queue().n_bytes();
     buffers.on_device([&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(draws.on_device(), call); });
     draws.expect_next_of_cpu();
     EXPECT_GT(buffers.queue().n_bytes(), n_bytes);
     EXPECT_EQ(launches_of(buffers, sample), 2u);
-    Graph after(buffers, [&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(draws.on_device(), call); });
+    const Graph after = graph_of(
+        buffers, [&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(draws.on_device(), call); });
     after.launch();
     draws.expect_next_of_cpu();
     // A graph captured before keeps the memory that it was captured with.

@@ -1,6 +1,7 @@
 // What the simulated GPU promises the tests that run on it: it does what CUDA does, in many orders, and finds what CUDA
 // leaves undefined.
 #include "simulator.h"
+#include "graph.h"
 #include "run_length.h"
 
 #include <cuda.h>
@@ -27,6 +28,8 @@
 #endif
 
 namespace {
+
+using per::test::Graph;
 
 constexpr unsigned all_lanes = ~0u;
 
@@ -527,17 +530,10 @@ TEST_F(Streams, a_kernel_of_a_graph_starts_early_where_its_launch_may) {
     for (uint64_t seed = 1; seed <= 200; ++seed) {
         simulator::options().seed = seed;
         EarlyCopy copy;
-        cudaGraph_t graph;
-        cudaGraphExec_t executable;
-        ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
-        copy.queue(a_, false);
-        ASSERT_EQ(cudaStreamEndCapture(a_, &graph), cudaSuccess);
-        ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
-        ASSERT_EQ(cudaGraphLaunch(executable, b_), cudaSuccess);
+        const Graph graph(a_, [&] { copy.queue(a_, false); });
+        graph.launch(b_);
         cudaStreamSynchronize(b_);
         n_early += copy.read == 0;
-        cudaGraphDestroy(graph);
-        cudaGraphExecDestroy(executable);
     }
     EXPECT_GT(n_early, 20);
     EXPECT_LT(n_early, 180);
@@ -716,22 +712,17 @@ TEST_F(Streams, waits_for_an_event_that_lets_threads_sleep_do_not_spin_and_each_
 TEST_F(Streams, a_graph_runs_when_it_is_launched_and_each_time_again) {
     int number = 0;
     const cudaLaunchConfig_t config = {1, 1, 0, a_, nullptr, 0};
-    ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
-    cudaLaunchKernelEx(
-        &config, +[](int* at) { ++*at; }, &number);
-    cudaLaunchKernelEx(
-        &config, +[](int* at) { *at *= 10; }, &number);
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    ASSERT_EQ(cudaStreamEndCapture(a_, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    const Graph graph(a_, [&] {
+        cudaLaunchKernelEx(
+            &config, +[](int* at) { ++*at; }, &number);
+        cudaLaunchKernelEx(
+            &config, +[](int* at) { *at *= 10; }, &number);
+    });
     cudaStreamSynchronize(a_);
     EXPECT_EQ(number, 0);
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(cudaGraphLaunch(executable, b_), cudaSuccess);
+    for (int i = 0; i < 3; ++i) graph.launch(b_);
     cudaStreamSynchronize(b_);
     EXPECT_EQ(number, 1110);
-    cudaGraphDestroy(graph);
-    cudaGraphExecDestroy(executable);
 }
 
 TEST_F(Streams, what_a_capture_forbids_is_refused) {

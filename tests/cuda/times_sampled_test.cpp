@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../c/checkpoints.h"
+#include "graph.h"
 #include "replay_twins.h"
 #include "simulator.h"
 
@@ -171,24 +172,19 @@ TEST(CudaTimesSampled, launches_of_a_graph_are_draws) {
         twins.add(walk.next(12));
         CountedBatch drawn(4);
         const per_batch batch = drawn.batch();
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t executable = nullptr;
-        ASSERT_EQ(cudaStreamBeginCapture(twins.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-        ASSERT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 4, &batch, twins.stream), PER_OK) << per_last_error();
-        ASSERT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
-        ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+        const Graph graph(twins.stream, [&] {
+            ASSERT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 4, &batch, twins.stream), PER_OK) << per_last_error();
+        });
         for (int i = 0; i < 4; ++i) {
             CountedBatch expected(4);
             const per_batch cpu_batch = expected.batch();
             ASSERT_EQ(per_replay_sample(twins.cpu.get(), nullptr, 4, &cpu_batch, nullptr), PER_OK) << per_last_error();
-            ASSERT_EQ(cudaGraphLaunch(executable, twins.stream), cudaSuccess);
+            graph.launch();
             twins.synchronize();
             EXPECT_EQ(drawn.ids, expected.ids);
             EXPECT_EQ(drawn.times_sampled, expected.times_sampled);
             twins.expect_same();
         }
-        cudaGraphExecDestroy(executable);
-        cudaGraphDestroy(graph);
     }
 }
 

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "cpu/tree_backend.h"
 #include "cuda/tree/tree_backend.h"
+#include "graph.h"
 #include "run_length.h"
 #include "simulator.h"
 
@@ -138,12 +139,10 @@ TEST_F(CudaTreeCalls, an_update_that_allocates_is_refused_in_a_capture) {
     const std::vector<int64_t> indices(5000, 3);
     const std::vector<float> priorities(5000, 1.0f);
     const auto update = [&] { tree.update(5000, indices.data(), priorities.data(), stream_); };
-    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
-    EXPECT_EQ(status_of(update, "the first update of more than 4096 entries (5000) allocates memory"),
-              PER_ERROR_INVALID_ARGUMENT);
-    cudaGraph_t graph;
-    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    test::while_captured(stream_, [&] {
+        EXPECT_EQ(status_of(update, "the first update of more than 4096 entries (5000) allocates memory"),
+                  PER_ERROR_INVALID_ARGUMENT);
+    });
     EXPECT_EQ(status_of(update), PER_OK);
     simulator::reset_counters();
     EXPECT_EQ(status_of(update), PER_OK);
@@ -189,17 +188,12 @@ TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
         on.update(3, changed.data(), changes.data(), stream);
     };
     simulator::reset_counters();
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
-    step(tree, stream_);
-    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    const test::Graph graph(stream_, [&] { step(tree, stream_); });
 
     std::vector<std::vector<int64_t>> batches;
     for (const float change : {1.0f, 1e30f, 1e-30f, 5.0f}) {
         changes[2] = change;
-        ASSERT_EQ(cudaGraphLaunch(executable, stream_), cudaSuccess);
+        graph.launch();
         tree.synchronize(stream_);
         const std::vector<std::vector<int64_t>> of_graph = {drawn, few};
         const std::vector<float> weights_of_graph = weights;
@@ -213,8 +207,6 @@ TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     }
     EXPECT_NE(batches[0], batches[3]);
     EXPECT_EQ(simulator::counters().allocations, 0u);
-    cudaGraphDestroy(graph);
-    cudaGraphExecDestroy(executable);
 }
 
 // Its blocks wait for each other, in a graph as elsewhere.
@@ -225,22 +217,15 @@ TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
     std::vector<int64_t> indices;
     for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
     std::vector<float> priorities(n, 1.0f);
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
-    tree.update(n, indices.data(), priorities.data(), stream_);
-    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    const test::Graph graph(stream_, [&] { tree.update(n, indices.data(), priorities.data(), stream_); });
     for (const float priority : {1.0f, 1e30f, 1e-30f}) {
         for (std::size_t i = 0; i < n; i += 3) priorities[i] = priority;
-        ASSERT_EQ(cudaGraphLaunch(executable, stream_), cudaSuccess);
+        graph.launch();
         tree.synchronize(stream_);
         cpu.update(n, indices.data(), priorities.data(), nullptr);
         EXPECT_EQ(tree.mass().total, cpu.mass().total);
         EXPECT_EQ(tree.mass().scale, cpu.mass().scale);
     }
-    cudaGraphDestroy(graph);
-    cudaGraphExecDestroy(executable);
 }
 
 // A block would wait for others that cannot run: CUDA refuses such a launch.
@@ -300,13 +285,8 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
     const std::vector<float> priorities(n, 1.0f);
     const auto update = [&] { tree.update(n, indices.data(), priorities.data(), stream_); };
     cudaStream_t other;
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
     ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
-    update();
-    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    const test::Graph graph(stream_, update);
     update();
     tree.synchronize(stream_);
 
@@ -314,7 +294,7 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
     simulator::meanwhile = [&] {
         if (++n_polls != 10) return;  // by then a block of the call has come
         simulator::meanwhile = nullptr;
-        EXPECT_EQ(cudaGraphLaunch(executable, other), cudaSuccess);
+        graph.launch(other);
     };
     update();
     EXPECT_EQ(n_polls, 10u);
@@ -329,8 +309,6 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
     update();
     simulator::meanwhile = nullptr;
     EXPECT_LT(n_polls, 100u);
-    cudaGraphDestroy(graph);
-    cudaGraphExecDestroy(executable);
     cudaStreamDestroy(other);
     simulator::options().seed = seed;
 }
@@ -341,17 +319,15 @@ TEST_F(CudaTreeCalls, one_capture_is_on_one_stream_and_cannot_be_waited_for) {
     tree.synchronize(stream_);
     cudaStream_t other;
     cudaEvent_t event;
-    cudaGraph_t graph;
     cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
     cudaEventCreateWithFlags(&event, 0);
-    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
-    fill(tree);
-    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "captured"), PER_ERROR_INVALID_ARGUMENT);
-    cudaEventRecord(event, stream_);
-    cudaStreamWaitEvent(other, event);
-    EXPECT_EQ(status_of([&] { tree.reset(other); }, "stream"), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
+    test::while_captured(stream_, [&] {
+        fill(tree);
+        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "captured"), PER_ERROR_INVALID_ARGUMENT);
+        cudaEventRecord(event, stream_);
+        cudaStreamWaitEvent(other, event);
+        EXPECT_EQ(status_of([&] { tree.reset(other); }, "stream"), PER_ERROR_INVALID_ARGUMENT);
+    });
     cudaEventDestroy(event);
     cudaStreamDestroy(other);
 }
