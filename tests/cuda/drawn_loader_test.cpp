@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph.h"
+#include "loader_calls.h"
 #include "replay_twins.h"
 #include "simulator.h"
 #include "steered_simulator.h"
@@ -18,11 +19,6 @@ namespace per::test {
 namespace {
 
 constexpr int64_t batch_size = 6;
-
-struct FreeLoader {
-    void operator()(per_loader* loader) const { per_loader_free(loader); }
-};
-using LoaderHandle = std::unique_ptr<per_loader, FreeLoader>;
 
 per_loader_options options_of(int32_t device, int64_t slots, const per_sample_options* sample = nullptr) {
     per_loader_options options;
@@ -34,62 +30,16 @@ per_loader_options options_of(int32_t device, int64_t slots, const per_sample_op
     return options;
 }
 
-LoaderHandle create_loader(const ReplayHandle& replay, const per_loader_options& options) {
-    per_loader* loader = nullptr;
-    EXPECT_EQ(per_loader_create(replay.get(), &options, &loader), PER_OK) << per_last_error();
-    return LoaderHandle(loader);
+// All arrays of a batch.
+std::vector<BatchArray> arrays_of(const per_batch& batch) {
+    constexpr std::size_t observation_bytes = 2 * TwinBatch::stack * sizeof(float);
+    std::vector<BatchArray> arrays = {{batch.fields[0], batch_size * observation_bytes},
+                                      {batch.next_fields[0], batch_size * observation_bytes},
+                                      {batch.fields[1], batch_size * 8},
+                                      {batch.fields[2], batch_size * 4}};
+    for (const BatchArray& array : arrays_besides_fields(batch, batch_size)) arrays.push_back(array);
+    return arrays;
 }
-
-// A batch that is out.
-struct Taken {
-    per_status status;
-    per_batch batch;
-    int64_t slot = -7;
-};
-
-Taken take(const LoaderHandle& loader, cudaStream_t stream, int64_t timeout_ms = -1) {
-    Taken taken;
-    per_batch_init(&taken.batch, sizeof taken.batch);
-    taken.status = per_loader_next(loader.get(), timeout_ms, &taken.batch, &taken.slot, stream);
-    return taken;
-}
-
-// What a consumer reads of a batch: all of it.
-struct Seen {
-    std::vector<std::vector<char>> arrays;
-
-    template <class Copy>
-    void read(const per_batch& batch, const Copy& copy_bytes) {
-        const auto copy = [&](const void* from, std::size_t bytes) {
-            arrays.emplace_back(batch_size * bytes, '\x77');
-            copy_bytes(arrays.back().data(), from, batch_size * bytes);
-        };
-        constexpr std::size_t observation_bytes = 2 * TwinBatch::stack * sizeof(float);
-        copy(batch.fields[0], observation_bytes);
-        copy(batch.next_fields[0], observation_bytes);
-        copy(batch.fields[1], 8);
-        copy(batch.fields[2], 4);
-        copy(batch.reward, 4);
-        copy(batch.discount, 4);
-        copy(batch.n_steps, 4);
-        copy(batch.terminated, 1);
-        copy(batch.truncated, 1);
-        copy(batch.weights, 4);
-        copy(batch.ids, 8);
-        copy(batch.priorities, 4);
-        copy(batch.probabilities, 4);
-        copy(batch.gamma_m, 4);
-    }
-    void read(const per_batch& batch) { read(batch, &std::memcpy); }
-    // Later, and then writes over a part of the batch.
-    void queue_use(const per_batch& batch, cudaStream_t stream) {
-        read(batch, [&](void* to, const void* from, std::size_t bytes) {
-            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-        });
-        cudaMemsetAsync(batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
-        cudaMemsetAsync(batch.probabilities, 0xEE, batch_size * sizeof(float), stream);
-    }
-};
 
 class CudaDrawnLoader : public SteeredSimulator {};
 
@@ -102,9 +52,9 @@ void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, c
     cudaStreamCreateWithFlags(&streams[1], cudaStreamNonBlocking);
     twins.use(walk, 6);
     const int64_t slots = 1 + static_cast<int64_t>(seed % 3);
-    LoaderHandle cpu = create_loader(twins.cpu, options_of(PER_CPU, slots, sample));
-    LoaderHandle gpu = create_loader(twins.gpu, options_of(PER_CUDA, slots, sample));
-    std::deque<Seen> of_cpu, of_gpu;
+    LoaderHandle cpu = create_loader(twins.cpu.get(), options_of(PER_CPU, slots, sample));
+    LoaderHandle gpu = create_loader(twins.gpu.get(), options_of(PER_CUDA, slots, sample));
+    std::vector<Bytes> of_cpu, of_gpu;
     std::deque<std::vector<int64_t>> ids;
     std::deque<std::vector<float>> priorities;
     std::deque<TwinSteps> steps;
@@ -117,8 +67,11 @@ void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, c
         priorities.emplace_back();
         for (int64_t k = 0; k < batch_size; ++k)
             priorities.back().push_back(static_cast<float>(walk.random() % 1000) * 0.01f);
-        of_cpu.emplace_back().read(a.batch);
-        of_gpu.emplace_back().queue_use(b.batch, stream);
+        of_cpu.push_back(bytes_of(arrays_of(a.batch)));
+        of_gpu.push_back(queue_read(arrays_of(b.batch), stream));
+        // The consumer writes over a part of the batch.
+        cudaMemsetAsync(b.batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
+        cudaMemsetAsync(b.batch.probabilities, 0xEE, batch_size * sizeof(float), stream);
         const auto set = [&](const ReplayHandle& replay, void* on) {
             return write_priorities(replay.get(), batch_size, ids.back().data(), priorities.back().data(), on);
         };
@@ -134,8 +87,8 @@ void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, c
     }
     for (const cudaStream_t stream : streams) cudaStreamSynchronize(stream);
     for (std::size_t i = 0; i < of_cpu.size(); ++i)
-        for (std::size_t k = 0; k < of_cpu[i].arrays.size(); ++k)
-            ASSERT_EQ(of_cpu[i].arrays[k], of_gpu[i].arrays[k]) << "batch " << i << ", array " << k;
+        for (std::size_t k = 0; k < of_cpu[i].size(); ++k)
+            ASSERT_EQ(of_cpu[i][k], of_gpu[i][k]) << "batch " << i << ", array " << k;
     twins.expect_same();
     cpu.reset();
     gpu.reset();
@@ -165,8 +118,8 @@ TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
     const Graph graph(twins.stream, [&] {
         expect_status(PER_OK, per_replay_sample(twins.gpu.get(), nullptr, batch_size, &batch, twins.stream));
     });
-    const LoaderHandle cpu = create_loader(twins.cpu, options_of(PER_CPU, 3));
-    const LoaderHandle gpu = create_loader(twins.gpu, options_of(PER_CUDA, 3));
+    const LoaderHandle cpu = create_loader(twins.cpu.get(), options_of(PER_CPU, 3));
+    const LoaderHandle gpu = create_loader(twins.gpu.get(), options_of(PER_CUDA, 3));
     for (int i = 0; i < 5; ++i) {
         const Taken a = take(cpu, nullptr), b = take(gpu, twins.stream);
         ASSERT_EQ(a.status, PER_OK) << per_last_error();
@@ -193,7 +146,7 @@ TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated)
     sample.prioritization = PER_RANK;
     per_loader_options options = options_of(PER_CUDA, 1, &sample);
     options.batch_size = 4097;  // beyond what a buffer has memory for from the beginning
-    const LoaderHandle loader = create_loader(twins.gpu, options);
+    const LoaderHandle loader = create_loader(twins.gpu.get(), options);
     simulator::reset_counters();  // when the first batch may have been drawn already
     for (int i = 0; i < 3; ++i) {
         const Taken taken = take(loader, twins.stream);
@@ -209,7 +162,7 @@ TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated)
 
 TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reported_again) {
     Twins twins(twin_options());
-    const LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 3));
+    const LoaderHandle loader = create_loader(twins.gpu.get(), options_of(PER_CUDA, 3));
     for (int i = 0; i < 5; ++i)
         expect_status(PER_ERROR_EMPTY, take(loader, twins.stream).status, "no transition is live");
     twins.synchronize();
@@ -223,7 +176,7 @@ TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reporte
     ASSERT_GT(live, 0);
     per_loader_options options = options_of(PER_CUDA, 2, &sample);
     options.batch_size = live + 1;
-    const LoaderHandle distinct = create_loader(twins.gpu, options);
+    const LoaderHandle distinct = create_loader(twins.gpu.get(), options);
     expect_status(PER_ERROR_INVALID_ARGUMENT, take(distinct, twins.stream).status,
                   ("only " + std::to_string(live) + " transitions can be drawn").c_str());
     twins.synchronize();
@@ -237,7 +190,7 @@ TEST_F(CudaDrawnLoader, calls_on_a_captured_stream_are_refused_and_captures_else
     TwinWalk walk(1);
     twins.use(walk, 10);
     const int64_t beta_step = statistics_of(twins.gpu.get()).beta_step;
-    const LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 2));
+    const LoaderHandle loader = create_loader(twins.gpu.get(), options_of(PER_CUDA, 2));
     const Taken taken = take(loader, twins.stream);
     cudaStream_t captured;
     cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
@@ -263,34 +216,25 @@ TEST_F(CudaDrawnLoader, an_error_of_cuda_reaches_the_consumer_and_the_batches_go
     Twins twins(twin_options());
     TwinWalk walk(1);
     twins.use(walk, 10);
-    const LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 2));
+    const LoaderHandle loader = create_loader(twins.gpu.get(), options_of(PER_CUDA, 2));
     int n_failed = 0;
     for (uint64_t n = 0; n < 80; ++n) {
         Taken taken;
         simulator::fail_call(n % 26, cudaErrorInvalidValue);
-        const auto once_more = [&](const auto& call) {
-            per_status status = call();
-            for (int tries = 0; status != PER_OK && tries < 8; ++tries, status = call()) {
-                expect_status(PER_ERROR_CUDA, status, "cudaErrorInvalidValue");
-                ++n_failed;
-            }
-            EXPECT_EQ(status, PER_OK);
-        };
-        once_more([&] {
+        n_failed += failures_until_success(8, [&] {
             taken = take(loader, twins.stream);
             return taken.status;
         });
         simulator::fail_call(0, 0);
         // The row of each id, as the twin on the CPU has it.
-        Seen seen;
         const std::vector<int64_t> ids(taken.batch.ids, taken.batch.ids + batch_size);
-        seen.read(taken.batch);
         TwinBatch rows(batch_size);
         const per_batch batch = rows.batch(false);
         expect_status(PER_OK, per_replay_get(twins.cpu.get(), batch_size, ids.data(), &batch, nullptr));
-        ASSERT_EQ(std::memcmp(seen.arrays[2].data(), rows.action.data(), batch_size * 8), 0) << n;
+        ASSERT_EQ(std::memcmp(taken.batch.fields[1], rows.action.data(), batch_size * 8), 0) << n;
         simulator::fail_call(n % 4, cudaErrorInvalidValue);
-        once_more([&] { return per_loader_release(loader.get(), taken.slot, twins.stream); });
+        n_failed +=
+            failures_until_success(8, [&] { return per_loader_release(loader.get(), taken.slot, twins.stream); });
         simulator::fail_call(0, 0);
     }
     EXPECT_GT(n_failed, 10);
@@ -300,7 +244,7 @@ TEST_F(CudaDrawnLoader, a_sticky_error_is_answered_by_every_call_and_free_works)
     Twins twins(twin_options());
     TwinWalk walk(1);
     twins.use(walk, 10);
-    LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 3));
+    LoaderHandle loader = create_loader(twins.gpu.get(), options_of(PER_CUDA, 3));
     const Taken taken = take(loader, twins.stream);
     ASSERT_EQ(taken.status, PER_OK);
     simulator::stick(cudaErrorIllegalAddress);
@@ -340,26 +284,21 @@ TEST_F(CudaDrawnLoader, batches_are_handed_out_where_the_buffer_is_and_the_curre
                   "device_index is 1: allowed for the loader of a replay on PER_CUDA 2 is 2");
     EXPECT_EQ(none, nullptr);
 
-    const auto expect_device = [] {
-        int device = -1;
-        cudaGetDevice(&device);
-        EXPECT_EQ(device, 1);
-    };
     TwinWalk walk(1, true);
     TwinSteps steps = walk.next(5);
     expect_status(PER_OK, steps.add(replay.get(), nullptr));
     expect_status(PER_OK, per_replay_synchronize(replay.get(), nullptr));
     per_loader_options here = options_of(PER_CUDA, 3);
     here.device_index = 2;
-    LoaderHandle loader = create_loader(replay, here);
-    expect_device();
+    LoaderHandle loader = create_loader(replay.get(), here);
+    expect_current_device(1);
     const Taken taken = take(loader, nullptr);
     expect_status(PER_OK, taken.status);
-    expect_device();
+    expect_current_device(1);
     expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, nullptr));
-    expect_device();
+    expect_current_device(1);
     loader.reset();
-    expect_device();
+    expect_current_device(1);
     cudaSetDevice(0);
 }
 

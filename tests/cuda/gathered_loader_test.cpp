@@ -1,9 +1,7 @@
 // Loaders whose device copies the frames of large fields out of the rows of a buffer in host memory: their batches beside
-// those of a loader on the CPU, what waits for what, errors of the runtime, forks, devices.
+// those of a loader on the CPU, waits, errors of the runtime, forks, devices.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -18,9 +16,9 @@
 #include "backend/create.h"
 #include "backend/frame_gather.h"
 #include "graph.h"
+#include "loader_calls.h"
 #include "per.h"
 #include "simulator.h"
-#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
@@ -43,10 +41,6 @@ struct FreeReplay {
     void operator()(per_replay* replay) const { per_replay_free(replay); }
 };
 using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
-struct FreeLoader {
-    void operator()(per_loader* loader) const { per_loader_free(loader); }
-};
-using LoaderHandle = std::unique_ptr<per_loader, FreeLoader>;
 
 per_replay_options options_of(int64_t rows) {
     per_replay_options options;
@@ -88,10 +82,7 @@ per_loader_options loader_options(bool gathers, int64_t slots) {
 }
 
 LoaderHandle loader_of(const ReplayHandle& replay, bool gathers, int64_t slots = 3) {
-    const per_loader_options options = loader_options(gathers, slots);
-    per_loader* loader = nullptr;
-    EXPECT_EQ(per_loader_create(replay.get(), &options, &loader), PER_OK) << per_last_error();
-    return LoaderHandle(loader);
+    return create_loader(replay.get(), loader_options(gathers, slots));
 }
 
 // The values of an observation, or of a step, that has this number.
@@ -184,51 +175,18 @@ ReplayHandle filled(int64_t rows = 100, int n_calls = 60) {
     return replay;
 }
 
-using Bytes = std::vector<std::vector<unsigned char>>;
-
-// Reads every array of a batch, on the device or not, once `stream` is done.
-void queue_read(const per_batch& batch, const per_replay_options& options, Bytes& bytes_out, cudaStream_t stream) {
+// All arrays of a batch.
+std::vector<BatchArray> arrays_of(const per_batch& batch, const per_replay_options& options) {
     const int64_t steps = options.sequence_length > 0 ? options.burn_in + options.sequence_length : 0;
-    const auto read = [&](const void* array, int64_t bytes) {
-        bytes_out.emplace_back(static_cast<std::size_t>(bytes), static_cast<unsigned char>(0x77));
-        if (stream == nullptr)
-            std::memcpy(bytes_out.back().data(), array, bytes_out.back().size());
-        else
-            cudaMemcpyAsync(bytes_out.back().data(), array, bytes_out.back().size(), cudaMemcpyDeviceToDevice, stream);
-    };
-    const auto numbers = [&](const auto* array, int64_t n) { read(array, n * int64_t{sizeof *array}); };
+    std::vector<BatchArray> arrays = arrays_besides_fields(batch, batch_size, steps);
     for (int i = 0; i < n_fields; ++i) {
         const int64_t length = steps == 0 || i == state ? 1 : is_observation(i) ? steps + options.n_step : steps;
         const int64_t stack = is_observation(i) && i != odd ? std::max<int64_t>(options.frame_stack, 1) : 1;
-        const int64_t bytes = batch_size * length * stack * elements[i] * static_cast<int64_t>(sizes[i]);
-        read(batch.fields[i], bytes);
-        if (is_observation(i) && steps == 0) read(batch.next_fields[i], bytes);
+        const auto bytes = static_cast<std::size_t>(batch_size * length * stack * elements[i]) * sizes[i];
+        arrays.push_back({batch.fields[i], bytes});
+        if (is_observation(i) && steps == 0) arrays.push_back({batch.next_fields[i], bytes});
     }
-    const int64_t n = batch_size * std::max<int64_t>(steps, 1);
-    numbers(batch.reward, n);
-    numbers(batch.discount, n);
-    numbers(batch.n_steps, n);
-    numbers(batch.terminated, n);
-    numbers(batch.truncated, n);
-    numbers(batch.gamma_m, n);
-    if (steps != 0) numbers(batch.mask, n);
-    numbers(batch.weights, batch_size);
-    numbers(batch.ids, batch_size);
-    numbers(batch.priorities, batch_size);
-    numbers(batch.probabilities, batch_size);
-}
-
-struct Taken {
-    per_status status;
-    per_batch batch;
-    int64_t slot = -1;
-};
-
-Taken take(const LoaderHandle& loader, cudaStream_t stream, int64_t timeout_ms = -1) {
-    Taken taken;
-    per_batch_init(&taken.batch, sizeof taken.batch);
-    taken.status = per_loader_next(loader.get(), timeout_ms, &taken.batch, &taken.slot, stream);
-    return taken;
+    return arrays;
 }
 
 class GatheredLoader : public SteeredSimulator {
@@ -265,8 +223,8 @@ class GatheredLoader : public SteeredSimulator {
             const Taken a = take(plain, nullptr), b = take(loader, stream);
             ASSERT_EQ(a.status, PER_OK) << per_last_error();
             ASSERT_EQ(b.status, PER_OK) << per_last_error();
-            queue_read(a.batch, options, expected[i], nullptr);
-            queue_read(b.batch, options, read[i], stream);
+            expected[i] = bytes_of(arrays_of(a.batch, options));
+            read[i] = queue_read(arrays_of(b.batch, options), stream);
             cudaMemsetAsync(b.batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
             cudaMemsetAsync(b.batch.fields[frame], 0xEE, 1000, stream);
             for (uint64_t n = walk.below(3); n > 0; --n) add_to_both(walk, replay, twin);
@@ -373,13 +331,9 @@ TEST_F(GatheredLoader, arrays_of_large_fields_are_pinned_as_long_as_the_loader_r
     options.store_next_observation = 1;
     const ReplayHandle replay = create_replay(options);
     const uint64_t bytes_before = simulator::held().bytes;
-    const LoaderHandle copying = [&] {
-        per_loader_options given = loader_options(true, 2);
-        given.gather_on_device = 0;
-        per_loader* loader = nullptr;
-        expect_status(PER_OK, per_loader_create(replay.get(), &given, &loader));
-        return LoaderHandle(loader);
-    }();
+    per_loader_options copies = loader_options(true, 2);
+    copies.gather_on_device = 0;
+    const LoaderHandle copying = create_loader(replay.get(), copies);
     const uint64_t bytes_of_slots = simulator::held().bytes - bytes_before;
     expect_status(PER_OK, per_loader_stop(copying.get()));
     const LoaderHandle loader = loader_of(replay, true, 2);
@@ -507,12 +461,13 @@ TEST_F(GatheredLoader, a_loader_that_was_stopped_reads_rows_no_more) {
         std::vector<Bytes> read(3), expected(3);
         std::vector<Taken> out;
         for (Bytes& bytes : expected) {
-            queue_read(take(plain, nullptr).batch, options, bytes, nullptr);
+            bytes = bytes_of(arrays_of(take(plain, nullptr).batch, options));
             out.push_back(take(loader, streams_[0]));
         }
         expect_status(PER_OK, per_loader_stop(loader.get()));
         fill(replay, walk, 30);
-        for (std::size_t i = 0; i < read.size(); ++i) queue_read(out[i].batch, options, read[i], streams_[0]);
+        for (std::size_t i = 0; i < read.size(); ++i)
+            read[i] = queue_read(arrays_of(out[i].batch, options), streams_[0]);
         cudaStreamSynchronize(streams_[0]);
         ASSERT_TRUE(read == expected) << "seed " << simulator::options().seed;
     }
@@ -605,17 +560,6 @@ TEST_F(GatheredLoader, without_large_fields_it_is_a_loader_like_others) {
     EXPECT_EQ(simulator::counters().launches, 0u);
 }
 
-// Calls until one succeeds, or none of some does; returns how many failed.
-template <class Call>
-int call_until_it_succeeds(const Call& call) {
-    per_status status = call();
-    int n_failed = 0;
-    for (; status != PER_OK && n_failed < 5; ++n_failed, status = call())
-        expect_status(PER_ERROR_CUDA, status, "cudaErrorInvalidValue");
-    EXPECT_EQ(status, PER_OK);
-    return n_failed;
-}
-
 // Whatever call fails, and on whichever thread: the batches that come are those that would have come. (A draw whose slot
 // cannot be opened is made later, so that nothing may be added meanwhile.)
 TEST_F(GatheredLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
@@ -628,20 +572,19 @@ TEST_F(GatheredLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_los
     for (uint64_t n = 0; n < 60; ++n) {
         simulator::fail_call(n % 30, cudaErrorInvalidValue);
         Taken taken;
-        n_failed += call_until_it_succeeds([&] {
+        n_failed += failures_until_success(5, [&] {
             taken = take(loader, streams_[0]);
             return taken.status;
         });
         simulator::fail_call(0, 0);
         const Taken other = take(plain, nullptr);
         ASSERT_EQ(other.status, PER_OK);
-        Bytes read, expected;
-        queue_read(taken.batch, options, read, streams_[0]);
-        queue_read(other.batch, options, expected, nullptr);
+        const Bytes read = queue_read(arrays_of(taken.batch, options), streams_[0]);
         cudaStreamSynchronize(streams_[0]);
-        ASSERT_TRUE(read == expected) << "batch " << n;
+        ASSERT_TRUE(read == bytes_of(arrays_of(other.batch, options))) << "batch " << n;
         simulator::fail_call(n % 8, cudaErrorInvalidValue);
-        n_failed += call_until_it_succeeds([&] { return per_loader_release(loader.get(), taken.slot, streams_[0]); });
+        n_failed +=
+            failures_until_success(5, [&] { return per_loader_release(loader.get(), taken.slot, streams_[0]); });
         expect_status(PER_OK, per_loader_release(plain.get(), other.slot, nullptr));
     }
     EXPECT_GT(n_failed, 10);
@@ -661,15 +604,13 @@ TEST_F(GatheredLoader, an_add_that_cannot_wait_changes_nothing) {
         for (int i = 0; i < 3; ++i) {
             const Steps steps = walk.next();
             simulator::simulator_fail_call(n % 4, cudaErrorInvalidValue);
-            n_failed += call_until_it_succeeds([&] { return steps.add(replay); });
+            n_failed += failures_until_success(5, [&] { return steps.add(replay); });
             simulator::simulator_fail_call(0, 0);
             ASSERT_EQ(steps.add(twin), PER_OK);
         }
-        Bytes read, expected;
-        queue_read(taken.batch, options, read, streams_[0]);
-        queue_read(other.batch, options, expected, nullptr);
+        const Bytes read = queue_read(arrays_of(taken.batch, options), streams_[0]);
         cudaStreamSynchronize(streams_[0]);
-        ASSERT_TRUE(read == expected) << "batch " << n;
+        ASSERT_TRUE(read == bytes_of(arrays_of(other.batch, options))) << "batch " << n;
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, streams_[0]));
         expect_status(PER_OK, per_loader_release(plain.get(), other.slot, nullptr));
     }
@@ -732,23 +673,16 @@ TEST_F(GatheredLoader, the_current_device_is_restored) {
     per_loader_options options = loader_options(true, 3);
     options.device_index = 2;
     cudaSetDevice(1);
-    const auto expect_device = [] {
-        int device = -1;
-        cudaGetDevice(&device);
-        EXPECT_EQ(device, 1);
-    };
-    per_loader* created = nullptr;
-    ASSERT_EQ(per_loader_create(replay.get(), &options, &created), PER_OK) << per_last_error();
-    LoaderHandle loader(created);
-    expect_device();
+    LoaderHandle loader = create_loader(replay.get(), options);
+    expect_current_device(1);
     ASSERT_EQ(take(loader, nullptr).status, PER_OK) << per_last_error();
     Walk walk(9);
     fill(replay, walk, 30);
-    expect_device();
+    expect_current_device(1);
     expect_status(PER_OK, per_loader_stop(loader.get()));
-    expect_device();
+    expect_current_device(1);
     loader.reset();
-    expect_device();
+    expect_current_device(1);
     cudaSetDevice(0);
 }
 
@@ -767,10 +701,9 @@ TEST_F(GatheredLoader, a_forked_child_has_a_buffer_that_nothing_reads) {
     const Taken taken = take(loader, streams_[0]);
     ASSERT_EQ(taken.status, PER_OK);
     for (const int n_before_free : {0, 20}) {
-        const pid_t child = fork();
-        if (child == 0) {
-            alarm(20);
-            // Nothing here takes the simulator's lock: the loader's thread may have held it at the fork.
+        SCOPED_TRACE(n_before_free);
+        // Nothing here takes the simulator's lock: the loader's thread may have held it at the fork.
+        expect_in_child([&] {
             Walk walk(2);
             const simulator::Counters before = simulator::counters_of_thread();
             bool is_right = true;
@@ -781,13 +714,9 @@ TEST_F(GatheredLoader, a_forked_child_has_a_buffer_that_nothing_reads) {
                 }
                 is_right = is_right && walk.next().add(replay) == PER_OK;
             }
-            is_right = is_right && simulator::counters_of_thread().host_waits == before.host_waits &&
-                       simulator::counters_of_thread().allocations == before.allocations;
-            _exit(is_right ? 0 : 1);
-        }
-        int exit_status = -1;
-        waitpid(child, &exit_status, 0);
-        EXPECT_EQ(exit_status, 0) << n_before_free;
+            return is_right && simulator::counters_of_thread().host_waits == before.host_waits &&
+                   simulator::counters_of_thread().allocations == before.allocations;
+        });
     }
     expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, streams_[0]));
     EXPECT_EQ(take(loader, streams_[0]).status, PER_OK) << per_last_error();

@@ -2,8 +2,6 @@
 // a consumer waits for, captures, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <memory>
@@ -12,17 +10,15 @@
 
 #include "../cpp/replay_call.h"
 #include "graph.h"
+#include "loader_calls.h"
 #include "per.h"
 #include "simulator.h"
-#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
 
 constexpr int64_t batch_size = 16;
 constexpr int64_t n_rows = 200;
-
-using LoaderHandle = std::unique_ptr<per_loader, decltype(&per_loader_free)>;
 
 Buffer filled(uint64_t seed, int64_t sequence_length = 0) {
     per_replay_options options = Buffer::options(n_rows + 100, 2);
@@ -53,79 +49,27 @@ per_loader_options loader_options(int32_t device, int64_t slots) {
 }
 
 LoaderHandle loader_of(const Buffer& buffer, int32_t device, int64_t slots = 3) {
-    const per_loader_options options = loader_options(device, slots);
-    per_loader* loader = nullptr;
-    EXPECT_EQ(per_loader_create(buffer.get(), &options, &loader), PER_OK) << per_last_error();
-    return LoaderHandle(loader, &per_loader_free);
+    return create_loader(buffer.get(), loader_options(device, slots));
 }
 
-struct Array {
-    const void* first;
-    std::size_t bytes;
-};
-
-std::vector<Array> arrays_of(const per_batch& batch, int64_t steps = 0) {
-    const std::size_t b = batch_size, n = steps == 0 ? b : b * static_cast<std::size_t>(steps);
-    const std::size_t n_observations = steps == 0 ? b : b * static_cast<std::size_t>(steps + 2);
-    std::vector<Array> arrays = {{batch.fields[0], n_observations * 8},
-                                 {batch.fields[1], n * 8},
-                                 {batch.reward, n * 4},
-                                 {batch.discount, n * 4},
-                                 {batch.n_steps, n * 4},
-                                 {batch.terminated, n},
-                                 {batch.truncated, n},
-                                 {batch.weights, b * 4},
-                                 {batch.ids, b * 8},
-                                 {batch.priorities, b * 4},
-                                 {batch.probabilities, b * 4},
-                                 {batch.gamma_m, n * 4}};
-    if (steps == 0) arrays.push_back({batch.next_fields[0], b * 8});
-    if (steps != 0) arrays.push_back({batch.fields[2], b * 4});
-    if (steps != 0) arrays.push_back({batch.mask, n});
+// All arrays of a batch.
+std::vector<BatchArray> arrays_of(const per_batch& batch, int64_t steps = 0) {
+    std::vector<BatchArray> arrays = arrays_besides_fields(batch, batch_size, steps);
+    const std::size_t n = batch_size * static_cast<std::size_t>(steps == 0 ? 1 : steps);
+    arrays.push_back({batch.fields[0], (steps == 0 ? n : n + 2 * batch_size) * 8});
+    arrays.push_back({batch.fields[1], n * 8});
+    if (steps == 0) arrays.push_back({batch.next_fields[0], n * 8});
+    if (steps != 0) arrays.push_back({batch.fields[2], batch_size * 4});
     return arrays;
 }
 
-using Bytes = std::vector<std::vector<char>>;
-
-// All arrays of a batch in host memory.
-Bytes bytes_of(const per_batch& batch, int64_t steps = 0) {
-    Bytes bytes;
-    for (const Array& array : arrays_of(batch, steps)) {
-        const char* const first = static_cast<const char*>(array.first);
-        bytes.emplace_back(first, first + array.bytes);
-    }
-    return bytes;
-}
-
-// The same of one on the device, once `stream` is done.
-void queue_read(const per_batch& batch, Bytes& bytes_out, cudaStream_t stream, int64_t steps = 0) {
-    for (const Array& array : arrays_of(batch, steps)) {
-        bytes_out.emplace_back(array.bytes, '\x77');
-        cudaMemcpyAsync(bytes_out.back().data(), array.first, array.bytes, cudaMemcpyDeviceToHost, stream);
-    }
-}
-
-per_status next(per_loader* loader, per_batch& batch, int64_t& slot, cudaStream_t stream, int64_t timeout_ms = -1) {
-    per_batch_init(&batch, sizeof batch);
-    return per_loader_next(loader, timeout_ms, &batch, &slot, stream);
-}
-
-void expect_error(per_status status, per_status expected, const char* text) {
-    EXPECT_EQ(status, expected);
-    EXPECT_NE(std::strstr(per_last_error(), text), nullptr) << per_last_error();
-}
-
-class CudaLoader : public testing::Test {
+class CudaLoader : public SteeredSimulator {
  protected:
     void SetUp() override {
         for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     }
     void TearDown() override {
-        simulator::options().seed = 1;
-        simulator::options().n_devices = 1;
-        simulator::options().driver_version = 13000;
-        simulator::stick(0);
-        simulator::fail_call(0, 0);
+        SteeredSimulator::TearDown();
         for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
     }
 
@@ -137,23 +81,23 @@ class CudaLoader : public testing::Test {
         const LoaderHandle loader = loader_of(buffer, PER_CUDA, slots), plain = loader_of(twin, PER_CPU, slots);
         std::vector<Bytes> read(30), expected;
         for (std::size_t i = 0; i < read.size(); ++i) {
-            per_batch batch;
-            int64_t slot = -1;
-            ASSERT_EQ(next(plain.get(), batch, slot, nullptr), PER_OK) << per_last_error();
-            expected.push_back(bytes_of(batch, steps));
-            const std::vector<int64_t> ids(batch.ids, batch.ids + batch_size);
+            const Taken plainly = take(plain, nullptr);
+            ASSERT_EQ(plainly.status, PER_OK) << per_last_error();
+            expected.push_back(bytes_of(arrays_of(plainly.batch, steps)));
+            const std::vector<int64_t> ids(plainly.batch.ids, plainly.batch.ids + batch_size);
             std::vector<float> priorities;
             for (const int64_t id : ids)
                 priorities.push_back(static_cast<float>((id * 7 + static_cast<int64_t>(i)) % 5));
             write_priorities(twin.get(), batch_size, ids.data(), priorities.data(), nullptr);
-            ASSERT_EQ(per_loader_release(plain.get(), slot, nullptr), PER_OK);
+            ASSERT_EQ(per_loader_release(plain.get(), plainly.slot, nullptr), PER_OK);
 
             const cudaStream_t stream = streams_[i % 3 == 0];
-            ASSERT_EQ(next(loader.get(), batch, slot, stream), PER_OK) << per_last_error();
-            queue_read(batch, read[i], stream, steps);
-            cudaMemsetAsync(batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
+            const Taken taken = take(loader, stream);
+            ASSERT_EQ(taken.status, PER_OK) << per_last_error();
+            read[i] = queue_read(arrays_of(taken.batch, steps), stream, cudaMemcpyDeviceToHost);
+            cudaMemsetAsync(taken.batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
             write_priorities(buffer.get(), batch_size, ids.data(), priorities.data(), nullptr);
-            ASSERT_EQ(per_loader_release(loader.get(), slot, stream), PER_OK) << per_last_error();
+            ASSERT_EQ(per_loader_release(loader.get(), taken.slot, stream), PER_OK) << per_last_error();
         }
         for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
         ASSERT_EQ(read, expected);
@@ -183,14 +127,13 @@ TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
     const LoaderHandle loader = loader_of(buffer, PER_CUDA, slots);
     simulator::reset_counters();  // when the first batches may have been drawn already
     for (int i = 0; i < 50 + slots; ++i) {
-        per_batch batch;
-        int64_t slot = -1;
-        ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
-        cudaMemsetAsync(batch.ids, 0xEE, 8, streams_[0]);
+        const Taken taken = take(loader, streams_[0]);
+        ASSERT_EQ(taken.status, PER_OK);
+        cudaMemsetAsync(taken.batch.ids, 0xEE, 8, streams_[0]);
         const int64_t id = i;
         const float priority = 2;
         write_priorities(buffer.get(), 1, &id, &priority, nullptr);
-        ASSERT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
+        ASSERT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK);
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
     EXPECT_EQ(simulator::counters_of_thread().interrupts, 0u);  // by releases
@@ -204,15 +147,15 @@ TEST_F(CudaLoader, several_consumers_each_get_whole_batches_on_their_streams) {
     const LoaderHandle loader = loader_of(buffer, PER_CUDA, 3);
     const auto consume = [&](cudaStream_t stream) {
         for (int i = 0; i < 60; ++i) {
-            per_batch batch;
-            int64_t slot = -1;
-            ASSERT_EQ(next(loader.get(), batch, slot, stream), PER_OK);
+            const Taken taken = take(loader, stream);
+            ASSERT_EQ(taken.status, PER_OK);
+            void* const* const fields = taken.batch.fields;
             std::vector<Observation> observations(batch_size);
             std::vector<int64_t> actions(batch_size);
-            cudaMemcpyAsync(observations.data(), batch.fields[0], batch_size * 8, cudaMemcpyDeviceToHost, stream);
-            cudaMemcpyAsync(actions.data(), batch.fields[1], batch_size * 8, cudaMemcpyDeviceToHost, stream);
-            cudaMemsetAsync(batch.fields[1], 0xEE, batch_size * 8, stream);
-            ASSERT_EQ(per_loader_release(loader.get(), slot, stream), PER_OK);
+            cudaMemcpyAsync(observations.data(), fields[0], batch_size * 8, cudaMemcpyDeviceToHost, stream);
+            cudaMemcpyAsync(actions.data(), fields[1], batch_size * 8, cudaMemcpyDeviceToHost, stream);
+            cudaMemsetAsync(fields[1], 0xEE, batch_size * 8, stream);
+            ASSERT_EQ(per_loader_release(loader.get(), taken.slot, stream), PER_OK);
             cudaStreamSynchronize(stream);
             for (std::size_t k = 0; k < batch_size; ++k)
                 ASSERT_EQ(observations[k], (Observation{0, static_cast<float>(actions[k])}));
@@ -229,17 +172,18 @@ TEST_F(CudaLoader, several_consumers_each_get_whole_batches_on_their_streams) {
 TEST_F(CudaLoader, calls_on_a_captured_stream_are_refused) {
     Buffer buffer = filled(1);
     const LoaderHandle loader = loader_of(buffer, PER_CUDA, 2);
-    per_batch batch, none;
-    int64_t slot = -1, other = -7;
-    ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+    const Taken taken = take(loader, streams_[0]);
+    ASSERT_EQ(taken.status, PER_OK);
     while_captured(streams_[0], [&] {
-        expect_error(next(loader.get(), none, other, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
-        EXPECT_EQ(none.ids, nullptr);
-        EXPECT_EQ(other, -7);
-        expect_error(per_loader_release(loader.get(), slot, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
+        const Taken none = take(loader, streams_[0]);
+        expect_status(PER_ERROR_INVALID_ARGUMENT, none.status, "captured");
+        EXPECT_EQ(none.batch.ids, nullptr);
+        EXPECT_EQ(none.slot, -7);
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_release(loader.get(), taken.slot, streams_[0]),
+                      "captured");
     });
     EXPECT_EQ(buffer.statistics().beta_step, 1);  // none but the first was handed out
-    EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
+    EXPECT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK);
 }
 
 // The thread that draws waits for copies while the program captures.
@@ -249,10 +193,9 @@ TEST_F(CudaLoader, a_capture_elsewhere_is_not_spoilt) {
     int number = 0;
     while_captured(streams_[1], [&] {
         for (int i = 0; i < 10; ++i) {
-            per_batch batch;
-            int64_t slot = -1;
-            EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK) << per_last_error();
-            EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK) << per_last_error();
+            const Taken taken = take(loader, streams_[0]);
+            EXPECT_EQ(taken.status, PER_OK) << per_last_error();
+            EXPECT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK) << per_last_error();
         }
         EXPECT_EQ(cudaMemsetAsync(&number, 0, sizeof number, streams_[1]), cudaSuccess);
     });
@@ -266,27 +209,22 @@ TEST_F(CudaLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
     const LoaderHandle loader = loader_of(buffer, PER_CUDA), plain = loader_of(twin, PER_CPU);
     int n_failed = 0;
     for (uint64_t n = 0; n < 60; ++n) {
-        per_batch batch, expected;
-        int64_t slot = -1, plain_slot = -1;
-        Bytes read;
+        Taken taken;
         simulator::fail_call(n % 20, cudaErrorInvalidValue);
-        const auto once_more = [&](const auto& call) {
-            per_status status = call();
-            for (int tries = 0; status != PER_OK && tries < 5; ++tries, status = call()) {
-                expect_error(status, PER_ERROR_CUDA, "cudaErrorInvalidValue");
-                ++n_failed;
-            }
-            EXPECT_EQ(status, PER_OK);
-        };
-        once_more([&] { return next(loader.get(), batch, slot, streams_[0]); });
-        ASSERT_EQ(next(plain.get(), expected, plain_slot, nullptr), PER_OK);
+        n_failed += failures_until_success(5, [&] {
+            taken = take(loader, streams_[0]);
+            return taken.status;
+        });
+        const Taken plainly = take(plain, nullptr);
+        ASSERT_EQ(plainly.status, PER_OK);
         simulator::fail_call(0, 0);
-        queue_read(batch, read, streams_[0]);
+        const Bytes read = queue_read(arrays_of(taken.batch), streams_[0], cudaMemcpyDeviceToHost);
         cudaStreamSynchronize(streams_[0]);
-        ASSERT_EQ(read, bytes_of(expected)) << "batch " << n;
+        ASSERT_EQ(read, bytes_of(arrays_of(plainly.batch))) << "batch " << n;
         simulator::fail_call(n % 4, cudaErrorInvalidValue);
-        once_more([&] { return per_loader_release(loader.get(), slot, streams_[0]); });
-        ASSERT_EQ(per_loader_release(plain.get(), plain_slot, nullptr), PER_OK);
+        n_failed +=
+            failures_until_success(5, [&] { return per_loader_release(loader.get(), taken.slot, streams_[0]); });
+        ASSERT_EQ(per_loader_release(plain.get(), plainly.slot, nullptr), PER_OK);
     }
     EXPECT_GT(n_failed, 10);
     EXPECT_EQ(buffer.statistics().beta_step, 60);
@@ -295,13 +233,13 @@ TEST_F(CudaLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
 TEST_F(CudaLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
     Buffer buffer = filled(1);
     LoaderHandle loader = loader_of(buffer, PER_CUDA);
-    per_batch batch;
-    int64_t slot = -1, other = -1;
-    ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+    const Taken taken = take(loader, streams_[0]);
+    ASSERT_EQ(taken.status, PER_OK);
     simulator::stick(cudaErrorIllegalAddress);
     for (int i = 0; i < 5; ++i) {
-        expect_error(next(loader.get(), batch, other, streams_[0]), PER_ERROR_CUDA, "cudaErrorIllegalAddress");
-        expect_error(per_loader_release(loader.get(), slot, streams_[0]), PER_ERROR_CUDA, "cudaErrorIllegalAddress");
+        expect_status(PER_ERROR_CUDA, take(loader, streams_[0]).status, "cudaErrorIllegalAddress");
+        expect_status(PER_ERROR_CUDA, per_loader_release(loader.get(), taken.slot, streams_[0]),
+                      "cudaErrorIllegalAddress");
     }
     EXPECT_EQ(per_loader_stop(loader.get()), PER_OK);
     loader.reset();
@@ -310,7 +248,7 @@ TEST_F(CudaLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
     std::vector<Row> rows;
     EXPECT_EQ(buffer.sample(8, rows), PER_OK);
     loader = loader_of(buffer, PER_CUDA);
-    EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+    EXPECT_EQ(take(loader, streams_[0]).status, PER_OK);
 }
 
 TEST_F(CudaLoader, a_failing_call_of_creation_leaves_no_loader_and_no_leak) {
@@ -326,20 +264,20 @@ TEST_F(CudaLoader, no_device_says_why) {
     per_loader* loader = nullptr;
     const auto create = [&] { return per_loader_create(buffer.get(), &options, &loader); };
     options.device_index = 1;
-    expect_error(create(), PER_ERROR_NO_DEVICE, "device_index is 1");
+    expect_status(PER_ERROR_NO_DEVICE, create(), "device_index is 1");
     options.device_index = -1;
-    expect_error(create(), PER_ERROR_INVALID_ARGUMENT, "device_index is -1");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, create(), "device_index is -1");
     options.device_index = 0;
     options.device = 2;
-    expect_error(create(), PER_ERROR_INVALID_ARGUMENT, "device is 2");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, create(), "device is 2");
     options.device = PER_CPU;
     options.device_index = 1;
-    expect_error(create(), PER_ERROR_INVALID_ARGUMENT, "device_index is 1");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, create(), "device_index is 1");
     simulator::options().driver_version = 0;
     options = loader_options(PER_CUDA, 3);
-    expect_error(create(), PER_ERROR_NO_DEVICE, "no NVIDIA driver");
+    expect_status(PER_ERROR_NO_DEVICE, create(), "no NVIDIA driver");
     simulator::options().driver_version = 12040;
-    expect_error(create(), PER_ERROR_NO_DEVICE, "the driver of this machine is for CUDA 12.4;");
+    expect_status(PER_ERROR_NO_DEVICE, create(), "the driver of this machine is for CUDA 12.4;");
     EXPECT_EQ(loader, nullptr);
 }
 
@@ -349,52 +287,37 @@ TEST_F(CudaLoader, the_current_device_is_restored) {
     per_loader_options options = loader_options(PER_CUDA, 3);
     options.device_index = 2;
     cudaSetDevice(1);
-    const auto expect_device = [] {
-        int device = -1;
-        cudaGetDevice(&device);
-        EXPECT_EQ(device, 1);
-    };
-    per_loader* loader = nullptr;
-    ASSERT_EQ(per_loader_create(buffer.get(), &options, &loader), PER_OK);
-    expect_device();
-    per_batch batch;
-    int64_t slot = -1;
-    ASSERT_EQ(next(loader, batch, slot, nullptr), PER_OK);
-    expect_device();
-    ASSERT_EQ(per_loader_release(loader, slot, nullptr), PER_OK);
-    expect_device();
-    per_loader_free(loader);
-    expect_device();
+    LoaderHandle loader = create_loader(buffer.get(), options);
+    expect_current_device(1);
+    const Taken taken = take(loader, nullptr);
+    ASSERT_EQ(taken.status, PER_OK);
+    expect_current_device(1);
+    ASSERT_EQ(per_loader_release(loader.get(), taken.slot, nullptr), PER_OK);
+    expect_current_device(1);
+    loader.reset();
+    expect_current_device(1);
     cudaSetDevice(0);
 }
 
 TEST_F(CudaLoader, a_forked_child_may_only_free) {
     Buffer buffer = filled(1);
     LoaderHandle loader = loader_of(buffer, PER_CUDA);
-    per_batch batch;
-    int64_t slot = -1;
-    ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        int64_t other;
-        per_batch none;
+    const Taken taken = take(loader, streams_[0]);
+    ASSERT_EQ(taken.status, PER_OK);
+    expect_in_child([&] {
         int n_right = 0;
-        n_right += next(loader.get(), none, other, streams_[0]) == PER_ERROR_INVALID_ARGUMENT;
-        n_right += per_loader_release(loader.get(), slot, streams_[0]) == PER_ERROR_INVALID_ARGUMENT;
+        n_right += take(loader, streams_[0]).status == PER_ERROR_INVALID_ARGUMENT;
+        n_right += per_loader_release(loader.get(), taken.slot, streams_[0]) == PER_ERROR_INVALID_ARGUMENT;
         std::vector<Row> rows;
         n_right += buffer.sample(8, rows) == PER_OK;
         // Nothing here takes the simulator's lock: the loader's thread may have held it at the fork.
         const uint64_t allocations = simulator::counters_of_thread().allocations;
         loader.reset();
         n_right += simulator::counters_of_thread().allocations == allocations;
-        _exit(n_right == 4 ? 0 : 1);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-    EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
-    EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+        return n_right == 4;
+    });
+    EXPECT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK);
+    EXPECT_EQ(take(loader, streams_[0]).status, PER_OK);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// For tests that steer the simulated GPU: it is as before afterwards. What they expect of statuses, and of calls that
-// fail.
+// A fixture for tests that steer the simulated GPU, which is afterwards as it was before, and what such tests expect.
 #pragma once
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -31,20 +32,23 @@ inline void expect_status(per_status expected, per_status status, const char* te
     }
 }
 
-// Whichever call of the runtime fails: there is a loader, or none and the buffer may have another.
-inline void expect_no_loader_where_creation_fails(per_replay* replay, const per_loader_options& options) {
-    int n_failed = 0;
-    for (uint64_t n = 0; n < 60; ++n) {
-        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
-        per_loader* loader = nullptr;
-        const per_status status = per_loader_create(replay, &options, &loader);
-        simulator::fail_call(0, 0);
-        EXPECT_EQ(loader == nullptr, status != PER_OK);
-        EXPECT_NE(status, PER_ERROR_BUSY);
-        n_failed += status != PER_OK;
-        per_loader_free(loader);
+inline void expect_current_device(int expected) {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_EQ(device, expected);
+}
+
+// Expects that `is_right` is true in a child of this process.
+template <class Check>
+void expect_in_child(const Check& is_right) {
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        _exit(is_right() ? 0 : 1);
     }
-    EXPECT_GT(n_failed, 10);
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
 }
 
 }  // namespace per::test
