@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../c/checkpoints.h"
+#include "loader_calls.h"
 #include "replay_twins.h"
 #include "simulator.h"
 #include "steered_simulator.h"
@@ -20,15 +21,21 @@ namespace {
 constexpr int64_t n = 4;
 constexpr int32_t own_device = 1;
 
-per_tree* create_tree() {
+per_tree* create_tree(int32_t device_index = own_device) {
     per_tree_options options;
     per_tree_options_init(&options, sizeof options);
     options.capacity = n;
     options.device = PER_CUDA;
-    options.device_index = own_device;
+    options.device_index = device_index;
     per_tree* tree = nullptr;
     expect_status(PER_OK, per_tree_create(&options, &tree));
     return tree;
+}
+
+ReplayHandle create_buffer(int32_t device = PER_CUDA, int32_t device_index = own_device) {
+    per_replay_options options = twin_options();
+    options.device_index = device_index;
+    return create_replay(options, device);
 }
 
 void use_tree(cudaStream_t stream) {
@@ -45,19 +52,10 @@ void use_tree(cudaStream_t stream) {
     per_tree_free(tree);
 }
 
-int32_t no_reward(void*, int64_t count, const void*, const void*, float* rewards, uint8_t*) {
-    std::fill_n(rewards, count, 0.0f);
-    return 0;
-}
-
 void use_batches(per_replay* replay, cudaStream_t stream) {
     TwinBatch drawn(n);
     const per_batch batch = drawn.batch();
-    per_hindsight_options hindsight;
-    per_hindsight_options_init(&hindsight, sizeof hindsight);
-    hindsight.achieved_field = 0;
-    hindsight.goal_field = 5;
-    hindsight.reward = no_reward;
+    const per_hindsight_options hindsight = hindsight_without_rewards();
     expect_status(PER_OK, per_replay_sample(replay, nullptr, n, &batch, stream));
     expect_status(PER_OK, sample_with_hindsight(replay, nullptr, &hindsight, n, &batch, stream));
     per_epochs* epochs = nullptr;
@@ -74,20 +72,14 @@ void use_loader(per_replay* replay, cudaStream_t stream) {
     options.batch_size = n;
     options.device = PER_CUDA;
     options.device_index = own_device;
-    per_loader* loader = nullptr;
-    expect_status(PER_OK, per_loader_create(replay, &options, &loader));
-    per_batch batch;
-    int64_t slot = -1;
-    per_batch_init(&batch, sizeof batch);
-    expect_status(PER_OK, per_loader_next(loader, -1, &batch, &slot, stream));
-    expect_status(PER_OK, per_loader_release(loader, slot, stream));
-    per_loader_free(loader);
+    const LoaderHandle loader = create_loader(replay, options);
+    const Taken taken = take(loader, stream);
+    expect_status(PER_OK, taken.status);
+    expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, stream));
 }
 
 void use_replay(int32_t device, cudaStream_t stream) {
-    per_replay_options options = twin_options();
-    options.device_index = own_device;
-    ReplayHandle replay = create_replay(options, device);
+    ReplayHandle replay = create_buffer(device);
     TwinWalk walk(1, true);
     std::vector<TwinSteps> steps;
     for (int i = 0; i < 10; ++i) steps.push_back(walk.next());
@@ -123,9 +115,7 @@ TEST_F(CudaDevices, only_that_of_a_handle_gets_a_context) {
         simulator::forget_contexts();
         std::thread([use, stream] {
             use(stream);
-            int device = -1;
-            EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
-            EXPECT_EQ(device, 0);
+            expect_current_device(0);
         }).join();
         EXPECT_FALSE(simulator::has_context(0));
         EXPECT_TRUE(simulator::has_context(own_device));
@@ -136,9 +126,7 @@ TEST_F(CudaDevices, only_that_of_a_handle_gets_a_context) {
 
 TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
     per_tree* const tree = create_tree();
-    per_replay_options options = twin_options();
-    options.device_index = own_device;
-    ReplayHandle replay = create_replay(options, PER_CUDA);
+    ReplayHandle replay = create_buffer();
     simulator::forget_contexts();
     std::thread([&] {
         per_tree_free(tree);
@@ -153,13 +141,7 @@ TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs
     simulator::options().n_devices = 4;
     simulator::options().ptx_version = 80;
     simulator::options().cluster_blocks = 16;
-    per_tree_options tree_options;
-    per_tree_options_init(&tree_options, sizeof tree_options);
-    tree_options.capacity = n;
-    tree_options.device = PER_CUDA;
-    tree_options.device_index = 2;  // no other test of this program has a handle there, or on device 3
-    per_tree* tree = nullptr;
-    expect_status(PER_OK, per_tree_create(&tree_options, &tree));
+    per_tree* const tree = create_tree(2);  // no other test of this program has a handle there, or on device 3
     const std::vector<int64_t> indices = {0, 1, 2, 3};
     const std::vector<float> priorities = {0, 0, 3, 0};
     std::vector<int64_t> drawn(40);
@@ -168,9 +150,7 @@ TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs
     expect_status(PER_OK, per_tree_synchronize(tree, nullptr));
     EXPECT_EQ(drawn, std::vector<int64_t>(40, 2));
     per_tree_free(tree);
-    per_replay_options options = twin_options();
-    options.device_index = 3;
-    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    const ReplayHandle replay = create_buffer(PER_CUDA, 3);
     TwinWalk walk(2);
     TwinSteps steps = walk.next(8);
     expect_status(PER_OK, steps.add(replay.get(), nullptr));
@@ -215,9 +195,7 @@ void expect_refused(per_status status, const std::string& argument) {
 
 TEST_F(CudaDevices, arrays_of_another_one_are_refused_by_name) {
     per_tree* const tree = create_tree();
-    per_replay_options options = twin_options();
-    options.device_index = own_device;
-    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    const ReplayHandle replay = create_buffer();
     const Array here(own_device), elsewhere(2);
     simulator::reset_counters();
     expect_refused(per_update(tree, n, elsewhere.as<int64_t>(), here.as<float>(), nullptr), "indices");
@@ -234,9 +212,7 @@ TEST_F(CudaDevices, arrays_of_another_one_are_refused_by_name) {
 
 // Each of them is looked at, as those of the host are copied.
 TEST_F(CudaDevices, every_array_of_an_add_is_refused_by_name) {
-    per_replay_options options = twin_options();
-    options.device_index = own_device;
-    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    const ReplayHandle replay = create_buffer();
     const Array here(own_device), elsewhere(2);
     const std::vector<std::string> names = {"observation", "action",     "next_observation", "next_goal",
                                             "reward",      "terminated", "truncated",        "mask",

@@ -94,15 +94,7 @@ class HostArrays : public testing::Test {
     }
 
     per_status sample_hindsight(void* ids, void* stream) const {
-        per_hindsight_options hindsight;
-        per_hindsight_options_init(&hindsight, sizeof hindsight);
-        hindsight.achieved_field = 0;
-        hindsight.goal_field = 5;
-        hindsight.reward = [](void*, int64_t count, const void*, const void*, float* rewards, uint8_t* terminated) {
-            std::fill_n(rewards, count, 0.0f);
-            std::fill_n(terminated, count, uint8_t{0});
-            return 0;
-        };
+        const per_hindsight_options hindsight = hindsight_without_rewards();
         const per_batch batch = batch_with_ids(ids);
         return sample_with_hindsight(replay_.get(), nullptr, &hindsight, n, &batch, stream);
     }

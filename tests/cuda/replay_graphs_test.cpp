@@ -141,12 +141,7 @@ TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
         key[1] = number;
         graph.launch();
         twins.synchronize();
-        TwinBatch expected(8);
-        const per_batch of_cpu = expected.batch();
-        ASSERT_EQ(per_replay_sample(twins.cpu.get(), &options, 8, &of_cpu, nullptr), PER_OK);
-        EXPECT_TRUE(drawn == expected);
-        EXPECT_EQ(drawn.ids, expected.ids);
-        EXPECT_EQ(drawn.weights, expected.weights);
+        twins.expect_next_of_cpu(drawn, &options);
         ids.push_back(drawn.ids);
     }
     EXPECT_NE(ids[0], ids[1]);
@@ -168,8 +163,7 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         Graph graph(twins.stream,
                     [&] { EXPECT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 4, &batch, twins.stream), PER_OK); });
         const auto set_n_step = [&](int64_t n_step) {
-            EXPECT_EQ(change_n_step(twins.cpu.get(), n_step, nullptr), PER_OK);
-            EXPECT_EQ(change_n_step(twins.gpu.get(), n_step, twins.stream), PER_OK);
+            twins.both([&](per_replay* replay, void* on) { return change_n_step(replay, n_step, on); });
         };
         set_n_step(1);
         graph.launch();
@@ -183,10 +177,7 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         set_n_step(3);
         graph.launch();
         twins.synchronize();
-        TwinBatch expected(4);
-        const per_batch of_cpu = expected.batch();
-        EXPECT_EQ(per_replay_sample(twins.cpu.get(), nullptr, 4, &of_cpu, nullptr), PER_OK);
-        EXPECT_TRUE(drawn == expected);
+        twins.expect_next_of_cpu(drawn);
         twins.expect_same();
     }
 }
@@ -201,43 +192,33 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
     std::vector<int64_t> ids(4);
     TwinBatch given(4);
     const per_batch batch = given.batch();
-    Graph graph(twins.stream, [&] {
-        EXPECT_EQ(
-            per_replay_get_windows(twins.gpu.get(), nullptr, PER_INVALID_ERROR, 4, ids.data(), &batch, twins.stream),
-            PER_OK);
-    });
+    const auto get_windows = [&](per_replay* replay, const per_sample_options* sample, const per_batch& out, void* on) {
+        EXPECT_EQ(per_replay_get_windows(replay, sample, PER_INVALID_ERROR, 4, ids.data(), &out, on), PER_OK);
+    };
+    const auto expect_those_of_the_cpu = [&](const per_sample_options* sample) {
+        twins.synchronize();
+        TwinBatch expected(4);
+        get_windows(twins.cpu.get(), sample, expected.batch(), nullptr);
+        EXPECT_TRUE(given == expected);
+        EXPECT_EQ(given.weights, expected.weights);
+    };
+    const Graph graph(twins.stream, [&] { get_windows(twins.gpu.get(), nullptr, batch, twins.stream); });
     for (int i = 0; i < 4; ++i) {
         const std::vector<int64_t> drawn = twins.sample(4);
         std::copy(drawn.begin(), drawn.end(), ids.begin());
         graph.launch();
-        twins.synchronize();
-        TwinBatch expected(4);
-        const per_batch of_cpu = expected.batch();
-        EXPECT_EQ(per_replay_get_windows(twins.cpu.get(), nullptr, PER_INVALID_ERROR, 4, ids.data(), &of_cpu, nullptr),
-                  PER_OK);
-        EXPECT_TRUE(given == expected);
-        EXPECT_EQ(given.weights, expected.weights);
+        expect_those_of_the_cpu(nullptr);
         twins.use(walk, 2);
     }
-    // Each launch draws anew how long its windows are.
+    // Each launch draws how long its windows are.
     per_sample_options range = sample_options();
     range.n_step_min = 1;
-    Graph ranged(twins.stream, [&] {
-        EXPECT_EQ(
-            per_replay_get_windows(twins.gpu.get(), &range, PER_INVALID_ERROR, 4, ids.data(), &batch, twins.stream),
-            PER_OK);
-    });
+    const Graph ranged(twins.stream, [&] { get_windows(twins.gpu.get(), &range, batch, twins.stream); });
     for (int i = 0; i < 4; ++i) {
         ranged.launch();
-        twins.synchronize();
-        TwinBatch expected(4);
-        const per_batch of_cpu = expected.batch();
-        EXPECT_EQ(per_replay_get_windows(twins.cpu.get(), &range, PER_INVALID_ERROR, 4, ids.data(), &of_cpu, nullptr),
-                  PER_OK);
-        EXPECT_TRUE(given == expected);
+        expect_those_of_the_cpu(&range);
     }
-    EXPECT_EQ(change_n_step(twins.cpu.get(), 1, nullptr), PER_OK);
-    EXPECT_EQ(change_n_step(twins.gpu.get(), 1, twins.stream), PER_OK);
+    twins.both([](per_replay* replay, void* on) { return change_n_step(replay, 1, on); });
     graph.launch();
     EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
     EXPECT_NE(std::strstr(per_last_error(), "1 draws of graphs had a larger n_step"), nullptr) << per_last_error();
@@ -269,14 +250,7 @@ void lead_a_whole_life() {
     per_replay_free(loaded);
     std::remove(path.c_str());
 
-    per_hindsight_options hindsight;
-    per_hindsight_options_init(&hindsight, sizeof hindsight);
-    hindsight.achieved_field = 0;
-    hindsight.goal_field = 5;
-    hindsight.reward = [](void*, int64_t count, const void*, const void*, float* rewards, uint8_t*) {
-        std::fill_n(rewards, count, 0.0f);
-        return 0;
-    };
+    const per_hindsight_options hindsight = hindsight_without_rewards();
     TwinBatch drawn(8);
     const per_batch batch = drawn.batch();
     EXPECT_EQ(sample_with_hindsight(twins.gpu.get(), nullptr, &hindsight, 8, &batch, twins.stream), PER_OK)

@@ -1,9 +1,10 @@
-// Two buffers that are used alike, one on the CPU and one on the simulated GPU, and must answer alike, bit for bit.
+// Two buffers that are used alike, one on the CPU and one on the simulated GPU. Their answers must be bit-identical.
 #pragma once
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -222,6 +223,20 @@ struct TwinBatch {
     void* next_fields[n_fields] = {};
 };
 
+// Relabelling by which every reward is 0.
+inline per_hindsight_options hindsight_without_rewards() {
+    per_hindsight_options options;
+    per_hindsight_options_init(&options, sizeof options);
+    options.achieved_field = 0;
+    options.goal_field = 5;
+    options.reward = [](void*, int64_t count, const void*, const void*, float* rewards, uint8_t* terminated) {
+        std::fill_n(rewards, count, 0.0f);
+        std::fill_n(terminated, count, uint8_t{0});
+        return 0;
+    };
+    return options;
+}
+
 inline per_replay_statistics statistics_of(per_replay* replay) {
     per_replay_statistics statistics;
     EXPECT_EQ(per_replay_get_statistics(replay, &statistics, sizeof statistics), PER_OK) << per_last_error();
@@ -273,6 +288,49 @@ class Twins {
         EXPECT_EQ(ids, steps.ids);
     }
 
+    // Makes a call on both, which must succeed.
+    template <class Call>
+    void both(const Call& call) {
+        EXPECT_EQ(call(cpu.get(), nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(call(gpu.get(), stream), PER_OK) << per_last_error();
+    }
+
+    // Expects a call that fills a batch and waits for the device to fill it alike on both. Returns the ids of the batch.
+    template <class Batch = TwinBatch, class Call>
+    std::vector<int64_t> fill_alike_at_once(int64_t size, const Call& call, bool is_drawn = true) {
+        Batch of_cpu(size), of_gpu(size);
+        both([&](per_replay* replay, void* on) {
+            const per_batch batch = (on == nullptr ? of_cpu : of_gpu).batch(is_drawn);
+            return call(replay, batch, on);
+        });
+        EXPECT_TRUE(of_cpu == of_gpu);
+        EXPECT_EQ(of_cpu.ids, of_gpu.ids);
+        EXPECT_EQ(of_cpu.weights, of_gpu.weights);
+        return of_cpu.ids;
+    }
+
+    // The same for a call that does not wait.
+    template <class Batch = TwinBatch, class Call>
+    std::vector<int64_t> fill_alike(int64_t size, const Call& call, bool is_drawn = true) {
+        const auto call_and_wait = [&](per_replay* replay, const per_batch& batch, void* on) {
+            const per_status status = call(replay, batch, on);
+            if (on != nullptr) synchronize();
+            return status;
+        };
+        return fill_alike_at_once<Batch>(size, call_and_wait, is_drawn);
+    }
+
+    // Expects the batch of a graph to be the next that the CPU draws.
+    void expect_next_of_cpu(const TwinBatch& drawn, const per_sample_options* options = nullptr) {
+        const int64_t size = static_cast<int64_t>(drawn.n);
+        TwinBatch expected(size);
+        const per_batch batch = expected.batch();
+        ASSERT_EQ(per_replay_sample(cpu.get(), options, size, &batch, nullptr), PER_OK) << per_last_error();
+        EXPECT_TRUE(drawn == expected);
+        EXPECT_EQ(drawn.ids, expected.ids);
+        EXPECT_EQ(drawn.weights, expected.weights);
+    }
+
     // The ids drawn; none if nothing is live.
     std::vector<int64_t> sample(int64_t size, const per_sample_options* options = nullptr) {
         TwinBatch of_cpu(size), of_gpu(size);
@@ -287,9 +345,9 @@ class Twins {
     }
 
     void update(const std::vector<int64_t>& ids, const std::vector<float>& td_errors) {
-        const int64_t n = static_cast<int64_t>(ids.size());
-        EXPECT_EQ(write_td_errors(cpu.get(), n, ids.data(), 1, td_errors.data(), nullptr), PER_OK);
-        EXPECT_EQ(write_td_errors(gpu.get(), n, ids.data(), 1, td_errors.data(), stream), PER_OK);
+        both([&](per_replay* replay, void* on) {
+            return write_td_errors(replay, static_cast<int64_t>(ids.size()), ids.data(), 1, td_errors.data(), on);
+        });
         synchronize();
     }
 

@@ -17,28 +17,40 @@ constexpr int32_t value_field = 2, advantage_field = 3, return_field = 4, goal_f
 
 // ---- epochs
 
+// Two epochs of both buffers.
+class TwinEpochs {
+ public:
+    TwinEpochs(Twins& twins, int64_t batch_size, int32_t drop_last) {
+        twins.both([&](per_replay* replay, void* on) {
+            return per_epochs_create(replay, 2, batch_size, drop_last, on, &epochs_[on != nullptr]);
+        });
+    }
+    ~TwinEpochs() {
+        for (per_epochs* const epochs : epochs_) per_epochs_free(epochs);
+    }
+    TwinEpochs(const TwinEpochs&) = delete;
+    TwinEpochs& operator=(const TwinEpochs&) = delete;
+
+    per_epochs* of(void* stream) const { return epochs_[stream != nullptr]; }
+
+ private:
+    per_epochs* epochs_[2] = {nullptr, nullptr};
+};
+
 TEST(CudaWalks, epochs_give_the_minibatches_of_the_cpu) {
     Twins twins(twin_options());
     TwinWalk walk(1);
     twins.use(walk, 20);
     for (const int32_t drop_last : {0, 1}) {
-        per_epochs *of_cpu = nullptr, *of_gpu = nullptr;
-        ASSERT_EQ(per_epochs_create(twins.cpu.get(), 2, 7, drop_last, nullptr, &of_cpu), PER_OK) << per_last_error();
-        ASSERT_EQ(per_epochs_create(twins.gpu.get(), 2, 7, drop_last, twins.stream, &of_gpu), PER_OK)
-            << per_last_error();
-        int64_t count = 1;
-        while (count > 0) {
-            int64_t gpu_count = -7;
-            TwinBatch cpu_rows(7), gpu_rows(7);
-            const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
-            ASSERT_EQ(per_epochs_next(of_cpu, &cpu_batch, &count, nullptr), PER_OK) << per_last_error();
-            ASSERT_EQ(per_epochs_next(of_gpu, &gpu_batch, &gpu_count, twins.stream), PER_OK) << per_last_error();
-            twins.synchronize();
-            EXPECT_EQ(count, gpu_count);
-            EXPECT_TRUE(cpu_rows == gpu_rows);
+        const TwinEpochs epochs(twins, 7, drop_last);
+        for (int64_t count = 1; count > 0 && !testing::Test::HasFailure();) {
+            int64_t counts[2] = {-7, -8};
+            twins.fill_alike(7, [&](per_replay*, const per_batch& batch, void* on) {
+                return per_epochs_next(epochs.of(on), &batch, &counts[on != nullptr], on);
+            });
+            count = counts[0];
+            EXPECT_EQ(count, counts[1]);
         }
-        per_epochs_free(of_cpu);
-        per_epochs_free(of_gpu);
     }
     // Orders take their numbers from the draws.
     twins.use(walk, 3);
@@ -53,24 +65,21 @@ TEST(CudaWalks, large_minibatches_that_follow_each_other_are_those_of_the_cpu) {
     Twins twins(options);
     TwinWalk walk(3);
     twins.add(walk.next(700));
-    per_epochs *of_cpu = nullptr, *of_gpu = nullptr;
-    ASSERT_EQ(per_epochs_create(twins.cpu.get(), 2, size, 0, nullptr, &of_cpu), PER_OK) << per_last_error();
-    ASSERT_EQ(per_epochs_create(twins.gpu.get(), 2, size, 0, twins.stream, &of_gpu), PER_OK) << per_last_error();
+    const TwinEpochs epochs(twins, size, 0);
     std::vector<std::unique_ptr<TwinBatch>> cpu_rows, gpu_rows;
     for (int64_t count = 1; count > 0;) {
         int64_t gpu_count = -7;
         cpu_rows.push_back(std::make_unique<TwinBatch>(size));
         gpu_rows.push_back(std::make_unique<TwinBatch>(size));
         const per_batch cpu_batch = cpu_rows.back()->batch(), gpu_batch = gpu_rows.back()->batch();
-        ASSERT_EQ(per_epochs_next(of_cpu, &cpu_batch, &count, nullptr), PER_OK) << per_last_error();
-        ASSERT_EQ(per_epochs_next(of_gpu, &gpu_batch, &gpu_count, twins.stream), PER_OK) << per_last_error();
+        ASSERT_EQ(per_epochs_next(epochs.of(nullptr), &cpu_batch, &count, nullptr), PER_OK) << per_last_error();
+        ASSERT_EQ(per_epochs_next(epochs.of(twins.stream), &gpu_batch, &gpu_count, twins.stream), PER_OK)
+            << per_last_error();
         ASSERT_EQ(count, gpu_count);
     }
     twins.synchronize();
     EXPECT_GT(cpu_rows.size(), 8u);
     for (std::size_t i = 0; i < cpu_rows.size(); ++i) EXPECT_TRUE(*cpu_rows[i] == *gpu_rows[i]) << i;
-    per_epochs_free(of_cpu);
-    per_epochs_free(of_gpu);
 }
 
 TEST(CudaWalks, a_transition_that_is_gone_gives_zeros_and_is_reported) {
@@ -101,17 +110,13 @@ struct Bootstraps {
 };
 
 Bootstraps bootstraps_of(Twins& twins, int64_t capacity) {
-    TwinBatch cpu_rows(capacity), gpu_rows(capacity);
-    per_batch cpu_batch = cpu_rows.batch(false), gpu_batch = gpu_rows.batch(false);
-    int64_t count = -7, gpu_count = -8;
-    EXPECT_EQ(per_replay_get_bootstraps(twins.cpu.get(), capacity, &cpu_batch, &count, nullptr), PER_OK);
-    EXPECT_EQ(per_replay_get_bootstraps(twins.gpu.get(), capacity, &gpu_batch, &gpu_count, twins.stream), PER_OK)
-        << per_last_error();
-    twins.synchronize();
-    EXPECT_EQ(count, gpu_count);
-    EXPECT_TRUE(cpu_rows == gpu_rows);
-    EXPECT_EQ(cpu_rows.ids, gpu_rows.ids);
-    Bootstraps bootstraps = {cpu_rows.ids, {}};
+    int64_t counts[2] = {-7, -8};
+    const auto get = [&](per_replay* replay, const per_batch& batch, void* on) {
+        return per_replay_get_bootstraps(replay, capacity, &batch, &counts[on != nullptr], on);
+    };
+    Bootstraps bootstraps = {twins.fill_alike(capacity, get, false), {}};
+    const int64_t count = counts[0];
+    EXPECT_EQ(count, counts[1]);
     bootstraps.ids.resize(static_cast<std::size_t>(std::min(count, capacity)));
     for (const int64_t id : bootstraps.ids) bootstraps.values.push_back(static_cast<float>(id % 7) - 2.5f);
     return bootstraps;
@@ -126,14 +131,10 @@ per_status advantages(per_replay* replay, const Bootstraps& bootstraps, int32_t 
 void expect_same_rows(Twins& twins) {
     const std::vector<int64_t> ids = live_ids_of(twins.cpu.get());
     const int64_t n = static_cast<int64_t>(ids.size());
-    TwinBatch cpu_rows(n), gpu_rows(n);
-    const per_batch cpu_batch = cpu_rows.batch(false), gpu_batch = gpu_rows.batch(false);
-    ASSERT_EQ(per_replay_get(twins.cpu.get(), n, ids.data(), &cpu_batch, nullptr), PER_OK) << per_last_error();
-    ASSERT_EQ(per_replay_get(twins.gpu.get(), n, ids.data(), &gpu_batch, twins.stream), PER_OK) << per_last_error();
-    twins.synchronize();
-    EXPECT_TRUE(cpu_rows == gpu_rows);
-    EXPECT_EQ(cpu_rows.advantage, gpu_rows.advantage);
-    EXPECT_EQ(cpu_rows.returns, gpu_rows.returns);
+    const auto get = [&](per_replay* replay, const per_batch& batch, void* on) {
+        return per_replay_get(replay, n, ids.data(), &batch, on);
+    };
+    twins.fill_alike(n, get, false);
 }
 
 TEST(CudaWalks, advantages_are_those_of_the_cpu) {
@@ -152,8 +153,7 @@ TEST(CudaWalks, advantages_are_those_of_the_cpu) {
                 bootstraps_of(twins, 2);
                 const Bootstraps due = bootstraps_of(twins, 100);
                 ASSERT_GT(due.ids.size(), 0u);
-                EXPECT_EQ(advantages(twins.cpu.get(), due, returns, nullptr), PER_OK) << per_last_error();
-                EXPECT_EQ(advantages(twins.gpu.get(), due, returns, twins.stream), PER_OK) << per_last_error();
+                twins.both([&](per_replay* replay, void* on) { return advantages(replay, due, returns, on); });
                 twins.synchronize();
                 expect_same_rows(twins);
             }
@@ -180,8 +180,7 @@ TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
     EXPECT_NE(std::string(per_last_error()).find("5 calls for advantages"), std::string::npos) << per_last_error();
     expect_same_rows(twins);
     // And after that as if they had not been.
-    EXPECT_EQ(advantages(twins.cpu.get(), due, return_field, nullptr), PER_OK);
-    EXPECT_EQ(advantages(twins.gpu.get(), due, return_field, twins.stream), PER_OK);
+    twins.both([&](per_replay* replay, void* on) { return advantages(replay, due, return_field, on); });
     twins.synchronize();
     expect_same_rows(twins);
 }
@@ -230,6 +229,22 @@ per_sample_options range_from(int64_t n_step_min) {
     return options;
 }
 
+// Expects a call that relabels a batch of 24 to ask the reward function alike on both, and to fill the batch alike. The
+// call itself waits for the device. Returns the ids of the batch.
+template <class Call>
+std::vector<int64_t> ask_alike(Twins& twins, int32_t strategy, const Call& call) {
+    Question questions[2];
+    const std::vector<int64_t> ids =
+        twins.fill_alike_at_once(24, [&](per_replay* replay, const per_batch& batch, void* on) {
+            return call(replay, hindsight_options(strategy, questions[on != nullptr]), batch, on);
+        });
+    EXPECT_GT(questions[0].terminated.size(), 24u);
+    EXPECT_EQ(questions[0].achieved, questions[1].achieved);
+    EXPECT_EQ(questions[0].goals, questions[1].goals);
+    EXPECT_EQ(questions[0].terminated, questions[1].terminated);
+    return ids;
+}
+
 TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
     for (const bool stores_next : {false, true}) {
         for (const int32_t strategy : {PER_GOAL_FUTURE, PER_GOAL_FINAL, PER_GOAL_EPISODE}) {
@@ -240,26 +255,10 @@ TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
             TwinWalk walk(5, stores_next);
             twins.use(walk, 15);
             for (int i = 0; i < 6; ++i) {
-                Question of_cpu, of_gpu;
-                const per_hindsight_options cpu_options = hindsight_options(strategy, of_cpu);
-                const per_hindsight_options gpu_options = hindsight_options(strategy, of_gpu);
-                TwinBatch cpu_rows(24), gpu_rows(24);
-                const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
                 const per_sample_options range = range_from(i % 3);
-                ASSERT_EQ(sample_with_hindsight(twins.cpu.get(), &range, &cpu_options, 24, &cpu_batch, nullptr), PER_OK)
-                    << per_last_error();
-                ASSERT_EQ(sample_with_hindsight(twins.gpu.get(), &range, &gpu_options, 24, &gpu_batch, twins.stream),
-                          PER_OK)
-                    << per_last_error();
-                EXPECT_GT(of_cpu.terminated.size(), 24u);
-                EXPECT_EQ(of_cpu.achieved, of_gpu.achieved);
-                EXPECT_EQ(of_cpu.goals, of_gpu.goals);
-                EXPECT_EQ(of_cpu.terminated, of_gpu.terminated);
-                // The call has waited for the device.
-                EXPECT_TRUE(cpu_rows == gpu_rows);
-                EXPECT_EQ(cpu_rows.goal, gpu_rows.goal);
-                EXPECT_EQ(cpu_rows.next, gpu_rows.next);
-                EXPECT_EQ(cpu_rows.reward, gpu_rows.reward);
+                ask_alike(twins, strategy,
+                          [&](per_replay* replay, const per_hindsight_options& hindsight, const per_batch& batch,
+                              void* on) { return sample_with_hindsight(replay, &range, &hindsight, 24, &batch, on); });
                 twins.use(walk, 1);
             }
             twins.expect_same();
@@ -279,25 +278,14 @@ TEST(CudaWalks, hindsight_by_id_relabels_as_the_cpu_does) {
         std::swap(ids[3], ids[17]);
         ids[5] = -1;
         ids[9] = 0;
-        Question of_cpu, of_gpu;
-        const per_hindsight_options cpu_options = hindsight_options(PER_GOAL_FUTURE, of_cpu);
-        const per_hindsight_options gpu_options = hindsight_options(PER_GOAL_FUTURE, of_gpu);
         const per_sample_options range = range_from(i % 3);
-        TwinBatch cpu_rows(24), gpu_rows(24);
-        const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
-        ASSERT_EQ(get_windows_with_hindsight(twins.cpu.get(), &range, &cpu_options, PER_INVALID_SKIP, 24, ids.data(),
-                                             &cpu_batch, nullptr),
-                  PER_OK)
-            << per_last_error();
-        ASSERT_EQ(get_windows_with_hindsight(twins.gpu.get(), &range, &gpu_options, PER_INVALID_SKIP, 24, ids.data(),
-                                             &gpu_batch, twins.stream),
-                  PER_OK)
-            << per_last_error();
-        EXPECT_GT(of_cpu.terminated.size(), 24u);
-        EXPECT_EQ(of_cpu.achieved, of_gpu.achieved);
-        EXPECT_EQ(of_cpu.goals, of_gpu.goals);
-        EXPECT_EQ(cpu_rows.ids[5], -1);
-        EXPECT_TRUE(cpu_rows == gpu_rows);
+        const std::vector<int64_t> given = ask_alike(
+            twins, PER_GOAL_FUTURE,
+            [&](per_replay* replay, const per_hindsight_options& hindsight, const per_batch& batch, void* on) {
+                return get_windows_with_hindsight(replay, &range, &hindsight, PER_INVALID_SKIP, 24, ids.data(), &batch,
+                                                  on);
+            });
+        EXPECT_EQ(given[5], -1);
         twins.use(walk, 1);
     }
     twins.expect_same();

@@ -25,6 +25,10 @@ struct CountedBatch : TwinBatch {
         return batch;
     }
 
+    bool operator==(const CountedBatch& other) const {
+        return TwinBatch::operator==(other) && times_sampled == other.times_sampled;
+    }
+
     std::vector<int32_t> times_sampled;
 };
 
@@ -58,26 +62,17 @@ class Counted : public Twins {
     void read() {
         const std::vector<int64_t> ids = live_ids_of(cpu.get());
         const int64_t size = static_cast<int64_t>(ids.size());
-        for (const bool are_windows : {false, true}) {
-            CountedBatch of_cpu(size), of_gpu(size);
-            const auto get = [&](per_replay* replay, CountedBatch& out, void* on) {
-                const per_batch batch = out.batch(are_windows);
-                return are_windows
-                           ? per_replay_get_windows(replay, nullptr, PER_INVALID_ERROR, size, ids.data(), &batch, on)
-                           : per_replay_get(replay, size, ids.data(), &batch, on);
-            };
-            ASSERT_EQ(get(cpu.get(), of_cpu, nullptr), PER_OK) << per_last_error();
-            ASSERT_EQ(get(gpu.get(), of_gpu, stream), PER_OK) << per_last_error();
-            synchronize();
-            EXPECT_EQ(of_cpu.times_sampled, of_gpu.times_sampled) << are_windows;
-        }
+        const auto get_windows = [&](per_replay* replay, const per_batch& batch, void* on) {
+            return per_replay_get_windows(replay, nullptr, PER_INVALID_ERROR, size, ids.data(), &batch, on);
+        };
+        const auto get = [&](per_replay* replay, const per_batch& batch, void* on) {
+            return per_replay_get(replay, size, ids.data(), &batch, on);
+        };
+        fill_alike<CountedBatch>(size, get_windows);
+        fill_alike<CountedBatch>(size, get, false);
     }
 
     void change(uint64_t kind) {
-        const auto both = [&](const auto& call) {
-            EXPECT_EQ(call(cpu.get(), nullptr), PER_OK) << per_last_error();
-            EXPECT_EQ(call(gpu.get(), stream), PER_OK) << per_last_error();
-        };
         both([&](per_replay* replay, void* on) {
             if (kind < 3) return change_n_step(replay, 1 + static_cast<int64_t>(kind), on);
             if (kind == 3) return per_replay_clear(replay, on);
