@@ -111,9 +111,7 @@ TEST_P(Clusters, draw_transitions_that_the_cpu_draws) {
     twins.use(walk, 2);
     for (const int64_t batch_size : batch_sizes()) {
         for (const int32_t normalization : {PER_BATCH_MAX, PER_BUFFER_MAX, PER_NONE}) {
-            per_sample_options of_draw;
-            expect_status(PER_OK, per_sample_options_init(&of_draw, sizeof of_draw));
-            of_draw.normalize_weights = normalization;
+            per_sample_options of_draw = sample_options(of_buffer, normalization);
             of_draw.uniform_fraction = normalization == PER_NONE ? 0.25 : 0.0;
             SCOPED_TRACE("batch_size " + std::to_string(batch_size) + ", " + std::to_string(normalization));
             expect_path(batch_size, [&] { EXPECT_FALSE(twins.sample(batch_size, &of_draw).empty()); });

@@ -67,10 +67,7 @@ void use_batches(per_replay* replay, cudaStream_t stream) {
 }
 
 void use_loader(per_replay* replay, cudaStream_t stream) {
-    per_loader_options options;
-    per_loader_options_init(&options, sizeof options);
-    options.batch_size = n;
-    options.device = PER_CUDA;
+    per_loader_options options = loader_options_of(n, PER_CUDA, 3);
     options.device_index = own_device;
     const LoaderHandle loader = create_loader(replay, options);
     const Taken taken = take(loader, stream);

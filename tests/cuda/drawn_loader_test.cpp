@@ -21,12 +21,8 @@ namespace {
 constexpr int64_t batch_size = 6;
 
 per_loader_options options_of(int32_t device, int64_t slots, const per_sample_options* sample = nullptr) {
-    per_loader_options options;
-    per_loader_options_init(&options, sizeof options);
-    options.batch_size = batch_size;
-    options.slots = slots;
+    per_loader_options options = loader_options_of(batch_size, device, slots);
     options.sample = sample;
-    options.device = device;
     return options;
 }
 
@@ -99,9 +95,7 @@ void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, c
 
 TEST_F(CudaDrawnLoader, batches_and_what_follows_are_those_of_the_cpu_under_any_schedule) {
     for (uint64_t seed = 0; seed < 16; ++seed) {
-        per_sample_options sample;
-        per_sample_options_init(&sample, sizeof sample);
-        sample.scheme = static_cast<int32_t>(seed % 3);
+        per_sample_options sample = sample_by(static_cast<int32_t>(seed % 3));
         sample.prioritization = seed % 4 == 3 ? int32_t{PER_RANK} : PER_PROPORTIONAL;
         expect_those_of_the_cpu(seed, twin_options(), seed % 5 == 0 ? nullptr : &sample);
         ASSERT_FALSE(HasFailure()) << "seed " << seed;
@@ -111,8 +105,7 @@ TEST_F(CudaDrawnLoader, batches_and_what_follows_are_those_of_the_cpu_under_any_
 // A draw of a graph counts for beta beside those that are ahead of it.
 TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
     Twins twins(twin_options());
-    TwinWalk walk(1);
-    twins.use(walk, 10);
+    twins.begin(1, 10);
     TwinBatch drawn(batch_size), expected(batch_size);
     const per_batch batch = drawn.batch(), of_cpu = expected.batch();
     const Graph graph(twins.stream, [&] {
@@ -139,11 +132,8 @@ TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
 
 TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
     Twins twins(twin_options());
-    TwinWalk walk(1);
-    twins.use(walk, 10);
-    per_sample_options sample;
-    per_sample_options_init(&sample, sizeof sample);
-    sample.prioritization = PER_RANK;
+    twins.begin(1, 10);
+    const per_sample_options sample = sample_options(PER_RANK);
     per_loader_options options = options_of(PER_CUDA, 1, &sample);
     options.batch_size = 4097;  // beyond what a buffer has memory for from the beginning
     const LoaderHandle loader = create_loader(twins.gpu.get(), options);
@@ -166,9 +156,7 @@ TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reporte
     for (int i = 0; i < 5; ++i)
         expect_status(PER_ERROR_EMPTY, take(loader, twins.stream).status, "no transition is live");
     twins.synchronize();
-    per_sample_options sample;
-    per_sample_options_init(&sample, sizeof sample);
-    sample.scheme = PER_WITHOUT_REPLACEMENT;
+    const per_sample_options sample = sample_by(PER_WITHOUT_REPLACEMENT);
     TwinWalk walk(3);
     per_loader_stop(loader.get());
     twins.add(walk.next(3));
@@ -187,8 +175,7 @@ TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reporte
 
 TEST_F(CudaDrawnLoader, calls_on_a_captured_stream_are_refused_and_captures_elsewhere_are_not_spoilt) {
     Twins twins(twin_options());
-    TwinWalk walk(1);
-    twins.use(walk, 10);
+    twins.begin(1, 10);
     const int64_t beta_step = statistics_of(twins.gpu.get()).beta_step;
     const LoaderHandle loader = create_loader(twins.gpu.get(), options_of(PER_CUDA, 2));
     const Taken taken = take(loader, twins.stream);
@@ -214,8 +201,7 @@ TEST_F(CudaDrawnLoader, calls_on_a_captured_stream_are_refused_and_captures_else
 TEST_F(CudaDrawnLoader, an_error_of_cuda_reaches_the_consumer_and_the_batches_go_on) {
     simulator::options().seed = 0;
     Twins twins(twin_options());
-    TwinWalk walk(1);
-    twins.use(walk, 10);
+    twins.begin(1, 10);
     const LoaderHandle loader = create_loader(twins.gpu.get(), options_of(PER_CUDA, 2));
     int n_failed = 0;
     for (uint64_t n = 0; n < 80; ++n) {
@@ -242,8 +228,7 @@ TEST_F(CudaDrawnLoader, an_error_of_cuda_reaches_the_consumer_and_the_batches_go
 
 TEST_F(CudaDrawnLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
     Twins twins(twin_options());
-    TwinWalk walk(1);
-    twins.use(walk, 10);
+    twins.begin(1, 10);
     LoaderHandle loader = create_loader(twins.gpu.get(), options_of(PER_CUDA, 3));
     const Taken taken = take(loader, twins.stream);
     ASSERT_EQ(taken.status, PER_OK);
@@ -261,8 +246,7 @@ TEST_F(CudaDrawnLoader, a_sticky_error_is_answered_by_every_call_and_free_works)
 
 TEST_F(CudaDrawnLoader, a_failing_call_of_creation_leaves_no_loader) {
     Twins twins(twin_options());
-    TwinWalk walk(1);
-    twins.use(walk, 10);
+    twins.begin(1, 10);
     expect_no_loader_where_creation_fails(twins.gpu.get(), options_of(PER_CUDA, 3));
 }
 

@@ -72,11 +72,7 @@ ReplayHandle create_replay(per_replay_options options, int32_t padding = PER_PAD
 }
 
 per_loader_options loader_options(bool gathers, int64_t slots) {
-    per_loader_options options;
-    per_loader_options_init(&options, sizeof options);
-    options.batch_size = batch_size;
-    options.slots = slots;
-    options.device = gathers ? PER_CUDA : PER_CPU;
+    per_loader_options options = loader_options_of(batch_size, gathers ? PER_CUDA : PER_CPU, slots);
     options.gather_on_device = gathers;
     return options;
 }

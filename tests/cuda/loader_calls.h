@@ -19,6 +19,15 @@ struct FreeLoader {
 };
 using LoaderHandle = std::unique_ptr<per_loader, FreeLoader>;
 
+inline per_loader_options loader_options_of(int64_t batch_size, int32_t device, int64_t slots) {
+    per_loader_options options;
+    per_loader_options_init(&options, sizeof options);
+    options.batch_size = batch_size;
+    options.slots = slots;
+    options.device = device;
+    return options;
+}
+
 inline LoaderHandle create_loader(per_replay* replay, const per_loader_options& options) {
     per_loader* loader = nullptr;
     EXPECT_EQ(per_loader_create(replay, &options, &loader), PER_OK) << per_last_error();

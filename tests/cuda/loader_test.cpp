@@ -39,17 +39,8 @@ Buffer filled(uint64_t seed, int64_t sequence_length = 0) {
     return buffer;
 }
 
-per_loader_options loader_options(int32_t device, int64_t slots) {
-    per_loader_options options;
-    per_loader_options_init(&options, sizeof options);
-    options.batch_size = batch_size;
-    options.slots = slots;
-    options.device = device;
-    return options;
-}
-
 LoaderHandle loader_of(const Buffer& buffer, int32_t device, int64_t slots = 3) {
-    return create_loader(buffer.get(), loader_options(device, slots));
+    return create_loader(buffer.get(), loader_options_of(batch_size, device, slots));
 }
 
 // All arrays of a batch.
@@ -253,14 +244,14 @@ TEST_F(CudaLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
 
 TEST_F(CudaLoader, a_failing_call_of_creation_leaves_no_loader_and_no_leak) {
     Buffer buffer = filled(1);
-    expect_no_loader_where_creation_fails(buffer.get(), loader_options(PER_CUDA, 3));
+    expect_no_loader_where_creation_fails(buffer.get(), loader_options_of(batch_size, PER_CUDA, 3));
 }
 
 // ---- devices, forks
 
 TEST_F(CudaLoader, no_device_says_why) {
     Buffer buffer = filled(1);
-    per_loader_options options = loader_options(PER_CUDA, 3);
+    per_loader_options options = loader_options_of(batch_size, PER_CUDA, 3);
     per_loader* loader = nullptr;
     const auto create = [&] { return per_loader_create(buffer.get(), &options, &loader); };
     options.device_index = 1;
@@ -274,7 +265,7 @@ TEST_F(CudaLoader, no_device_says_why) {
     options.device_index = 1;
     expect_status(PER_ERROR_INVALID_ARGUMENT, create(), "device_index is 1");
     simulator::options().driver_version = 0;
-    options = loader_options(PER_CUDA, 3);
+    options = loader_options_of(batch_size, PER_CUDA, 3);
     expect_status(PER_ERROR_NO_DEVICE, create(), "no NVIDIA driver");
     simulator::options().driver_version = 12040;
     expect_status(PER_ERROR_NO_DEVICE, create(), "the driver of this machine is for CUDA 12.4;");
@@ -284,7 +275,7 @@ TEST_F(CudaLoader, no_device_says_why) {
 TEST_F(CudaLoader, the_current_device_is_restored) {
     Buffer buffer = filled(1);
     simulator::options().n_devices = 3;
-    per_loader_options options = loader_options(PER_CUDA, 3);
+    per_loader_options options = loader_options_of(batch_size, PER_CUDA, 3);
     options.device_index = 2;
     cudaSetDevice(1);
     LoaderHandle loader = create_loader(buffer.get(), options);

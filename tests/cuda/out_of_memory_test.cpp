@@ -7,19 +7,12 @@
 
 #include "replay_twins.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
 
-class CudaMemory : public testing::Test {
- protected:
-    void TearDown() override {
-        simulator::options() = options_;
-        simulator::fail_call(0, 0);
-    }
-
-    simulator::Options options_ = simulator::options();
-};
+class CudaMemory : public SteeredSimulator {};
 
 per_field observation() {
     per_field field = {};
@@ -49,8 +42,7 @@ uint64_t bytes_of(const per_replay_options& options) {
 }
 
 void expect_out_of_memory(per_status status) {
-    EXPECT_EQ(status, PER_ERROR_OUT_OF_MEMORY) << per_last_error();
-    EXPECT_NE(std::string(per_last_error()).find("cudaErrorMemoryAllocation"), std::string::npos) << per_last_error();
+    expect_status(PER_ERROR_OUT_OF_MEMORY, status, "cudaErrorMemoryAllocation");
 }
 
 TEST_F(CudaMemory, a_failing_call_of_creation_leaves_no_handle_and_no_leak) {
@@ -93,13 +85,9 @@ TEST_F(CudaMemory, a_device_without_room_for_a_buffer_is_as_it_was) {
 // What a call allocates that the buffer was not created for.
 TEST_F(CudaMemory, a_draw_without_room_for_what_it_allocates_is_none) {
     Twins twins(twin_options());
-    TwinWalk walk(9);
-    twins.use(walk, 20);
-    per_sample_options by_rank, by_largest;
-    EXPECT_EQ(per_sample_options_init(&by_rank, sizeof by_rank), PER_OK);
-    by_largest = by_rank;
-    by_rank.prioritization = PER_RANK;
-    by_largest.normalize_weights = PER_BUFFER_MAX;
+    TwinWalk walk = twins.begin(9, 20);
+    const per_sample_options by_rank = sample_options(PER_RANK);
+    const per_sample_options by_largest = sample_options(of_buffer, PER_BUFFER_MAX);
     TwinBatch small(4), large(5000);
     const per_batch batch = small.batch(), large_batch = large.batch();
     const simulator::Held before = simulator::held();

@@ -2,8 +2,6 @@
 // streams, what only the device can see to be wrong, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <deque>
@@ -79,8 +77,7 @@ TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
         simulator::options().seed = i;
         Twins twins(twin_options());
         per_replay* const replay = twins.gpu.get();
-        TwinWalk walk(1);
-        twins.use(walk, n_warm_up);
+        twins.begin(1, n_warm_up);
         twins.synchronize();
         const std::vector<int64_t> live = live_ids_of(replay);
         const int64_t n_live = static_cast<int64_t>(live.size());
@@ -106,8 +103,7 @@ TEST_F(CudaReplayCalls, a_buffer_of_more_than_2_20_rows_gets_its_scale_from_the_
     options.capacity = (1 << 20) + 64;
     options.prioritization = PER_RANK;
     Twins twins(options);
-    TwinWalk walk(2);
-    twins.use(walk, 6);
+    twins.begin(2, 6);
     for (const float error : {1e30f, 1e-30f, 5.0f}) {
         twins.update(twins.sample(8), std::vector<float>(8, error));
         ASSERT_NO_FATAL_FAILURE(expect_same_statistics(twins.cpu.get(), twins.gpu.get()));
@@ -120,8 +116,7 @@ TEST_F(CudaReplayCalls, a_buffer_of_more_than_2_20_rows_gets_its_scale_from_the_
 // arrays are filled anew in between; the ids that are updated are those that the graph drew.
 TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     Twins twins(twin_options());
-    TwinWalk walk(2);
-    twins.use(walk, n_warm_up);
+    TwinWalk walk = twins.begin(2, n_warm_up);
     TwinSteps steps = walk.next();
     TwinBatch of_graph(6), of_cpu(6);
     const per_batch graph_batch = of_graph.batch(), cpu_batch = of_cpu.batch();
@@ -161,16 +156,12 @@ TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
 
 TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
     Twins twins(twin_options());
-    TwinWalk walk(3);
-    twins.use(walk, n_warm_up);
+    TwinWalk walk = twins.begin(3, n_warm_up);
     per_replay* const replay = twins.gpu.get();
     TwinBatch drawn(4);
     const per_batch batch = drawn.batch(), rows = drawn.batch(false);
-    per_sample_options ranks, smallest;
-    per_sample_options_init(&ranks, sizeof ranks);
-    smallest = ranks;
-    ranks.prioritization = PER_RANK;
-    smallest.normalize_weights = PER_BUFFER_MAX;
+    const per_sample_options ranks = sample_options(PER_RANK);
+    const per_sample_options smallest = sample_options(of_buffer, PER_BUFFER_MAX);
     per_epochs* epochs = nullptr;
     int64_t count = 0;
     void* const stream = twins.stream;
@@ -243,8 +234,7 @@ TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_onc
         options.on_invalid = on_invalid;
         Twins twins(options);
         twins.cpu = std::move(cpu);
-        TwinWalk walk(4);
-        twins.use(walk, n_warm_up);
+        TwinWalk walk = twins.begin(4, n_warm_up);
         per_replay* const gpu = twins.gpu.get();
         std::vector<int64_t> ids = twins.sample(4);
         const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
@@ -310,9 +300,7 @@ TEST_F(CudaReplayCalls, a_draw_from_nothing_is_no_draw) {
     TwinBatch drawn(3);
     const per_batch batch = drawn.batch();
     for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
-        per_sample_options options;
-        per_sample_options_init(&options, sizeof options);
-        options.scheme = scheme;
+        const per_sample_options options = sample_by(scheme);
         expect_status(PER_OK, per_replay_sample(twins.gpu.get(), &options, 3, &batch, twins.stream));
         expect_status(PER_ERROR_EMPTY, per_replay_synchronize(twins.gpu.get(), twins.stream), "1 draws found no live");
         EXPECT_EQ(drawn.ids, std::vector<int64_t>(3, -1));
@@ -321,18 +309,14 @@ TEST_F(CudaReplayCalls, a_draw_from_nothing_is_no_draw) {
         EXPECT_EQ(drawn.next, std::vector<float>(12, 0.0f));
     }
     twins.expect_same();
-    TwinWalk walk(6);
-    twins.use(walk, 10);
+    twins.begin(6, 10);
     twins.expect_same();
 }
 
 TEST_F(CudaReplayCalls, too_few_to_draw_without_replacement_are_no_draw) {
     Twins twins(twin_options());
-    TwinWalk walk(7);
-    twins.use(walk, 10);
-    per_sample_options options;
-    per_sample_options_init(&options, sizeof options);
-    options.scheme = PER_WITHOUT_REPLACEMENT;
+    TwinWalk walk = twins.begin(7, 10);
+    const per_sample_options options = sample_by(PER_WITHOUT_REPLACEMENT);
     TwinBatch drawn(100);
     const per_batch batch = drawn.batch();
     expect_status(PER_OK, per_replay_sample(twins.gpu.get(), &options, 100, &batch, twins.stream));
@@ -347,8 +331,7 @@ TEST_F(CudaReplayCalls, too_few_to_draw_without_replacement_are_no_draw) {
 TEST_F(CudaReplayCalls, a_sticky_error_is_answered_by_every_call_and_free_works) {
     {
         Twins twins(twin_options());
-        TwinWalk walk(8);
-        twins.use(walk, 5);
+        TwinWalk walk = twins.begin(8, 5);
         per_replay* const gpu = twins.gpu.get();
         TwinSteps steps = walk.next();
         TwinBatch drawn(2);
@@ -374,8 +357,7 @@ TEST_F(CudaReplayCalls, a_sticky_error_is_answered_by_every_call_and_free_works)
 
 TEST_F(CudaReplayCalls, a_failing_launch_is_an_error_of_the_call) {
     Twins twins(twin_options());
-    TwinWalk walk(9);
-    twins.use(walk, 8);
+    twins.begin(9, 8);
     TwinBatch drawn(2);
     const per_batch batch = drawn.batch();
     int n_failed = 0;
@@ -470,28 +452,22 @@ TEST_F(CudaReplayCalls, what_a_cut_that_failed_left_behind_is_settled_by_the_nex
 
 TEST_F(CudaReplayCalls, the_current_device_is_restored) {
     simulator::options().n_devices = 3;
-    const auto expect_device = [] {
-        int device = -1;
-        cudaGetDevice(&device);
-        EXPECT_EQ(device, 1);
-    };
     {
         per_replay_options options = twin_options();
         options.device_index = 0;
         Twins twins(options);  // its stream is the current device's
         cudaSetDevice(1);
         EXPECT_NE(create_replay(options, PER_CUDA), nullptr);
-        expect_device();
-        TwinWalk walk(10);
-        twins.use(walk, 5);
+        expect_current_device(1);
+        twins.begin(10, 5);
         twins.expect_same();
-        expect_device();
+        expect_current_device(1);
         simulator::stick(cudaErrorIllegalAddress);
         expect_status(PER_ERROR_CUDA, per_replay_clear(twins.gpu.get(), twins.stream));
         simulator::stick(0);
-        expect_device();
+        expect_current_device(1);
     }
-    expect_device();
+    expect_current_device(1);
     cudaSetDevice(0);
 }
 
@@ -509,18 +485,14 @@ TEST_F(CudaReplayCalls, a_buffer_lies_on_the_device_that_was_asked_for) {
         twins.update({live_ids_of(twins.cpu.get())[0]}, {3.0f});
         twins.expect_same();
     }
-    int device = -1;
-    cudaGetDevice(&device);
-    EXPECT_EQ(device, 1);
+    expect_current_device(1);
     cudaSetDevice(0);
 }
 
 TEST_F(CudaReplayCalls, a_forked_child_may_only_free) {
     Twins twins(twin_options());
-    TwinWalk walk(11);
-    twins.use(walk, 5);
-    const pid_t child = fork();
-    if (child == 0) {
+    TwinWalk walk = twins.begin(11, 5);
+    expect_in_child([&] {
         per_replay* const gpu = twins.gpu.get();
         TwinSteps steps = walk.next();
         int64_t live = -7;
@@ -533,11 +505,8 @@ TEST_F(CudaReplayCalls, a_forked_child_may_only_free) {
         simulator::reset_counters();
         twins.gpu.reset();
         n_right += simulator::counters().allocations == 0;
-        _exit(n_right == 5 ? 0 : 1);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
+        return n_right == 5;
+    });
     twins.use(walk, 3);
 }
 

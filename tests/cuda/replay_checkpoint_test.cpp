@@ -51,14 +51,6 @@ class CudaCheckpoint : public testing::Test {
     fs::path folder_;
 };
 
-per_sample_options sample_options(int32_t prioritization, int32_t normalize_weights) {
-    per_sample_options options;
-    per_sample_options_init(&options, sizeof options);
-    options.prioritization = prioritization;
-    options.normalize_weights = normalize_weights;
-    return options;
-}
-
 // Each loads what the other saved, and both go on alike.
 TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_file) {
     for (const int32_t max_priority : {PER_MAX_EVER, PER_MAX_NOW}) {
@@ -120,8 +112,7 @@ TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
                 options.prioritization = prioritization;
             }
             Twins twins(options);
-            TwinWalk walk(9);
-            twins.use(walk, 20);
+            TwinWalk walk = twins.begin(9, 20);
             const std::vector<int64_t> ids = twins.sample(16, &sample);
             twins.update({ids[0]}, {3e4f});  // since ranks were taken
             ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
@@ -140,8 +131,7 @@ TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
 
 TEST_F(CudaCheckpoint, a_cleared_buffer_goes_on_too) {
     Twins twins(twin_options());
-    TwinWalk walk(6);
-    twins.use(walk, 20);
+    TwinWalk walk = twins.begin(6, 20);
     ASSERT_EQ(per_replay_clear(twins.cpu.get(), nullptr), PER_OK) << per_last_error();
     ASSERT_EQ(per_replay_clear(twins.gpu.get(), nullptr), PER_OK) << per_last_error();
     ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
@@ -157,8 +147,7 @@ TEST_F(CudaCheckpoint, a_cleared_buffer_goes_on_too) {
 // After a rescale the scale is not what the priorities alone would give.
 TEST_F(CudaCheckpoint, masses_keep_their_scale) {
     Twins twins(twin_options());
-    TwinWalk walk(4);
-    twins.use(walk, 20);
+    twins.begin(4, 20);
     const int64_t id = live_ids_of(twins.cpu.get())[0];
     twins.update({id}, {1e30f});
     twins.update({id}, {1e24f});
@@ -213,8 +202,7 @@ TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_stream) {
         per_replay_options options = twin_options();
         options.prioritization = prioritization;
         Twins twins(options);
-        TwinWalk walk(8);
-        twins.use(walk, 30);
+        TwinWalk walk = twins.begin(8, 30);
         std::string stream;
         ASSERT_EQ(save_to(twins.cpu.get(), append, &stream), PER_OK) << per_last_error();
         ASSERT_EQ(save_to(twins.gpu.get(), append, &stream), PER_OK) << per_last_error();

@@ -16,21 +16,15 @@
 #include "replay_twins.h"
 #include "run_length.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
 
-per_sample_options sample_options() {
-    per_sample_options options;
-    per_sample_options_init(&options, sizeof options);
-    return options;
-}
-
 // The places of all memory are parts of a graph. What is added after it was captured, its updates would not keep up.
 void expect_refused_after_a_capture(const per_sample_options& options, const char* text) {
     Twins twins(twin_options());
-    TwinWalk walk(2);
-    twins.use(walk, 20);
+    twins.begin(2, 20);
     const std::vector<int64_t> ids = twins.sample(4);
     const std::vector<float> errors = {1e-4f, 50.0f, 2e-4f, 70.0f};
     const auto update = [&](per_replay* replay, void* stream) {
@@ -39,8 +33,8 @@ void expect_refused_after_a_capture(const per_sample_options& options, const cha
     Graph graph(twins.stream, [&] { update(twins.gpu.get(), twins.stream); });
     TwinBatch drawn(8);
     const per_batch batch = drawn.batch();
-    EXPECT_EQ(per_replay_sample(twins.gpu.get(), &options, 8, &batch, twins.stream), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_NE(std::strstr(per_last_error(), text), nullptr) << per_last_error();
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(twins.gpu.get(), &options, 8, &batch, twins.stream),
+                  text);
     graph.launch();
     update(twins.cpu.get(), nullptr);
     twins.synchronize();
@@ -54,8 +48,7 @@ TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_
     const uint64_t seed = std::exchange(simulator::options().seed, 0);
     {
         Twins twins(twin_options());
-        TwinWalk walk(2);
-        twins.use(walk, 20);
+        twins.begin(2, 20);
         per_replay* const replay = twins.gpu.get();
         const std::vector<int64_t> drawn = twins.sample(8);
         std::vector<int64_t> ids;
@@ -77,9 +70,8 @@ TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_
         simulator::meanwhile = nullptr;
         EXPECT_EQ(n_polls, 10);
         for (int i = 0; i < 2; ++i) {
-            EXPECT_EQ(per_replay_synchronize(replay, other), PER_ERROR_INVALID_ARGUMENT);
-            EXPECT_NE(std::strstr(per_last_error(), "launches of CUDA graphs must be ordered"), nullptr)
-                << per_last_error();
+            expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(replay, other),
+                          "launches of CUDA graphs must be ordered");
         }
         per_replay_statistics statistics;
         EXPECT_EQ(per_replay_get_statistics(replay, &statistics, sizeof statistics), PER_ERROR_INVALID_ARGUMENT);
@@ -89,15 +81,12 @@ TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_
 }
 
 TEST(CudaReplayGraphs, a_first_draw_by_rank_is_refused_after_a_capture) {
-    per_sample_options options = sample_options();
-    options.prioritization = PER_RANK;
-    expect_refused_after_a_capture(options, "PER_RANK allocates memory, which calls");
+    expect_refused_after_a_capture(sample_options(PER_RANK), "PER_RANK allocates memory, which calls");
 }
 
 TEST(CudaReplayGraphs, a_first_draw_normalised_over_the_buffer_is_refused_after_a_capture) {
-    per_sample_options options = sample_options();
-    options.normalize_weights = PER_BUFFER_MAX;
-    expect_refused_after_a_capture(options, "PER_BUFFER_MAX allocates memory, which calls");
+    expect_refused_after_a_capture(sample_options(of_buffer, PER_BUFFER_MAX),
+                                   "PER_BUFFER_MAX allocates memory, which calls");
 }
 
 // What was asked for before is kept up by the graph.
@@ -106,8 +95,7 @@ TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
         per_sample_options options = sample_options();
         (by_rank ? options.prioritization : options.normalize_weights) = by_rank ? int32_t{PER_RANK} : PER_BUFFER_MAX;
         Twins twins(twin_options());
-        TwinWalk walk(2);
-        twins.use(walk, 20);
+        twins.begin(2, 20);
         const std::vector<int64_t> ids = twins.sample(4, &options);
         std::vector<float> errors = {1e-4f, 50.0f, 2e-4f, 70.0f};
         Graph graph(twins.stream, [&] {
@@ -127,8 +115,7 @@ TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
 // A key in memory of the device: each launch draws by the one that is there then, as a call with it would.
 TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
     Twins twins(twin_options());
-    TwinWalk walk(2);
-    twins.use(walk, 20);
+    twins.begin(2, 20);
     uint64_t key[2] = {7, 3};
     per_sample_options options = sample_options();
     options.key = key;
@@ -156,8 +143,7 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         options.n_step = 3;
         options.scheme = scheme;
         Twins twins(options);
-        TwinWalk walk(2);
-        twins.use(walk, 20);
+        twins.begin(2, 20);
         TwinBatch drawn(4);
         const per_batch batch = drawn.batch();
         Graph graph(twins.stream,
@@ -167,8 +153,8 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         };
         set_n_step(1);
         graph.launch();
-        EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
-        EXPECT_NE(std::strstr(per_last_error(), "1 draws of graphs had a larger n_step"), nullptr) << per_last_error();
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(twins.gpu.get(), twins.stream),
+                      "1 draws of graphs had a larger n_step");
         EXPECT_EQ(drawn.ids, std::vector<int64_t>(4, -1));
         EXPECT_EQ(drawn.weights, std::vector<float>(4, 0.0f));
         EXPECT_EQ(drawn.n_steps, std::vector<int32_t>(4, 0));
@@ -187,8 +173,7 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
     per_replay_options options = twin_options();
     options.n_step = 3;
     Twins twins(options);
-    TwinWalk walk(2);
-    twins.use(walk, 20);
+    TwinWalk walk = twins.begin(2, 20);
     std::vector<int64_t> ids(4);
     TwinBatch given(4);
     const per_batch batch = given.batch();
@@ -220,8 +205,8 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
     }
     twins.both([](per_replay* replay, void* on) { return change_n_step(replay, 1, on); });
     graph.launch();
-    EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_NE(std::strstr(per_last_error(), "1 draws of graphs had a larger n_step"), nullptr) << per_last_error();
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(twins.gpu.get(), twins.stream),
+                  "1 draws of graphs had a larger n_step");
     EXPECT_EQ(given.ids, std::vector<int64_t>(4, -1));
     EXPECT_EQ(given.weights, std::vector<float>(4, 0.0f));
     twins.expect_same();

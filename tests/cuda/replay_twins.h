@@ -223,6 +223,22 @@ struct TwinBatch {
     void* next_fields[n_fields] = {};
 };
 
+inline constexpr int32_t of_buffer = -1;  // an option of a draw that is the buffer's
+
+inline per_sample_options sample_options(int32_t prioritization = of_buffer, int32_t normalize_weights = of_buffer) {
+    per_sample_options options;
+    per_sample_options_init(&options, sizeof options);
+    options.prioritization = prioritization;
+    options.normalize_weights = normalize_weights;
+    return options;
+}
+
+inline per_sample_options sample_by(int32_t scheme) {
+    per_sample_options options = sample_options();
+    options.scheme = scheme;
+    return options;
+}
+
 // Relabelling by which every reward is 0.
 inline per_hindsight_options hindsight_without_rewards() {
     per_hindsight_options options;
@@ -363,6 +379,13 @@ class Twins {
             update(ids, td_errors);
             if (testing::Test::HasFailure()) return;
         }
+    }
+
+    // Begins a walk with n_calls of it.
+    TwinWalk begin(uint64_t seed, int n_calls) {
+        TwinWalk walk(seed);
+        use(walk, n_calls);
+        return walk;
     }
 
     void expect_same() {

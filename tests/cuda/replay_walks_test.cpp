@@ -9,6 +9,7 @@
 
 #include "replay_twins.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
@@ -39,8 +40,7 @@ class TwinEpochs {
 
 TEST(CudaWalks, epochs_give_the_minibatches_of_the_cpu) {
     Twins twins(twin_options());
-    TwinWalk walk(1);
-    twins.use(walk, 20);
+    TwinWalk walk = twins.begin(1, 20);
     for (const int32_t drop_last : {0, 1}) {
         const TwinEpochs epochs(twins, 7, drop_last);
         for (int64_t count = 1; count > 0 && !testing::Test::HasFailure();) {
@@ -84,8 +84,7 @@ TEST(CudaWalks, large_minibatches_that_follow_each_other_are_those_of_the_cpu) {
 
 TEST(CudaWalks, a_transition_that_is_gone_gives_zeros_and_is_reported) {
     Twins twins(twin_options());
-    TwinWalk walk(2);
-    twins.use(walk, 10);
+    twins.begin(2, 10);
     per_epochs* epochs = nullptr;
     ASSERT_EQ(per_epochs_create(twins.gpu.get(), 1, 4, 0, nullptr, &epochs), PER_OK);
     ASSERT_EQ(per_replay_clear(twins.gpu.get(), twins.stream), PER_OK);
@@ -94,8 +93,7 @@ TEST(CudaWalks, a_transition_that_is_gone_gives_zeros_and_is_reported) {
     int64_t count = 0;
     ASSERT_EQ(per_epochs_next(epochs, &batch, &count, twins.stream), PER_OK);
     EXPECT_EQ(count, 4);
-    EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(per_last_error()).find("4 ids"), std::string::npos) << per_last_error();
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(twins.gpu.get(), twins.stream), "4 ids");
     EXPECT_EQ(rows.ids, std::vector<int64_t>(4, -1));
     EXPECT_EQ(rows.weights, std::vector<float>(4, 0.0f));
     EXPECT_EQ(rows.observation, std::vector<float>(16, 0.0f));
@@ -163,8 +161,7 @@ TEST(CudaWalks, advantages_are_those_of_the_cpu) {
 
 TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
     Twins twins(twin_options());
-    TwinWalk walk(4);
-    twins.use(walk, 15);
+    twins.begin(4, 15);
     const Bootstraps due = bootstraps_of(twins, 100);
     ASSERT_GE(due.ids.size(), 2u);
     std::vector<Bootstraps> wrong(5, due);
@@ -176,8 +173,8 @@ TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
     wrong[4].values[0] = -INFINITY;
     for (const Bootstraps& bootstraps : wrong)
         EXPECT_EQ(advantages(twins.gpu.get(), bootstraps, return_field, twins.stream), PER_OK) << per_last_error();
-    EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(per_last_error()).find("5 calls for advantages"), std::string::npos) << per_last_error();
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(twins.gpu.get(), twins.stream),
+                  "5 calls for advantages");
     expect_same_rows(twins);
     // And after that as if they had not been.
     twins.both([&](per_replay* replay, void* on) { return advantages(replay, due, return_field, on); });
@@ -223,8 +220,7 @@ per_hindsight_options hindsight_options(int32_t strategy, Question& question) {
 }
 
 per_sample_options range_from(int64_t n_step_min) {
-    per_sample_options options;
-    per_sample_options_init(&options, sizeof options);
+    per_sample_options options = sample_options();
     options.n_step_min = n_step_min;
     return options;
 }
@@ -271,8 +267,7 @@ TEST(CudaWalks, hindsight_by_id_relabels_as_the_cpu_does) {
     per_replay_options options = twin_options();
     options.n_step = 3;
     Twins twins(options);
-    TwinWalk walk(5);
-    twins.use(walk, 15);
+    TwinWalk walk = twins.begin(5, 15);
     for (int i = 0; i < 6; ++i) {
         std::vector<int64_t> ids = twins.sample(24);
         std::swap(ids[3], ids[17]);
@@ -293,8 +288,7 @@ TEST(CudaWalks, hindsight_by_id_relabels_as_the_cpu_does) {
 
 TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
     Twins twins(twin_options());
-    TwinWalk walk(6);
-    twins.use(walk, 12);
+    TwinWalk walk = twins.begin(6, 12);
     Question question;
     question.answer = 1;
     const per_hindsight_options options = hindsight_options(PER_GOAL_FUTURE, question);
@@ -309,8 +303,7 @@ TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
 
 TEST(CudaWalks, rewards_that_cannot_be_written_are_no_draw) {
     Twins twins(twin_options());
-    TwinWalk walk(6);
-    twins.use(walk, 12);
+    TwinWalk walk = twins.begin(6, 12);
     Question question;
     question.breaks_device = true;
     const per_hindsight_options options = hindsight_options(PER_GOAL_FUTURE, question);
@@ -343,9 +336,7 @@ TEST(CudaWalks, draws_that_fail_leave_ranks_as_they_were) {
             ASSERT_EQ(sample_with_hindsight(twins.gpu.get(), nullptr, &hindsight, 24, &batch, nullptr),
                       PER_ERROR_CALLBACK);
         } else {
-            per_sample_options without_replacement;
-            per_sample_options_init(&without_replacement, sizeof without_replacement);
-            without_replacement.scheme = PER_WITHOUT_REPLACEMENT;
+            const per_sample_options without_replacement = sample_by(PER_WITHOUT_REPLACEMENT);
             ASSERT_EQ(per_replay_sample(twins.gpu.get(), &without_replacement, most, &batch, nullptr), PER_OK);
             ASSERT_EQ(per_replay_synchronize(twins.gpu.get(), nullptr), PER_ERROR_INVALID_ARGUMENT);
         }

@@ -2,8 +2,6 @@
 // that only the device can see to be bad, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -19,6 +17,7 @@
 #include "graph.h"
 #include "run_length.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per {
 namespace {
@@ -40,7 +39,7 @@ int status_of(const Call& call, const char* text = "") {
     return PER_OK;
 }
 
-class CudaTreeCalls : public testing::Test {
+class CudaTreeCalls : public test::SteeredSimulator {
  protected:
     void SetUp() override {
         cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
@@ -50,10 +49,7 @@ class CudaTreeCalls : public testing::Test {
         }
     }
     void TearDown() override {
-        simulator::options().n_devices = 1;
-        simulator::options().driver_version = 13000;
-        simulator::options().compute_capability = 90;
-        simulator::stick(0);
+        SteeredSimulator::TearDown();
         cudaStreamDestroy(stream_);
     }
 
@@ -112,7 +108,6 @@ TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
 TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr std::size_t n = 5000;
-    const uint64_t seed = simulator::options().seed;
     for (uint64_t i = 1; i <= 40; ++i) {
         simulator::options().seed = i;
         cuda::CudaTreeBackend tree(options_with(1));
@@ -131,7 +126,6 @@ TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
         cudaStreamSynchronize(stream_);
         ASSERT_EQ(read, twos) << "seed " << i;
     }
-    simulator::options().seed = seed;
 }
 
 TEST_F(CudaTreeCalls, an_update_that_allocates_is_refused_in_a_capture) {
@@ -278,7 +272,7 @@ TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
 TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_then_on) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr int64_t n = 2000;
-    const uint64_t seed = std::exchange(simulator::options().seed, 0);
+    simulator::options().seed = 0;
     cuda::CudaTreeBackend tree(options_with(5));
     std::vector<int64_t> indices;
     for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
@@ -310,7 +304,6 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
     simulator::meanwhile = nullptr;
     EXPECT_LT(n_polls, 100u);
     cudaStreamDestroy(other);
-    simulator::options().seed = seed;
 }
 
 TEST_F(CudaTreeCalls, one_capture_is_on_one_stream_and_cannot_be_waited_for) {
@@ -345,7 +338,6 @@ TEST_F(CudaTreeCalls, a_capture_that_is_spoilt_is_said_to_be) {
 
 // One handle names the default streams of all threads, which are different ones.
 TEST_F(CudaTreeCalls, default_streams_of_two_threads_are_not_taken_for_one) {
-    const uint64_t before = simulator::options().seed;
     for (uint64_t seed = 1; seed <= 20; ++seed) {
         simulator::options().seed = seed;
         cuda::CudaTreeBackend tree(options_with(1));
@@ -357,7 +349,6 @@ TEST_F(CudaTreeCalls, default_streams_of_two_threads_are_not_taken_for_one) {
         cudaStreamSynchronize(cudaStreamPerThread);
         EXPECT_EQ(read, later) << "seed " << seed;
     }
-    simulator::options().seed = before;
 }
 
 // ---- what only the device can see
@@ -527,24 +518,19 @@ TEST_F(CudaTreeCalls, the_current_device_is_restored) {
     cudaStreamDestroy(stream_);
     cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
     cudaSetDevice(1);
-    const auto expect_device = [] {
-        int device = -1;
-        cudaGetDevice(&device);
-        EXPECT_EQ(device, 1);
-    };
     {
         const std::unique_ptr<TreeBackend> tree = cuda::create_tree_backend(options);
-        expect_device();
+        test::expect_current_device(1);
         fill(*tree);
-        expect_device();
+        test::expect_current_device(1);
         tree->mass();
-        expect_device();
+        test::expect_current_device(1);
         simulator::stick(cudaErrorIllegalAddress);
         EXPECT_EQ(status_of([&] { fill(*tree); }), PER_ERROR_CUDA);
         simulator::stick(0);
-        expect_device();
+        test::expect_current_device(1);
     }
-    expect_device();
+    test::expect_current_device(1);
     cudaSetDevice(0);
 }
 
@@ -552,8 +538,7 @@ TEST_F(CudaTreeCalls, a_forked_child_may_only_free) {
     auto tree = std::make_unique<cuda::CudaTreeBackend>(options_with(1));
     fill(*tree);
     tree->synchronize(stream_);
-    const pid_t child = fork();
-    if (child == 0) {
+    test::expect_in_child([&] {
         int n_right = 0;
         n_right += status_of([&] { fill(*tree); }, "forked") == PER_ERROR_NO_DEVICE;
         n_right += status_of([&] { tree->mass(); }, "forked") == PER_ERROR_NO_DEVICE;
@@ -562,11 +547,8 @@ TEST_F(CudaTreeCalls, a_forked_child_may_only_free) {
         simulator::reset_counters();
         tree.reset();
         n_right += simulator::counters().allocations == 0;
-        _exit(n_right == 4 ? 0 : 1);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
+        return n_right == 4;
+    });
     EXPECT_EQ(sample(*tree, 4).size(), 4u);
 }
 
