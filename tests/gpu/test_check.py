@@ -423,20 +423,25 @@ def scripted(file: pathlib.Path) -> list[str]:
 # ---- rivals
 
 
+def run_rivals(modules: pathlib.Path, *capacities: str) -> subprocess.CompletedProcess[str]:
+    """The program of the rivals on the CPU, with the modules of a folder before all others."""
+    arguments = ["--device", "cpu", "--capacity", *capacities, "--batch", "8", "--seconds", "0"]
+    return subprocess.run(
+        [PYTHON, "bench/gpu/torch_baselines.py", *arguments],
+        cwd=gpu_check.REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(modules)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
 def test_a_rival_that_fails_ends_nothing_else(tmp_path: pathlib.Path) -> None:
     """Everything of the program but graphs and the float tree, on the CPU, beside a TorchRL that fails."""
     (tmp_path / "tensordict.py").write_text("TensorDict = None")
     (tmp_path / "torchrl").mkdir()
     (tmp_path / "torchrl" / "__init__.py").write_text("raise RuntimeError('of another version')")
-    arguments = ["--device", "cpu", "--capacity", "1000", "2000", "--batch", "8", "--seconds", "0"]
-    done = subprocess.run(
-        [PYTHON, "bench/gpu/torch_baselines.py", *arguments],
-        cwd=gpu_check.REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_rivals(tmp_path, "1000", "2000")
     assert done.returncode == 0, done.stderr
     told = check_steps.figures(done.stdout)
     assert [line["left_out"] for line in told if "left_out" in line] == ["RuntimeError: of another version"] * 2
@@ -458,25 +463,7 @@ def test_a_rival_that_fails_ends_nothing_else(tmp_path: pathlib.Path) -> None:
 
 def test_libper_that_fails_fails_its_benchmark(tmp_path: pathlib.Path) -> None:
     (tmp_path / "per.py").write_text("raise RuntimeError('no libper')")
-    done = subprocess.run(
-        [
-            PYTHON,
-            "bench/gpu/torch_baselines.py",
-            "--device",
-            "cpu",
-            "--capacity",
-            "1000",
-            "--batch",
-            "8",
-            "--seconds",
-            "0",
-        ],
-        cwd=gpu_check.REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_rivals(tmp_path, "1000")
     told = check_steps.figures(done.stdout)
     left_out = [line["left_out"] for line in told if line["variant"] == "libper from Python"]
     assert (done.returncode, left_out) == (1, ["RuntimeError: no libper"] * 2)

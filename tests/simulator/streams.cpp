@@ -241,7 +241,11 @@ cudaError_t begin_call(const char* name = __builtin_FUNCTION()) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex); \
     if (const cudaError_t begun = begin_call(); begun != cudaSuccess) return begun
 
-// Of calls that need a context: the current device gets one if it has none.
+#define BEGIN_DRIVER_CALL()                                             \
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex); \
+    if (const cudaError_t begun = begin_call(); begun != cudaSuccess) return static_cast<CUresult>(begun)
+
+// Begins a call that needs a context: the current device gets one if it has none.
 #define BEGIN_CALL_IN_CONTEXT() \
     BEGIN_CALL();               \
     machine().contexts.insert(current_device())
@@ -601,48 +605,32 @@ cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
 using namespace simulator;
 
 const char* cudaGetErrorName(cudaError_t error) {
+#define NAME_OF(error) \
+    case error:        \
+        return #error
     switch (error) {
-        case cudaSuccess:
-            return "cudaSuccess";
-        case cudaErrorInvalidValue:
-            return "cudaErrorInvalidValue";
-        case cudaErrorInvalidMemcpyDirection:
-            return "cudaErrorInvalidMemcpyDirection";
-        case cudaErrorMemoryAllocation:
-            return "cudaErrorMemoryAllocation";
-        case cudaErrorInvalidConfiguration:
-            return "cudaErrorInvalidConfiguration";
-        case cudaErrorInsufficientDriver:
-            return "cudaErrorInsufficientDriver";
-        case cudaErrorNoDevice:
-            return "cudaErrorNoDevice";
-        case cudaErrorInvalidDevice:
-            return "cudaErrorInvalidDevice";
-        case cudaErrorInvalidResourceHandle:
-            return "cudaErrorInvalidResourceHandle";
-        case cudaErrorIllegalAddress:
-            return "cudaErrorIllegalAddress";
-        case cudaErrorHostMemoryAlreadyRegistered:
-            return "cudaErrorHostMemoryAlreadyRegistered";
-        case cudaErrorHostMemoryNotRegistered:
-            return "cudaErrorHostMemoryNotRegistered";
-        case cudaErrorCooperativeLaunchTooLarge:
-            return "cudaErrorCooperativeLaunchTooLarge";
-        case cudaErrorStreamCaptureUnsupported:
-            return "cudaErrorStreamCaptureUnsupported";
-        case cudaErrorStreamCaptureInvalidated:
-            return "cudaErrorStreamCaptureInvalidated";
-        case cudaErrorStreamCaptureUnjoined:
-            return "cudaErrorStreamCaptureUnjoined";
-        case cudaErrorStreamCaptureIsolation:
-            return "cudaErrorStreamCaptureIsolation";
-        case cudaErrorStreamCaptureImplicit:
-            return "cudaErrorStreamCaptureImplicit";
-        case cudaErrorCapturedEvent:
-            return "cudaErrorCapturedEvent";
-        case cudaErrorInvalidClusterSize:
-            return "cudaErrorInvalidClusterSize";
+        NAME_OF(cudaSuccess);
+        NAME_OF(cudaErrorInvalidValue);
+        NAME_OF(cudaErrorInvalidMemcpyDirection);
+        NAME_OF(cudaErrorMemoryAllocation);
+        NAME_OF(cudaErrorInvalidConfiguration);
+        NAME_OF(cudaErrorInsufficientDriver);
+        NAME_OF(cudaErrorNoDevice);
+        NAME_OF(cudaErrorInvalidDevice);
+        NAME_OF(cudaErrorInvalidResourceHandle);
+        NAME_OF(cudaErrorIllegalAddress);
+        NAME_OF(cudaErrorHostMemoryAlreadyRegistered);
+        NAME_OF(cudaErrorHostMemoryNotRegistered);
+        NAME_OF(cudaErrorCooperativeLaunchTooLarge);
+        NAME_OF(cudaErrorStreamCaptureUnsupported);
+        NAME_OF(cudaErrorStreamCaptureInvalidated);
+        NAME_OF(cudaErrorStreamCaptureUnjoined);
+        NAME_OF(cudaErrorStreamCaptureIsolation);
+        NAME_OF(cudaErrorStreamCaptureImplicit);
+        NAME_OF(cudaErrorCapturedEvent);
+        NAME_OF(cudaErrorInvalidClusterSize);
     }
+#undef NAME_OF
     return "unrecognized error code";
 }
 
@@ -683,16 +671,14 @@ cudaError_t cudaSetDevice(int device) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
-    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    BEGIN_DRIVER_CALL();
     machine().contexts.insert(device);
     *context = &machine().primary.try_emplace(device, Context{device}).first->second;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxPushCurrent(CUcontext context) {
-    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
-    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    BEGIN_DRIVER_CALL();
     pushed_devices.push_back(context->device);
     return CUDA_SUCCESS;
 }
@@ -707,8 +693,7 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext* context) {
-    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
-    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    BEGIN_DRIVER_CALL();
     const int device = current_device();
     const bool has_one = machine().contexts.contains(device);
     *context = has_one ? &machine().primary.try_emplace(device, Context{device}).first->second : nullptr;
@@ -716,8 +701,7 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 
 CUresult cuCtxGetDevResource(CUcontext, CUdevResource* resource, CUdevResourceType type) {
-    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
-    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    BEGIN_DRIVER_CALL();
     *resource = {type, {multiprocessors_of_context()}};
     return CUDA_SUCCESS;
 }
