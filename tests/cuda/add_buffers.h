@@ -89,7 +89,7 @@ class BothBuffers {
             add(*environments_.call());
     }
 
-    // Where the CPU refuses the call, CUDA is not asked: what it does step by step has tests of its own.
+    // CUDA is not asked if the CPU refuses the call: other tests cover what it does step by step.
     void add(GivenCall& call) {
         const std::size_t n = static_cast<std::size_t>(call.steps[0].length * call.steps[0].n_envs);
         std::vector<int64_t> expected(n, -7);
@@ -210,7 +210,7 @@ class BothBuffers {
             compare_row(env, row);
     }
 
-    // What of a row anyone may look at.
+    // Compares the parts of a row that callers can see.
     void compare_row(int64_t env, int64_t row) {
         const int64_t slot = cpu().ring().slot(env, row);
         const uint8_t flags = cpu().flags(env, row);

@@ -1,5 +1,4 @@
-// Calls that add to a buffer on CUDA: what is skipped, what is refused, where arrays may lie, what is captured, and
-// what a call costs.
+// Calls that add to a buffer on CUDA: skipped steps, refused calls, places of arrays, captures, and the cost of a call.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,7 +28,7 @@ using test::Manner;
 using test::no_id;
 using test::small_buffer;
 
-// What synchronize() would say.
+// The message with which synchronize() would fail.
 std::string reported(Buffer& buffer) {
     try {
         cuda::report(buffer.state().errors, false, false);

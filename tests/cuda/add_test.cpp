@@ -1,4 +1,4 @@
-// What calls add to a buffer on CUDA is what they add on the CPU, bit for bit: lanes, rows, frames, priorities given,
+// Calls add to a buffer on CUDA what they add on the CPU, bit for bit: lanes, rows, frames, priorities given,
 // live rows, ids and counters.
 #include <gtest/gtest.h>
 

@@ -24,7 +24,7 @@
 
 namespace per::test {
 
-// What differs from buffer to buffer.
+// The options that differ between the buffers of tests.
 struct BufferShape {
     int64_t rows = 40;  // of a lane
     int64_t n_envs = 3;
@@ -334,7 +334,7 @@ class BatchArrays {
     BatchArrays(const BatchArrays&) = delete;
     BatchArrays& operator=(const BatchArrays&) = delete;
 
-    // As it has to be where nothing could be drawn.
+    // Fills the arrays as a draw must that finds nothing.
     void expect_nothing() {
         for (std::vector<std::byte>& memory : memory_) fill(memory, std::byte{0});
         if (batch.ids != nullptr) std::memset(batch.ids, 0xff, size_of_ids_);

@@ -39,7 +39,7 @@ Fields declared_fields() {
     return Fields(options);
 }
 
-// What a consumer reads of a batch: the first and last array of the slot, and one between them.
+// The arrays of a batch that a consumer reads: the first and the last of the slot, and one between them.
 struct Seen {
     uint8_t observations[batch_size * 3];
     int64_t ids[batch_size];
@@ -62,7 +62,7 @@ class CopiedSlots : public testing::Test {
         std::fill_n(batch.probabilities, batch_size, static_cast<float>(serial));
     }
 
-    // What a network would do with a batch: it reads it, and may write to it.
+    // Uses a batch as a network would: reads it, and writes to it.
     static void queue_use(const per_batch& batch, Seen& seen, cudaStream_t stream) {
         const auto copy = [&](void* to, const void* from, std::size_t bytes) {
             cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);

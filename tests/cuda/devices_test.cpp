@@ -160,7 +160,7 @@ TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs
 
 // ---- arrays of another device
 
-// Of a device, for as long as it lives.
+// Memory of a device.
 class Array {
  public:
     explicit Array(int device) {

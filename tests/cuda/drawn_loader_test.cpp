@@ -1,5 +1,5 @@
 // Loaders of buffers that lie on a CUDA device, through per.h: their batches and what follows from them are those of a
-// buffer on the CPU with a loader of its own; what a consumer waits for, captures, errors of the runtime, devices.
+// buffer on the CPU with a loader of its own; waits of a consumer, captures, errors of the runtime, devices.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -197,7 +197,7 @@ TEST_F(CudaDrawnLoader, calls_on_a_captured_stream_are_refused_and_captures_else
 
 // ---- errors of the runtime
 
-// Whatever call fails, and on whichever thread: the consumer is told, or nothing is amiss; and it goes on.
+// Any call may fail, on any thread: either the consumer gets the error or the call succeeds, and batches go on.
 TEST_F(CudaDrawnLoader, an_error_of_cuda_reaches_the_consumer_and_the_batches_go_on) {
     simulator::options().seed = 0;
     Twins twins(twin_options());

@@ -88,7 +88,7 @@ void append_values(std::vector<unsigned char>& bytes, int field, uint32_t number
             static_cast<unsigned char>(number * 37 + i * (number % 5 + 1) + static_cast<std::size_t>(field)));
 }
 
-// What a call of per_replay_add() is given.
+// The arguments of a call of per_replay_add().
 struct Steps {
     int64_t length = 1;
     std::vector<int64_t> env_ids;
@@ -257,9 +257,9 @@ TEST_F(GatheredLoader, batches_are_those_of_a_loader_on_the_cpu_under_any_schedu
     }
 }
 
-// ---- what is copied by whom
+// ---- who copies
 
-// Slots by themselves, whose pinned memory can be seen here: none of the frames comes there.
+// Uses slots without a loader, whose pinned memory can be read here: no frame is copied there.
 TEST_F(GatheredLoader, the_cpu_copies_no_large_frame) {
     per_replay_options options = options_of(10);
     constexpr int64_t shape = 1040;
@@ -301,7 +301,7 @@ TEST_F(GatheredLoader, the_cpu_copies_no_large_frame) {
         slots->send(round % 2);
         EXPECT_EQ(simulator::counters().host_waits, round == 4 ? 1u : 0u);
         const auto* const host = static_cast<const std::byte*>(open.batch.fields[0]);
-        // Where the device could not be asked, they do.
+        // If the work could not be queued, the CPU copies the frames.
         EXPECT_EQ(host[1040], round == 4 ? place[stride] : std::byte{0x55});
         const per_batch& batch = slots->hand_out(round % 2, streams_[0]);
         std::vector<std::byte> seen(batch_size * shape), next(batch_size * shape);
@@ -365,7 +365,7 @@ TEST_F(GatheredLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) 
     EXPECT_EQ(simulator::counters().spins, 0u);
 }
 
-// What a loader has drawn here waits for the release of a slot that is not released.
+// The batches drawn ahead wait for a slot that is never released.
 TEST_F(GatheredLoader, add_waits_for_frames_that_it_overwrites_and_for_no_others) {
     ReplayHandle replay = create_replay(options_of(40));
     Walk walk(3, true);
@@ -556,8 +556,8 @@ TEST_F(GatheredLoader, without_large_fields_it_is_a_loader_like_others) {
     EXPECT_EQ(simulator::counters().launches, 0u);
 }
 
-// Whatever call fails, and on whichever thread: the batches that come are those that would have come. (A draw whose slot
-// cannot be opened is made later, so that nothing may be added meanwhile.)
+// Any call may fail, on any thread: the same batches come as without the failure. (A draw whose slot cannot be opened is
+// made later, so that nothing may be added meanwhile.)
 TEST_F(GatheredLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
     const per_replay_options options = options_of(16);
     const ReplayHandle replay = create_replay(options), twin = create_replay(options);
@@ -682,7 +682,7 @@ TEST_F(GatheredLoader, the_current_device_is_restored) {
     cudaSetDevice(0);
 }
 
-// What is freed would else stay as it was, and seem to be there.
+// Overwrites freed memory, which could otherwise still look valid.
 void overwrite_freed_blocks() {
     for (std::size_t bytes = 16; bytes <= 4096; bytes += 16)
         for (int n = 0; n < 8; ++n) {

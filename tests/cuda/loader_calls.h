@@ -68,7 +68,7 @@ inline std::vector<BatchArray> arrays_besides_fields(const per_batch& batch, int
 
 using Bytes = std::vector<std::vector<char>>;
 
-// What lies in arrays of host memory.
+// Copies arrays of host memory.
 inline Bytes bytes_of(const std::vector<BatchArray>& arrays) {
     Bytes bytes;
     for (const BatchArray& array : arrays) {
@@ -78,7 +78,7 @@ inline Bytes bytes_of(const std::vector<BatchArray>& arrays) {
     return bytes;
 }
 
-// What lies in arrays of the device. It is there once the stream has done its work.
+// Queues copies of arrays of the device. They are complete once the stream has done its work.
 inline Bytes queue_read(const std::vector<BatchArray>& arrays, cudaStream_t stream,
                         cudaMemcpyKind kind = cudaMemcpyDeviceToDevice) {
     Bytes bytes;
@@ -100,7 +100,7 @@ int failures_until_success(int most_failures, const Call& call) {
     return n_failed;
 }
 
-// Whichever call of the runtime fails: there is a loader, or none and the buffer may have another.
+// Expects creation to leave no loader if any call of the runtime fails, and the buffer to be ready for another one.
 inline void expect_no_loader_where_creation_fails(per_replay* replay, const per_loader_options& options) {
     int n_failed = 0;
     for (uint64_t n = 0; n < 60; ++n) {

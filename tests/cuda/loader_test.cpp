@@ -1,5 +1,5 @@
-// Loaders of buffers in host memory that hand out batches in that of a CUDA device, through per.h: their batches, what
-// a consumer waits for, captures, errors of the runtime, devices, forks.
+// Loaders of buffers in host memory that hand out batches in that of a CUDA device, through per.h: their batches,
+// waits of a consumer, captures, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -194,7 +194,7 @@ TEST_F(CudaLoader, a_capture_elsewhere_is_not_spoilt) {
 
 // ---- errors of the runtime
 
-// Whatever call fails, and on whichever thread: the batches that come are those that would have come.
+// Any call may fail, on any thread: the same batches come as without the failure.
 TEST_F(CudaLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
     Buffer buffer = filled(5), twin = filled(5);
     const LoaderHandle loader = loader_of(buffer, PER_CUDA), plain = loader_of(twin, PER_CPU);

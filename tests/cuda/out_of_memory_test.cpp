@@ -21,7 +21,7 @@ per_field observation() {
     return field;
 }
 
-// Of a buffer that takes several blocks of memory.
+// Options of a buffer that takes several blocks of memory.
 per_replay_options options_of(const per_field& field) {
     per_replay_options options = twin_options();
     options.prioritization = PER_RANK;
@@ -82,7 +82,7 @@ TEST_F(CudaMemory, a_device_without_room_for_a_buffer_is_as_it_was) {
     EXPECT_GT(n_failed, 10);
 }
 
-// What a call allocates that the buffer was not created for.
+// These calls allocate memory that the buffer did not reserve.
 TEST_F(CudaMemory, a_draw_without_room_for_what_it_allocates_is_none) {
     Twins twins(twin_options());
     TwinWalk walk = twins.begin(9, 20);

@@ -268,7 +268,7 @@ class PriorityTwin {
         }
     }
 
-    // What a checkpoint does not hold is lost, and follows from what it holds.
+    // Loses all that a checkpoint does not hold, and restores it from the rest.
     void restore() {
         cudaDeviceSynchronize();
         const cuda::DeviceReplay& replay = device();
@@ -319,13 +319,13 @@ class PriorityTwin {
         if (kind == 22) exponent_ = static_cast<int>(numbers_() % 160) - 80;
         return static_cast<float>(std::ldexp(static_cast<double>(numbers_() >> 11) * 0x1p-53, exponent_));
     }
-    // Also those that are none.
+    // Some of them are not valid priorities.
     float any_given() {
         const uint64_t kind = numbers_() % 100;
         return kind == 0 ? nan : kind == 1 ? infinity : kind == 2 ? -1.0f : any_priority();
     }
 
-    // Live and pending rows, overwritten ones, some of them twice, and what is none.
+    // Ids of live, pending and overwritten rows, some of them twice, and of no row.
     std::vector<int64_t> any_ids() {
         const bool is_long = numbers_() % 5 == 0;
         std::vector<int64_t> ids(static_cast<std::size_t>(is_long ? below(4 * options_.capacity) : below(20)));
@@ -339,7 +339,7 @@ class PriorityTwin {
         return ids;
     }
 
-    // Of a row that is there; -1: it is not.
+    // The slot of a row; -1 if it was overwritten, never_issued if no row had this id.
     int64_t slot_of(int64_t id) const {
         if (id == -1) return -1;
         if (id < 0 || id / options_.n_envs >= cpu_.lane(id % options_.n_envs).head) return never_issued;

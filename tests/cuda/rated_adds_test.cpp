@@ -105,7 +105,7 @@ TEST(RatedAdd, waits_for_the_slowest_warp_of_all_blocks) {
     simulator::options().seed = 1;
 }
 
-// Masses of a tree of leaves of 1e-6 have no room for one of 1: the scale must be chosen anew for the rows that wait.
+// Masses of a tree of leaves of 1e-6 have no room for one of 1: the rows that wait need another scale.
 TEST(RatedAdd, chooses_the_scale_for_rows_that_wait) {
     Declared declared = small_buffer(1, 100);
     declared.options.on_invalid = PER_INVALID_SKIP;

@@ -1,5 +1,5 @@
-// How a replay buffer on CUDA behaves as a user of the device: what its calls wait for and allocate, captured graphs,
-// streams, what only the device can see to be wrong, errors of the runtime, devices, forks.
+// A replay buffer on CUDA as a user of the device: waits and allocations of its calls, captured graphs, streams, errors
+// that only the device can see, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 class CudaReplayCalls : public SteeredSimulator {};
 
-// Some of everything, once the buffer has been used for a while.
+// Calls before the buffer has rows of every kind.
 constexpr int n_warm_up = 15;
 
 TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
@@ -38,7 +38,7 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
         std::vector<float> priorities(4);
         const std::vector<int64_t> actions = {1, 2, 3, 4};
         const per_array set_fields[n_fields] = {{}, {actions.data(), nullptr, 0, PER_INT64, nullptr}, {}, {}, {}};
-        // Also the first call of each kind.
+        // Counts from the first call of each kind on.
         simulator::reset_counters();
         for (int i = 0; i < 2 * n_warm_up; ++i) {
             steps.push_back(walk.next(1 + i % 3));
@@ -112,8 +112,8 @@ TEST_F(CudaReplayCalls, a_buffer_of_more_than_2_20_rows_gets_its_scale_from_the_
 
 // ---- graphs
 
-// A step of acting and learning in one graph: each launch is what the same calls made one by one are on the CPU. Its
-// arrays are filled anew in between; the ids that are updated are those that the graph drew.
+// A step of acting and learning in one graph: each launch does what the same calls do on the CPU. Its arrays are filled
+// again before each launch, and the graph updates the ids that it drew.
 TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     Twins twins(twin_options());
     TwinWalk walk = twins.begin(2, n_warm_up);
@@ -179,7 +179,7 @@ TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
         expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, stream));
     });
     EXPECT_EQ(epochs, nullptr);
-    // Nor may the buffer grow behind the back of what was captured.
+    // After a capture the buffer cannot grow: the graph would not know.
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
     twins.use(walk, 5);
@@ -224,7 +224,7 @@ TEST_F(CudaReplayCalls, calls_on_several_streams_run_in_the_order_in_which_they_
     }
 }
 
-// ---- what only the device can see
+// ---- errors that only the device can see
 
 TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_once) {
     for (const int32_t on_invalid : {PER_INVALID_ERROR, PER_INVALID_SKIP}) {
@@ -247,7 +247,7 @@ TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_onc
         twins.synchronize();
         twins.expect_same();
 
-        // Of ids that were never issued the CPU refuses the whole call.
+        // The CPU refuses a call with ids that were never issued as a whole.
         const std::vector<int64_t> never = {ids[0], INT64_MAX, -2, 1 << 20};
         const std::vector<int64_t> first = {ids[0]};
         const std::vector<float> priorities = {3.0f, 4.0f, 5.0f, 6.0f};
@@ -421,7 +421,7 @@ struct TwoLanes {
     }
 };
 
-// Whichever launch of a cut fails, an add to another environment brings the rows up to date that became live.
+// Any launch of a cut may fail: an add to another environment then updates the rows that became live.
 TEST_F(CudaReplayCalls, what_a_cut_that_failed_left_behind_is_settled_by_the_next_add) {
     TwoLanes cpu(PER_CPU);
     for (const int64_t env : {0, 0, 0, 1}) cpu.add(env);

@@ -1,4 +1,4 @@
-// What a buffer saves on one device goes on bit for bit on another, and no damaged file is taken for a buffer on CUDA.
+// A buffer saved on one device goes on bit for bit on another, and no damaged file becomes a buffer on CUDA.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -251,7 +251,7 @@ TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {
     EXPECT_EQ(status_of_loading(good), PER_OK);
 }
 
-// Where a section begins, and where its checksum lies, as docs/format.md has it.
+// The offsets of a section and of its checksum (docs/format.md).
 struct Section {
     std::size_t begin;
     std::size_t seal;
@@ -291,7 +291,7 @@ std::string resealed(std::string bytes, const std::vector<Section>& sections) {
     return bytes;
 }
 
-// Flags that cannot follow each other, priorities that are none: one place judges them for all devices.
+// Flags that cannot follow each other and invalid priorities are checked in one place for all devices.
 TEST_F(CudaCheckpoint, damage_with_right_checksums_is_judged_alike_on_both_devices) {
     for (const int32_t prioritization : {PER_PROPORTIONAL, PER_RANK}) {
         per_replay_options options = twin_options();

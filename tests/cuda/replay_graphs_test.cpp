@@ -1,5 +1,5 @@
-// What happens to a buffer on CUDA between the capture of a graph and its launches: each launch is as if its calls were
-// made again.
+// Calls on a buffer on CUDA between the capture of a graph and its launches: each launch is as if the captured calls
+// were made then.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ TEST(CudaReplayGraphs, a_first_draw_normalised_over_the_buffer_is_refused_after_
                                    "PER_BUFFER_MAX allocates memory, which calls");
 }
 
-// What was asked for before is kept up by the graph.
+// A graph maintains what was enabled before its capture.
 TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
     for (const bool by_rank : {false, true}) {
         per_sample_options options = sample_options();
@@ -136,7 +136,7 @@ TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
     twins.expect_same();
 }
 
-// With fewer steps to a window, rows are live that a longer window would run beyond.
+// Fewer steps to a window make rows live whose longer window would run beyond the last step.
 TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
         per_replay_options options = twin_options();
@@ -245,7 +245,6 @@ void lead_a_whole_life() {
     per_epochs_free(epochs);
 }
 
-// Whatever mode the capture is in.
 void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
     cudaStream_t captured;
     cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);

@@ -72,7 +72,7 @@ inline per_replay_options twin_options() {
     return options;
 }
 
-// What one call of per_replay_add() is given; it must live until the work on it is done.
+// The arguments of one call of per_replay_add(). They must live until the work on them is done.
 struct TwinSteps {
     std::vector<float> observation, next, value, reward, priority;
     std::vector<int64_t> action, ids;
@@ -111,7 +111,7 @@ struct TwinSteps {
 // Steps of the environments with ends of all kinds, gaps, masks and given priorities.
 class TwinWalk {
  public:
-    // With always_next the observation after a step is always known.
+    // If always_next is true, the observation after each step is known.
     explicit TwinWalk(uint64_t seed, bool always_next = false) : TwinWalk(Choices(seed), always_next) {}
     explicit TwinWalk(const Choices& choices, bool always_next = false) : random_(choices), always_next_(always_next) {}
 

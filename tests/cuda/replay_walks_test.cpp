@@ -1,4 +1,4 @@
-// Walks over all live transitions, advantages and other goals: what a buffer on CUDA gives is what the CPU gives.
+// Epochs, advantages and relabelled goals of a buffer on CUDA are those of the CPU.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -184,7 +184,7 @@ TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
 
 // ---- hindsight
 
-// What a reward function was asked, and how it answers: by the goal, and ending some windows early.
+// The arguments of a reward function, and its answer: rewards by the goal, and an early end of some windows.
 struct Question {
     std::vector<float> achieved, goals;
     std::vector<uint8_t> terminated;

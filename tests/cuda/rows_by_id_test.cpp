@@ -165,9 +165,9 @@ TEST_P(CudaRows, are_given_by_id_as_they_are_drawn) {
             std::vector<int64_t> ids = any_ids(buffers);
             if (round == 0) ids.assign(3, -1);
             const int64_t n = static_cast<int64_t>(ids.size());
-            // By priority alone what has none cannot be drawn.
+            // A row without priority cannot be drawn in proportion to priorities.
             expect_same_windows(buffers, round == 1 ? buffers.sample_of(n) : buffers.any_sample(n), ids);
-            // What is drawn next depends on the ranks that were taken.
+            // The next draw depends on the ranks of this one.
             ReplaySample sample = buffers.any_sample(20);
             BatchArrays expected(buffers.fields(), 20, buffers.steps(), sample.n_step, 0, 0);
             BatchArrays drawn(buffers.fields(), 20, buffers.steps(), sample.n_step, 0, 0);
@@ -244,7 +244,7 @@ TEST_P(CudaRows, of_equal_ids_the_last_value_is_written) {
     EXPECT_EQ(buffers.device_state().errors.n_bad_ids, ids.size() - issued.size());
 }
 
-// Of an entry with a value that its field cannot hold nothing is written.
+// An entry with a value that its field cannot hold is not written at all.
 TEST(CudaRowsOfOtherTypes, are_cast_as_they_are_added) {
     BothBuffers buffers({}, 31);
     buffers.add_steps(20);

@@ -132,7 +132,7 @@ TEST(CudaSampleOptions, all_of_them_together) {
     buffers.add_steps(150);
     buffers.set_priorities(0.2);
     buffers.take_over();
-    // Of blocks that run together another one ends last.
+    // Among blocks that run together another one ends last.
     simulator::options().all_blocks_resident = true;
     for (int32_t scheme : {PER_STRATIFIED, PER_SYSTEMATIC, PER_INDEPENDENT, PER_WITHOUT_REPLACEMENT})
         for (int32_t prioritization : {PER_PROPORTIONAL, PER_RANK, PER_UNIFORM})
@@ -228,7 +228,7 @@ TEST(CudaSampleOptions, nothing_live_gives_ids_minus_one_and_no_draw) {
     }
 }
 
-// Between draws both take ranks anew, or do not, alike.
+// Between draws either both take ranks or neither does.
 TEST(CudaSampleOptions, ranks_and_smallest_priorities_may_be_asked_for_late) {
     BufferShape shape;
     shape.has_extras = false;

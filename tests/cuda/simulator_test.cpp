@@ -1,5 +1,4 @@
-// What the simulated GPU promises the tests that run on it: it does what CUDA does, in many orders, and finds what CUDA
-// leaves undefined.
+// The simulated GPU does what CUDA does, in many orders, and detects what CUDA leaves undefined.
 #include "simulator.h"
 #include "graph.h"
 #include "run_length.h"
@@ -19,7 +18,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define ADDRESS_SANITIZED 1
 #endif
-// Of tests that race on purpose, to see what comes of it.
+// Skips tests that race on purpose.
 #if defined(THREAD_SANITIZED)
 #include <sanitizer/tsan_interface.h>
 #define SKIP_RACES() GTEST_SKIP() << "ThreadSanitizer sees the race"
@@ -146,7 +145,7 @@ TEST(Grid, atomics_lose_nothing) {
     EXPECT_EQ(atomicMin(&largest, 2u), 4u);
 }
 
-// ---- what CUDA leaves undefined
+// ---- undefined behaviour of CUDA
 
 TEST(GridDeath, a_full_mask_after_an_early_return) {
     const auto kernel = [] {
@@ -217,7 +216,7 @@ TEST(ClusterDeath, shared_memory_of_a_block_that_may_not_have_begun) {
                  "may not have begun");
 }
 
-// Whichever comes first: the block that returns, or the thread of another that writes to it.
+// The block may return first, or the thread of another may write to it first.
 TEST(ClusterDeath, shared_memory_of_a_block_that_returns_without_another_barrier) {
     for (uint64_t seed = 0; seed < 10; ++seed)
         EXPECT_DEATH(run_in_cluster(2, 32, seed,
@@ -380,8 +379,8 @@ TEST(GridDeath, asan_sees_beyond_the_end_of_shared_memory) {
 #endif
 
 #if defined(THREAD_SANITIZED)
-// What a process of its own ends with where TSan saw a race in it. It must be a new one: after a fork of a process that
-// has fibers TSan sees nothing.
+// Exit status of a process in which TSan saw a race. The process must be a new one: after a fork of a process that has
+// fibers TSan sees nothing.
 constexpr int exit_of_races = 66;
 
 class OwnProcess {

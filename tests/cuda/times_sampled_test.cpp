@@ -58,7 +58,7 @@ class Counted : public Twins {
         return of_cpu.ids;
     }
 
-    // What batches by id have: windows of those that are live, and rows as they were added.
+    // Compares the counts in windows of live rows and in rows by id.
     void read() {
         const std::vector<int64_t> ids = live_ids_of(cpu.get());
         const int64_t size = static_cast<int64_t>(ids.size());
@@ -137,7 +137,7 @@ TEST(CudaTimesSampled, a_row_has_the_same_number_at_each_of_its_places) {
     twins.expect_same_files();
 }
 
-// With the most rows of a change that a block has to itself, and with more.
+// The first change is the largest that one block makes, the second is larger.
 TEST(CudaTimesSampled, many_rows_are_used_up_at_once) {
     per_replay_options options = twin_options();
     options.capacity = 3000;

@@ -1,5 +1,5 @@
-// How a tree on CUDA behaves as a user of the device: what its calls wait for and allocate, captured graphs, entries
-// that only the device can see to be bad, errors of the runtime, devices, forks.
+// A tree on CUDA as a user of the device: waits and allocations of its calls, captured graphs, bad entries that only the
+// device can see, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
     std::vector<float> priorities(8), weights(8);
     const std::vector<uint64_t> units(8, 0);
     const std::vector<double> sums(8, 0.0);
-    // Also the first call of each kind.
+    // Counts from the first call of each kind on.
     simulator::reset_counters();
     for (int i = 0; i < 3; ++i) {
         fill(tree);
@@ -164,8 +164,8 @@ TEST_F(CudaTreeCalls, a_tree_of_more_than_2_20_leaves_gets_its_scale_from_the_wh
     }
 }
 
-// A training step in a graph, with an update in it that makes the device choose a new scale: each launch is what the
-// same calls made one by one are, and draws anew.
+// A training step in a graph, with an update that makes the device choose another scale: each launch does what the same
+// calls do one by one, and draws another batch.
 TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     cuda::CudaTreeBackend tree(options_with(5));
     cpu::CpuTreeBackend cpu(capacity, 5);
@@ -351,7 +351,7 @@ TEST_F(CudaTreeCalls, default_streams_of_two_threads_are_not_taken_for_one) {
     }
 }
 
-// ---- what only the device can see
+// ---- errors that only the device can see
 
 TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
     const float nan = std::nanf("");
@@ -378,7 +378,7 @@ TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
         EXPECT_EQ(status_of([&] { tree.synchronize(stream_); },
                             "2 entries were not allowed, and skipped: 1 of indices, 1 of priorities"),
                   PER_ERROR_INVALID_ARGUMENT);
-        // As if the entry had not been there.
+        // The others count as if the entry had not been there.
         indices = all_;
         priorities = priorities_;
         indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(at));
@@ -482,7 +482,7 @@ TEST_F(CudaTreeCalls, a_failing_launch_is_an_error_of_the_call) {
     for (uint64_t n = 0;; ++n) {
         simulator::fail_call(n, cudaErrorInvalidConfiguration);
         const int status = status_of(call);
-        if (simulator::fail_call(0, 0)) break;  // it makes so many calls
+        if (simulator::fail_call(0, 0)) break;  // it makes fewer calls
         EXPECT_EQ(status, PER_ERROR_CUDA) << n;
         ++n_failed;
     }

@@ -1,6 +1,5 @@
-// What only the real driver can say of libper: that handles are made, used and freed while a stream is captured, by
-// another thread and by the same, without an end of the capture or of themselves, and that the default streams of two
-// threads are kept in order. Exits with 77 where there is no device, with 1 where something is not so.
+// Checks that need the real driver: handles can be created, used and freed while the same thread or another one captures
+// a stream, and the default streams of two threads are kept in order. Exits with 77 where there is no device, with 1 where something is not so.
 //
 //     captures_on_device [ROUNDS [BUSY_MEGABYTES]]
 #include <cuda_runtime.h>

@@ -122,7 +122,7 @@ class Builder:
         name = library().name
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         chosen = [f"-DCMAKE_CUDA_ARCHITECTURES={self.architecture}-real"] if self.architecture else []
-        # Another compiler's new warnings are no reason to check nothing.
+        # Warnings of another compiler must not prevent the check.
         options = ["-DPER_CUDA=ON", "-DPER_WERROR=OFF", "-DPER_BUILD_TESTS=OFF", "-DPER_BUILD_BENCH=OFF"]
         options += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CUDA_FLAGS=-lineinfo", f"-DPER_NVCC={self.nvcc}"]
         options += [f"-DCMAKE_INCLUDE_PATH={BUILD}/include"]

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from check_steps import Check, Figure
 
-# What the results depend on.
+# The sources on which the results depend.
 SOURCES = (
     *("CMakeLists.txt", "cmake", "include", "src", "bindings/python"),
     *("tests/c", "tests/cpp", "tests/gpu", "tests/golden", "bench/gpu"),
@@ -27,7 +27,7 @@ CALL, GRAPH, KERNEL = "call_us", "graph_call_us", "kernel_us"
 IN_PYTHON = "libper from Python"
 BATCHES = (256, 1024, 4096)
 
-# What libper is held against, like with like - calls from Python with such, graphs with graphs, kernels with kernels:
+# The rivals of libper. Like is compared with like: calls from Python, graphs, kernels. The columns are:
 # case, capacity, batches, of what, whose figure, which, and how many times as fast it is to be, if that was said.
 TARGETS = (
     ("draw", 1_000_000, BATCHES, "libper", "float tree", KERNEL, 1.7),

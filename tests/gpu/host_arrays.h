@@ -4,7 +4,7 @@
 // report, and copies them back; what a loader hands out is copied to host memory. Handles on PER_CPU, and calls that
 // libper refuses, see nothing of it.
 //
-// Also linked into a shared library of their own, for programs that load libper: PER_LIBRARY says then where it is.
+// They also make a shared library, for programs that load libper: PER_LIBRARY is then the path of libper.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -111,7 +111,7 @@ class Staged {
     std::vector<Array> arrays_;
 };
 
-// What each of the functions does: `call` takes its arrays from a Staged and calls libper's function with them.
+// Runs `call`, which takes its arrays from a Staged and calls libper's function with them, and copies the arrays back.
 template <class Handle, class Call>
 per_status with_staged(Handle* handle, bool is_on_cuda, const Call& call) {
     Staged staged(is_on_cuda);

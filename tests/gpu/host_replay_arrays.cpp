@@ -47,7 +47,7 @@ int64_t elements_of(const per_field& field) {
     return n;
 }
 
-// With as many elements as its shape says, or as it must have.
+// Stages an array of as many elements as its shape says; n_full if it has no shape.
 per_array staged_array(Staged& staged, per_array array, int64_t n_full) {
     int64_t n = n_full;
     if (array.shape != nullptr) {
@@ -58,7 +58,7 @@ per_array staged_array(Staged& staged, per_array array, int64_t n_full) {
     return array;
 }
 
-// What rows of a batch are.
+// The shape of a row of a batch.
 struct RowShape {
     int64_t observations = 1;  // a row
     int64_t steps = 1;         // values of step-wise arrays, and of other fields
@@ -145,7 +145,7 @@ class StagedBatch {
     std::optional<Batch> staged_;
 };
 
-// Of a loader that hands out batches on the device, as its consumer sees them: in host memory.
+// Copies in host memory of the batches of a loader on the device.
 struct HostSlots {
     per_replay* replay;
     int64_t batch_size;
@@ -195,7 +195,7 @@ class StagedSteps {
     std::vector<per_array> fields_, next_fields_;
 };
 
-// As above, with what the buffer says of itself.
+// The same for a buffer, whose options it passes on.
 template <class Call>
 per_status with_staged(per_replay* replay, const Call& call) {
     per_replay_options options;
@@ -207,7 +207,7 @@ per_status with_staged(per_replay* replay, const Call& call) {
 
 using Options = const per_replay_options&;
 
-// What was handed out, copied to where the slot was handed out before.
+// Copies a batch to the host arrays of its slot.
 void copy_to_host(HostSlots& slots, int64_t slot, per_batch& batch, cudaStream_t stream) {
     per_replay_options options;
     require(per_replay_options_init(&options, sizeof options) == PER_OK, "per_replay_options_init");

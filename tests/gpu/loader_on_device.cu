@@ -188,7 +188,7 @@ class Comparison {
         for (per_replay* const replay : {replay_, twin_}) add_steps(replay, n_numbers_, first, n_added);
     }
 
-    // With arrays where the buffer is. Those of the device, and what they are copied from, stay until all was compared.
+    // Uses arrays where the buffer is. Those of the device, and their sources, stay until the next comparison.
     void set_priorities(std::size_t i, std::vector<int64_t> ids, std::vector<float> priorities, cudaStream_t stream) {
         if (device_ == PER_CPU) {
             REQUIRE(write_priorities(replay_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
@@ -229,7 +229,7 @@ class Comparison {
     float* priorities_ = nullptr;
     std::vector<std::vector<int64_t>> given_ids_;
     std::vector<std::vector<float>> given_priorities_;
-    // By batch and array, since the last comparison; each as large as the first array that was read there.
+    // One for each batch and array since the last comparison, as large as the first array that was read there.
     std::vector<std::vector<char>> expected_;
     std::vector<void*> pinned_;
     std::size_t n_read_ = 0;

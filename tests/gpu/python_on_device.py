@@ -274,7 +274,7 @@ def check_graph(per: Any, kind: str, give: Give, library: Any) -> None:
 
 
 def check_casts(per: Any, kind: str, give: Give) -> None:
-    """On the device, bit by bit: numbers that round, and those that are none, with either sign."""
+    """Casts on the device, bit for bit: numbers that are rounded, infinities and NaNs, with either sign."""
     random = np.random.default_rng(6).integers(0, 1 << 32, 1 << 15, dtype=np.uint32)
     bits = np.concatenate([np.arange(0, 1 << 32, 1 << 17, dtype=np.uint32), random])
     values = bits.view(np.float32)

@@ -107,7 +107,7 @@ class Pair {
         expect_drawn(n, scheme);
     }
 
-    // What the device has drawn is what the CPU draws now.
+    // Expects the batch of the device to be the next one of the CPU.
     void expect_drawn(std::size_t n, int32_t scheme) {
         std::vector<int64_t> indices(n);
         std::vector<float> priorities(n), weights(n);

@@ -1,4 +1,4 @@
-// What ptx.h makes of PTX's instructions, where C++ differs or the manual needs care. Values are by hand.
+// Instructions of PTX in ptx.h for which C++ differs or the manual needs care. Expected values are by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>

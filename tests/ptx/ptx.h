@@ -356,7 +356,7 @@ T mad_hi(T a, T b, T c) {
     return add(mul_hi(a, b), c);
 }
 
-// By 0 the result is not specified, and the program ends here.
+// The result of a division by 0 is not specified; here it ends the program.
 template <class T>
 T div(T a, T b) {
     return static_cast<T>(a / b);
@@ -492,7 +492,7 @@ T brev(T a) {
     for (unsigned i = 0; i < 8 * sizeof(T); ++i) reversed |= (a >> i & 1) << (8 * sizeof(T) - 1 - i);
     return reversed;
 }
-// By how much the highest bit must be shifted to the left to be the highest of all; of 0 all ones.
+// The shift to the left that moves the highest set bit to the top; all ones for 0.
 template <class T>
 U32 bfind_shiftamt(T a) {
     static_assert(std::is_unsigned_v<T>);

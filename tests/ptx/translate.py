@@ -456,7 +456,7 @@ def main() -> int:
     source, output = map(pathlib.Path, sys.argv[1:])
     try:
         module = parse(source.read_text())
-        # In a namespace of its own: the functions that several files have are weak symbols in PTX.
+        # Each file has a namespace, because functions that several files have are weak symbols in PTX.
         lines = ['#include "ptx.h"', f"namespace ptx_{source.stem} {{", "using namespace ptx;"]
         lines += [f"static {function.declaration};" for function in module.functions]
         for function in module.functions:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uintptr_t line_bytes = 128;
 
-// Of one thread of the grid that is counted.
+// The accesses of one thread of the grid.
 struct ThreadAccesses {
     uint64_t phases = 0;
     uint64_t round_trips = 0;
@@ -36,7 +36,7 @@ bool is_of_device(const void* memory) {
     return cudaPointerGetAttributes(&attributes, memory) == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
 }
 
-// The counts of the launch that makes this access; NULL where it is none of a kernel to memory of the device.
+// The counts of the launch that makes this access; NULL unless a kernel accesses memory of the device.
 KernelAccesses* kernel_of(const void* memory, std::size_t bytes) {
     if (place == nullptr || !is_of_device(memory)) return nullptr;
     if (place->grid != grid_of_last) {

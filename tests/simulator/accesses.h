@@ -8,8 +8,7 @@
 
 namespace simulator {
 
-// What one launch of a kernel did. Accesses are those of memory that cudaMalloc() gave; parameters of the kernel, shared
-// memory and registers are none.
+// The accesses of one launch of a kernel to memory of cudaMalloc(), not to parameters, shared memory and registers.
 struct KernelAccesses {
     unsigned n_blocks;
     unsigned block_size;

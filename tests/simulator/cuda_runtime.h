@@ -372,7 +372,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaDeviceSynchronize();
 
-// What of the driver's functions libper uses, which ask for them at run time.
+// The functions of the driver that libper looks up at run time.
 enum { cudaEnableDefault = 0 };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound = 1 };
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,

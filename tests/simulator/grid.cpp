@@ -37,13 +37,13 @@ constexpr unsigned warp_size = 32;
 constexpr int max_collectives = 16;
 constexpr std::size_t max_shared_variables = 16;
 #if defined(SIMULATOR_TSAN)
-// Any of so many, so that few of the races between two kernels are hidden by their threads having had one stack.
+// A fiber gets one of this many stacks at random: threads of two kernels that share a stack hide their races.
 constexpr uint32_t min_free_stacks = 64;
 #else
 constexpr uint32_t min_free_stacks = 1;
 #endif
 
-// What happened before `acquire` of a clock is what had happened before its `release`s.
+// `acquire` of a clock comes after all earlier `release`s of it.
 void acquire([[maybe_unused]] void* clock) {
 #if defined(SIMULATOR_TSAN)
     if (clock != nullptr) __tsan_acquire(clock);
@@ -56,7 +56,7 @@ void release([[maybe_unused]] void* clock) {
 #endif
 }
 
-// What a fiber runs on. Kept for later fibers, each of which, for TSan, comes after the one that had it before.
+// The stack of a fiber. Later fibers reuse it; for TSan each comes after the one that had it before.
 struct Stack {
     char* memory = nullptr;
     void* tsan_fiber = nullptr;  // to make and destroy one each time would take TSan most of its time
@@ -65,7 +65,7 @@ struct Stack {
 std::atomic<uint64_t> mapped_stacks = 0;
 std::atomic<uint64_t> n_grids = 0;
 
-// Of this thread of the host, until it ends. A pointer, as what is freed at exit may still run kernels after that.
+// The stacks of this thread of the host, until it ends. A pointer, because destructors at exit may still run kernels.
 thread_local std::vector<Stack>* stacks_of_thread = nullptr;
 
 struct EndOfThread {
@@ -152,7 +152,7 @@ struct Block {
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::unique_ptr<Warp[]> warps;
     std::vector<SharedVariable> shared;
-    // Of the barriers in turn: a thread that goes on late must not take for done what others did before the next one.
+    // One for every second barrier: a thread that goes on late must not see what others did before the next one.
     char clocks[2];
     uint64_t n_barriers = 0;
     Cluster* cluster = nullptr;
@@ -162,7 +162,7 @@ struct Block {
 };
 
 #if defined(SIMULATOR_TSAN)
-// Where shared memory comes from: what a fiber took from malloc would count as written by that fiber.
+// The allocator of shared memory: TSan takes memory from malloc as written by the fiber that called it.
 class Arena {
  public:
     Arena()

@@ -21,12 +21,12 @@ struct Options {
     bool reads_pageable;        // the device does, by its attribute
     bool reaches_registered;    // likewise, by the host's addresses
     uint64_t memory_bytes;      // of the device: what goes beyond it is not allocated
-    // What is left on a stream that is destroyed is done at once, so that tests need not wait for it. CUDA says only
-    // that it will be done.
+    // Destroying a stream does its remaining work at once, so that tests need not wait for it. CUDA only promises that
+    // the work will be done.
     bool destroying_waits;
 };
 
-// What has been done since the last reset_counters().
+// Counts since the last reset_counters().
 struct Counters {
     uint64_t launches;
     uint64_t cluster_launches;  // of them, those of clusters
@@ -37,7 +37,7 @@ struct Counters {
     uint64_t event_waits;       // of streams
 };
 
-// What has been made and not given back. ASan's leak check does not see it, as the simulator knows where it is.
+// Resources that have not been released. ASan's leak check does not see them, as the simulator holds pointers to them.
 struct Held {
     uint64_t bytes;  // of device and pinned memory
     uint64_t streams;
@@ -46,13 +46,13 @@ struct Held {
     bool operator==(const Held&) const = default;
 };
 
-// As set by the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34),
+// The options, initially from the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34),
 // PER_SIMULATOR_DEVICES (default 1), PER_SIMULATOR_CLUSTERS (cluster_blocks; default 0). Architectures are those of the
 // kernels that PER_SIMULATOR_KERNELS names (translation.h). Changes hold from the next call on.
 Options& options();
 
 Counters counters();
-// By this thread of the host alone.
+// The counts of this thread of the host.
 Counters counters_of_thread();
 // Both, the latter of this thread.
 void reset_counters();

@@ -66,12 +66,12 @@ struct Stream {
     static inline uint64_t n_made = 0;
 };
 
-// What programs know a stream by. Another stream may have it once the stream was destroyed.
+// The handle of a stream. It may be reused once the stream was destroyed.
 struct StreamHandle {
     Stream* stream;
 };
 
-// That of a device: the driver's name for it.
+// The primary context of a device.
 struct Context {
     int device;
 };
@@ -223,7 +223,7 @@ Stream& stream_of(cudaStream_t stream) {
     return stream == nullptr || stream == cudaStreamLegacy ? machine().legacy : *stream->stream;
 }
 
-// What a call answers before it does anything.
+// The error with which a call fails before it does anything.
 cudaError_t begin_call(const char* name = __builtin_FUNCTION()) {
     Machine& m = machine();
     // Within a major version of CUDA an older driver will do.
@@ -278,7 +278,7 @@ bool can_run(const Stream& stream) {
     return std::all_of(after.begin(), after.end(), is_reached);
 }
 
-// Of a stream that was destroyed, once its work is done.
+// Called for a destroyed stream once its work is done.
 void forget(Stream& stream) {
     std::erase(machine().streams, &stream);
     machine().destroyed.emplace_back(&stream);
@@ -386,8 +386,8 @@ cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::fun
     return cudaSuccess;
 }
 
-// For calls that must not be made while anything is captured that this thread may spoil: by itself, or by another with
-// captures of the global mode, unless this thread has said that it cares for its own only.
+// For calls that invalidate captures: those of this thread, and those of others in the global mode unless this thread has
+// exchanged its mode for another.
 cudaError_t require_no_capture() {
     cudaError_t error = cudaSuccess;
     for (const auto& capture : machine().captures) {
@@ -581,7 +581,7 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, s
     // The device would start it: its code has neither the wait nor the barriers.
     if ((kind.is_early || kind.cluster_blocks > 1) && machine().options.ptx_version < first_ptx_with_clusters)
         fail("a kernel whose code is for an older architecture starts early, or in a cluster");
-    // How many fit depends on the kernel. One fits each multiprocessor.
+    // The number of blocks that fit depends on the kernel; at least one fits each multiprocessor.
     if (kind.is_together && grid.x * grid.y * grid.z > multiprocessors_of_context())
         return cudaErrorCooperativeLaunchTooLarge;
     count(&Counters::launches);
@@ -683,7 +683,7 @@ CUresult cuCtxPushCurrent(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-// Also after a fault of the device.
+// Works after a fault of the device, too.
 CUresult cuCtxPopCurrent(CUcontext* context) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     if (pushed_devices.empty()) fail("no context was made current that could be taken back");
@@ -785,7 +785,7 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
     return cudaSuccess;
 }
 
-// As what is freed, it is gone even where the call fails. It waits for nothing: CUDA does not say that it does.
+// Unregisters even if the call fails, as cudaFree() frees. It does not wait: CUDA does not promise that it does.
 cudaError_t cudaHostUnregister(void* memory) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     Machine& m = machine();
