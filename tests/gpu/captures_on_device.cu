@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "on_device.h"
 #include "require.h"
 
 namespace {
@@ -79,40 +80,25 @@ void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
 // The thread's update waits behind other work on its stream; what this one reads then must wait for it.
 void expect_threads_in_order(int rounds, std::size_t busy_bytes) {
     per_tree* const tree = create_tree();
-    int64_t* indices;
-    float *priorities, *read;
-    void* busy;
+    OnDevice<int64_t> indices(capacity);
+    OnDevice<float> priorities(capacity), read(capacity);
+    OnDevice<unsigned char> busy(busy_bytes);
     std::vector<int64_t> all(capacity);
     for (int64_t i = 0; i < capacity; ++i) all[static_cast<std::size_t>(i)] = i;
-    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&indices), capacity * sizeof(int64_t)) == cudaSuccess);
-    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&priorities), capacity * sizeof(float)) == cudaSuccess);
-    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&read), capacity * sizeof(float)) == cudaSuccess);
-    REQUIRE(cudaMalloc(&busy, busy_bytes) == cudaSuccess);
     const cudaStream_t own = cudaStreamPerThread;
-    REQUIRE(cudaMemcpyAsync(indices, all.data(), capacity * sizeof(int64_t), cudaMemcpyHostToDevice, own) ==
-            cudaSuccess);
-    REQUIRE(cudaStreamSynchronize(own) == cudaSuccess);
+    indices.write(all, own);
     for (int round = 1; round <= rounds; ++round) {
         const std::vector<float> given(capacity, static_cast<float>(round));
-        REQUIRE(cudaMemcpyAsync(priorities, given.data(), capacity * sizeof(float), cudaMemcpyHostToDevice, own) ==
-                cudaSuccess);
-        REQUIRE(cudaStreamSynchronize(own) == cudaSuccess);
+        priorities.write(given, own);
         std::thread other([&] {
-            REQUIRE(cudaMemsetAsync(busy, round, busy_bytes, own) == cudaSuccess);
-            REQUIRE(per_update(tree, capacity, indices, priorities, own) == PER_OK);
+            REQUIRE(cudaMemsetAsync(busy.data(), round, busy_bytes, own) == cudaSuccess);
+            REQUIRE(per_update(tree, capacity, indices.data(), priorities.data(), own) == PER_OK);
         });
         other.join();
-        std::vector<float> found(capacity);
-        REQUIRE(per_tree_get_priorities(tree, capacity, nullptr, read, own) == PER_OK);
-        REQUIRE(cudaMemcpyAsync(found.data(), read, capacity * sizeof(float), cudaMemcpyDeviceToHost, own) ==
-                cudaSuccess);
-        REQUIRE(cudaStreamSynchronize(own) == cudaSuccess);
-        REQUIRE(found == given);
+        REQUIRE(per_tree_get_priorities(tree, capacity, nullptr, read.data(), own) == PER_OK);
+        REQUIRE(read.read(capacity, own) == given);
     }
     per_tree_free(tree);
-    for (void* const memory :
-         {static_cast<void*>(indices), static_cast<void*>(priorities), static_cast<void*>(read), busy})
-        REQUIRE(cudaFree(memory) == cudaSuccess);
 }
 
 }  // namespace

@@ -92,14 +92,6 @@ def run_device_programs(check: Check, names: list[str]) -> None:
         check.run_side_by_side(runs, len(runs))
 
 
-def small_programs(check: Check) -> None:
-    run_device_programs(check, [name for name in DEVICE_PROGRAMS if "large" not in name])
-
-
-def large_programs(check: Check) -> None:
-    run_device_programs(check, [name for name in DEVICE_PROGRAMS if "large" in name])
-
-
 def run_c_tests(check: Check) -> None:
     """Runs several at a time: each spends most of its time on starting."""
     programs = {f"c_{name}": [str(BUILD / f"c_{name}")] for name in c_tests()}
@@ -177,18 +169,6 @@ def time_million(check: Check) -> None:
         run_bench(check, "benchmark_1e6", 60, environment, "--capacity", "1e6", "--images", "0")
 
 
-def time_images(check: Check) -> None:
-    run_bench(check, "benchmark_images", 90, "", "--capacity")
-
-
-def time_hundred_million(check: Check) -> None:
-    run_bench(check, "benchmark_1e8", 120, "", "--capacity", "1e8", "--images", "0")
-
-
-def time_billion(check: Check) -> None:
-    run_bench(check, "benchmark_1e9", 120, "", "--capacity", "1e9", "--images", "0")
-
-
 def run_torch(check: Check, capacity: str) -> None:
     name = f"torch_{capacity}"
     if missing := missing_modules("_cffi_backend", "numpy", "torch"):
@@ -197,14 +177,6 @@ def run_torch(check: Check, capacity: str) -> None:
     command = [PYTHON, "bench/gpu/torch_baselines.py", "--float-tree", str(BUILD / FLOAT_TREE)]
     command += ["--capacity", capacity, "--seconds", SECONDS, "--build-torchrl"]
     check.run(Program(name, command, 150, python_environment()))
-
-
-def time_torch_million(check: Check) -> None:
-    run_torch(check, "1e6")
-
-
-def time_torch_hundred_million(check: Check) -> None:
-    run_torch(check, "1e8")
 
 
 # ---------------------------------------------------------------------------------------------------------- tools
@@ -248,18 +220,6 @@ def of_replay(is_replay: bool) -> list[str]:
     return [name for name in DEVICE_PROGRAMS if ("replay" in name) == is_replay]
 
 
-def sanitize_replay(check: Check) -> None:
-    run_sanitizers(check, SANITIZERS[:2], of_replay(True))
-
-
-def sanitize_others(check: Check) -> None:
-    run_sanitizers(check, SANITIZERS[:2], of_replay(False))
-
-
-def check_memory_and_barriers(check: Check) -> None:
-    run_sanitizers(check, SANITIZERS[2:], [*of_replay(True), *of_replay(False)])
-
-
 # --------------------------------------------------------------------------------------------------------- stages
 
 Part = Callable[[Check], None]
@@ -267,25 +227,25 @@ Part = Callable[[Check], None]
 # The parts of each stage, with their seconds. The part that tells most comes first.
 STAGES: dict[str, list[tuple[Part, float]]] = {
     "tests": [
-        (small_programs, 120),
-        (large_programs, 60),
+        (lambda check: run_device_programs(check, [name for name in DEVICE_PROGRAMS if "large" not in name]), 120),
+        (lambda check: run_device_programs(check, [name for name in DEVICE_PROGRAMS if "large" in name]), 60),
         (run_c_tests, 90),
         (run_python, 50),
         (run_python_suite, 70),
     ],
     "benchmark": [
         (time_million, 130),
-        (time_images, 60),
-        (time_torch_million, 120),
-        (time_hundred_million, 80),
-        (time_torch_hundred_million, 50),
-        (time_billion, 70),
+        (lambda check: run_bench(check, "benchmark_images", 90, "", "--capacity"), 60),
+        (lambda check: run_torch(check, "1e6"), 120),
+        (lambda check: run_bench(check, "benchmark_1e8", 120, "", "--capacity", "1e8", "--images", "0"), 80),
+        (lambda check: run_torch(check, "1e8"), 50),
+        (lambda check: run_bench(check, "benchmark_1e9", 120, "", "--capacity", "1e9", "--images", "0"), 70),
     ],
     "tools": [
         (profile, 100),
-        (sanitize_replay, 120),
-        (check_memory_and_barriers, 110),
-        (sanitize_others, 60),
+        (lambda check: run_sanitizers(check, SANITIZERS[:2], of_replay(True)), 120),
+        (lambda check: run_sanitizers(check, SANITIZERS[2:], [*of_replay(True), *of_replay(False)]), 110),
+        (lambda check: run_sanitizers(check, SANITIZERS[:2], of_replay(False)), 60),
     ],
 }
 
