@@ -48,6 +48,14 @@ class CudaCheckpoint : public testing::Test {
         return ReplayHandle(replay);
     }
 
+    // Each loads what the other has saved.
+    void exchange_files(Twins& twins) const {
+        ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
+        ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
+        twins.gpu = load(path("cpu"), PER_CUDA);
+        twins.cpu = load(path("gpu"), PER_CPU);
+    }
+
     fs::path folder_;
 };
 
@@ -61,10 +69,7 @@ TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_file) {
             Twins twins(options);
             TwinWalk walk(static_cast<uint64_t>(n_before));
             twins.use(walk, n_before);
-            ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
-            ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
-            twins.gpu = load(path("cpu"), PER_CUDA);
-            twins.cpu = load(path("gpu"), PER_CPU);
+            ASSERT_NO_FATAL_FAILURE(exchange_files(twins));
             twins.expect_same();
             twins.use(walk, 20);
             twins.expect_same();
@@ -115,10 +120,7 @@ TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
             TwinWalk walk = twins.begin(9, 20);
             const std::vector<int64_t> ids = twins.sample(16, &sample);
             twins.update({ids[0]}, {3e4f});  // since ranks were taken
-            ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
-            ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
-            twins.gpu = load(path("cpu"), PER_CUDA);
-            twins.cpu = load(path("gpu"), PER_CPU);
+            ASSERT_NO_FATAL_FAILURE(exchange_files(twins));
             for (int i = 0; i < 10; ++i) {
                 twins.sample(16, &sample);
                 twins.use(walk, 1);
@@ -132,12 +134,8 @@ TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
 TEST_F(CudaCheckpoint, a_cleared_buffer_goes_on_too) {
     Twins twins(twin_options());
     TwinWalk walk = twins.begin(6, 20);
-    ASSERT_EQ(per_replay_clear(twins.cpu.get(), nullptr), PER_OK) << per_last_error();
-    ASSERT_EQ(per_replay_clear(twins.gpu.get(), nullptr), PER_OK) << per_last_error();
-    ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
-    ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
-    twins.gpu = load(path("cpu"), PER_CUDA);
-    twins.cpu = load(path("gpu"), PER_CPU);
+    twins.both([](per_replay* replay, void*) { return per_replay_clear(replay, nullptr); });
+    ASSERT_NO_FATAL_FAILURE(exchange_files(twins));
     ASSERT_FALSE(HasFailure());
     twins.expect_same();
     twins.use(walk, 20);
@@ -151,10 +149,7 @@ TEST_F(CudaCheckpoint, masses_keep_their_scale) {
     const int64_t id = live_ids_of(twins.cpu.get())[0];
     twins.update({id}, {1e30f});
     twins.update({id}, {1e24f});
-    ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK);
-    ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK);
-    twins.gpu = load(path("cpu"), PER_CUDA);
-    twins.cpu = load(path("gpu"), PER_CPU);
+    ASSERT_NO_FATAL_FAILURE(exchange_files(twins));
     for (float error = 1e20f; error > 1e-20f; error /= 100) {
         twins.update({id}, {error});
         twins.expect_same();

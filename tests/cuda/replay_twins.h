@@ -150,34 +150,45 @@ class TwinWalk {
     float serial_[n_envs] = {0, 0, 0};
 };
 
-// All that a batch of single transitions has.
-struct TwinBatch {
-    static constexpr std::size_t stack = 2;
-
-    explicit TwinBatch(int64_t size)
-        : n(static_cast<std::size_t>(size)),
+// The numbers of a batch of single transitions.
+struct TwinNumbers {
+    explicit TwinNumbers(std::size_t n_entries)
+        : n(n_entries),
           observation(n * 2 * stack, -7.0f),
-          next(n * 2 * stack, -7.0f),
-          value(n, -7.0f),
-          advantage(n, -7.0f),
-          returns(n, -7.0f),
+          next(observation),
           goal(n * 2 * goal_stack, -7.0f),
-          next_goal(n * 2 * goal_stack, -7.0f),
-          reward(n, -7.0f),
-          discount(n, -7.0f),
-          weights(n, -7.0f),
-          priorities(n, -7.0f),
-          probabilities(n, -7.0f),
-          gamma_m(n, -7.0f),
+          next_goal(goal),
+          value(n, -7.0f),
+          advantage(value),
+          returns(value),
+          reward(value),
+          discount(value),
+          weights(value),
+          priorities(value),
+          probabilities(value),
+          gamma_m(value),
           action(n, -7),
-          ids(n, -7),
+          ids(action),
           n_steps(n, -7),
           terminated(n, 7),
-          truncated(n, 7) {}
+          truncated(terminated) {}
+    bool operator==(const TwinNumbers&) const = default;
+
+    static constexpr std::size_t stack = 2;
+    std::size_t n;
+    std::vector<float> observation, next, goal, next_goal, value, advantage, returns, reward, discount, weights,
+        priorities, probabilities, gamma_m;
+    std::vector<int64_t> action, ids;
+    std::vector<int32_t> n_steps;
+    std::vector<uint8_t> terminated, truncated;
+};
+
+struct TwinBatch : TwinNumbers {
+    explicit TwinBatch(int64_t size) : TwinNumbers(static_cast<std::size_t>(size)) {}
     TwinBatch(const TwinBatch&) = delete;
     TwinBatch& operator=(const TwinBatch&) = delete;
 
-    // Rows by id have none of weights and probabilities.
+    // Rows by id have neither weights nor probabilities.
     per_batch batch(bool is_drawn = true) {
         fields[0] = observation.data();
         fields[1] = action.data();
@@ -204,21 +215,6 @@ struct TwinBatch {
         return batch;
     }
 
-    bool operator==(const TwinBatch& other) const {
-        return observation == other.observation && next == other.next && value == other.value &&
-               advantage == other.advantage && returns == other.returns && goal == other.goal &&
-               next_goal == other.next_goal && reward == other.reward && discount == other.discount &&
-               weights == other.weights && priorities == other.priorities && probabilities == other.probabilities &&
-               action == other.action && ids == other.ids && n_steps == other.n_steps &&
-               terminated == other.terminated && truncated == other.truncated && gamma_m == other.gamma_m;
-    }
-
-    std::size_t n;
-    std::vector<float> observation, next, value, advantage, returns, goal, next_goal, reward, discount, weights,
-        priorities, probabilities, gamma_m;
-    std::vector<int64_t> action, ids;
-    std::vector<int32_t> n_steps;
-    std::vector<uint8_t> terminated, truncated;
     void* fields[n_fields];
     void* next_fields[n_fields] = {};
 };

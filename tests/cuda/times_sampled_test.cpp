@@ -26,7 +26,7 @@ struct CountedBatch : TwinBatch {
     }
 
     bool operator==(const CountedBatch& other) const {
-        return TwinBatch::operator==(other) && times_sampled == other.times_sampled;
+        return TwinNumbers::operator==(other) && times_sampled == other.times_sampled;
     }
 
     std::vector<int32_t> times_sampled;

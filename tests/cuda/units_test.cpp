@@ -71,8 +71,8 @@ TEST(UnitsOnCuda, are_those_of_the_cpu_at_every_scale) {
             twins.add(walk.next(1 + static_cast<int64_t>(walk.random() % 90)));
             if (i % 7 == 3) {
                 const float priority = static_cast<float>(walk.random() % 300);
-                EXPECT_EQ(per_replay_raise_max_priority(twins.cpu.get(), priority, nullptr), PER_OK);
-                EXPECT_EQ(per_replay_raise_max_priority(twins.gpu.get(), priority, twins.stream), PER_OK);
+                twins.both(
+                    [&](per_replay* replay, void* on) { return per_replay_raise_max_priority(replay, priority, on); });
             }
             const int32_t scale = static_cast<int32_t>(walk.random() % 80);
             per_shard_summary law = expect_same_law(twins, i % 5 == 0 ? PER_SCALE_AUTOMATIC : scale - 20);
@@ -108,8 +108,7 @@ TEST(ScalesOnCuda, that_were_set_are_left_by_leaves_that_are_too_large_and_by_al
     for (int i = 0; i < 9; ++i) twins.add(walk.next());
     set_same_scale(twins, 20);
     EXPECT_EQ(expect_same_law(twins, PER_SCALE_AUTOMATIC).is_scale_fixed, 1);
-    EXPECT_EQ(per_replay_clear(twins.cpu.get(), nullptr), PER_OK);
-    EXPECT_EQ(per_replay_clear(twins.gpu.get(), twins.stream), PER_OK);
+    twins.both(&per_replay_clear);
     for (int i = 0; i < 9; ++i) twins.add(walk.next());
     EXPECT_EQ(expect_same_law(twins, PER_SCALE_AUTOMATIC).is_scale_fixed, 1);
     const std::vector<int64_t> ids = live_ids_of(twins.cpu.get());
@@ -117,8 +116,7 @@ TEST(ScalesOnCuda, that_were_set_are_left_by_leaves_that_are_too_large_and_by_al
     twins.update({ids[0]}, {0x1p90f});
     EXPECT_EQ(expect_same_law(twins, PER_SCALE_AUTOMATIC).is_scale_fixed, 0);
     set_same_scale(twins, -20);
-    EXPECT_EQ(change_alpha(twins.cpu.get(), 0.5, nullptr), PER_OK);
-    EXPECT_EQ(change_alpha(twins.gpu.get(), 0.5, twins.stream), PER_OK);
+    twins.both([](per_replay* replay, void* on) { return change_alpha(replay, 0.5, on); });
     twins.synchronize();
     EXPECT_EQ(expect_same_law(twins, PER_SCALE_AUTOMATIC).is_scale_fixed, 0);
 }
