@@ -185,16 +185,8 @@ std::vector<BatchArray> arrays_of(const per_batch& batch, const per_replay_optio
     return arrays;
 }
 
-class GatheredLoader : public SteeredSimulator {
+class GatheredLoader : public LoaderTest {
  protected:
-    void SetUp() override {
-        for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    }
-    void TearDown() override {
-        SteeredSimulator::TearDown();
-        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
-    }
-
     // The same calls on a buffer whose loader gathers on the device and on a twin whose loader is on the CPU. The lanes
     // are short, and so what is drawn is often overwritten by the adds that follow. Nothing waits but at the end.
     void expect_those_of_the_cpu(uint64_t seed) {
@@ -216,9 +208,7 @@ class GatheredLoader : public SteeredSimulator {
         std::vector<Bytes> read(12), expected(12);
         for (std::size_t i = 0; i < read.size(); ++i) {
             const cudaStream_t stream = streams_[i % 3 == 0];
-            const Taken a = take(plain, nullptr), b = take(loader, stream);
-            ASSERT_EQ(a.status, PER_OK) << per_last_error();
-            ASSERT_EQ(b.status, PER_OK) << per_last_error();
+            const Taken a = take_batch(plain, nullptr), b = take_batch(loader, stream);
             expected[i] = bytes_of(arrays_of(a.batch, options));
             read[i] = queue_read(arrays_of(b.batch, options), stream);
             cudaMemsetAsync(b.batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
@@ -230,6 +220,13 @@ class GatheredLoader : public SteeredSimulator {
         }
         for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
         for (std::size_t i = 0; i < read.size(); ++i) ASSERT_TRUE(read[i] == expected[i]) << "batch " << i;
+    }
+
+    // Waits for the batch of the device.
+    bool is_same(const per_batch& of_device, const per_batch& of_cpu, const per_replay_options& options) const {
+        const Bytes read = queue_read(arrays_of(of_device, options), streams_[0]);
+        cudaStreamSynchronize(streams_[0]);
+        return read == bytes_of(arrays_of(of_cpu, options));
     }
 
     static void add_to_both(Walk& walk, const ReplayHandle& replay, const ReplayHandle& twin) {
@@ -246,8 +243,6 @@ class GatheredLoader : public SteeredSimulator {
         ASSERT_EQ(per_replay_set(replay.get(), batch_size, ids, fields, nullptr), PER_OK) << per_last_error();
         ASSERT_EQ(per_replay_set(twin.get(), batch_size, ids, fields, nullptr), PER_OK) << per_last_error();
     }
-
-    cudaStream_t streams_[2];
 };
 
 TEST_F(GatheredLoader, batches_are_those_of_a_loader_on_the_cpu_under_any_schedule) {
@@ -352,17 +347,13 @@ TEST_F(GatheredLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) 
     const LoaderHandle loader = loader_of(replay, true, slots);
     simulator::reset_counters();
     for (int i = 0; i < 20; ++i) {
-        const Taken taken = take(loader, streams_[0]);
-        ASSERT_EQ(taken.status, PER_OK) << per_last_error();
+        const Taken taken = take_batch(loader, streams_[0]);
         const float priority = 2;
         expect_status(PER_OK,
                       write_priorities(replay.get(), 1, std::vector<int64_t>{40 + i}.data(), &priority, nullptr));
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, streams_[0]));
     }
-    EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
-    EXPECT_EQ(simulator::counters_of_thread().interrupts, 0u);  // by releases
-    EXPECT_EQ(simulator::counters().allocations, 0u);
-    EXPECT_EQ(simulator::counters().spins, 0u);
+    expect_free_running_consumer();
 }
 
 // The batches drawn ahead wait for a slot that is never released.
@@ -385,8 +376,7 @@ TEST_F(GatheredLoader, add_waits_for_frames_that_it_overwrites_and_for_no_others
 TEST_F(GatheredLoader, set_waits_for_frames_that_it_overwrites) {
     const ReplayHandle replay = filled();
     const LoaderHandle loader = loader_of(replay, true, 1);
-    const Taken taken = take(loader, streams_[0]);
-    ASSERT_EQ(taken.status, PER_OK);
+    const Taken taken = take_batch(loader, streams_[0]);
     std::vector<int64_t> ids(batch_size);
     cudaMemcpyAsync(ids.data(), taken.batch.ids, batch_size * 8, cudaMemcpyDeviceToDevice, streams_[0]);
     cudaStreamSynchronize(streams_[0]);
@@ -414,8 +404,7 @@ TEST_F(GatheredLoader, adds_of_another_thread_tear_no_frame) {
         while (!ends) fill(replay, walk, 1);
     });
     for (int i = 0; i < 30; ++i) {
-        const Taken taken = take(loader, streams_[0]);
-        ASSERT_EQ(taken.status, PER_OK) << per_last_error();
+        const Taken taken = take_batch(loader, streams_[0]);
         std::vector<unsigned char> frames(batch_size * 1040);
         cudaMemcpyAsync(frames.data(), taken.batch.fields[frame], frames.size(), cudaMemcpyDeviceToDevice, streams_[0]);
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, streams_[0]));
@@ -568,19 +557,12 @@ TEST_F(GatheredLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_los
     for (uint64_t n = 0; n < 60; ++n) {
         simulator::fail_call(n % 30, cudaErrorInvalidValue);
         Taken taken;
-        n_failed += failures_until_success(5, [&] {
-            taken = take(loader, streams_[0]);
-            return taken.status;
-        });
+        n_failed += failures_of_take(loader, streams_[0], taken);
         simulator::fail_call(0, 0);
-        const Taken other = take(plain, nullptr);
-        ASSERT_EQ(other.status, PER_OK);
-        const Bytes read = queue_read(arrays_of(taken.batch, options), streams_[0]);
-        cudaStreamSynchronize(streams_[0]);
-        ASSERT_TRUE(read == bytes_of(arrays_of(other.batch, options))) << "batch " << n;
+        const Taken other = take_batch(plain, nullptr);
+        ASSERT_TRUE(is_same(taken.batch, other.batch, options)) << "batch " << n;
         simulator::fail_call(n % 8, cudaErrorInvalidValue);
-        n_failed +=
-            failures_until_success(5, [&] { return per_loader_release(loader.get(), taken.slot, streams_[0]); });
+        n_failed += failures_of_release(loader, taken.slot, streams_[0]);
         expect_status(PER_OK, per_loader_release(plain.get(), other.slot, nullptr));
     }
     EXPECT_GT(n_failed, 10);
@@ -600,13 +582,11 @@ TEST_F(GatheredLoader, an_add_that_cannot_wait_changes_nothing) {
         for (int i = 0; i < 3; ++i) {
             const Steps steps = walk.next();
             simulator::simulator_fail_call(n % 4, cudaErrorInvalidValue);
-            n_failed += failures_until_success(5, [&] { return steps.add(replay); });
+            n_failed += failures_until_success([&] { return steps.add(replay); });
             simulator::simulator_fail_call(0, 0);
             ASSERT_EQ(steps.add(twin), PER_OK);
         }
-        const Bytes read = queue_read(arrays_of(taken.batch, options), streams_[0]);
-        cudaStreamSynchronize(streams_[0]);
-        ASSERT_TRUE(read == bytes_of(arrays_of(other.batch, options))) << "batch " << n;
+        ASSERT_TRUE(is_same(taken.batch, other.batch, options)) << "batch " << n;
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, streams_[0]));
         expect_status(PER_OK, per_loader_release(plain.get(), other.slot, nullptr));
     }
@@ -616,8 +596,7 @@ TEST_F(GatheredLoader, an_add_that_cannot_wait_changes_nothing) {
 TEST_F(GatheredLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
     const ReplayHandle replay = filled(20);
     LoaderHandle loader = loader_of(replay, true);
-    const Taken taken = take(loader, streams_[0]);
-    ASSERT_EQ(taken.status, PER_OK);
+    const Taken taken = take_batch(loader, streams_[0]);
     Walk walk(7);
     simulator::stick(cudaErrorIllegalAddress);
     expect_status(PER_ERROR_CUDA, take(loader, streams_[0]).status, "cudaErrorIllegalAddress");
@@ -694,8 +673,7 @@ void overwrite_freed_blocks() {
 TEST_F(GatheredLoader, a_forked_child_has_a_buffer_that_nothing_reads) {
     const ReplayHandle replay = filled(20);
     LoaderHandle loader = loader_of(replay, true);
-    const Taken taken = take(loader, streams_[0]);
-    ASSERT_EQ(taken.status, PER_OK);
+    const Taken taken = take_batch(loader, streams_[0]);
     for (const int n_before_free : {0, 20}) {
         SCOPED_TRACE(n_before_free);
         // Nothing here takes the simulator's lock: the loader's thread may have held it at the fork.

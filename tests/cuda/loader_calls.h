@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "per.h"
@@ -45,6 +46,13 @@ inline Taken take(const LoaderHandle& loader, cudaStream_t stream, int64_t timeo
     Taken taken;
     per_batch_init(&taken.batch, sizeof taken.batch);
     taken.status = per_loader_next(loader.get(), timeout_ms, &taken.batch, &taken.slot, stream);
+    return taken;
+}
+
+// Throws unless there is a batch, which ends the test as a failure.
+inline Taken take_batch(const LoaderHandle& loader, cudaStream_t stream) {
+    const Taken taken = take(loader, stream);
+    if (taken.status != PER_OK) throw std::runtime_error(per_last_error());
     return taken;
 }
 
@@ -91,7 +99,7 @@ inline Bytes queue_read(const std::vector<BatchArray>& arrays, cudaStream_t stre
 
 // Repeats a call in which the runtime fails until it succeeds. Returns how often it failed.
 template <class Call>
-int failures_until_success(int most_failures, const Call& call) {
+int failures_until_success(const Call& call, int most_failures = 5) {
     per_status status = call();
     int n_failed = 0;
     for (; status != PER_OK && n_failed < most_failures; ++n_failed, status = call())
@@ -99,6 +107,41 @@ int failures_until_success(int most_failures, const Call& call) {
     EXPECT_EQ(status, PER_OK);
     return n_failed;
 }
+
+inline int failures_of_take(const LoaderHandle& loader, cudaStream_t stream, Taken& taken, int most_failures = 5) {
+    const auto call = [&] {
+        taken = take(loader, stream);
+        return taken.status;
+    };
+    return failures_until_success(call, most_failures);
+}
+
+inline int failures_of_release(const LoaderHandle& loader, int64_t slot, cudaStream_t stream, int most_failures = 5) {
+    return failures_until_success([&] { return per_loader_release(loader.get(), slot, stream); }, most_failures);
+}
+
+// Expects that since the counters were reset this thread has not waited, its releases have not interrupted the host, and
+// nobody has allocated or waited without sleeping.
+inline void expect_free_running_consumer() {
+    EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
+    EXPECT_EQ(simulator::counters_of_thread().interrupts, 0u);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    EXPECT_EQ(simulator::counters().spins, 0u);
+}
+
+// A consumer with two streams.
+class LoaderTest : public SteeredSimulator {
+ protected:
+    void SetUp() override {
+        for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    void TearDown() override {
+        SteeredSimulator::TearDown();
+        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    }
+
+    cudaStream_t streams_[2];
+};
 
 // Expects creation to leave no loader if any call of the runtime fails, and the buffer to be ready for another one.
 inline void expect_no_loader_where_creation_fails(per_replay* replay, const per_loader_options& options) {

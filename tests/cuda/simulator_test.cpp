@@ -2,6 +2,7 @@
 #include "simulator.h"
 #include "graph.h"
 #include "run_length.h"
+#include "steered_simulator.h"
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -413,7 +414,7 @@ TEST(GridDeath, tsan_sees_a_missing_barrier) {
 
 // ---- streams
 
-class Streams : public testing::Test {
+class Streams : public per::test::SteeredSimulator {
  protected:
     void SetUp() override {
         simulator::options().seed = 1;
@@ -426,7 +427,7 @@ class Streams : public testing::Test {
         cudaEventDestroy(event_);
         cudaStreamDestroy(a_);
         cudaStreamDestroy(b_);
-        simulator::options().seed = 1;
+        SteeredSimulator::TearDown();
     }
 
     static void set(cudaStream_t stream, int* at, int value) {
@@ -603,7 +604,7 @@ TEST_F(Streams, the_legacy_stream_waits_for_blocking_streams_and_they_for_it) {
 
 TEST_F(Streams, a_handle_is_used_again_for_another_stream_while_the_work_of_the_first_goes_on) {
     SKIP_RACES();
-    const bool destroying_waits = std::exchange(simulator::options().destroying_waits, false);
+    simulator::options().destroying_waits = false;
     int n_early = 0;
     for (uint64_t seed = 1; seed <= 100; ++seed) {
         simulator::options().seed = seed;
@@ -626,11 +627,10 @@ TEST_F(Streams, a_handle_is_used_again_for_another_stream_while_the_work_of_the_
     }
     EXPECT_GT(n_early, 10);
     EXPECT_LT(n_early, 90);
-    simulator::options().destroying_waits = destroying_waits;
 }
 
 TEST_F(Streams, a_device_has_a_context_once_a_call_needs_one_or_it_is_set) {
-    const int n_devices = std::exchange(simulator::options().n_devices, 4);
+    simulator::options().n_devices = 4;
     simulator::forget_contexts();
     std::thread([] {
         int device = -1;
@@ -654,7 +654,6 @@ TEST_F(Streams, a_device_has_a_context_once_a_call_needs_one_or_it_is_set) {
         EXPECT_TRUE(simulator::has_context(0));
         EXPECT_FALSE(simulator::has_context(1));
     }).join();
-    simulator::options().n_devices = n_devices;
 }
 
 TEST_F(Streams, a_copy_of_another_kind_than_its_arrays_is_refused) {
@@ -806,7 +805,6 @@ TEST_F(Streams, waits_and_allocations_are_counted) {
 
 TEST_F(Streams, memory_ends_where_the_options_say) {
     const simulator::Held before = simulator::held();
-    const uint64_t memory_bytes = simulator::options().memory_bytes;
     simulator::options().memory_bytes = 1000;
     void *first, *second, *pinned;
     EXPECT_EQ(cudaMalloc(&first, 600), cudaSuccess);
@@ -819,7 +817,6 @@ TEST_F(Streams, memory_ends_where_the_options_say) {
     cudaFree(second);
     cudaFreeHost(pinned);
     EXPECT_EQ(simulator::held(), before);
-    simulator::options().memory_bytes = memory_bytes;
 }
 
 TEST_F(Streams, errors_come_when_they_are_told_to) {
