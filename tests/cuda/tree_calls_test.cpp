@@ -69,6 +69,21 @@ class CudaTreeCalls : public test::SteeredSimulator {
         return read;
     }
 
+    void expect_report(int status, TreeBackend& tree, const char* text) {
+        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, text), status);
+    }
+
+    static void expect_same_mass(TreeBackend& tree, TreeBackend& other) {
+        EXPECT_EQ(tree.mass().total, other.mass().total);
+        EXPECT_EQ(tree.mass().scale, other.mass().scale);
+    }
+
+    static std::vector<int64_t> all_in_turn(int64_t n) {
+        std::vector<int64_t> indices;
+        for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
+        return indices;
+    }
+
     static bool is_cuda(const TreeBackend& tree) { return !tree.reads_concurrently(); }
 
     cudaStream_t stream_;
@@ -111,8 +126,7 @@ TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
     for (uint64_t i = 1; i <= 40; ++i) {
         simulator::options().seed = i;
         cuda::CudaTreeBackend tree(options_with(1));
-        std::vector<int64_t> indices(n);
-        for (std::size_t k = 0; k < n; ++k) indices[k] = static_cast<int64_t>(k) % capacity;
+        std::vector<int64_t> indices = all_in_turn(n);
         const std::vector<float> ones(n, 1.0f), twos(capacity, 2.0f);
         simulator::meanwhile = [&] { std::memset(indices.data(), 0xff, n * sizeof(int64_t)); };
         tree.update(n, indices.data(), ones.data(), stream_);
@@ -159,8 +173,7 @@ TEST_F(CudaTreeCalls, a_tree_of_more_than_2_20_leaves_gets_its_scale_from_the_wh
         EXPECT_EQ(simulator::counters().launches, 2u);
         tree.synchronize(stream_);
         cpu.update(4, indices.data(), priorities.data(), nullptr);
-        EXPECT_EQ(tree.mass().total, cpu.mass().total);
-        EXPECT_EQ(tree.mass().scale, cpu.mass().scale);
+        expect_same_mass(tree, cpu);
     }
 }
 
@@ -195,8 +208,7 @@ TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
         EXPECT_EQ(drawn, of_graph[0]);
         EXPECT_EQ(few, of_graph[1]);
         EXPECT_EQ(weights, weights_of_graph);
-        EXPECT_EQ(tree.mass().total, cpu.mass().total);
-        EXPECT_EQ(tree.mass().scale, cpu.mass().scale);
+        expect_same_mass(tree, cpu);
         batches.push_back(drawn);
     }
     EXPECT_NE(batches[0], batches[3]);
@@ -208,8 +220,7 @@ TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
     constexpr int64_t n = 2000;
     cuda::CudaTreeBackend tree(options_with(5));
     cpu::CpuTreeBackend cpu(capacity, 5);
-    std::vector<int64_t> indices;
-    for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
+    const std::vector<int64_t> indices = all_in_turn(n);
     std::vector<float> priorities(n, 1.0f);
     const test::Graph graph(stream_, [&] { tree.update(n, indices.data(), priorities.data(), stream_); });
     for (const float priority : {1.0f, 1e30f, 1e-30f}) {
@@ -217,16 +228,14 @@ TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
         graph.launch();
         tree.synchronize(stream_);
         cpu.update(n, indices.data(), priorities.data(), nullptr);
-        EXPECT_EQ(tree.mass().total, cpu.mass().total);
-        EXPECT_EQ(tree.mass().scale, cpu.mass().scale);
+        expect_same_mass(tree, cpu);
     }
 }
 
 // A block would wait for others that cannot run: CUDA refuses such a launch.
 TEST_F(CudaTreeCalls, a_context_with_fewer_multiprocessors_than_the_device_gets_smaller_grids) {
     constexpr int64_t n = 2000;
-    std::vector<int64_t> indices;
-    for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
+    const std::vector<int64_t> indices = all_in_turn(n);
     const std::vector<float> priorities(n, 3.0f);
     simulator::options().green_multiprocessors = 2;
     cuda::CudaTreeBackend tree(options_with(5));
@@ -274,8 +283,7 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
     constexpr int64_t n = 2000;
     simulator::options().seed = 0;
     cuda::CudaTreeBackend tree(options_with(5));
-    std::vector<int64_t> indices;
-    for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
+    const std::vector<int64_t> indices = all_in_turn(n);
     const std::vector<float> priorities(n, 1.0f);
     const auto update = [&] { tree.update(n, indices.data(), priorities.data(), stream_); };
     cudaStream_t other;
@@ -293,8 +301,7 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
     update();
     EXPECT_EQ(n_polls, 10u);
     for (int i = 0; i < 2; ++i) {
-        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "launches of CUDA graphs must be ordered"),
-                  PER_ERROR_INVALID_ARGUMENT);
+        expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "launches of CUDA graphs must be ordered");
         EXPECT_EQ(status_of([&] { tree.mass(); }, "can only be freed"), PER_ERROR_INVALID_ARGUMENT);
     }
     // No block waits as long again.
@@ -316,7 +323,7 @@ TEST_F(CudaTreeCalls, one_capture_is_on_one_stream_and_cannot_be_waited_for) {
     cudaEventCreateWithFlags(&event, 0);
     test::while_captured(stream_, [&] {
         fill(tree);
-        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "captured"), PER_ERROR_INVALID_ARGUMENT);
+        expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "captured");
         cudaEventRecord(event, stream_);
         cudaStreamWaitEvent(other, event);
         EXPECT_EQ(status_of([&] { tree.reset(other); }, "stream"), PER_ERROR_INVALID_ARGUMENT);
@@ -362,22 +369,19 @@ TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
         for (const int64_t bad : {int64_t{-1}, capacity, INT64_MAX, INT64_MIN}) {
             indices[at] = bad;
             tree.update(capacity, indices.data(), priorities_.data(), stream_);
-            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "skipped: 1 of indices"),
-                      PER_ERROR_INVALID_ARGUMENT);
+            expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "skipped: 1 of indices");
         }
         EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }), PER_OK);
         std::vector<float> priorities = priorities_;
         for (const float bad : {-1.0f, -1e-45f, nan, infinity, -infinity}) {
             priorities[at] = bad;
             tree.update(capacity, all_.data(), priorities.data(), stream_);
-            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "skipped: 1 of priorities"),
-                      PER_ERROR_INVALID_ARGUMENT);
+            expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "skipped: 1 of priorities");
         }
         priorities[(at + 1) % capacity] = nan;
         tree.update(capacity, indices.data(), priorities.data(), stream_);
-        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); },
-                            "2 entries were not allowed, and skipped: 1 of indices, 1 of priorities"),
-                  PER_ERROR_INVALID_ARGUMENT);
+        expect_report(PER_ERROR_INVALID_ARGUMENT, tree,
+                      "2 entries were not allowed, and skipped: 1 of indices, 1 of priorities");
         // The others count as if the entry had not been there.
         indices = all_;
         priorities = priorities_;
@@ -401,9 +405,8 @@ TEST_F(CudaTreeCalls, bad_entries_of_readers_give_minus_one_and_zero) {
     tree.find_mass(4, units.data(), found.data(), stream_);
     tree.find(5, sums.data(), found_sums.data(), stream_);
     tree.priorities(4, indices.data(), read.data(), stream_);
-    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); },
-                        "9 entries were not allowed, and skipped: 3 of indices, 4 of prefix_sums, 2 of units"),
-              PER_ERROR_INVALID_ARGUMENT);
+    expect_report(PER_ERROR_INVALID_ARGUMENT, tree,
+                  "9 entries were not allowed, and skipped: 3 of indices, 4 of prefix_sums, 2 of units");
     EXPECT_EQ(found, (std::vector<int64_t>{1, -1, 48, -1, -7}));
     EXPECT_EQ(found_sums, (std::vector<int64_t>{-1, 1, -1, -1, -1}));
     EXPECT_EQ(read, (std::vector<float>{0.0f, 1.0f, 0.0f, 0.0f}));
@@ -416,7 +419,7 @@ TEST_F(CudaTreeCalls, a_draw_from_nothing_is_no_draw) {
         std::vector<int64_t> indices(3, -7);
         std::vector<float> priorities(3, -7.0f), weights(3, -7.0f);
         tree.sample({3, scheme, 1.0, indices.data(), priorities.data(), weights.data()}, stream_);
-        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "0"), PER_ERROR_EMPTY);
+        expect_report(PER_ERROR_EMPTY, tree, "0");
         EXPECT_EQ(indices, std::vector<int64_t>(3, -1));
         EXPECT_EQ(priorities, std::vector<float>(3, 0.0f));
         EXPECT_EQ(weights, std::vector<float>(3, 0.0f));
@@ -434,7 +437,7 @@ TEST_F(CudaTreeCalls, too_few_leaves_without_replacement_are_no_draw) {
     std::vector<int64_t> indices(capacity, -7);
     std::vector<float> weights(capacity, -7.0f);
     tree.sample({capacity, PER_WITHOUT_REPLACEMENT, 1.0, indices.data(), nullptr, weights.data()}, stream_);
-    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "batch_size"), PER_ERROR_INVALID_ARGUMENT);
+    expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "batch_size");
     EXPECT_EQ(indices, std::vector<int64_t>(capacity, -1));
     EXPECT_EQ(weights, std::vector<float>(capacity, 0.0f));
     EXPECT_EQ(leaves(tree), priorities_);
@@ -453,7 +456,7 @@ TEST_F(CudaTreeCalls, a_sticky_error_is_answered_by_every_call_and_free_works) {
         const char* const name = "cudaErrorIllegalAddress";
         EXPECT_EQ(status_of([&] { fill(tree); }, name), PER_ERROR_CUDA);
         EXPECT_EQ(status_of([&] { tree.mass(); }, name), PER_ERROR_CUDA);
-        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, name), PER_ERROR_CUDA);
+        expect_report(PER_ERROR_CUDA, tree, name);
     }
     simulator::stick(0);
 }

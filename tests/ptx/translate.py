@@ -28,23 +28,8 @@ SPECIAL_REGISTERS = {
 # Instructions that read registers and write one, by their names without types. `T` is the instruction's type; other
 # operands have the types given here.
 OPERANDS_OF_ONE_TYPE = {
-    *(
-        "add",
-        "sub",
-        "mul",
-        "mul_lo",
-        "mul_hi",
-        "mul_wide",
-        "mad_lo",
-        "mad_hi",
-        "div",
-        "rem",
-        "min",
-        "max",
-        "neg",
-        "abs",
-        "rcp",
-    ),
+    *("add", "sub", "mul", "mul_lo", "mul_hi", "mul_wide", "mad_lo", "mad_hi"),
+    *("div", "rem", "min", "max", "neg", "abs", "rcp"),
     *("and", "or", "xor", "not", "popc", "clz", "brev", "bfind_shiftamt", "mov"),
     *(f"setp_{relation}" for relation in ("eq", "ne", "lt", "le", "gt", "ge", "num", "nan")),
     *(f"setp_{relation}" for relation in ("equ", "neu", "ltu", "leu", "gtu", "geu")),
