@@ -96,6 +96,18 @@ class BothBuffers {
         mirror(cpu_, memory_);
     }
 
+    // Steps, and priorities of which some are 0, on both.
+    void fill(int64_t n_steps, double p_zero) {
+        add_steps(n_steps);
+        set_priorities(p_zero);
+        take_over();
+    }
+    // The same without priorities.
+    void fill(int64_t n_steps) {
+        add_steps(n_steps);
+        take_over();
+    }
+
     ReplaySample sample_of(int64_t batch_size) const {
         ReplaySample sample = {};
         sample.batch_size = batch_size;

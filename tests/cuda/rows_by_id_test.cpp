@@ -56,8 +56,7 @@ class CudaRows : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(CudaRows, are_read_as_they_were_added) {
     BothBuffers buffers(shapes()[GetParam()], GetParam() + 1);
-    buffers.add_steps(60);
-    buffers.take_over();
+    buffers.fill(60);
     const std::vector<int64_t> ids = any_ids(buffers);
     const int64_t n = static_cast<int64_t>(ids.size());
     for (const bool wants_next : {true, false}) {
@@ -86,8 +85,7 @@ TEST_P(CudaRows, are_read_as_they_were_added) {
 
 TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
     BothBuffers buffers(shapes()[GetParam()], GetParam() + 11);
-    buffers.add_steps(60);
-    buffers.take_over();
+    buffers.fill(60);
     const std::vector<int64_t> ids = any_ids(buffers);
     const int64_t n = static_cast<int64_t>(ids.size());
     const int64_t n_step = buffers.shape().n_step;
@@ -155,8 +153,7 @@ void expect_same_windows(BothBuffers& buffers, ReplaySample sample, const std::v
 
 TEST_P(CudaRows, are_given_by_id_as_they_are_drawn) {
     BothBuffers buffers(shapes()[GetParam()], GetParam() + 41);
-    buffers.add_steps(60);
-    buffers.take_over();
+    buffers.fill(60);
     for (const double p_zero : {0.3, 0.0, 1.0}) {
         cudaDeviceSynchronize();
         buffers.set_priorities(p_zero);
@@ -205,8 +202,7 @@ std::vector<std::vector<std::byte>> any_values(BothBuffers& buffers, std::size_t
 
 TEST_P(CudaRows, of_equal_ids_the_last_value_is_written) {
     BothBuffers buffers(shapes()[GetParam()], GetParam() + 21);
-    buffers.add_steps(60);
-    buffers.take_over();
+    buffers.fill(60);
     std::vector<int64_t> ids = any_ids(buffers);
     // The CPU refuses ids that were never issued; the device skips them.
     const auto was_issued = [&](int64_t id) {
@@ -247,8 +243,7 @@ TEST_P(CudaRows, of_equal_ids_the_last_value_is_written) {
 // An entry with a value that its field cannot hold is not written at all.
 TEST(CudaRowsOfOtherTypes, are_cast_as_they_are_added) {
     BothBuffers buffers({}, 31);
-    buffers.add_steps(20);
-    buffers.take_over();
+    buffers.fill(20);
     const std::vector<int64_t> ids = buffers.cpu().live_ids(nullptr);
     const std::size_t n = ids.size();
     std::vector<int32_t> actions(n);

@@ -20,12 +20,6 @@ BufferShape large_rows() {
     return shape;
 }
 
-void fill(BothBuffers& buffers) {
-    buffers.add_steps(60);
-    buffers.set_priorities(0.1);
-    buffers.take_over();
-}
-
 void expect_error(const char* text, const std::function<void()>& call) {
     try {
         call();
@@ -87,7 +81,7 @@ TEST(CudaSampleCalls, a_batch_of_small_rows_is_one_launch) {
         BufferShape shape = small_rows();
         shape.sequence_length = sequence_length;
         BothBuffers buffers(shape, 1);
-        fill(buffers);
+        buffers.fill(60, 0.1);
         ReplaySample sample = buffers.sample_of(33);
         EXPECT_EQ(launches_of(buffers, sample), 1u);
         sample.scheme = PER_WITHOUT_REPLACEMENT;
@@ -98,13 +92,13 @@ TEST(CudaSampleCalls, a_batch_of_small_rows_is_one_launch) {
         EXPECT_EQ(launches_of(buffers, sample), 2u);
     }
     BothBuffers buffers(large_rows(), 2);
-    fill(buffers);
+    buffers.fill(60, 0.1);
     EXPECT_EQ(launches_of(buffers, buffers.sample_of(64)), 2u);
 }
 
 TEST(CudaSampleCalls, rows_by_id_wait_for_nothing_and_allocate_nothing) {
     BothBuffers buffers(small_rows(), 3);
-    fill(buffers);
+    buffers.fill(60, 0.1);
     const std::vector<int64_t> ids = buffers.cpu().live_ids(nullptr);
     const int64_t n = static_cast<int64_t>(ids.size());
     BatchArrays batch(buffers.fields(), n, 0, 1, 0, 0);
@@ -133,7 +127,7 @@ TEST(CudaSampleCalls, a_graph_draws_the_next_batches_of_the_cpu) {
     for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT})
         for (const BufferShape& shape : {small_rows(), large_rows()}) {
             BothBuffers buffers(shape, 5);
-            fill(buffers);
+            buffers.fill(60, 0.1);
             ReplaySample sample = buffers.sample_of(33);
             sample.scheme = scheme;
             Draws draws(buffers, sample);
@@ -149,7 +143,7 @@ TEST(CudaSampleCalls, a_graph_draws_the_next_batches_of_the_cpu) {
 // The first batch beyond 4096 rows, and beyond all before it, allocates: not within a capture.
 TEST(CudaSampleCalls, larger_batches_need_a_call_before_they_are_captured) {
     BothBuffers buffers(small_rows(), 7);
-    fill(buffers);
+    buffers.fill(60, 0.1);
     const ReplaySample sample = buffers.sample_of(4097);
     Draws draws(buffers, sample);
     while_captured(buffers.stream(), [&] {
@@ -186,7 +180,7 @@ TEST(CudaSampleCalls, more_fields_than_a_launch_takes) {
     BufferShape shape = small_rows();
     shape.n_more_fields = 19;
     BothBuffers buffers(shape, 9);
-    fill(buffers);
+    buffers.fill(60, 0.1);
     EXPECT_EQ(launches_of(buffers, buffers.sample_of(33)), 2u);
 
     const std::vector<int64_t> ids = buffers.cpu().live_ids(nullptr);

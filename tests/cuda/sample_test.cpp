@@ -111,9 +111,7 @@ TEST_P(CudaSample, batches_are_those_of_the_cpu) {
         buffers.add_steps(shape.rows / 2);
         int n_drawn = 0;
         for (int round = 0; round < (is_short ? 1 : 2); ++round) {
-            buffers.add_steps(shape.rows);
-            buffers.set_priorities(round == 1 ? 0.9 : 0.1);
-            buffers.take_over();
+            buffers.fill(shape.rows, round == 1 ? 0.9 : 0.1);
             for (const int64_t batch_size : {1, 31, 33, is_long || seed == 1 ? 5 : 256})
                 for (int repeat = 0; repeat < (is_short || is_long ? 1 : 3); ++repeat)
                     n_drawn += draw_same(buffers, buffers.any_sample(batch_size));
@@ -129,9 +127,7 @@ TEST(CudaSampleOptions, all_of_them_together) {
     BufferShape shape;
     shape.rows = 100;
     BothBuffers buffers(shape, 7);
-    buffers.add_steps(150);
-    buffers.set_priorities(0.2);
-    buffers.take_over();
+    buffers.fill(150, 0.2);
     // Among blocks that run together another one ends last.
     simulator::options().all_blocks_resident = true;
     for (int32_t scheme : {PER_STRATIFIED, PER_SYSTEMATIC, PER_INDEPENDENT, PER_WITHOUT_REPLACEMENT})
@@ -153,9 +149,7 @@ TEST(CudaSampleOptions, many_rows_are_drawn_and_weighed_by_many_blocks) {
     shape.rows = 12000;  // in all, as many as take a level between the leaves and the top row
     shape.image_bytes = 16;
     BothBuffers buffers(shape, 11);
-    buffers.add_steps(is_short ? 300 : 2600);
-    buffers.set_priorities(0.1);
-    buffers.take_over();
+    buffers.fill(is_short ? 300 : 2600, 0.1);
     ReplaySample sample = buffers.sample_of(is_short ? 1025 : 5000);
     EXPECT_TRUE(draw_same(buffers, sample));
     sample.scheme = PER_WITHOUT_REPLACEMENT;
@@ -172,8 +166,7 @@ TEST(CudaSampleOptions, many_large_rows_are_copied_chunk_by_chunk) {
     shape.image_bytes = 4200;
     shape.stack = 2;
     BothBuffers buffers(shape, 12);
-    buffers.add_steps(60);
-    buffers.take_over();
+    buffers.fill(60);
     EXPECT_TRUE(draw_same(buffers, buffers.sample_of(1025)));
 }
 
@@ -181,9 +174,7 @@ TEST(CudaSampleOptions, all_priorities_zero_are_uniform) {
     BufferShape shape;
     shape.rows = 1000;  // what is live lies below several nodes of the top row
     BothBuffers buffers(shape, 3);
-    buffers.add_steps(30);
-    buffers.set_priorities(1.0);
-    buffers.take_over();
+    buffers.fill(30, 1.0);
     for (int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
         ReplaySample sample = buffers.sample_of(20);
         sample.scheme = scheme;
@@ -233,9 +224,7 @@ TEST(CudaSampleOptions, ranks_and_smallest_priorities_may_be_asked_for_late) {
     BufferShape shape;
     shape.has_extras = false;
     BothBuffers buffers(shape, 17);
-    buffers.add_steps(60);
-    buffers.set_priorities(0.1);
-    buffers.take_over();
+    buffers.fill(60, 0.1);
     ReplaySample sample = buffers.sample_of(33);
     EXPECT_TRUE(draw_same(buffers, sample));
     for (int i = 0; i < 2; ++i) {
@@ -249,9 +238,7 @@ TEST(CudaSampleOptions, ranks_and_smallest_priorities_may_be_asked_for_late) {
 
 TEST(CudaSampleOptions, ranks_of_priorities_that_are_all_0) {
     BothBuffers buffers({}, 19);
-    buffers.add_steps(40);
-    buffers.set_priorities(1.0);
-    buffers.take_over();
+    buffers.fill(40, 1.0);
     ReplaySample sample = buffers.sample_of(33);
     sample.prioritization = PER_RANK;
     sample.normalize_weights = PER_BUFFER_MAX;
@@ -261,8 +248,7 @@ TEST(CudaSampleOptions, ranks_of_priorities_that_are_all_0) {
 // A failed draw leaves the figures of the one before.
 TEST(CudaSampleOptions, figures_are_those_of_the_last_batch_that_was_drawn) {
     BothBuffers buffers({}, 13);
-    buffers.add_steps(20);
-    buffers.take_over();
+    buffers.fill(20);
     EXPECT_TRUE(draw_same(buffers, buffers.sample_of(40)));
     ReplaySample sample = buffers.sample_of(1000);
     sample.scheme = PER_WITHOUT_REPLACEMENT;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../c/struct_calls.h"
+#include "on_device.h"
 #include "require.h"
 
 namespace {
@@ -121,14 +122,11 @@ class Comparison {
           replay_(filled(device, n_numbers_)),
           twin_(filled(PER_CPU, n_numbers_)),
           loader_(loader_of(replay_, PER_CUDA, batch_size, gathers)),
-          plain_(loader_of(twin_, PER_CPU, batch_size)) {
+          plain_(loader_of(twin_, PER_CPU, batch_size)),
+          ids_(static_cast<std::size_t>(batch_size) * n_ahead),
+          priorities_(static_cast<std::size_t>(batch_size) * n_ahead) {
         for (cudaStream_t& stream : streams_)
             REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
-        REQUIRE(cudaMalloc(&busy_, 2 * busy_bytes) == cudaSuccess);
-        REQUIRE(cudaMalloc(reinterpret_cast<void**>(&ids_),
-                           static_cast<std::size_t>(batch_size) * sizeof(int64_t) * n_ahead) == cudaSuccess);
-        REQUIRE(cudaMalloc(reinterpret_cast<void**>(&priorities_),
-                           static_cast<std::size_t>(batch_size) * sizeof(float) * n_ahead) == cudaSuccess);
     }
     ~Comparison() {
         per_loader_free(loader_);
@@ -136,8 +134,6 @@ class Comparison {
         per_replay_free(replay_);
         per_replay_free(twin_);
         for (void* memory : pinned_) static_cast<void>(cudaFreeHost(memory));
-        for (void* const memory : {busy_, static_cast<void*>(ids_), static_cast<void*>(priorities_)})
-            static_cast<void>(cudaFree(memory));
         for (const cudaStream_t stream : streams_) static_cast<void>(cudaStreamDestroy(stream));
     }
     Comparison(const Comparison&) = delete;
@@ -169,7 +165,7 @@ class Comparison {
 
         const cudaStream_t stream = streams_[i % 2];
         REQUIRE(per_loader_next(loader_, -1, &batch, &slot, stream) == PER_OK);
-        char* const busy = static_cast<char*>(busy_) + i % 2 * busy_bytes;
+        unsigned char* const busy = busy_.data() + i % 2 * busy_bytes;
         REQUIRE(cudaMemsetAsync(busy, static_cast<int>(i), busy_bytes, stream) == cudaSuccess);
         for (const Array& array : arrays_of(batch, batch_size_, n_numbers_)) {
             if (pinned_.size() == n_read_) {
@@ -195,8 +191,8 @@ class Comparison {
             return;
         }
         const std::size_t n = ids.size();
-        int64_t* const to_ids = ids_ + i % n_ahead * n;
-        float* const to_priorities = priorities_ + i % n_ahead * n;
+        int64_t* const to_ids = ids_.data() + i % n_ahead * n;
+        float* const to_priorities = priorities_.data() + i % n_ahead * n;
         given_ids_.push_back(std::move(ids));
         given_priorities_.push_back(std::move(priorities));
         const auto copy = [&](void* to, const void* from, std::size_t bytes) {
@@ -224,9 +220,9 @@ class Comparison {
     per_replay *replay_, *twin_;
     per_loader *loader_, *plain_;
     cudaStream_t streams_[2];
-    void* busy_ = nullptr;    // a part for each stream
-    int64_t* ids_ = nullptr;  // [n_ahead, batch_size]
-    float* priorities_ = nullptr;
+    OnDevice<unsigned char> busy_{2 * busy_bytes};  // a part for each stream
+    OnDevice<int64_t> ids_;                         // [n_ahead, batch_size]
+    OnDevice<float> priorities_;                    // [n_ahead, batch_size]
     std::vector<std::vector<int64_t>> given_ids_;
     std::vector<std::vector<float>> given_priorities_;
     // One for each batch and array since the last comparison, as large as the first array that was read there.
