@@ -40,17 +40,6 @@ class Clusters : public SteeredSimulator, public testing::WithParamInterface<int
     }
 };
 
-per_tree* create_tree(int64_t capacity, int32_t device) {
-    per_tree_options options;
-    per_tree_options_init(&options, sizeof options);
-    options.capacity = capacity;
-    options.seed = 5;
-    options.device = device;
-    per_tree* tree = nullptr;
-    expect_status(PER_OK, per_tree_create(&options, &tree));
-    return tree;
-}
-
 struct Drawn {
     std::vector<int64_t> indices;
     std::vector<float> priorities, weights;

@@ -21,17 +21,6 @@ namespace {
 constexpr int64_t n = 4;
 constexpr int32_t own_device = 1;
 
-per_tree* create_tree(int32_t device_index = own_device) {
-    per_tree_options options;
-    per_tree_options_init(&options, sizeof options);
-    options.capacity = n;
-    options.device = PER_CUDA;
-    options.device_index = device_index;
-    per_tree* tree = nullptr;
-    expect_status(PER_OK, per_tree_create(&options, &tree));
-    return tree;
-}
-
 ReplayHandle create_buffer(int32_t device = PER_CUDA, int32_t device_index = own_device) {
     per_replay_options options = twin_options();
     options.device_index = device_index;
@@ -39,7 +28,7 @@ ReplayHandle create_buffer(int32_t device = PER_CUDA, int32_t device_index = own
 }
 
 void use_tree(cudaStream_t stream) {
-    per_tree* const tree = create_tree();
+    per_tree* const tree = create_tree(n, PER_CUDA, own_device);
     const std::vector<int64_t> indices = {0, 1, 2, 3};
     const std::vector<float> priorities = {1, 2, 3, 4};
     std::vector<int64_t> drawn(n);
@@ -122,7 +111,7 @@ TEST_F(CudaDevices, only_that_of_a_handle_gets_a_context) {
 }
 
 TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
-    per_tree* const tree = create_tree();
+    per_tree* const tree = create_tree(n, PER_CUDA, own_device);
     ReplayHandle replay = create_buffer();
     simulator::forget_contexts();
     std::thread([&] {
@@ -138,7 +127,8 @@ TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs
     simulator::options().n_devices = 4;
     simulator::options().ptx_version = 80;
     simulator::options().cluster_blocks = 16;
-    per_tree* const tree = create_tree(2);  // no other test of this program has a handle there, or on device 3
+    per_tree* const tree =
+        create_tree(n, PER_CUDA, 2);  // no other test of this program has a handle there, or on device 3
     const std::vector<int64_t> indices = {0, 1, 2, 3};
     const std::vector<float> priorities = {0, 0, 3, 0};
     std::vector<int64_t> drawn(40);
@@ -191,7 +181,7 @@ void expect_refused(per_status status, const std::string& argument) {
 }
 
 TEST_F(CudaDevices, arrays_of_another_one_are_refused_by_name) {
-    per_tree* const tree = create_tree();
+    per_tree* const tree = create_tree(n, PER_CUDA, own_device);
     const ReplayHandle replay = create_buffer();
     const Array here(own_device), elsewhere(2);
     simulator::reset_counters();

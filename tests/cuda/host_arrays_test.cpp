@@ -10,6 +10,7 @@
 #include "graph.h"
 #include "replay_twins.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
@@ -54,15 +55,12 @@ struct NamedCall {
     bool can_be_captured = true;
 };
 
-class HostArrays : public testing::Test {
+class HostArrays : public SteeredSimulator {
  protected:
     void SetUp() override {
         cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-        per_tree_options tree_options;
-        per_tree_options_init(&tree_options, sizeof tree_options);
-        tree_options.capacity = most_bytes / 8;
-        tree_options.device = PER_CUDA;
-        ASSERT_EQ(per_tree_create(&tree_options, &tree_), PER_OK) << per_last_error();
+        tree_ = create_tree(most_bytes / 8, PER_CUDA);
+        ASSERT_NE(tree_, nullptr);
         const int64_t index = 0;
         const float priority = 1;
         ASSERT_EQ(per_update(tree_, 1, &index, &priority, stream_), PER_OK);
@@ -78,7 +76,7 @@ class HostArrays : public testing::Test {
         simulator::options().has_host_memory = true;
     }
     void TearDown() override {
-        simulator::options() = options_;
+        SteeredSimulator::TearDown();
         cudaDeviceSynchronize();
         per_epochs_free(epochs_);
         replay_.reset();
@@ -220,7 +218,6 @@ class HostArrays : public testing::Test {
             << named.function << ": " << per_last_error();
     }
 
-    const simulator::Options options_ = simulator::options();
     cudaStream_t stream_ = nullptr;
     per_tree* tree_ = nullptr;
     ReplayHandle replay_;

@@ -194,7 +194,7 @@ class PriorityTwin {
             const int64_t env = below(options_.n_envs);
             const std::vector<int64_t> ids = {cpu_.ring().id(env, cpu_.lane(env).head - 1 - below(10))};
             const std::vector<float> priorities = {any_priority()};
-            update(ids, priorities, {1, ids.data(), 0, nullptr, priorities.data()}, false);
+            update_to(ids, priorities);
         }
     }
 
@@ -202,7 +202,7 @@ class PriorityTwin {
         const std::vector<int64_t> ids = any_ids();
         std::vector<float> priorities;
         for (std::size_t i = 0; i < ids.size(); ++i) priorities.push_back(any_given());
-        update(ids, priorities, {static_cast<int64_t>(ids.size()), ids.data(), 0, nullptr, priorities.data()}, false);
+        update_to(ids, priorities);
     }
 
     // Every row; with alpha above 0 the tree is empty then.
@@ -212,7 +212,7 @@ class PriorityTwin {
             for (int64_t row = oldest_row(cpu_.lane(env), cpu_.rules); row < cpu_.lane(env).head; ++row)
                 ids.push_back(cpu_.ring().id(env, row));
         const std::vector<float> priorities(ids.size(), 0.0f);
-        update(ids, priorities, {static_cast<int64_t>(ids.size()), ids.data(), 0, nullptr, priorities.data()}, false);
+        update_to(ids, priorities);
     }
 
     void update_by_td_errors() {
@@ -386,7 +386,11 @@ class PriorityTwin {
         cudaDeviceSynchronize();  // the arrays are ours
     }
 
-    // ---- what kernels that change rows leave behind
+    void update_to(const std::vector<int64_t>& ids, const std::vector<float>& priorities) {
+        update(ids, priorities, {static_cast<int64_t>(ids.size()), ids.data(), 0, nullptr, priorities.data()}, false);
+    }
+
+    // ---- changes that kernels make to rows
 
     void copy_rows(const std::vector<Lane>& before) { copy_rows(before, cpu_.rules); }
     void copy_rows(const std::vector<Lane>& before, const WindowRules& rules) {

@@ -32,6 +32,18 @@ inline void expect_status(per_status expected, per_status status, const char* te
     }
 }
 
+inline per_tree* create_tree(int64_t capacity, int32_t device, int32_t device_index = 0) {
+    per_tree_options options;
+    per_tree_options_init(&options, sizeof options);
+    options.capacity = capacity;
+    options.seed = 5;
+    options.device = device;
+    options.device_index = device_index;
+    per_tree* tree = nullptr;
+    expect_status(PER_OK, per_tree_create(&options, &tree));
+    return tree;
+}
+
 inline void expect_current_device(int expected) {
     int device = -1;
     EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);

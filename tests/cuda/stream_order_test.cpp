@@ -20,11 +20,7 @@ class StreamsThatEnd : public SteeredSimulator {
  protected:
     void SetUp() override {
         simulator::options().destroying_waits = false;
-        per_tree_options options;
-        per_tree_options_init(&options, sizeof options);
-        options.capacity = n;
-        options.device = PER_CUDA;
-        expect_status(PER_OK, per_tree_create(&options, &tree_));
+        tree_ = create_tree(n, PER_CUDA);
         for (int64_t i = 0; i < n; ++i) indices_.push_back(i);
     }
     void TearDown() override {
