@@ -34,9 +34,14 @@ using per::test::Graph;
 constexpr unsigned all_lanes = ~0u;
 
 template <class Kernel>
-void run(dim3 grid, dim3 block, uint64_t seed, const Kernel& kernel) {
+void run(dim3 grid, dim3 block, uint64_t seed, const Kernel& kernel, unsigned cluster_blocks = 1) {
     static char clock;
-    simulator::run_grid(grid, block, kernel, {seed, false, &clock, nullptr});
+    simulator::run_grid(grid, block, kernel,
+                        {.seed = seed,
+                         .all_blocks_resident = false,
+                         .clock = &clock,
+                         .after = nullptr,
+                         .cluster_blocks = cluster_blocks});
 #if defined(THREAD_SANITIZED)
     __tsan_acquire(&clock);
 #endif
@@ -161,13 +166,12 @@ TEST(GridDeath, a_full_mask_after_an_early_return) {
 
 template <class Kernel>
 void run_in_cluster(unsigned n_blocks, unsigned block_size, uint64_t seed, const Kernel& kernel) {
-    static char clock;
-    simulator::run_grid(
-        n_blocks, block_size, kernel,
-        {.seed = seed, .all_blocks_resident = false, .clock = &clock, .after = nullptr, .cluster_blocks = n_blocks});
-#if defined(THREAD_SANITIZED)
-    __tsan_acquire(&clock);
-#endif
+    run(n_blocks, block_size, seed, kernel, n_blocks);
+}
+
+void meet_in_cluster() {
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
 }
 
 struct OfBlocks {
@@ -185,8 +189,7 @@ TEST(Cluster, blocks_write_to_the_shared_memory_of_each_other) {
             __cluster_barrier_arrive_relaxed();
             __cluster_barrier_wait();
             if (threadIdx.x < 4) value_in_block(shared, threadIdx.x) = 10 * blockIdx.x + threadIdx.x;
-            __cluster_barrier_arrive();
-            __cluster_barrier_wait();
+            meet_in_cluster();
             for (unsigned block = 0; block < 4; ++block)
                 if (shared.values[block] != 10 * block + blockIdx.x) simulator::fail("wrong value");
         });
@@ -223,8 +226,7 @@ TEST(ClusterDeath, shared_memory_of_a_block_that_returns_without_another_barrier
         EXPECT_DEATH(run_in_cluster(2, 32, seed,
                                     [] {
                                         PER_SHARED(OfBlocks, shared);
-                                        __cluster_barrier_arrive();
-                                        __cluster_barrier_wait();
+                                        meet_in_cluster();
                                         if (blockIdx.x == 0 && threadIdx.x == 0) value_in_block(shared, 1) = 1;
                                     }),
                      "may use its shared memory|has returned");
@@ -235,8 +237,7 @@ TEST(ClusterDeath, a_rank_beyond_the_cluster_and_memory_that_is_not_shared) {
         run_in_cluster(2, 32, 1, [=] {
             PER_SHARED(OfBlocks, shared);
             OfBlocks own;
-            __cluster_barrier_arrive();
-            __cluster_barrier_wait();
+            meet_in_cluster();
             value_in_block(is_shared ? shared : own, block) = 1;
         });
     };
@@ -256,8 +257,7 @@ TEST(ClusterDeath, parts_of_a_barrier_that_do_not_belong_together) {
     EXPECT_DEATH(run_in_cluster(2, 32, 1,
                                 [] {
                                     if (blockIdx.x == 0) return;
-                                    __cluster_barrier_arrive();
-                                    __cluster_barrier_wait();
+                                    meet_in_cluster();
                                 }),
                  "deadlock");
 }
@@ -303,12 +303,10 @@ TEST(ClusterDeath, tsan_sees_a_missing_barrier) {
     EXPECT_DEATH(run_in_cluster(2, 32, 1,
                                 [] {
                                     PER_SHARED(OfBlocks, shared);
-                                    __cluster_barrier_arrive();
-                                    __cluster_barrier_wait();
+                                    meet_in_cluster();
                                     if (threadIdx.x == 0) value_in_block(shared, 1 - blockIdx.x) = 1;
                                     if (threadIdx.x == 1) shared.values[1 - blockIdx.x] = 2;
-                                    __cluster_barrier_arrive();
-                                    __cluster_barrier_wait();
+                                    meet_in_cluster();
                                     std::exit(0);
                                 }),
                  "data race");
