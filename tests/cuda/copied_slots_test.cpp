@@ -1,6 +1,6 @@
-// The slots of a loader on CUDA by themselves: batches go round under adversarial schedules of the device, on one
-// thread of the host, so that a schedule that corrupts one comes again with its seed. Faults that are planted in the
-// fences are caught here.
+// The slots of a loader on CUDA without the loader: batches go round under adversarial schedules of the device on one
+// thread of the host, so that a schedule that corrupts a batch is reproduced by its seed. These tests see faults in
+// the fences.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "cuda/runtime/staging.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per {
 namespace {
@@ -46,16 +47,8 @@ struct Seen {
     float probabilities[batch_size];
 };
 
-class CopiedSlots : public testing::Test {
+class CopiedSlots : public test::TwoStreams {
  protected:
-    void SetUp() override {
-        for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    }
-    void TearDown() override {
-        simulator::options().seed = 1;
-        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
-    }
-
     static void draw(const per_batch& batch, int64_t serial) {
         std::memset(batch.fields[0], static_cast<int>(serial), batch_size * 3);
         std::fill_n(batch.ids, batch_size, serial);
@@ -116,8 +109,6 @@ class CopiedSlots : public testing::Test {
         for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
         for (std::size_t i = 0; i < n_batches; ++i) expect_seen(seen[i], static_cast<int64_t>(i));
     }
-
-    cudaStream_t streams_[2];
 };
 
 TEST_F(CopiedSlots, no_schedule_corrupts_a_batch) {

@@ -185,7 +185,7 @@ std::vector<BatchArray> arrays_of(const per_batch& batch, const per_replay_optio
     return arrays;
 }
 
-class GatheredLoader : public LoaderTest {
+class GatheredLoader : public TwoStreams {
  protected:
     // The same calls on a buffer whose loader gathers on the device and on a twin whose loader is on the CPU. The lanes
     // are short, and so what is drawn is often overwritten by the adds that follow. Nothing waits but at the end.

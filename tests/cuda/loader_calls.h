@@ -129,20 +129,6 @@ inline void expect_free_running_consumer() {
     EXPECT_EQ(simulator::counters().spins, 0u);
 }
 
-// A consumer with two streams.
-class LoaderTest : public SteeredSimulator {
- protected:
-    void SetUp() override {
-        for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    }
-    void TearDown() override {
-        SteeredSimulator::TearDown();
-        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
-    }
-
-    cudaStream_t streams_[2];
-};
-
 // Expects creation to leave no loader if any call of the runtime fails, and the buffer to be ready for another one.
 inline void expect_no_loader_where_creation_fails(per_replay* replay, const per_loader_options& options) {
     int n_failed = 0;

@@ -54,7 +54,7 @@ std::vector<BatchArray> arrays_of(const per_batch& batch, int64_t steps = 0) {
     return arrays;
 }
 
-class CudaLoader : public LoaderTest {
+class CudaLoader : public TwoStreams {
  protected:
     // The same calls on a buffer with a loader on the device and on a twin with one on the CPU: batches are used on two
     // streams in turns, priorities follow from them, and nothing is waited for but at the end.

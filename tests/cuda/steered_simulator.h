@@ -24,6 +24,20 @@ class SteeredSimulator : public testing::Test {
     simulator::Options options_ = simulator::options();
 };
 
+// The same with two streams.
+class TwoStreams : public SteeredSimulator {
+ protected:
+    void SetUp() override {
+        for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    void TearDown() override {
+        SteeredSimulator::TearDown();
+        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    }
+
+    cudaStream_t streams_[2];
+};
+
 // A status other than PER_OK has a message with this text in it.
 inline void expect_status(per_status expected, per_status status, const char* text = "") {
     EXPECT_EQ(status, expected) << per_last_error();
