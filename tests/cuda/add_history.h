@@ -77,7 +77,7 @@ struct GivenCall {
     std::vector<GivenArray> next_fields[2];
 };
 
-// What calls are like.
+// Probabilities of the properties of calls.
 struct Manner {
     double p_end = 0.1;         // of a step
     double p_mask = 0.3;        // of a call
@@ -91,7 +91,7 @@ struct Manner {
     int64_t longest = 12;
 };
 
-// Environments that run, end, reset, and sometimes are reset by someone who tells nobody.
+// Environments that run, end and reset. Some resets are not announced.
 class Environments {
  public:
     Environments(std::mt19937_64& random, const per_replay_options& options, const Fields& fields, const Manner& manner)
@@ -169,7 +169,7 @@ class Environments {
         state.observation = resets || chance(0.2) ? step.next : ++serial_;
     }
 
-    // Of the observation with a number, all elements of a frame.
+    // Element i of the observation with this number.
     static double element(int64_t observation, int64_t i) {
         return static_cast<double>((observation * 7 + i * 3) % 100);
     }
@@ -183,7 +183,7 @@ class Environments {
         }
     }
 
-    // Of n_entries entries with `frames` of `elements` each; value(entry, element) for the newest frame.
+    // Writes n_entries entries of `frames` frames each. value(entry, element) is for the newest frame.
     template <class Value>
     void write_array(GivenCall& call, int64_t n_entries, int64_t frames, int64_t elements, int32_t dtype,
                      const Value& value, per_array& on_cpu, per_array& on_cuda) {
@@ -267,7 +267,7 @@ class Environments {
     std::vector<State> states_;
     int64_t serial_ = 0;
 
-    // Of the call being made.
+    // The call that is being made.
     bool has_next_, has_mask_, has_next_mask_;
     std::vector<Step> steps_;
 };

@@ -124,7 +124,7 @@ TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
     }
 }
 
-// ---- what is waited for
+// ---- waits
 
 TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
     Twins twins(twin_options());

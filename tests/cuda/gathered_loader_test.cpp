@@ -26,8 +26,8 @@ namespace {
 constexpr int64_t batch_size = 8;
 constexpr int64_t n_envs = 2;
 
-// Large observations of whole pieces and of odd bytes, a small one, and large and small fields that are none. The state
-// is that of a recurrent network where sequences are drawn.
+// Large observations of whole pieces and of odd bytes, a small one, and large and small fields that are not observations.
+// The state is that of a recurrent network if sequences are drawn.
 enum FieldNumber { frame, odd, goal, plan, action, state, n_fields };
 constexpr int64_t elements[n_fields] = {1040, 1027, 3, 300, 1, 512};
 constexpr int32_t dtypes[n_fields] = {PER_UINT8, PER_UINT8, PER_FLOAT32, PER_FLOAT32, PER_INT64, PER_INT16};
@@ -339,7 +339,7 @@ TEST_F(GatheredLoader, arrays_of_large_fields_are_pinned_as_long_as_the_loader_r
     EXPECT_GT(simulator::held().bytes - bytes_before, 3 * bytes_of_slots + pinned);
 }
 
-// ---- what waits
+// ---- waits
 
 TEST_F(GatheredLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
     const ReplayHandle replay = filled();
@@ -393,7 +393,7 @@ TEST_F(GatheredLoader, set_waits_for_frames_that_it_overwrites) {
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 1u);
 }
 
-// An actor adds all the time. Each frame says of which number it is, so that one half of which is new is seen.
+// An actor adds all the time. All bytes of a frame follow from its number, so that a torn frame is seen.
 TEST_F(GatheredLoader, adds_of_another_thread_tear_no_frame) {
     ReplayHandle replay = create_replay(options_of(20));
     Walk walk(5, true);

@@ -404,7 +404,7 @@ class PriorityTwin {
             else
                 cuda::erase(replay.priorities.live, slot);
         }
-        // Those who change the bits count what came and went.
+        // The code that changes the bits counts the changes of live rows.
         if (cpu::RankTree* const ranks = cpu_.priorities.known_ranks();
             ranks != nullptr && replay.priorities.ranks.state != nullptr)
             replay.priorities.ranks.state->n_changes = ranks->state().n_changes;

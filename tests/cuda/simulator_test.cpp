@@ -361,7 +361,7 @@ TEST(GridDeath, masks_that_do_not_agree) {
                  "call different ones");
 }
 
-// ---- what the sanitizers are to find
+// ---- faults that sanitizers find
 
 #if defined(ADDRESS_SANITIZED)
 TEST(GridDeath, asan_sees_beyond_the_end_of_shared_memory) {
@@ -748,7 +748,7 @@ TEST_F(Streams, what_a_capture_forbids_is_refused) {
     EXPECT_EQ(cudaEventSynchronize(event_), cudaErrorCapturedEvent);
 }
 
-// A thread that cares for its own captures only may wait while another captures; else it would spoil the capture.
+// A thread may wait while another one captures only if it has exchanged its mode; otherwise it spoils the capture.
 TEST_F(Streams, a_wait_of_another_thread_spoils_a_capture_unless_that_thread_says_otherwise) {
     cudaGraph_t graph;
     for (const cudaStreamCaptureMode mode :

@@ -125,7 +125,7 @@ TEST(CudaTimesSampled, rows_that_are_used_up_are_those_of_the_cpu) {
     }
 }
 
-// So many draws of so few rows are counted by several blocks, which must all have counted before any says how many.
+// Several blocks count the draws of these rows, and all must have counted before any of them writes its counts.
 TEST(CudaTimesSampled, a_row_has_the_same_number_at_each_of_its_places) {
     per_replay_options options = twin_options();
     options.keep_times_sampled = 1;

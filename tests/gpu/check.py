@@ -277,7 +277,7 @@ def context_held(check: Check) -> Iterator[None]:
 
 
 def has_usable_device(check: Check, report: Report) -> bool:
-    """Asks a program of libper, and adds its answer to the results."""
+    """Returns whether a program of libper finds a device, and adds its outcome to the results."""
     first = Check(check.repository, check.logs, START_S, [])
     first.run(Program("device", [str(BUILD / "tree_on_device"), "1", "1"], START_S))
     found = first.results[0]

@@ -1,4 +1,4 @@
-"""The report of a stage: one file of JSON, written after each program, so that it is there whatever comes next."""
+"""The report of a stage: one file of JSON, written again after each program, so that a crash loses nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TARGETS = (
 
 
 def output_of(*command: str, folder: pathlib.Path | None = None) -> str:
-    """Nothing where it is missing, fails or hangs."""
+    """Returns the output of a command, or nothing if it is missing, fails or hangs."""
     if shutil.which(command[0]) is None:
         return ""
     try:
@@ -111,11 +111,11 @@ class Report:
         self.results = results
 
     def has_device(self) -> bool:
-        """Whether the machine has one, be it of use or not."""
+        """Returns whether the machine has a device, usable or not."""
         return bool(self.about["device"]) or any(pathlib.Path("/proc/driver/nvidia/gpus").glob("*"))
 
     def before(self) -> Figure:
-        """An earlier report of the same sources on the same device, which a check of a part goes on from."""
+        """The earlier report of the same sources on the same device, to which a check of a part adds."""
         try:
             report: Figure = json.loads(self.path.read_text())
         except (OSError, ValueError):

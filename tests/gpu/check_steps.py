@@ -1,4 +1,4 @@
-"""Running the programs of a check, each with a limit of time, and keeping what came of them."""
+"""Runs the programs of a check, each within a limit of time, and keeps their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-NO_DEVICE = 77  # how a program says that it found none
+NO_DEVICE = 77  # exit status of a program that found no device
 TAIL_LINES = 15  # of a log that are shown where something fails
 
 Figure = dict[str, Any]
@@ -94,7 +94,7 @@ def run_to_the_end(
 
 
 class Check:
-    """What was checked so far, and the time that is left for more. Threads may share it."""
+    """The results so far, and the time that is left. Threads may share it."""
 
     def __init__(self, repository: pathlib.Path, logs: pathlib.Path, limit_s: float, only: list[str]) -> None:
         self.repository = repository

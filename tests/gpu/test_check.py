@@ -1,4 +1,4 @@
-"""What scripts/gpu_check does around the programs that it runs: here with programs that need no device."""
+"""Tests of scripts/gpu_check with programs that need no device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(tmp_path: pathlib.Path) -> Check:
 
 
 def program(name: str, text: str, limit_s: float = 20, **more: Any) -> Program:
-    """One in Python."""
+    """A program in Python."""
     return Program(name, [PYTHON, "-c", text], limit_s, **more)
 
 
@@ -296,7 +296,7 @@ def test_a_program_that_fails_fails_the_stage_and_the_next_ones_run(built: Check
 def test_results_are_in_the_folder_before_the_next_program_begins(
     built: Check, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that a check that is killed leaves them."""
+    """A check that is killed leaves its results."""
     folder = tmp_path / "out" / "results"
     report = report_in(tmp_path, folder)
     seen = []
