@@ -47,20 +47,17 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     int64_t id = 0, env_id = 0, count = -7;
     float priority = 1;
     per_replay_options options = replay_options(50, 1), changed;
-    per_replay *replay, *none;
-    per_replay_statistics before, after;
+    per_replay* none;
     per_hindsight_options hindsight;
     per_loader_options loader_options;
     per_loader* loader;
     per_epochs* walk;
-    per_array value;
     call given;
-    int t;
     options.sequence_length = sequence_length;
-    replay = create_replay(&options);
-    for (t = 0; t < 20; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 20; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     CHECK_OK(per_batch_init(&out.batch, sizeof out.batch));
-    before = stats_of(replay);
+    per_replay_statistics before = stats_of(replay);
     fill_call(&given, n, &number, NULL, &number, NULL, NULL);
     REFUSED(per_replay_add(replay, &given.steps, NULL, NULL));
     given.steps.length = 1;
@@ -76,7 +73,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     REFUSED(per_replay_get_priorities(replay, n, &id, &priority, NULL));
     REFUSED(per_replay_get(replay, n, &id, &out.batch, NULL));
     REFUSED(per_replay_get_windows(replay, NULL, PER_INVALID_SKIP, n, &id, &out.batch, NULL));
-    value = array_of(NULL, PER_FLOAT32);
+    per_array value = array_of(NULL, PER_FLOAT32);
     REFUSED(per_replay_set(replay, n, &id, &value, NULL));
     REFUSED(change_n_step(replay, n, NULL));
     REFUSED(per_replay_compute_advantages(replay, 0, 0, 0, 1, n, &id, &number, NULL));
@@ -96,7 +93,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     /* Room for more than there is, is no mistake. */
     CHECK_OK(per_replay_get_bootstraps(replay, 0, NULL, &count, NULL));
     CHECK(count == 1);
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     per_replay_free(replay);
 
@@ -115,8 +112,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
 }
 
 int main(void) {
-    size_t i;
-    for (i = 0; i < sizeof absurd / sizeof *absurd; ++i) {
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; ++i) {
         of_a_tree(absurd[i]);
         of_a_buffer(absurd[i], 0);
         of_a_buffer(absurd[i], 3);

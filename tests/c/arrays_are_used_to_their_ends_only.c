@@ -28,8 +28,7 @@ static void* copy(const void* values, size_t bytes) {
 
 static void make_pages(void) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = 4 * page;
-    int i;
-    for (i = 0; i < ARRAYS; ++i) {
+    for (int i = 0; i < ARRAYS; ++i) {
         char* memory = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(memory != MAP_FAILED && mprotect(memory + size, page, PROT_NONE) == 0);
         pages[i].end = memory + size;
@@ -47,11 +46,10 @@ static void of_a_tree(int64_t n) {
     uint64_t units[MOST];
     int64_t* indices;
     float *priorities, *weights;
-    int64_t i;
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = MOST;
     CHECK_OK(per_tree_create(&options, &tree));
-    for (i = 0; i < MOST; ++i) {
+    for (int64_t i = 0; i < MOST; ++i) {
         sums[i] = 0.5;
         units[i] = (uint64_t)i;
     }
@@ -60,7 +58,7 @@ static void of_a_tree(int64_t n) {
     indices = array((size_t)n * sizeof *indices);
     priorities = array((size_t)n * sizeof *priorities);
     weights = array((size_t)n * sizeof *weights);
-    for (i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i)
+    for (int64_t i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i)
         CHECK_OK(per_sample(tree, n, (int32_t)i, 0.5f, indices, priorities, weights, NULL));
     CHECK_OK(per_tree_find(tree, n, copy(sums, (size_t)n * sizeof *sums), indices, NULL));
     CHECK_OK(per_tree_find_mass(tree, n, copy(units, (size_t)n * sizeof *units), indices, NULL));
@@ -76,13 +74,11 @@ static per_replay* with_steps(int64_t n, int32_t critics) {
     const int casts = n % 2 == 0;
     const size_t size = (size_t)n * (casts ? sizeof(double) : sizeof(float));
     const void* values = casts ? (const void*)doubles : (const void*)steps_out;
-    per_replay* replay;
     call given;
-    int64_t i;
     options.critics = critics;
     options.n_step = 3;
-    replay = create_replay(&options);
-    for (i = 0; i <= MOST; ++i) doubles[i] = steps_out[i] = (float)i;
+    per_replay* replay = create_replay(&options);
+    for (int64_t i = 0; i <= MOST; ++i) doubles[i] = steps_out[i] = (float)i;
     flags[n - 1] = 1;
     n_arrays = 0;
     CHECK_OK(per_steps_init(&given.steps, sizeof given.steps));
@@ -127,15 +123,13 @@ static per_batch arrays_for(int64_t n, void** fields, void** next_fields, int of
 static void of_a_buffer(int64_t n, int32_t critics) {
     per_replay* replay = with_steps(n, critics);
     void *fields[1], *next_fields[1];
-    per_batch batch;
-    int64_t n_critics;
-    batch = arrays_for(n, fields, next_fields, 1);
+    per_batch batch = arrays_for(n, fields, next_fields, 1);
     CHECK_OK(per_replay_sample(replay, NULL, n, &batch, NULL));
     CHECK_OK(
         per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, n, copy(ids, (size_t)n * sizeof *ids), &batch, NULL));
     batch = arrays_for(n, fields, next_fields, 0);
     CHECK_OK(per_replay_get(replay, n, copy(ids, (size_t)n * sizeof *ids), &batch, NULL));
-    for (n_critics = 1; n_critics <= 4; ++n_critics) {
+    for (int64_t n_critics = 1; n_critics <= 4; ++n_critics) {
         n_arrays = 0;
         CHECK_OK(write_td_errors(replay, n, copy(ids, (size_t)n * sizeof *ids), n_critics,
                                  copy(numbers, (size_t)(n * n_critics) * sizeof *numbers), NULL));
@@ -149,11 +143,10 @@ static void of_a_buffer(int64_t n, int32_t critics) {
 }
 
 int main(void) {
-    int64_t n;
     make_pages();
-    for (n = 0; n < MOST; ++n) ids[n] = n;
-    for (n = 0; n < 4 * MOST; ++n) numbers[n] = (float)(n % 7 + 1);
-    for (n = 1; n <= MOST; ++n) {
+    for (int64_t n = 0; n < MOST; ++n) ids[n] = n;
+    for (int64_t n = 0; n < 4 * MOST; ++n) numbers[n] = (float)(n % 7 + 1);
+    for (int64_t n = 1; n <= MOST; ++n) {
         of_a_tree(n);
         of_a_buffer(n, PER_CRITICS_MEAN);
         of_a_buffer(n, PER_CRITICS_MAX);

@@ -62,17 +62,16 @@ static void a_tree(void) {
     per_tree* tree;
     flips flipping;
     double sum = 0;
-    int i;
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = 5 * N;
     CHECK_OK(per_tree_create(&options, &tree));
-    for (i = 0; i < N; ++i) {
+    for (int i = 0; i < N; ++i) {
         good[i] = 5 * i;
         priorities[i] = 1 + (float)i;
         sum += (double)priorities[i];
     }
     start(&flipping, indices, good, INT64_C(1) << 44);
-    for (i = 0; i < ROUNDS; ++i) {
+    for (int i = 0; i < ROUNDS; ++i) {
         check_status(per_update(tree, N, indices, priorities, NULL));
         check_status(per_tree_get_priorities(tree, N, indices, read, NULL));
     }
@@ -80,7 +79,7 @@ static void a_tree(void) {
     CHECK_OK(per_update(tree, N, good, priorities, NULL));
     CHECK(total_of(tree) == sum);
     CHECK_OK(per_sample(tree, N, PER_STRATIFIED, 1, drawn, NULL, NULL, NULL));
-    for (i = 0; i < N; ++i) CHECK(drawn[i] % 5 == 0 && drawn[i] < 5 * N);
+    for (int i = 0; i < N; ++i) CHECK(drawn[i] % 5 == 0 && drawn[i] < 5 * N);
     per_tree_free(tree);
 }
 
@@ -93,23 +92,22 @@ static void priorities_of_a_tree(void) {
     flips flipping;
     int64_t drawn[64];
     double total;
-    int i, k;
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = 3 * N;
     CHECK_OK(per_tree_create(&options, &tree));
-    for (i = 0; i < 2 * N; ++i) {
+    for (int i = 0; i < 2 * N; ++i) {
         indices[i] = 2 * N - i;
         ones[i] = 1;
     }
     memcpy(good, ones, sizeof good);
     start(&flipping, pairs, good, -1);
-    for (i = 0; i < ROUNDS; ++i) {
+    for (int i = 0; i < ROUNDS; ++i) {
         check_status(per_update(tree, 2 * N, indices, (const float*)(const void*)pairs, NULL));
         total = total_of(tree);
         CHECK(total == 0 || total == 2 * N); /* all of a call or nothing */
         if (total == 0) continue;
         CHECK_OK(per_sample(tree, 64, PER_INDEPENDENT, 1, drawn, NULL, NULL, NULL));
-        for (k = 0; k < 64; ++k) CHECK(drawn[k] >= 1 && drawn[k] <= 2 * N);
+        for (int k = 0; k < 64; ++k) CHECK(drawn[k] >= 1 && drawn[k] <= 2 * N);
     }
     stop(&flipping);
     per_tree_free(tree);
@@ -120,8 +118,7 @@ static void environments(per_replay* replay) {
     static float observations[N], rewards[N];
     call given;
     flips flipping;
-    int i;
-    for (i = 0; i < N; ++i) {
+    for (int i = 0; i < N; ++i) {
         good[i] = N - 1 - i;
         observations[i] = (float)i;
     }
@@ -129,7 +126,7 @@ static void environments(per_replay* replay) {
     given.steps.n_envs = N;
     given.steps.env_ids = env_ids;
     start(&flipping, env_ids, good, INT64_C(1) << 44);
-    for (i = 0; i < ROUNDS; ++i) {
+    for (int i = 0; i < ROUNDS; ++i) {
         check_status(per_replay_add(replay, &given.steps, NULL, NULL));
         if (i % 8 == 0) check_status(per_replay_cut(replay, N, env_ids, NULL));
     }
@@ -137,7 +134,7 @@ static void environments(per_replay* replay) {
     CHECK(stats_of(replay).added % N == 0);
     /* On a busy machine each call above may have been refused. The handle goes on, and what follows finds rows. */
     given.steps.env_ids = good;
-    for (i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
 }
 
 static void ids(per_replay* replay) {
@@ -146,14 +143,13 @@ static void ids(per_replay* replay) {
     static rows out;
     flips flipping;
     int64_t n_live;
-    int i;
     CHECK_OK(per_replay_get_live_ids(replay, N, good, &n_live));
     CHECK(n_live >= N);
-    for (i = 0; i < N; ++i) priorities[i] = 1 + (float)i;
+    for (int i = 0; i < N; ++i) priorities[i] = 1 + (float)i;
     fill_rows(&out);
     out.batch.weights = out.batch.probabilities = NULL;
     start(&flipping, given, good, INT64_MIN + 7);
-    for (i = 0; i < ROUNDS; ++i) {
+    for (int i = 0; i < ROUNDS; ++i) {
         check_status(write_priorities(replay, N, given, priorities, NULL));
         check_status(write_td_errors(replay, N, given, 1, priorities, NULL));
         check_status(per_replay_get_priorities(replay, N, given, read, NULL));
@@ -170,11 +166,10 @@ static void values_that_are_cast(per_replay* replay) {
     static float rewards[N];
     call given;
     flips flipping;
-    int i;
     fill_call(&given, 1, (const float*)(const void*)observations, NULL, rewards, NULL, NULL);
     given.observation.dtype = PER_FLOAT64;
     start(&flipping, observations, good, INT64_C(0x7fe0000000000000)); /* 2^1023, beyond float32 */
-    for (i = 0; i < ROUNDS; ++i) check_status(per_replay_add(replay, &given.steps, NULL, NULL));
+    for (int i = 0; i < ROUNDS; ++i) check_status(per_replay_add(replay, &given.steps, NULL, NULL));
     stop(&flipping);
 }
 
@@ -187,18 +182,16 @@ static void nans(void) {
     int64_t* const pairs = (int64_t*)(void*)(memory + pages - sizeof good);
     per_field field = field_of("observation", PER_FLOAT32, 1, &shape);
     per_replay_options options = replay_options(64, 1);
-    per_replay* replay;
     flips flipping;
     call given;
     float reward = 1;
-    int i;
     CHECK(memory != MAP_FAILED && mprotect(memory + pages, page, PROT_NONE) == 0);
     options.fields = &field;
     options.on_nan = PER_NAN_ERROR;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     fill_call(&given, 1, (const float*)(const void*)pairs, NULL, &reward, NULL, NULL);
     start(&flipping, pairs, good, -1);
-    for (i = 0; i < 20 * ROUNDS; ++i) check_status(per_replay_add(replay, &given.steps, NULL, NULL));
+    for (int i = 0; i < 20 * ROUNDS; ++i) check_status(per_replay_add(replay, &given.steps, NULL, NULL));
     stop(&flipping);
     per_replay_free(replay);
     CHECK(munmap(memory, pages + page) == 0);
@@ -213,28 +206,27 @@ static void a_coordinator(void) {
     flips flipping;
     int64_t count;
     int32_t todo = PER_SCALE_SET, scale = 0;
-    int i, k;
     CHECK_OK(per_coordinator_create(&options, 2, NULL, &coordinator));
     while (todo != PER_SCALE_AGREED) {
         law.scale = law.measured_scale = scale;
-        for (k = 0; k < 2; ++k) CHECK_OK(per_coordinator_report(coordinator, k, &law));
+        for (int k = 0; k < 2; ++k) CHECK_OK(per_coordinator_report(coordinator, k, &law));
         CHECK_OK(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale));
     }
-    for (i = 0; i < N; ++i) {
+    for (int i = 0; i < N; ++i) {
         good[i] = i;
         masses[i] = 1;
     }
     start(&flipping, given, good, INT64_MAX);
-    for (i = 0; i < ROUNDS; ++i) {
+    for (int i = 0; i < ROUNDS; ++i) {
         const per_status status = per_coordinator_get_ids(coordinator, 1, N, given, out);
         check_status(status);
-        for (k = 0; status == PER_OK && k < N; ++k) CHECK(out[k] == 2 * k + 1 || out[k] == -1);
+        for (int k = 0; status == PER_OK && k < N; ++k) CHECK(out[k] == 2 * k + 1 || out[k] == -1);
         CHECK_OK(per_coordinator_locate(coordinator, N, given, shards, shard_ids));
-        for (k = 0; k < N; ++k) CHECK((shards[k] == 0 || shards[k] == 1) && shard_ids[k] >= 0);
+        for (int k = 0; k < N; ++k) CHECK((shards[k] == 0 || shards[k] == 1) && shard_ids[k] >= 0);
         CHECK_OK(per_coordinator_draw(coordinator, NULL, N, &count));
         if (per_coordinator_submit(coordinator, N, given, masses, NULL, &count) != PER_OK) continue;
         CHECK_OK(per_coordinator_finish(coordinator, N, out, NULL, NULL));
-        for (k = 0; k < N; ++k) CHECK(out[k] / 2 == k);
+        for (int k = 0; k < N; ++k) CHECK(out[k] / 2 == k);
     }
     stop(&flipping);
     per_coordinator_free(coordinator);

@@ -123,8 +123,7 @@ static void brings_the_same(int32_t moved_by) {
     uint64_t state = 3;
     const int by_calls = moved_by == PER_MOVED_BY_CALLS;
     int64_t steps = 0, count = 0, n_moved = 0;
-    int i;
-    for (i = 0; i < rounds(CALLS); ++i) {
+    for (int i = 0; i < rounds(CALLS); ++i) {
         fill(&call, &state);
         call.steps.env_ids = call.lanes;
         if (by_calls && per_writer_add(writer, &call.steps, 0) != PER_OK) {

@@ -43,8 +43,7 @@ static void write_for_ever(const char* path, float first, shared* with, int has_
 
 /* The rows of one life: observations first .. first + count - 1, one behind the other. */
 static int64_t check_life(per_replay* replay, int64_t id, float first, int64_t count) {
-    int64_t i;
-    for (i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
         rows one;
         fill_rows(&one);
         one.batch.weights = one.batch.probabilities = NULL;
@@ -60,20 +59,18 @@ static int64_t check_life(per_replay* replay, int64_t id, float first, int64_t c
 int main(void) {
     shared* with = mmap(NULL, sizeof *with, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t state = 8;
-    int i;
     CHECK(with != MAP_FAILED);
-    for (i = 0; i < rounds(KILLS); ++i) {
+    for (int i = 0; i < rounds(KILLS); ++i) {
         per_replay_options options = replay_options(on_cuda() ? 1 << 10 : ROWS, 1);
         per_replay* replay = create_replay(&options);
         per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
         int64_t n[2];
-        int life, status;
-        for (life = 0; life < 2; ++life) {
+        int status;
+        for (int life = 0; life < 2; ++life) {
             const int64_t added = channel_stats(channel).added;
             const char* path = path_of(channel);
-            pid_t child;
             with->done = with->survivor = 0;
-            child = fork();
+            pid_t child = fork();
             CHECK(child >= 0);
             if (child == 0) write_for_ever(path, (float)(1000000 * life), with, i % 10 == 0);
             while (with->done < 3) pause_ns(10000);

@@ -23,8 +23,7 @@ typedef struct forger {
 static void* forge(void* context) {
     forger* it = context;
     uint64_t state = it->seed;
-    int i;
-    for (i = 0; i < WRITES; ++i) {
+    for (int i = 0; i < WRITES; ++i) {
         const uint64_t r = next_random(&state);
         const size_t first = it->is_wild ? 0 : 192;
         const size_t at = r % 4 == 0 ? (size_t)(r >> 8) % it->size : (size_t)(r >> 8) % 320;
@@ -66,11 +65,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     const per_array field = array_of(values, PER_FLOAT32);
     per_replay_options options = replay_options(64 * ENVS, ENVS);
     const struct timespec a_little = {0, 100000};
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
     mask_forger forging;
-    unsigned char* memory;
     struct stat status;
     pthread_t thread;
     per_steps steps;
@@ -80,9 +75,9 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     int i;
     options.rate_limit.samples_per_insert = 1;
     options.rate_limit.samples_tolerance = ALLOWED;
-    replay = create_replay(&options);
-    channel = create_channel_moved_by(moved_by, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
-    writer = attach(path_of(channel));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel_moved_by(moved_by, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     steps.length = STEPS;
     steps.fields = &field;
@@ -92,7 +87,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     for (i = 0; i < STEPS * ENVS; ++i) mask[i] = (uint8_t)(i * 7 % 16 < 8);
     CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
-    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
     CHECK_OK(per_writer_add(writer, &steps, 60000)); /* behind a cut, in slot 0 */
     while (memcmp(memory + at, mask, sizeof mask) != 0) CHECK(++at + sizeof mask < (size_t)status.st_size);
@@ -168,29 +163,24 @@ static void frames_change_while_they_are_packed(void) {
     per_field field = field_of("observation", PER_UINT8, 2, shape);
     per_replay_options options = replay_options(CAPACITY, 1);
     static frame_forger forging;
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
-    unsigned char* memory;
     struct stat status;
     pthread_t thread;
     int32_t descriptor;
-    int64_t id, n_ids;
+    int64_t n_ids;
     static int64_t ids[CAPACITY];
     size_t size, at, n_marks = 0;
-    int t, i;
     field.compression = PER_COMPRESSION_DELTA;
     options.fields = &field;
-    replay = create_replay(&options);
-    channel = create_channel(replay, 1, NULL, SLOTS, PER_FULL_WAITS);
-    writer = attach(path_of(channel));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel(replay, 1, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
     memset(frame, MARK, sizeof frame);
-    for (t = 0; t < 2 * SLOTS; ++t) write_frame(writer, frame);
+    for (int t = 0; t < 2 * SLOTS; ++t) write_frame(writer, frame);
     CHECK_OK(per_channel_flush(channel, -1));
     CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     size = (size_t)status.st_size;
-    memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    unsigned char* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
     for (at = 0; at < size; ++at) {
         n_marks = memory[at] == MARK ? n_marks + 1 : 0;
@@ -202,9 +192,9 @@ static void frames_change_while_they_are_packed(void) {
     CHECK(forging.n_frames > 0);
     forging.seed = 8;
     CHECK(pthread_create(&thread, NULL, forge_frames, &forging) == 0);
-    for (t = 0; t < N_STEPS; ++t) {
+    for (int t = 0; t < N_STEPS; ++t) {
         memset(frame, t / 100 % 2, sizeof frame);
-        for (i = 0; i < FRAME; i += 64) memset(frame + i + t % 32, (t + i / 64) % 2, 9);
+        for (int i = 0; i < FRAME; i += 64) memset(frame + i + t % 32, (t + i / 64) % 2, 9);
         write_frame(writer, frame);
     }
     CHECK_OK(per_channel_flush(channel, -1));
@@ -212,15 +202,15 @@ static void frames_change_while_they_are_packed(void) {
     pthread_join(thread, NULL);
     CHECK_OK(per_replay_get_live_ids(replay, CAPACITY, ids, &n_ids));
     CHECK(n_ids > CAPACITY / 2);
-    for (id = 0; id < n_ids; ++id) {
+    for (int64_t id = 0; id < n_ids; ++id) {
         void* const fields[] = {out + GUARD};
         per_batch batch;
         memset(out, MARK, sizeof out);
         CHECK_OK(per_batch_init(&batch, sizeof batch));
         batch.fields = fields;
         CHECK_OK(per_replay_get(replay, 1, &ids[id], &batch, NULL));
-        for (i = 0; i < GUARD; ++i) CHECK(out[i] == MARK && out[GUARD + FRAME + i] == MARK);
-        for (i = 0; i < FRAME; ++i) CHECK(out[GUARD + i] <= 1);
+        for (int i = 0; i < GUARD; ++i) CHECK(out[i] == MARK && out[GUARD + FRAME + i] == MARK);
+        for (int i = 0; i < FRAME; ++i) CHECK(out[GUARD + i] <= 1);
     }
     munmap(memory, size);
     per_writer_free(writer);
@@ -233,19 +223,17 @@ static void numbers_of_steps_taken_are_those_of_a_channel(void) {
     static const uint64_t forged[] = {3, SLOTS, UINT64_C(1) << 63, UINT64_MAX - SLOTS}; /* 2 slots are written */
     enum { TAKEN = 128 };
     const per_replay_options options = replay_options(200, 1);
-    int i;
-    for (i = 0; i < (int)(sizeof forged / sizeof *forged); ++i) {
+    for (int i = 0; i < (int)(sizeof forged / sizeof *forged); ++i) {
         per_replay* replay = create_replay(&options);
         per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS,
                                                        i % 2 ? PER_FULL_WAITS : PER_FULL_DROPS);
         per_writer *writer = attach(path_of(channel)), *other = NULL;
-        unsigned char* memory;
         struct stat status;
         int32_t descriptor;
         CHECK_OK(write_step(writer, 0, 1, 0, 0)); /* after a cut */
         CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
         CHECK(fstat(descriptor, &status) == 0);
-        memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+        unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
         CHECK(memory != MAP_FAILED);
         __atomic_store_n((uint64_t*)(void*)(memory + TAKEN), forged[i], __ATOMIC_SEQ_CST);
         CHECK_FAILS(write_step(writer, 1, 2, 0, 60000), PER_ERROR_CORRUPT_FILE,
@@ -272,15 +260,13 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
     per_replay* replay = create_replay(&options);
     per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     per_writer* writer = NULL;
-    unsigned char* memory;
     struct stat status;
     int32_t descriptor;
-    int i;
     CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
-    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
-    for (i = 0; i < 2 * (int)(sizeof forged / sizeof *forged); ++i) {
+    for (int i = 0; i < 2 * (int)(sizeof forged / sizeof *forged); ++i) {
         int32_t* const choice = (int32_t*)(void*)(memory + (i % 2 ? MOVED_BY : WHEN_FULL));
         CHECK(*choice == 0);
         __atomic_store_n(choice, forged[i / 2], __ATOMIC_SEQ_CST);
@@ -289,7 +275,7 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
         CHECK(writer == NULL);
         __atomic_store_n(choice, 0, __ATOMIC_SEQ_CST);
     }
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         char message[64];
         snprintf(message, sizeof message, "the channel has format %d: this version has 1", formats[i]);
         __atomic_store_n((int32_t*)(void*)(memory + FORMAT), formats[i], __ATOMIC_SEQ_CST);
@@ -318,8 +304,6 @@ int main(void) {
         struct stat status;
         pthread_t thread;
         int32_t descriptor;
-        per_status flushed;
-        int t;
         CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
         CHECK(fstat(descriptor, &status) == 0);
         /* It cannot be cut short under the buffer's feet. */
@@ -331,14 +315,14 @@ int main(void) {
         forging.is_wild = i % 3 != 0;
         add_full(replay, 0, 5, 1, GOES_ON, 6);
         CHECK(pthread_create(&thread, NULL, forge, &forging) == 0);
-        for (t = 0; t < 200; ++t) {
+        for (int t = 0; t < 200; ++t) {
             int64_t steps;
             write_step(writer, (float)t, (float)t + 1, t % 7 == 0, 1);
             if (!by_calls || t % 4 != 0) continue;
             CHECK(per_channel_move(channel, 7, &steps) == PER_OK ? steps <= 7 : steps == 0);
         }
         pthread_join(thread, NULL);
-        flushed = per_channel_flush(channel, 1000);
+        per_status flushed = per_channel_flush(channel, 1000);
         CHECK(flushed == PER_OK || flushed == PER_ERROR_CORRUPT_FILE);
         if (flushed == PER_ERROR_CORRUPT_FILE) {
             ++n_cut_off;

@@ -51,11 +51,10 @@ static void a_full_ring_drops_and_counts(void) {
     per_writer* writer = attach(path_of(channel));
     const int64_t gaps = channel_stats(channel).gaps;
     held save;
-    int t;
     CHECK_OK(per_writer_flush(writer, -1));
     hold_buffer(&save, replay);
     /* The observation after the dropped steps is the one announced before them: only the count can tell of the gap. */
-    for (t = 0; t < SLOTS + 3; ++t)
+    for (int t = 0; t < SLOTS + 3; ++t)
         CHECK_OK(write_step(writer, t < SLOTS ? (float)t : 99, t < SLOTS ? (float)t + 1 : 8, 0, -1));
     CHECK(channel_stats(channel).dropped == 3);
     let_go(&save);
@@ -71,15 +70,11 @@ static void a_full_ring_drops_and_counts(void) {
 
 static void what_the_buffer_refuses_is_counted(void) {
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
-    int t;
     options.overwrite = 0;
-    replay = create_replay(&options);
-    channel = create_channel(replay, 0, NULL, 0, PER_FULL_WAITS);
-    writer = attach(path_of(channel));
-    for (t = 0; t < 25; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel(replay, 0, NULL, 0, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    for (int t = 0; t < 25; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
     CHECK_OK(per_writer_flush(writer, -1));
     CHECK(stats_of(replay).added == 19);
     if (!on_cuda()) CHECK(channel_stats(channel).added == 19 && channel_stats(channel).refused == 6);
@@ -209,10 +204,8 @@ static void a_closed_channel_is_told_to_its_writer(void) {
 static void a_dead_buffer_is_told_to_its_writer(void) {
     int ends[2], status, t = 0;
     char path[200];
-    per_writer* writer;
-    pid_t child;
     CHECK(pipe(ends) == 0);
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         per_replay* replay = small_buffer();
@@ -221,7 +214,7 @@ static void a_dead_buffer_is_told_to_its_writer(void) {
         for (;;) pause();
     }
     CHECK(read(ends[0], path, sizeof path) > 0);
-    writer = attach(path);
+    per_writer* writer = attach(path);
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
     while (t < 2 * SLOTS && write_step(writer, (float)t, (float)t + 1, 0, -1) == PER_OK) ++t;
@@ -239,9 +232,8 @@ static void a_forked_child_has_no_channel(void) {
     per_writer* writer = attach(path_of(channel));
     char path[200];
     int status;
-    pid_t child;
     strcpy(path, path_of(channel));
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         per_channel_statistics statistics;
@@ -306,8 +298,7 @@ static void a_call_that_waits_for_room_holds_up_no_other(void) {
     per_writer* writer = attach(path_of(channel));
     waiting_writer waiting;
     pthread_t thread;
-    int t;
-    for (t = 1; t < SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0)); /* after the cut */
+    for (int t = 1; t < SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0)); /* after the cut */
     waiting.writer = writer;
     waiting.status = PER_ERROR_INTERNAL;
     CHECK(pthread_create(&thread, NULL, write_one, &waiting) == 0);

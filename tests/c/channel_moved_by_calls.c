@@ -93,18 +93,14 @@ static void a_step_comes_in_as_a_whole_and_none_overtakes_it(void) {
 /* The third step is not what the second goes on to; the buffer refuses it, and it is none of the four. */
 static void what_the_buffer_refuses_does_not_count(void) {
     per_replay_options options = replay_options(100, 1);
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
     char before[600];
-    int t;
     options.on_gap = PER_GAP_ERROR;
-    replay = create_replay(&options);
-    channel = by_calls(replay);
-    writer = attach(path_of(channel));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
     CHECK_FAILS(per_channel_flush(channel, -2), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
     strcpy(before, per_last_error());
-    for (t = 0; t < 6; ++t) CHECK_OK(write_step(writer, t == 2 ? 99 : (float)t, (float)t + 1, 0, 0));
+    for (int t = 0; t < 6; ++t) CHECK_OK(write_step(writer, t == 2 ? 99 : (float)t, (float)t + 1, 0, 0));
     CHECK(moved(channel, 4) == 4);
     CHECK(channel_stats(channel).refused == 1 && channel_stats(channel).waiting == 1);
     CHECK_OK(per_channel_flush(channel, 0));
@@ -127,16 +123,13 @@ static void* draw_in_a_while(void* replay) {
 /* 1 + 8 / 2 steps are allowed, then 4 more by 8 draws. */
 static void the_rate_limiter_holds_the_calls(void) {
     per_replay_options options = replay_options(100, 1);
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
     pthread_t thread;
     int t;
     options.rate_limit.samples_per_insert = 2;
     options.rate_limit.samples_tolerance = 8;
-    replay = create_replay(&options);
-    channel = by_calls(replay);
-    writer = attach(path_of(channel));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
     for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
     CHECK(moved(channel, 4) == 4);
     CHECK(moved(channel, INT64_MAX) == 1);
@@ -175,15 +168,13 @@ static void* flush_all(void* channel) {
 /* Begins calls of per_channel_flush() on several threads, and leaves them time to get as far as they can. */
 static void begin_to_flush(flushers* these) {
     const struct timespec while_ = {0, 20000000};
-    int i;
-    for (i = 0; i < FLUSHERS; ++i) CHECK(pthread_create(&these->threads[i], NULL, flush_all, these->channel) == 0);
+    for (int i = 0; i < FLUSHERS; ++i) CHECK(pthread_create(&these->threads[i], NULL, flush_all, these->channel) == 0);
     these->are_there = 1;
     nanosleep(&while_, NULL);
 }
 
 static void end_to_flush(flushers* these) {
-    int i;
-    for (i = 0; i < FLUSHERS; ++i) pthread_join(these->threads[i], NULL);
+    for (int i = 0; i < FLUSHERS; ++i) pthread_join(these->threads[i], NULL);
 }
 
 static int64_t begin_during_a_save(void* these, const void* data, int64_t size) {
@@ -220,18 +211,15 @@ static void flushes_of_several_threads_bring_each_step_once(int begins_with_a_st
 /* 1 + 8 / 2 of 7 steps are allowed before draws. Calls that wait for the draws leave the channel to others. */
 static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     per_replay_options options = replay_options(100, 1);
-    per_replay* replay;
     per_channel* channel;
-    per_writer* writer;
     flushers these = {NULL, {0}, 0};
     rows out;
-    int t;
     options.rate_limit.samples_per_insert = 2;
     options.rate_limit.samples_tolerance = 8;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     these.channel = channel = by_calls(replay);
-    writer = attach(path_of(channel));
-    for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    per_writer* writer = attach(path_of(channel));
+    for (int t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
     CHECK(moved(channel, INT64_MAX) == 5);
     begin_to_flush(&these);
     CHECK(moved(channel, INT64_MAX) == 0);
@@ -252,9 +240,8 @@ static void a_flush_ends_in_time_while_the_buffer_is_saved(void) {
     per_writer* writer = attach(path_of(channel));
     flushers these = {NULL, {0}, 0};
     held save;
-    int t;
     these.channel = channel;
-    for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    for (int t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
     hold_buffer(&save, replay);
     CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
     begin_to_flush(&these);
@@ -269,8 +256,7 @@ static void a_flush_ends_in_time_while_the_buffer_is_saved(void) {
 }
 
 static void* write_many(void* writer) {
-    int t;
-    for (t = 0; t < ALL; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
+    for (int t = 0; t < ALL; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
     return NULL;
 }
 
@@ -349,11 +335,9 @@ static void what_cannot_be_asked_is_an_error(void) {
 static void a_dead_process_is_told_by_the_next_call(void) {
     int ends[2], status;
     char path[200];
-    per_writer* writer;
     per_replay_options described;
-    pid_t child;
     CHECK(pipe(ends) == 0);
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         per_channel* channel = by_calls(buffer_of(1));
@@ -361,7 +345,7 @@ static void a_dead_process_is_told_by_the_next_call(void) {
         for (;;) pause();
     }
     CHECK(read(ends[0], path, sizeof path) > 0);
-    writer = attach(path);
+    per_writer* writer = attach(path);
     CHECK_OK(write_step(writer, 0, 1, 0, 0));
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
@@ -402,11 +386,9 @@ static void a_process_without_standard_input_has_channels(void) {
     CHECK(child >= 0);
     if (child == 0) {
         per_replay* replay = buffer_of(1);
-        per_channel* channel;
-        per_writer* writer;
         close(STDIN_FILENO);
-        channel = by_calls(replay);
-        writer = attach(path_of(channel));
+        per_channel* channel = by_calls(replay);
+        per_writer* writer = attach(path_of(channel));
         CHECK_OK(write_step(writer, 0, 1, 0, 0));
         CHECK(moved(channel, 1) == 1);
         per_writer_free(writer);

@@ -13,13 +13,11 @@ static int64_t n_batches(void) {
 
 static per_replay* filled(double beta_steps) {
     per_replay_options options = replay_options(300, 2);
-    per_replay* replay;
-    int t;
     options.seed = 5;
     options.n_step = 3;
     options.beta_steps = (int64_t)beta_steps;
-    replay = create_replay(&options);
-    for (t = 0; t < (on_cuda() ? 60 : 200); ++t)
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < (on_cuda() ? 60 : 200); ++t)
         add_full(replay, t % 2, (float)t, (float)(t % 7), t % 11 == 0 ? TRUNCATED : GOES_ON, (float)t + 2);
     return replay;
 }
@@ -28,8 +26,7 @@ static void hands_out_what_sample_draws(int64_t slots) {
     per_replay *replay = filled(25), *twin = filled(25);
     per_loader* loader = create_loader(replay, BATCH, slots, NULL);
     static rows expected;
-    int i;
-    for (i = 0; i < n_batches(); ++i) {
+    for (int i = 0; i < n_batches(); ++i) {
         check_next(loader, twin, BATCH);
         CHECK(stats_of(replay).beta_step == i + 1 && stats_of(replay).beta == stats_of(twin).beta);
     }
@@ -37,7 +34,7 @@ static void hands_out_what_sample_draws(int64_t slots) {
     per_loader_free(loader);
     CHECK(stats_of(replay).beta_step == n_batches());
 
-    for (i = 0; i < slots; ++i) { /* what the loader drew and did not hand out */
+    for (int i = 0; i < slots; ++i) { /* what the loader drew and did not hand out */
         const per_sample_options* none = NULL;
         fill_rows(&expected);
         CHECK_OK(per_replay_sample(twin, none, BATCH, &expected.batch, NULL));
@@ -55,17 +52,15 @@ static void hands_out_what_sample_draws(int64_t slots) {
 static void options_of_its_own(void) {
     per_replay *replay = filled(25), *twin = filled(25);
     per_sample_options options;
-    per_loader* loader;
     static rows expected;
-    int i;
     CHECK_OK(per_sample_options_init(&options, sizeof options));
     options.beta = 0.75;
     options.n_step = 2;
     options.scheme = PER_WITHOUT_REPLACEMENT;
     options.normalize_weights = PER_NONE;
-    loader = create_loader(replay, BATCH, 2, &options);
+    per_loader* loader = create_loader(replay, BATCH, 2, &options);
     options.beta = 99; /* it was copied */
-    for (i = 0; i < 5; ++i) {
+    for (int i = 0; i < 5; ++i) {
         per_batch batch;
         const int64_t slot = take(loader, &batch);
         options.beta = 0.75;

@@ -11,8 +11,7 @@ static per_replay* create(double capacity) {
 }
 
 static void fill(per_replay* replay, int first, int count) {
-    int t;
-    for (t = first; t < first + count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int t = first; t < first + count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
 }
 
 static void check_empty(per_loader* loader, int waits) {
@@ -29,20 +28,18 @@ static void an_empty_buffer(void) {
     per_replay *replay = create(100), *twin = create(100);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
     per_batch batch;
-    int64_t slot;
-    int i;
-    for (i = 0; i < 10; ++i) check_empty(loader, i % 2 == 0);
+    for (int i = 0; i < 10; ++i) check_empty(loader, i % 2 == 0);
     CHECK(stats_of(replay).samples == 0 && stats_of(replay).beta_step == 0);
     fill(replay, 0, 20);
     fill(twin, 0, 20);
-    for (i = 0; i < 6; ++i) check_next(loader, twin, 8);
+    for (int i = 0; i < 6; ++i) check_next(loader, twin, 8);
     /* Batches drawn before are handed out, then it is empty again. */
     CHECK_OK(per_replay_clear(replay, NULL));
-    for (i = 0; i < 3; ++i) check_next(loader, twin, 8);
+    for (int i = 0; i < 3; ++i) check_next(loader, twin, 8);
     check_empty(loader, 1);
     check_empty(loader, 0);
     fill(replay, 50, 5);
-    slot = take(loader, &batch);
+    int64_t slot = take(loader, &batch);
     CHECK(batch.ids[0] >= 20);
     CHECK_OK(per_loader_release(loader, slot, NULL));
     per_loader_free(loader);
@@ -54,10 +51,9 @@ static void an_empty_buffer(void) {
 static void a_buffer_that_is_filled_later(void) {
     per_replay *replay = create(100), *twin = create(100);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
-    int i;
     fill(replay, 0, 20);
     fill(twin, 0, 20);
-    for (i = 0; i < 6; ++i) check_next(loader, twin, 8);
+    for (int i = 0; i < 6; ++i) check_next(loader, twin, 8);
     per_loader_free(loader);
     per_replay_free(replay);
     per_replay_free(twin);
@@ -66,13 +62,12 @@ static void a_buffer_that_is_filled_later(void) {
 static void more_than_can_be_drawn(void) {
     per_replay* replay = create(100);
     per_sample_options options;
-    per_loader* loader;
     per_batch batch;
     int64_t slot;
     CHECK_OK(per_sample_options_init(&options, sizeof options));
     options.scheme = PER_WITHOUT_REPLACEMENT;
     fill(replay, 0, 5);
-    loader = create_loader(replay, 8, 2, &options);
+    per_loader* loader = create_loader(replay, 8, 2, &options);
     CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "batch_size is 8") != NULL);
     CHECK(stats_of(replay).samples == 0);
@@ -86,17 +81,15 @@ static void more_than_can_be_drawn(void) {
 /* n_step of the loader's own was allowed when it was created. */
 static void a_setting_that_came_later(void) {
     per_replay_options replay_with_steps = replay_options(100, 1);
-    per_replay* replay;
     per_sample_options options;
-    per_loader* loader;
     per_batch batch;
     int64_t slot;
     replay_with_steps.n_step = 3;
-    replay = create_replay(&replay_with_steps);
+    per_replay* replay = create_replay(&replay_with_steps);
     fill(replay, 0, 20);
     CHECK_OK(per_sample_options_init(&options, sizeof options));
     options.n_step = 2;
-    loader = create_loader(replay, 8, 1, &options);
+    per_loader* loader = create_loader(replay, 8, 1, &options);
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
     CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL)); /* drawn before */

@@ -14,12 +14,10 @@ static int n_steps;
 
 static per_replay* filled(void) {
     per_replay_options options = replay_options(n_steps + 10, 1);
-    per_replay* replay;
-    int t;
     options.seed = 8;
     options.beta_steps = 1000;
-    replay = create_replay(&options);
-    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return replay;
 }
 
@@ -28,8 +26,7 @@ static void use_own_loader(per_replay* replay) {
     const int64_t beta_step = stats_of(replay).beta_step;
     per_loader* loader = create_loader_on(PER_CPU, replay, BATCH, SLOTS, NULL);
     per_batch batch;
-    int i;
-    for (i = 0; i < 5; ++i) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
+    for (int i = 0; i < 5; ++i) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
     CHECK(stats_of(replay).beta_step == beta_step + 5);
     per_loader_free(loader);
 #else
@@ -41,7 +38,6 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
     static rows drawn;
     per_batch batch;
     int64_t other;
-    int i;
     alarm(20); /* a wait for the parent's thread ends the child, and the test */
     CHECK(try_next(loader, -1, &batch, &other) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "fork") != NULL);
@@ -52,7 +48,7 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
         CHECK(per_replay_sample(replay, NULL, BATCH, &drawn.batch, NULL) == PER_ERROR_NO_DEVICE);
     } else {
         draw(replay, BATCH, &drawn);
-        for (i = 0; i < BATCH; ++i) CHECK(drawn.observation[i] == (float)drawn.ids[i]);
+        for (int i = 0; i < BATCH; ++i) CHECK(drawn.observation[i] == (float)drawn.ids[i]);
         CHECK_OK(write_td_errors(replay, BATCH, drawn.ids, 1, drawn.weights, NULL));
         use_own_loader(replay);
     }
@@ -63,14 +59,12 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
 
 int main(void) {
     static rows expected;
-    per_replay *replay, *twin;
-    per_loader* loader;
-    int i, status;
+    int status;
     n_steps = on_cuda() ? 50 : 500;
-    replay = filled();
-    twin = filled();
-    loader = create_loader(replay, BATCH, SLOTS, NULL);
-    for (i = 0; i < rounds(FORKS); ++i) {
+    per_replay* replay = filled();
+    per_replay* twin = filled();
+    per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
+    for (int i = 0; i < rounds(FORKS); ++i) {
         per_batch batch;
         const int64_t slot = take(loader, &batch);
         const pid_t child = fork();

@@ -12,20 +12,17 @@ static int64_t batch_size, n_steps; /* of the first fill */
 
 static per_replay* filled(void) {
     per_replay_options options = replay_options(n_steps + 100, 1);
-    per_replay* replay;
-    int t;
     options.seed = 9;
     options.n_step = 2;
-    replay = create_replay(&options);
-    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return replay;
 }
 
 /* The same calls on both buffers; `ids` are those of the batch just handed out. */
 static void change(per_replay* replay, int round, const int64_t* ids) {
     static float priorities[MANY];
-    int i;
-    for (i = 0; i < batch_size; ++i) priorities[i] = (float)((ids[i] * 7 + round) % 100);
+    for (int i = 0; i < batch_size; ++i) priorities[i] = (float)((ids[i] * 7 + round) % 100);
     switch (round % 6) {
         case 0:
         case 1:
@@ -50,9 +47,8 @@ static void follows_the_order_of_calls(int slots) {
     static rows ahead[MOST_SLOTS]; /* of the buffer without a loader, by number modulo slots */
     per_replay *replay = filled(), *twin = filled();
     per_loader* loader = create_loader(replay, batch_size, slots, NULL);
-    int round;
-    for (round = 0; round < slots; ++round) draw(twin, batch_size, &ahead[round]);
-    for (round = 0; round < (on_cuda() ? 18 : ROUNDS); ++round) {
+    for (int round = 0; round < slots; ++round) draw(twin, batch_size, &ahead[round]);
+    for (int round = 0; round < (on_cuda() ? 18 : ROUNDS); ++round) {
         rows* expected = &ahead[round % slots];
         static int64_t ids[MANY];
         per_batch batch;
@@ -76,11 +72,10 @@ static void release_asks_where_handing_out_could_not(void) {
     per_loader* loader = create_loader(replay, batch_size, 2, NULL);
     per_batch batch;
     static int64_t ids[MANY];
-    int64_t first, second, third;
     draw(twin, batch_size, &expected);
-    first = take(loader, &batch); /* asks for the third */
+    int64_t first = take(loader, &batch); /* asks for the third */
     memcpy(ids, batch.ids, (size_t)batch_size * sizeof *ids);
-    second = take(loader, &batch);
+    int64_t second = take(loader, &batch);
     CHECK(stats_of(replay).samples == 3);
     change(replay, 0, ids);
     CHECK_OK(per_loader_release(loader, first, NULL)); /* asks for the fourth */
@@ -91,7 +86,7 @@ static void release_asks_where_handing_out_could_not(void) {
     check_batch(&batch, &expected, batch_size);
     CHECK_OK(per_loader_release(loader, second, NULL));
     draw(twin, batch_size, &expected);
-    third = take(loader, &batch);
+    int64_t third = take(loader, &batch);
     check_batch(&batch, &expected, batch_size);
     CHECK_OK(per_loader_release(loader, third, NULL));
     change(twin, 0, ids);

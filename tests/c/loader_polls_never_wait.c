@@ -46,8 +46,7 @@ static void let_go(pthread_t thread) {
 }
 
 static void fill(per_replay* replay, int count) {
-    int t;
-    for (t = 0; t < count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int t = 0; t < count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
 }
 
 /* Polls until the call has something to say. */
@@ -64,12 +63,10 @@ static void after_draws_ahead_failed(void) {
     static rows expected;
     per_batch batch;
     int64_t slot;
-    pthread_t thread;
-    int i;
     /* A call that waits finds all of them failed, and one more. */
     CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_EMPTY);
-    thread = hold_all_handles();
-    for (i = 0; i < 5; ++i) CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
+    pthread_t thread = hold_all_handles();
+    for (int i = 0; i < 5; ++i) CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
     CHECK(try_next(loader, 20, &batch, &slot) == PER_ERROR_BUSY);
     let_go(thread);
     CHECK(poll(loader, &batch, &slot) == PER_ERROR_EMPTY);
@@ -77,7 +74,7 @@ static void after_draws_ahead_failed(void) {
     CHECK(poll(loader, &batch, &slot) == PER_ERROR_EMPTY);
     fill(replay, 20);
     fill(twin, 20);
-    for (i = 0; i < 5; ++i) {
+    for (int i = 0; i < 5; ++i) {
         CHECK_OK(poll(loader, &batch, &slot));
         draw(twin, 8, &expected);
         check_batch(&batch, &expected, 8);
@@ -105,23 +102,21 @@ static void* take_waiting(void* argument) {
 static void with_a_batch_that_is_there(void) {
     per_replay_options options = replay_options(100, 1);
     per_replay* replay = create_replay(&options);
-    per_loader* loader;
     taker other;
     per_batch batch;
     int64_t slot;
-    pthread_t thread, waiting;
-    int i;
+    pthread_t waiting;
     fill(replay, 20);
-    loader = create_loader(replay, 8, 3, NULL);
+    per_loader* loader = create_loader(replay, 8, 3, NULL);
     CHECK(stats_of(replay).samples == 3); /* which waits for the draws */
     CHECK_OK(poll(loader, &batch, &slot));
     CHECK_OK(per_loader_release(loader, slot, NULL));
     CHECK(stats_of(replay).samples == 4);
-    thread = hold_all_handles();
+    pthread_t thread = hold_all_handles();
     other.loader = loader;
     CHECK(pthread_create(&waiting, NULL, take_waiting, &other) == 0);
     if (on_cuda()) {
-        for (i = 0; i < 1000; ++i) {
+        for (int i = 0; i < 1000; ++i) {
             CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
             sched_yield();
         }

@@ -15,9 +15,8 @@ static per_loader* loader;
 
 static void create(void) {
     per_replay_options options = replay_options(n_steps + 10, 1);
-    int t;
     replay = create_replay(&options);
-    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
 }
 
@@ -28,14 +27,12 @@ static void destroy(void) {
 
 static int64_t sum_of_ids(const per_batch* batch) {
     int64_t sum = 0;
-    int i;
-    for (i = 0; i < BATCH; ++i) sum = 3 * sum % 1000003 + batch->ids[i];
+    for (int i = 0; i < BATCH; ++i) sum = 3 * sum % 1000003 + batch->ids[i];
     return sum;
 }
 
 static void check_rows(const per_batch* batch) {
-    int i;
-    for (i = 0; i < BATCH; ++i) CHECK(((const float*)batch->fields[0])[i] == (float)batch->ids[i]);
+    for (int i = 0; i < BATCH; ++i) CHECK(((const float*)batch->fields[0])[i] == (float)batch->ids[i]);
 }
 
 /* Slots come back in an order of their own; what is out is looked at after every call. */
@@ -69,9 +66,8 @@ static void held_batches_stay(void) {
 static void all_out_is_busy(void) {
     per_batch batch, none;
     int64_t slots[SLOTS], slot = -7;
-    int i;
     create();
-    for (i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batch);
+    for (int i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batch);
     CHECK(try_next(loader, 0, &none, &slot) == PER_ERROR_BUSY);
     CHECK(strstr(per_last_error(), "out") != NULL && slot == -7 && none.ids == NULL && none.fields == NULL);
     CHECK_OK(per_loader_release(loader, slots[2], NULL));
@@ -108,9 +104,8 @@ static void waits_for_a_release(void) {
     per_batch batch;
     int64_t slots[SLOTS];
     pthread_t thread;
-    int i;
     create();
-    for (i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batch);
+    for (int i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batch);
     CHECK(pthread_create(&thread, NULL, release_later, &slots[1]) == 0);
     take(loader, &batch);
     check_rows(&batch);

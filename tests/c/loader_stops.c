@@ -14,25 +14,22 @@ static int64_t batch_size, n_steps;
 
 static per_replay* filled(void) {
     per_replay_options options = replay_options(n_steps + 10, 1);
-    per_replay* replay;
-    int t;
     options.seed = 4;
-    replay = create_replay(&options);
-    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return replay;
 }
 
 static void while_it_draws(void) {
     static rows drawn, expected;
-    int i, k;
-    for (i = 0; i < (on_cuda() ? 8 : 50); ++i) {
+    for (int i = 0; i < (on_cuda() ? 8 : 50); ++i) {
         per_replay *replay = filled(), *twin = filled();
         per_loader* loader = create_loader(replay, batch_size, SLOTS, NULL);
         per_batch batch;
-        for (k = 0; k < i % 4; ++k) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
+        for (int k = 0; k < i % 4; ++k) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
         per_loader_free(loader);
         CHECK(stats_of(replay).beta_step == i % 4 && stats_of(replay).samples == SLOTS + i % 4);
-        for (k = 0; k < SLOTS + i % 4; ++k) draw(twin, batch_size, &expected);
+        for (int k = 0; k < SLOTS + i % 4; ++k) draw(twin, batch_size, &expected);
         draw(replay, batch_size, &drawn);
         draw(twin, batch_size, &expected);
         CHECK(memcmp(drawn.ids, expected.ids, sizeof drawn.ids) == 0);
@@ -46,8 +43,7 @@ static void with_every_slot_out(void) {
     per_loader *loader = create_loader(replay, batch_size, SLOTS, NULL), *next;
     per_batch batches[SLOTS], none;
     int64_t slots[SLOTS], first_id, slot;
-    int i;
-    for (i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batches[i]);
+    for (int i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batches[i]);
     first_id = batches[0].ids[0];
     CHECK_OK(per_loader_stop(loader));
     CHECK_OK(per_loader_stop(loader));
@@ -85,13 +81,12 @@ static void while_others_wait(void) {
     per_replay* replay = filled();
     pthread_t threads[4];
     per_batch batch;
-    int i;
     shared = create_loader(replay, batch_size, SLOTS, NULL);
-    for (i = 0; i < SLOTS; ++i) take(shared, &batch);
-    for (i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, wait_for_a_batch, NULL) == 0);
+    for (int i = 0; i < SLOTS; ++i) take(shared, &batch);
+    for (int i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, wait_for_a_batch, NULL) == 0);
     nanosleep(&pause, NULL);
-    for (i = 2; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, stop, NULL) == 0);
-    for (i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 2; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, stop, NULL) == 0);
+    for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
     per_loader_free(shared);
     per_replay_free(replay);
 }

@@ -14,27 +14,25 @@ static per_loader* loader;
 static int stopping;
 
 static void* consume(void* argument) {
-    int k, i;
     (void)argument;
-    for (k = 0; k < n_batches; ++k) {
+    for (int k = 0; k < n_batches; ++k) {
         per_batch batch;
         const int64_t slot = take(loader, &batch);
         float* observation = batch.fields[0];
-        for (i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < BATCH; ++i) {
             CHECK(observation[i] == (float)batch.ids[i]);
             observation[i] = -1; /* the slot is this consumer's until it is released */
         }
         if (k % 3 == 0) CHECK_OK(write_td_errors(replay, BATCH, batch.ids, 1, batch.weights, NULL));
-        for (i = 0; i < BATCH; ++i) CHECK(observation[i] == -1);
+        for (int i = 0; i < BATCH; ++i) CHECK(observation[i] == -1);
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
     return NULL;
 }
 
 static void* add(void* argument) {
-    int t;
     (void)argument;
-    for (t = n_steps / 2; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int t = n_steps / 2; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return NULL;
 }
 
@@ -50,25 +48,22 @@ static void* use(void* argument) {
 }
 
 int main(void) {
-    per_replay_options options;
     pthread_t consumers[CONSUMERS], others[2];
-    int64_t samples, beta_steps;
-    int i, t;
     n_batches = rounds(BATCHES);
     n_steps = on_cuda() ? 60 : STEPS;
-    options = replay_options(n_steps + 10, 1);
+    per_replay_options options = replay_options(n_steps + 10, 1);
     options.beta_steps = 10;
     replay = create_replay(&options);
-    for (t = 0; t < n_steps / 2; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int t = 0; t < n_steps / 2; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
     CHECK(pthread_create(&others[0], NULL, add, NULL) == 0);
     CHECK(pthread_create(&others[1], NULL, use, NULL) == 0);
-    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i], NULL, consume, NULL) == 0);
-    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i], NULL) == 0);
+    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i], NULL, consume, NULL) == 0);
+    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i], NULL) == 0);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
-    samples = stats_of(replay).samples;
-    beta_steps = stats_of(replay).beta_step;
+    for (int i = 0; i < 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
+    int64_t samples = stats_of(replay).samples;
+    int64_t beta_steps = stats_of(replay).beta_step;
     CHECK(samples - beta_steps == SLOTS); /* drawn ahead; all else counted, each once */
     CHECK(beta_steps >= CONSUMERS * n_batches);
     per_loader_free(loader);

@@ -87,8 +87,7 @@ static void check_exact(per_tree* tree) {
     const uint64_t total = total_mass_of(tree);
     const int32_t scale = scale_of(tree);
     uint64_t expected = 0;
-    int64_t i;
-    for (i = 0; i < LEAVES; ++i) expected += (uint64_t)ceil(ldexp((double)shadow[i], scale));
+    for (int64_t i = 0; i < LEAVES; ++i) expected += (uint64_t)ceil(ldexp((double)shadow[i], scale));
     CHECK(total == expected && total < UINT64_C(1) << 62);
     CHECK_OK(per_tree_get_priorities(tree, LEAVES, NULL, priorities, NULL));
     CHECK(memcmp(priorities, shadow, sizeof shadow) == 0);
@@ -99,11 +98,10 @@ static void check_draws(per_tree* tree) {
     static double expected[LEAVES];
     const uint64_t total = total_mass_of(tree);
     const int32_t scale = scale_of(tree);
-    int64_t i;
     CHECK_OK(per_sample(tree, DRAWS, PER_INDEPENDENT, 0, indices, NULL, NULL, NULL));
     memset(counts, 0, sizeof counts);
-    for (i = 0; i < DRAWS; ++i) ++counts[indices[i]];
-    for (i = 0; i < LEAVES; ++i) expected[i] = DRAWS * (ceil(ldexp((double)shadow[i], scale)) / (double)total);
+    for (int64_t i = 0; i < DRAWS; ++i) ++counts[indices[i]];
+    for (int64_t i = 0; i < LEAVES; ++i) expected[i] = DRAWS * (ceil(ldexp((double)shadow[i], scale)) / (double)total);
     check_chi_square(LEAVES, counts, expected, "draws of the tree");
 }
 
@@ -171,16 +169,14 @@ static void buffer_that_wraps(void) {
     static rows drawn;
     const int64_t calls = CALLS * n_times, every = calls / 16 > 0 ? calls / 16 : 1;
     per_replay_options options = replay_options(ROWS, 1);
-    per_replay* replay;
     uint64_t state = 13;
     int64_t call_number, i, step = 0, before = 0, n_stale = 0, n_updates = 0;
     options.alpha = 1;
     options.seed = 14;
     options.scheme = PER_INDEPENDENT;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     for (call_number = 0; call_number < calls; ++call_number) {
         call given;
-        per_replay_statistics statistics;
         for (i = 0; i < STEPS; ++i) {
             observation[i] = reward[i] = number_of_step(step + i);
             terminated[i] = (step + i) % EPISODE == EPISODE - 1;
@@ -214,7 +210,7 @@ static void buffer_that_wraps(void) {
         }
         CHECK_OK(write_priorities(replay, 64, drawn.ids, errors, NULL));
         n_updates += 64;
-        statistics = stats_of(replay);
+        per_replay_statistics statistics = stats_of(replay);
         CHECK(statistics.added == step && statistics.episodes == step / EPISODE);
         CHECK(statistics.stale_updates == n_stale && statistics.updates == n_updates - n_stale);
         CHECK(statistics.samples == call_number + 1 + (call_number / every) * 32);
@@ -227,9 +223,8 @@ static void buffer_that_wraps(void) {
             for (i = 0; i < ROWS && i <= newest; ++i)
                 expected[i * AGES / ROWS] += 32 * MANY * ((double)priority_of_row[(newest - i) % ROWS] / total);
             for (i = 0; i < 32; ++i) {
-                int64_t k;
                 draw(replay, MANY, &drawn);
-                for (k = 0; k < MANY; ++k) ++counts[(newest - drawn.ids[k]) * AGES / ROWS];
+                for (int64_t k = 0; k < MANY; ++k) ++counts[(newest - drawn.ids[k]) * AGES / ROWS];
             }
             check_chi_square(AGES, counts, expected, "ages of what the buffer draws");
         }

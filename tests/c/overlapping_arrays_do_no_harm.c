@@ -17,8 +17,7 @@ static union {
 } memory;
 
 static void fill_ids(int64_t first) {
-    int i;
-    for (i = 0; i < 4 * BATCH; ++i) memory.ids[i] = first + i % BATCH;
+    for (int i = 0; i < 4 * BATCH; ++i) memory.ids[i] = first + i % BATCH;
 }
 
 static void of_a_tree(void) {
@@ -27,25 +26,24 @@ static void of_a_tree(void) {
     uint64_t mass = 0, after = 0;
     float priorities[ROWS], read[ROWS];
     int64_t indices[ROWS];
-    int i, shift;
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = ROWS;
     CHECK_OK(per_tree_create(&options, &tree));
-    for (i = 0; i < ROWS; ++i) {
+    for (int i = 0; i < ROWS; ++i) {
         indices[i] = i;
         priorities[i] = (float)(i + 1);
     }
     CHECK_OK(per_update(tree, ROWS, indices, priorities, NULL));
     mass = total_mass_of(tree);
-    for (shift = 0; shift < BATCH; shift += 7) {
-        for (i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i) {
+    for (int shift = 0; shift < BATCH; shift += 7) {
+        for (int i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i) {
             CHECK_OK(per_sample(tree, BATCH, i, 0.5f, memory.ids, memory.numbers + shift, memory.numbers, NULL));
             CHECK_OK(
                 per_sample(tree, BATCH, i, 0.5f, memory.ids + shift, memory.numbers, memory.numbers + shift, NULL));
         }
         fill_ids(0);
         (void)per_tree_get_priorities(tree, BATCH, memory.ids, memory.numbers + shift, NULL);
-        for (i = 0; i < 4 * BATCH; ++i) memory.sums[i] = i;
+        for (int i = 0; i < 4 * BATCH; ++i) memory.sums[i] = i;
         (void)per_tree_find(tree, BATCH, memory.sums, memory.ids + shift, NULL);
         fill_ids(0);
         (void)per_tree_find_mass(tree, BATCH, memory.units, memory.ids + shift, NULL);
@@ -79,25 +77,22 @@ static per_batch batch_in_memory(int shift, void** fields, void** next_fields, i
 
 static void of_a_buffer(int32_t prioritization) {
     per_replay_options options = replay_options(ROWS, 1);
-    per_replay* replay;
-    per_replay_statistics before, after;
     per_sample_options sample;
     void *fields[1], *next_fields[1];
     int64_t live[ROWS], count = 0;
     float priorities[ROWS], read[ROWS];
-    int i, shift;
     options.n_step = 3;
     options.prioritization = prioritization;
-    replay = create_replay(&options);
-    for (i = 0; i < 150; ++i) add_full(replay, 0, (float)i, 1, i % 40 == 39 ? TERMINATED : GOES_ON, (float)i + 1);
+    per_replay* replay = create_replay(&options);
+    for (int i = 0; i < 150; ++i) add_full(replay, 0, (float)i, 1, i % 40 == 39 ? TERMINATED : GOES_ON, (float)i + 1);
     CHECK_OK(per_sample_options_init(&sample, sizeof sample));
     CHECK_OK(per_replay_get_live_ids(replay, ROWS, live, &count));
-    for (i = 0; i < count; ++i) set_priority(replay, live[i], (float)(i + 1));
+    for (int i = 0; i < count; ++i) set_priority(replay, live[i], (float)(i + 1));
     CHECK_OK(per_replay_get_priorities(replay, count, live, priorities, NULL));
-    before = stats_of(replay);
-    for (shift = 0; shift < BATCH; shift += 5) {
+    per_replay_statistics before = stats_of(replay);
+    for (int shift = 0; shift < BATCH; shift += 5) {
         per_batch batch = batch_in_memory(shift, fields, next_fields, 1);
-        for (i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i) {
+        for (int i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i) {
             sample.scheme = i;
             sample.uniform_fraction = shift % 2 == 0 ? 0.25 : 0;
             CHECK_OK(per_replay_sample(replay, &sample, BATCH, &batch, NULL));
@@ -110,7 +105,7 @@ static void of_a_buffer(int32_t prioritization) {
         fill_ids(0);
         (void)per_replay_get_priorities(replay, BATCH / 2, memory.ids, memory.numbers + shift, NULL);
     }
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(after.live == before.live && after.added == before.added && after.updates == before.updates);
     CHECK(after.total == before.total && after.stale_updates == before.stale_updates);
     CHECK_OK(per_replay_get_priorities(replay, count, live, read, NULL));

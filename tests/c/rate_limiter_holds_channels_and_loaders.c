@@ -53,18 +53,14 @@ static void a_channel_waits_and_its_writer_sees_a_full_ring(void) {
 /* A step that the buffer refuses, among others that wait: slots are given back as soon as their steps are done with. */
 static void a_refused_step_holds_up_no_slots(void) {
     per_replay_options options = replay_options(100, 1);
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
-    int t;
     options.rate_limit.samples_per_insert = 2;
     options.rate_limit.samples_tolerance = 8;
     options.on_gap = PER_GAP_ERROR;
-    replay = create_replay(&options);
-    channel = create_channel(replay, 0, NULL, 4 * SLOTS, PER_FULL_WAITS);
-    writer = attach(path_of(channel));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel(replay, 0, NULL, 4 * SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
     /* Step 6 is not what step 5 goes on to. */
-    for (t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, t == 6 ? 99 : (float)t, (float)t + 1, 0, 60000));
+    for (int t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, t == 6 ? 99 : (float)t, (float)t + 1, 0, 60000));
     while (stats_of(replay).added < 5) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
     CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
     /* 8 transitions allow 4 steps more, of 7 that the buffer takes. */
@@ -81,8 +77,7 @@ static void the_end_of_limits_lets_a_channel_go_on(void) {
     per_replay* replay = limited(2, 8, 1, 1);
     per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
-    int t;
-    for (t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 60000));
+    for (int t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 60000));
     CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "not in the buffer yet");
     CHECK_OK(per_replay_stop_limiting(replay));
     CHECK_OK(per_channel_flush(channel, 60000));
@@ -155,14 +150,13 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
     per_replay *replay = limited(1, 8, 4, 1), *twin = limited(0, 0, 0, 1);
     static rows expected;
     per_loader_options options;
-    per_loader* loader;
     per_batch batch;
     int64_t slot;
     int i, t = 4;
     fill(replay, 0, t);
     fill(twin, 0, t);
     /* Asked for are three batches, and allowed is one. */
-    loader = create_loader(replay, 8, 3, NULL);
+    per_loader* loader = create_loader(replay, 8, 3, NULL);
     for (i = 0; i < 20; ++i) {
         draw(twin, 8, &expected);
         CHECK_OK(try_next(loader, -1, &batch, &slot));

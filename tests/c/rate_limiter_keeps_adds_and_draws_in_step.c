@@ -41,8 +41,7 @@ static void random_calls(int64_t quarters_per_insert, int64_t tolerance, int64_t
     const int64_t most_steps = tolerance * 4 / quarters_per_insert / n_envs, m = min_size > 1 ? min_size : 1;
     per_replay* replay = limited((double)quarters_per_insert / 4, tolerance, min_size, n_envs);
     int64_t added = 0, drawn = 0, n_refused_adds = 0, n_refused_draws = 0;
-    int i;
-    for (i = 0; i < rounds(4000); ++i) {
+    for (int i = 0; i < rounds(4000); ++i) {
         const int64_t length = 1 + random_below(most_steps < 9 ? most_steps : 9), k = length * n_envs;
         const int64_t b = 1 + random_below(tolerance);
         const int may_add = added < m || floored_quarters(quarters_per_insert * (added + k - m)) - drawn <= tolerance;
@@ -72,7 +71,6 @@ static void random_calls(int64_t quarters_per_insert, int64_t tolerance, int64_t
 static void what_is_allowed_is_said(void) {
     per_replay* replay = limited(2, 8, 5, 1);
     per_replay_options described;
-    per_replay_statistics before;
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
     CHECK(described.rate_limit.samples_per_insert == 2 && described.rate_limit.samples_tolerance == 8 &&
@@ -81,7 +79,7 @@ static void what_is_allowed_is_said(void) {
     CHECK_FAILS(draw_some(replay, 3), PER_ERROR_BUSY,
                 "batch_size is 3: the rate limiter allows no draw before 5 steps are added; 4 are");
     /* One of the 5 free steps is left, and 8 / 2 beyond them are allowed. */
-    before = stats_of(replay);
+    per_replay_statistics before = stats_of(replay);
     CHECK_FAILS(add_steps(replay, 6), PER_ERROR_INVALID_ARGUMENT,
                 "steps of the call are 6: allowed are 0 .. 5, 1 up to min_size_to_sample and those that "
                 "samples_tolerance 8 with samples_per_insert 2 allows beyond it");
@@ -168,9 +166,8 @@ static void one_call_brings_as_much_as_several(int64_t samples_per_insert, int64
 /* Where nothing is overwritten, no more than the capacity is ever added: 3 lanes of 4 rows. */
 static void a_least_size_that_is_never_there_is_refused(void) {
     per_replay_options options = replay_options(10, 3);
-    per_replay* replay;
     options.rate_limit.min_size_to_sample = 13;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     per_replay_free(replay);
     options.overwrite = 0;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
@@ -207,12 +204,11 @@ static void steps_that_a_mask_leaves_out(void) {
     static const uint8_t mask[4] = {1, 0, 0, 1};
     per_replay* replay = limited(1, 4, 1, 4);
     call given;
-    int i;
     CHECK_OK(add_steps(replay, 1));
     CHECK_OK(draw_some(replay, 4));
     fill_call(&given, 1, zeros, zeros, zeros, NULL, NULL);
     given.steps.mask = array_of(mask, PER_BOOL);
-    for (i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; ++i)
         CHECK(per_replay_add(replay, &given.steps, NULL, NULL) == (on_cuda() && i > 0 ? PER_ERROR_BUSY : PER_OK));
     CHECK(stats_of(replay).added == (on_cuda() ? 6 : 8));
     per_replay_free(replay);
@@ -224,12 +220,11 @@ static void what_is_no_draw_is_not_limited(void) {
     const int64_t ids[] = {0}, unit[] = {0};
     per_epochs* epochs = NULL;
     int64_t count = 0;
-    int i;
     CHECK_OK(add_steps(replay, 1));
     CHECK_OK(draw_some(replay, 1));
     CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows 0 .. 0");
     fill_rows(&out);
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, 1, ids, &out.batch, NULL));
         CHECK_OK(per_replay_get_units(replay, NULL, 1, unit, &out.batch, NULL, NULL, NULL));
         CHECK_OK(per_epochs_create(replay, 1, 1, 0, NULL, &epochs));

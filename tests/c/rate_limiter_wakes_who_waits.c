@@ -57,8 +57,7 @@ static void nap(void) {
 }
 
 static void* add_all(void* env) {
-    int i;
-    for (i = 0; i < rounds(STEPS); ++i) add_when_allowed(*(const int64_t*)env);
+    for (int i = 0; i < rounds(STEPS); ++i) add_when_allowed(*(const int64_t*)env);
     return NULL;
 }
 
@@ -75,18 +74,17 @@ static void adders_and_drawers_keep_in_step(void) {
     static const int64_t envs[ADDERS] = {0, 1, 2};
     pthread_t adders[ADDERS], drawers[DRAWERS];
     const int64_t added = (int64_t)ADDERS * rounds(STEPS);
-    int i;
     replay = limited();
-    for (i = 0; i < DRAWERS; ++i) CHECK(pthread_create(&drawers[i], NULL, draw_all, NULL) == 0);
-    for (i = 0; i < ADDERS; ++i) CHECK(pthread_create(&adders[i], NULL, add_all, (void*)&envs[i]) == 0);
-    for (i = 0; i < ADDERS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
+    for (int i = 0; i < DRAWERS; ++i) CHECK(pthread_create(&drawers[i], NULL, draw_all, NULL) == 0);
+    for (int i = 0; i < ADDERS; ++i) CHECK(pthread_create(&adders[i], NULL, add_all, (void*)&envs[i]) == 0);
+    for (int i = 0; i < ADDERS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
     /* One side has ended. The other draws what is due, and waits. */
     CHECK(stats_of(replay).added == added);
     while (per_replay_wait_to_sample(replay, BATCH, 0) == PER_OK) nap();
     CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 20), PER_ERROR_BUSY, "before more is added");
     __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
     CHECK_OK(per_replay_stop_limiting(replay));
-    for (i = 0; i < DRAWERS; ++i) CHECK(pthread_join(drawers[i], NULL) == 0);
+    for (int i = 0; i < DRAWERS; ++i) CHECK(pthread_join(drawers[i], NULL) == 0);
     /* Each drawer drew once after the limits had ended, or found that all was over. */
     CHECK(drawn <= RATE * (added - MIN_SIZE) + TOLERANCE + DRAWERS * BATCH);
     CHECK(drawn > RATE * (added - MIN_SIZE) + TOLERANCE - BATCH);
@@ -105,20 +103,18 @@ static void* wait_to_draw(void* status_out) {
 
 /* Adds until no more is allowed: 16 steps are not until 64 transitions are drawn. */
 static void fill(void) {
-    int i;
     replay = limited();
-    for (i = 0; i < MIN_SIZE + TOLERANCE / RATE; ++i) CHECK_OK(try_add(0));
+    for (int i = 0; i < MIN_SIZE + TOLERANCE / RATE; ++i) CHECK_OK(try_add(0));
     CHECK(try_add(0) == PER_ERROR_BUSY);
 }
 
 static void draws_wake_an_adder(void) {
     pthread_t thread;
     per_status status = PER_ERROR_INTERNAL;
-    int i;
     fill();
     CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
     nap();
-    for (i = 0; i < 4; ++i) CHECK_OK(try_draw(16));
+    for (int i = 0; i < 4; ++i) CHECK_OK(try_draw(16));
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(status == PER_OK);
     per_replay_free(replay);
@@ -127,11 +123,10 @@ static void draws_wake_an_adder(void) {
 static void adds_wake_a_drawer(void) {
     pthread_t thread;
     per_status status = PER_ERROR_INTERNAL;
-    int i;
     replay = limited();
     CHECK(pthread_create(&thread, NULL, wait_to_draw, &status) == 0);
     nap();
-    for (i = 0; i < MIN_SIZE; ++i) CHECK_OK(try_add(0));
+    for (int i = 0; i < MIN_SIZE; ++i) CHECK_OK(try_add(0));
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(status == PER_OK);
     per_replay_free(replay);
@@ -168,17 +163,15 @@ static void a_fork_does_not_wait(void) {
     pthread_t thread;
     per_status status = PER_ERROR_INTERNAL;
     int exit_status;
-    pid_t child;
-    int i;
     fill();
     CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
     nap();
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         CHECK(try_add(0) == PER_ERROR_BUSY);
-        for (i = 0; i < 4; ++i) CHECK_OK(try_draw(16));
-        for (i = 0; i < 16; ++i) CHECK_OK(try_add(0));
+        for (int i = 0; i < 4; ++i) CHECK_OK(try_draw(16));
+        for (int i = 0; i < 16; ++i) CHECK_OK(try_add(0));
         CHECK(try_add(0) == PER_ERROR_BUSY);
         per_replay_free(replay);
         _exit(0);

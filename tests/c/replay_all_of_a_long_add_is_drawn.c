@@ -8,21 +8,19 @@ static void check_all_drawn(per_replay* replay, int64_t first_id, int64_t n) {
     static rows drawn;
     static unsigned char seen[MANY];
     static const int32_t schemes[2] = {PER_WITHOUT_REPLACEMENT, PER_SYSTEMATIC};
-    int64_t i;
-    int s;
     CHECK(live_of(replay) == n && stats_of(replay).total == (double)n);
-    for (s = 0; s < 2; ++s) {
+    for (int s = 0; s < 2; ++s) {
         per_sample_options options;
         CHECK_OK(per_sample_options_init(&options, sizeof options));
         options.scheme = schemes[s];
         fill_rows(&drawn);
         CHECK_OK(per_replay_sample(replay, &options, n, &drawn.batch, NULL));
         memset(seen, 0, sizeof seen);
-        for (i = 0; i < n; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
             CHECK(drawn.ids[i] >= first_id && drawn.ids[i] < first_id + n);
             ++seen[drawn.ids[i] - first_id];
         }
-        for (i = 0; i < n; ++i) CHECK(seen[i] == 1);
+        for (int64_t i = 0; i < n; ++i) CHECK(seen[i] == 1);
     }
 }
 
@@ -30,18 +28,16 @@ int main(void) {
     static const int64_t capacities[] = {2100, 5000, 40000, 300000, 2500000};
     static float observation[MANY], next[MANY], reward[MANY];
     const int64_t n_capacities = on_cuda() ? 2 : 5, longest = on_cuda() ? 300 : MANY;
-    int64_t c, n, i;
-    for (i = 0; i < MANY; ++i) {
+    for (int64_t i = 0; i < MANY; ++i) {
         observation[i] = (float)i;
         next[i] = (float)i + 1;
     }
-    for (c = 0; c < n_capacities; ++c) {
+    for (int64_t c = 0; c < n_capacities; ++c) {
         const per_replay_options options = replay_options(capacities[c], 1);
-        for (n = 2; n <= longest; n = n == longest ? n + 1 : (3 * n > longest ? longest : 3 * n)) {
+        for (int64_t n = 2; n <= longest; n = n == longest ? n + 1 : (3 * n > longest ? longest : 3 * n)) {
             per_replay* replay = create_replay(&options);
             int64_t first_id = 0;
-            int again;
-            for (again = 0; again < 2; ++again) {
+            for (int again = 0; again < 2; ++again) {
                 call given;
                 fill_call(&given, n, observation, next, reward, NULL, NULL);
                 CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));

@@ -4,18 +4,15 @@
 /* Live are 0, 1, 2, 3, 5, 6, 7, 8, 9: row 4 is a final observation, row 10 waits. */
 static per_replay* create(double alpha, int32_t scheme) {
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
-    int64_t id;
-    int t;
     options.alpha = alpha;
     options.scheme = scheme;
     options.beta = 0.7;
     options.seed = 12;
-    replay = create_replay(&options);
-    for (t = 0; t < 3; ++t) add_step(replay, 0, (float)t, 0);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 3; ++t) add_step(replay, 0, (float)t, 0);
     add_full(replay, 0, 3, 0, TERMINATED, 4);
-    for (t = 5; t < 11; ++t) add_step(replay, 0, (float)t, 0);
-    for (id = 0; id < 10; ++id)
+    for (int t = 5; t < 11; ++t) add_step(replay, 0, (float)t, 0);
+    for (int64_t id = 0; id < 10; ++id)
         if (id != 4) set_priority(replay, id, 0);
     CHECK(live_of(replay) == 9 && stats_of(replay).total == (alpha == 0 ? 9 : 0));
     return replay;
@@ -27,14 +24,13 @@ static void check_uniform(double alpha, int32_t scheme) {
     static rows drawn;
     int64_t counts[11] = {0};
     double chi_square = 0;
-    int i;
     draw(replay, B, &drawn);
-    for (i = 0; i < B; ++i) {
+    for (int i = 0; i < B; ++i) {
         CHECK(drawn.ids[i] >= 0 && drawn.ids[i] <= 9 && drawn.ids[i] != 4);
         CHECK(drawn.weights[i] == 1 && drawn.priorities[i] == 0 && drawn.probabilities[i] == (float)(1.0 / 9));
         ++counts[drawn.ids[i]];
     }
-    for (i = 0; i < 10; ++i) {
+    for (int i = 0; i < 10; ++i) {
         if (i == 4) continue;
         /* A stratum is 1/200 of a transition: only the two at its borders may leave it, or be drawn besides. */
         if (scheme == PER_STRATIFIED || scheme == PER_SYSTEMATIC) CHECK(counts[i] >= 198 && counts[i] <= 202);
@@ -49,10 +45,9 @@ static void check_uniform(double alpha, int32_t scheme) {
 static void one_positive_priority_takes_all(void) {
     per_replay* replay = create(0.6, PER_STRATIFIED);
     static rows drawn;
-    int i;
     set_priority(replay, 6, 1e-30f);
     draw(replay, 100, &drawn);
-    for (i = 0; i < 100; ++i) CHECK(drawn.ids[i] == 6 && drawn.weights[i] == 1 && drawn.probabilities[i] == 1);
+    for (int i = 0; i < 100; ++i) CHECK(drawn.ids[i] == 6 && drawn.weights[i] == 1 && drawn.probabilities[i] == 1);
     set_priority(replay, 6, 0);
     draw(replay, 100, &drawn);
     CHECK(place_of(&drawn, 100, 0) >= 0);
@@ -64,13 +59,13 @@ static void by_rank(int32_t normalization) {
     per_replay* replay = create(0.6, PER_INDEPENDENT);
     per_sample_options options;
     static rows drawn;
-    int i;
     CHECK_OK(per_sample_options_init(&options, sizeof options));
     options.prioritization = PER_RANK;
     options.normalize_weights = normalization;
     fill_rows(&drawn);
     CHECK_OK(per_replay_sample(replay, &options, 100, &drawn.batch, NULL));
-    for (i = 0; i < 100; ++i) CHECK(fabs(drawn.weights[i] - 1) <= 1e-6 && fabs(drawn.probabilities[i] * 9 - 1) <= 1e-6);
+    for (int i = 0; i < 100; ++i)
+        CHECK(fabs(drawn.weights[i] - 1) <= 1e-6 && fabs(drawn.probabilities[i] * 9 - 1) <= 1e-6);
     per_replay_free(replay);
 }
 

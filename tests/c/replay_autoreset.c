@@ -46,13 +46,11 @@ static void next_step_drops_nothing_else(void) {
 
 /* Observations are compared as numbers, also with those that next_fields stored apart. */
 static void next_step_knows_the_final_observation_by_its_numbers(void) {
-    int apart;
-    for (apart = 0; apart < 2; ++apart) {
+    for (int apart = 0; apart < 2; ++apart) {
         per_replay_options options = replay_options(20, 1);
-        per_replay* replay;
         options.autoreset = PER_AUTORESET_NEXT_STEP;
         options.store_next_observation = apart;
-        replay = create_replay(&options);
+        per_replay* replay = create_replay(&options);
         add_full(replay, 0, 1, 1, TERMINATED, 0);
         CHECK(add_full(replay, 0, -0.0f, 0, GOES_ON, 2) == -1);
         add_full(replay, 0, 2, 1, TERMINATED, NAN);
@@ -122,8 +120,7 @@ static void same_step_without_end(void) {
 /* Nobody told of autoreset next_step: the final observation comes twice. What is added is not changed by that. */
 static void resets_that_nobody_told_of_are_counted(void) {
     const int32_t modes[] = {PER_AUTORESET_DISABLED, PER_AUTORESET_SAME_STEP};
-    int i;
-    for (i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
         per_replay* replay = create(modes[i]);
         CHECK(add_full(replay, 0, 0, 1, TERMINATED, 1) == 0);
         CHECK(stats_of(replay).suspected_resets == 0);

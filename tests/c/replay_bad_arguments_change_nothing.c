@@ -20,15 +20,13 @@ static int64_t ids_out[64];
 
 static per_replay* create(int32_t device) {
     per_replay_options options = replay_options(ROWS * ENVS, ENVS);
-    per_replay* created;
-    int t, env;
     options.n_step = 2;
     options.beta_steps = 100;
     options.seed = 31;
     options.device = device;
-    created = create_replay(&options);
-    for (t = 0; t < 6; ++t)
-        for (env = 0; env < ENVS; ++env)
+    per_replay* created = create_replay(&options);
+    for (int t = 0; t < 6; ++t)
+        for (int env = 0; env < ENVS; ++env)
             add_full(created, env, (float)(100 * env + t), (float)t, t == 2 ? TRUNCATED : GOES_ON,
                      (float)(100 * env + t + 1));
     set_priority(created, 4, 3);
@@ -44,9 +42,8 @@ static void look(int64_t id, rows* out) {
 }
 
 static void remember(void) {
-    int64_t id;
     stats_before = stats_of(replay);
-    for (id = 0; id <= LAST_ID; ++id) {
+    for (int64_t id = 0; id <= LAST_ID; ++id) {
         look(id, &rows_before[id]);
         if (id < 13) priorities_before[id] = priority_of(replay, id);
     }
@@ -55,15 +52,14 @@ static void remember(void) {
 static void check_unchanged(void) {
     static rows now;
     const per_replay_statistics stats = stats_of(replay);
-    int64_t id;
     CHECK(memcmp(&stats, &stats_before, sizeof stats) == 0);
-    for (id = 0; id <= LAST_ID; ++id) {
+    for (int64_t id = 0; id <= LAST_ID; ++id) {
         look(id, &now);
         CHECK(now.observation[0] == rows_before[id].observation[0] && now.reward[0] == rows_before[id].reward[0]);
         CHECK(now.truncated[0] == rows_before[id].truncated[0] && now.ids[0] == rows_before[id].ids[0]);
         if (id < 13) CHECK(priority_of(replay, id) == priorities_before[id]);
     }
-    for (id = 0; id < 64; ++id) CHECK(ids_out[id] == -7);
+    for (int64_t id = 0; id < 64; ++id) CHECK(ids_out[id] == -7);
 }
 
 /* The message has both texts. */
@@ -129,11 +125,10 @@ static void add_arrays(void) {
     static const int64_t three[] = {3}, two_two[] = {2, 2}, one_two[] = {1, 2}, axes[17] = {0};
     static const double numbers[ENVS] = {0, 0}, beyond[ENVS] = {0, -1e39};
     call given;
-    int i;
     per_array *arrays[9], good;
     static const char* const names[9] = {"observation", "next_observation", "reward",     "terminated", "truncated",
                                          "mask",        "next_mask",        "priorities", "td_errors"};
-    for (i = 0; i < 9; ++i) {
+    for (int i = 0; i < 9; ++i) {
         fill_good(&given, 1);
         arrays[0] = &given.observation;
         arrays[1] = &given.next;
@@ -212,14 +207,12 @@ static void next_observations_of_all_or_none(void) {
     const per_field fields[2] = {field_of("observation", PER_FLOAT32, 0, NULL),
                                  field_of("observation.b", PER_FLOAT32, 0, NULL)};
     per_array now[2], next[2];
-    per_replay* two;
     call given;
-    int i;
     options.fields = fields;
     options.n_fields = 2;
     options.field_size = sizeof(per_field);
-    two = create_replay(&options);
-    for (i = 0; i < 4; ++i) {
+    per_replay* two = create_replay(&options);
+    for (int i = 0; i < 4; ++i) {
         fill_call(&given, 1, &zero, NULL, &zero, NULL, NULL);
         now[0] = now[1] = array_of(&zero, PER_FLOAT32);
         next[0] = array_of(i & 1 ? &zero : NULL, PER_FLOAT32);
@@ -297,11 +290,9 @@ static const int64_t bad_ids[] = {-2, LAST_ID, INT64_MAX, INT64_MIN};
 static void priority_entries(void) {
     int64_t ids[] = {0, 4, 2};
     float values[] = {9, 9, 9, 9, 9, 9}, out[] = {-7, -7, -7};
-    int i;
     /* At every place, with good entries around it. */
-    for (i = 0; i < 4; ++i) {
-        int at;
-        for (at = 0; at < 3; ++at) {
+    for (int i = 0; i < 4; ++i) {
+        for (int at = 0; at < 3; ++at) {
             const int64_t good = ids[at];
             char name[24];
             sprintf(name, "ids[%d]", at);
@@ -429,7 +420,6 @@ static void misaligned_arrays(void) {
     int64_t ids[3] = {0}, count = -7;
     float values[3] = {0};
     call given;
-    size_t i;
 #define MISALIGNED_GIVEN(member, name)                                                 \
     (fill_good(&given, 1), given.member = array_of(MISALIGNED(rewards), PER_FLOAT32)); \
     CHECK_MISALIGNED(per_replay_add(replay, &given.steps, ids_out, NULL), name)
@@ -450,7 +440,7 @@ static void misaligned_arrays(void) {
     CHECK_MISALIGNED(per_replay_add(replay, &given.steps, NULL, NULL), "env_ids");
     CHECK_MISALIGNED(per_replay_cut(replay, 1, MISALIGNED(ids), NULL), "env_ids");
 
-    for (i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
         char* number;
         fill_rows(&out);
         memcpy(&number, (char*)&out.batch + numbers[i].place, sizeof number);
@@ -491,10 +481,10 @@ static void settings_and_readers(void) {
     per_replay_settings settings = unchanged_settings();
     per_replay_statistics statistics;
     int64_t live = -7;
-    int i;
     CHECK_FAILS(per_replay_clear(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_NO_STREAM(per_replay_clear(replay, &live));
-    for (i = 0; i < 3; ++i) CHECK_FAILS(change_gamma(replay, bad_gammas[i], NULL), PER_ERROR_INVALID_ARGUMENT, "gamma");
+    for (int i = 0; i < 3; ++i)
+        CHECK_FAILS(change_gamma(replay, bad_gammas[i], NULL), PER_ERROR_INVALID_ARGUMENT, "gamma");
     CHECK_FAILS(change_gamma(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_NO_STREAM(change_gamma(replay, 1, &live));
     CHECK_FAILS(change_alpha(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "alpha");
@@ -529,8 +519,7 @@ static void settings_and_readers(void) {
 static void goes_on_like(per_replay* twin) {
     static rows drawn, of_twin;
     int64_t ids[6], twin_ids[6];
-    int round;
-    for (round = 0; round < 4; ++round) {
+    for (int round = 0; round < 4; ++round) {
         call given;
         fill_good(&given, 3);
         CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
@@ -555,9 +544,8 @@ static per_replay* create_pair(void) {
 }
 
 static void check_same_priorities(per_replay* twin) {
-    int64_t id;
     CHECK(live_of(replay) == live_of(twin));
-    for (id = 0; id < 13; ++id) CHECK(priority_of(replay, id) == priority_of(twin, id));
+    for (int64_t id = 0; id < 13; ++id) CHECK(priority_of(replay, id) == priority_of(twin, id));
 }
 
 /* Three steps of which environment 1's last is bad; the twin gets them with a mask that leaves it out. */
@@ -581,14 +569,13 @@ static void check_step_left_out(const call* given) {
 static void steps_are_left_out(void) {
     double beyond[3][ENVS];
     call given;
-    int i, k;
     fill_good(&given, 3);
     given.steps.next_fields = NULL;
     given.steps.truncated = array_of(last_ends, PER_BOOL);
     check_step_left_out(&given);
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         const float(*const from)[ENVS] = i == 0 ? observations : i == 1 ? nexts : rewards;
-        for (k = 0; k < 3 * ENVS; ++k) beyond[k / ENVS][k % ENVS] = (double)from[k / ENVS][k % ENVS];
+        for (int k = 0; k < 3 * ENVS; ++k) beyond[k / ENVS][k % ENVS] = (double)from[k / ENVS][k % ENVS];
         beyond[2][1] = -1e39;
         fill_good(&given, 3);
         *(i == 0 ? &given.observation : i == 1 ? &given.next : &given.steps.reward) = array_of(beyond, PER_FLOAT64);
@@ -647,23 +634,22 @@ static void entries_are_left_out(void) {
     int64_t ids[] = {0, 4, 2};
     float values[] = {1, 2, 3}, out[3];
     const int64_t rejected = stats_of(replay).rejected_updates;
-    int i, k, at;
-    for (at = 0; at < 3; ++at) {
+    for (int at = 0; at < 3; ++at) {
         const int64_t good = ids[at];
-        for (i = 0; i < 4; ++i) {
+        for (int i = 0; i < 4; ++i) {
             ids[at] = bad_ids[i];
             update_both(twin, at, ids, values, "1 ids named no row");
             CHECK_FAILS(per_replay_get_priorities(replay, 3, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "1 ids");
-            for (k = 0; k < 3; ++k) CHECK(out[k] == (k == at ? 0 : values[k]));
+            for (int k = 0; k < 3; ++k) CHECK(out[k] == (k == at ? 0 : values[k]));
         }
         ids[at] = good;
-        for (i = 0; i < 3; ++i) {
+        for (int i = 0; i < 3; ++i) {
             const float before = values[at];
             values[at] = bad_values[i];
             update_both(twin, at, ids, values, "1 priorities or td_errors gave no finite priority");
             values[at] = before;
         }
-        for (k = 0; k < 3; ++k) values[k] += 1;
+        for (int k = 0; k < 3; ++k) values[k] += 1;
     }
     CHECK(stats_of(replay).updates == stats_of(twin).updates && stats_of(twin).rejected_updates == 0);
     /* Two updates a bad entry; those that are only read are reported. */
@@ -672,8 +658,7 @@ static void entries_are_left_out(void) {
 }
 
 int main(void) {
-    int i;
-    for (i = 0; i < 64; ++i) ids_out[i] = -7;
+    for (int i = 0; i < 64; ++i) ids_out[i] = -7;
     replay = create(test_device());
     remember();
     add_arguments();

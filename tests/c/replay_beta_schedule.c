@@ -6,12 +6,11 @@
 
 static per_replay* create(double beta, double beta_final, int64_t beta_steps) {
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
     options.alpha = 1;
     options.beta = beta;
     options.beta_final = beta_final;
     options.beta_steps = beta_steps;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_step(replay, 0, 0, 0);
     add_step(replay, 0, 1, 0);
     add_step(replay, 0, 2, 0);

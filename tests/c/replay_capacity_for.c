@@ -26,8 +26,7 @@ static per_status add_step_of_all(per_replay* replay, int64_t n, int64_t t, int 
     float observations[MOST_ENVS], next[MOST_ENVS], rewards[MOST_ENVS] = {0.0f};
     uint8_t flags[MOST_ENVS];
     call given;
-    int64_t i;
-    for (i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
         observations[i] = (float)t;
         next[i] = (float)(t + 1);
         flags[i] = (uint8_t)ends;
@@ -43,8 +42,8 @@ static int64_t fewest_live(const per_replay_options* options, filling filled) {
     for (episode = 0; episode < filled.n_others + 3; ++episode) {
         const int is_first = episode == 0 || episode == filled.n_others + 2;
         const int64_t length = is_first ? filled.first : episode == 1 ? filled.second : filled.others;
-        int64_t step, live;
-        for (step = 1; step <= length; ++step) {
+        int64_t live;
+        for (int64_t step = 1; step <= length; ++step) {
             CHECK_OK(add_step_of_all(replay, options->n_envs, t++, step == length, filled.announces));
             CHECK_OK(per_replay_get_live_ids(replay, 0, NULL, &live));
             if ((episode > 0 || step == length) && live < fewest) fewest = live;
@@ -61,28 +60,25 @@ static int64_t fewest_of_all(const per_replay_options* options, int64_t least) {
     const int64_t most_others = least == 0 ? 0 : rows / least + 1;
     int64_t fewest = INT64_MAX;
     filling filled;
-    int64_t more, longer, shift;
     CHECK(rows < LONG);
     for (filled.announces = options->store_next_observation; filled.announces < 2; ++filled.announces)
         for (filled.n_others = 0; filled.n_others <= most_others; ++filled.n_others)
-            for (shift = 0; shift < stride; ++shift)
-                for (more = 0; more < stride; ++more)
-                    for (longer = 0; longer <= (least == 0 ? 0 : least + stride); ++longer) {
-                        int64_t live;
+            for (int64_t shift = 0; shift < stride; ++shift)
+                for (int64_t more = 0; more < stride; ++more)
+                    for (int64_t longer = 0; longer <= (least == 0 ? 0 : least + stride); ++longer) {
                         filled.first = LONG + shift;
                         filled.others = least == 0 ? LONG : least + more;
                         filled.second = filled.others + longer;
-                        live = fewest_live(options, filled);
+                        int64_t live = fewest_live(options, filled);
                         if (live < fewest) fewest = live;
                     }
     return fewest;
 }
 
 static void check_smallest(per_replay_options options, int64_t transitions, int64_t episode_length) {
-    int64_t fewest;
     per_replay* none;
     options.capacity = capacity_for(&options, transitions, episode_length);
-    fewest = fewest_of_all(&options, episode_length);
+    int64_t fewest = fewest_of_all(&options, episode_length);
     CHECK(fewest >= transitions);
     options.capacity -= options.n_envs;
     if (per_replay_create(&options, &none) != PER_OK) {
@@ -97,14 +93,13 @@ static void check_smallest(per_replay_options options, int64_t transitions, int6
 static void single_transitions(void) {
     static const int64_t lengths[] = {0, 1, 2, 5}, counts[] = {1, 4, 11};
     per_replay_options options = replay_options(0, 1);
-    size_t i, j;
     for (options.n_envs = 1; options.n_envs <= MOST_ENVS; options.n_envs += 2)
         for (options.n_step = 1; options.n_step <= 3; options.n_step += 2)
             for (options.frame_stack = 1; options.frame_stack <= 4; options.frame_stack += 3)
                 for (options.store_next_observation = 0; options.store_next_observation < 2;
                      ++options.store_next_observation)
-                    for (i = 0; i < sizeof lengths / sizeof *lengths; ++i)
-                        for (j = 0; j < sizeof counts / sizeof *counts; ++j)
+                    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i)
+                        for (size_t j = 0; j < sizeof counts / sizeof *counts; ++j)
                             check_smallest(options, counts[j], lengths[i]);
 }
 
@@ -149,15 +144,14 @@ static void formula_of_the_header(void) {
 /* K steps in each environment, wherever episodes end in them, with overwrite 0. */
 static void rollouts_fit(void) {
     enum { K = 12 };
-    int64_t first, length, t, live;
-    for (length = 1; length <= K + 1; ++length)
-        for (first = 1; first <= length; ++first) {
+    int64_t live;
+    for (int64_t length = 1; length <= K + 1; ++length)
+        for (int64_t first = 1; first <= length; ++first) {
             per_replay_options options = replay_options(0, 2);
-            per_replay* replay;
             options.overwrite = 0;
             options.capacity = capacity_for(&options, K * options.n_envs, length);
-            replay = create_replay(&options);
-            for (t = 0; t < K; ++t)
+            per_replay* replay = create_replay(&options);
+            for (int64_t t = 0; t < K; ++t)
                 CHECK_OK(
                     add_step_of_all(replay, options.n_envs, t, t >= first - 1 && (t - first + 1) % length == 0, 1));
             CHECK_OK(per_replay_get_live_ids(replay, 0, NULL, &live));

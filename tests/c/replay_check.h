@@ -181,8 +181,7 @@ static inline void draw(per_replay* replay, int64_t batch_size, rows* out) {
 
 /* Where `id` stands among the first `count` ids of a batch; -1 if it does not. */
 static inline int64_t place_of(const rows* drawn, int64_t count, int64_t id) {
-    int64_t i;
-    for (i = 0; i < count; ++i)
+    for (int64_t i = 0; i < count; ++i)
         if (drawn->ids[i] == id) return i;
     return -1;
 }
@@ -201,9 +200,8 @@ typedef struct window {
 static inline void check_window(per_replay* replay, int64_t id, window expected, int line) {
     static rows drawn;
     const float gamma_m = (float)pow(stats_of(replay).gamma, expected.n_steps);
-    int64_t i;
     draw(replay, many(), &drawn);
-    i = place_of(&drawn, many(), id);
+    int64_t i = place_of(&drawn, many(), id);
     if (i >= 0 && drawn.observation[i] == expected.observation && drawn.reward[i] == expected.reward &&
         drawn.discount[i] == expected.discount && drawn.next[i] == expected.next &&
         drawn.n_steps[i] == expected.n_steps && drawn.terminated[i] == expected.terminated &&

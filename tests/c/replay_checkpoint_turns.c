@@ -35,8 +35,7 @@ static int locked_by_another(int operation) {
 static per_replay* buffer_of(int n) {
     const per_replay_options options = replay_options(100, 1);
     per_replay* const replay = create_replay(&options);
-    int t;
-    for (t = 0; t < n; ++t) add_step(replay, 0, (float)t, 0);
+    for (int t = 0; t < n; ++t) add_step(replay, 0, (float)t, 0);
     return replay;
 }
 
@@ -79,14 +78,13 @@ static void other_calls_and_forks_do_not_wait(void) {
     const int lock = locked_by_another(LOCK_EX);
     pthread_t thread;
     const int64_t live = live_of(replay);
-    pid_t child;
     int status = -1;
     __atomic_store_n(&n_locks, 0, __ATOMIC_RELAXED);
     CHECK(pthread_create(&thread, NULL, checkpoint_for_as_long_as_it_takes, replay) == 0);
     while (__atomic_load_n(&n_locks, __ATOMIC_RELAXED) == 0) usleep(1000);
     add_step(replay, 0, 5, 0); /* it is in the checkpoint, which has not begun */
     CHECK(live_of(replay) == live + 1);
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         add_step(replay, 0, 6, 0);

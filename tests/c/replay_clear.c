@@ -5,25 +5,23 @@
 static void ranks_are_those_of_what_follows(void) {
     static rows drawn;
     per_replay_options options = replay_options(64, 1);
-    per_replay* replay;
-    int t, round;
     options.prioritization = PER_RANK;
     options.alpha = 1;
-    replay = create_replay(&options);
-    for (round = 0; round < 3; ++round) {
+    per_replay* replay = create_replay(&options);
+    for (int round = 0; round < 3; ++round) {
         const int64_t first = 24 * round;
-        for (t = 0; t < 20; ++t) {
+        for (int t = 0; t < 20; ++t) {
             add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
             set_priority(replay, first + t, (float)ldexp(1, t - 10));
         }
         draw(replay, 16, &drawn);
         CHECK_OK(per_replay_clear(replay, NULL));
-        for (t = 0; t < 3; ++t) {
+        for (int t = 0; t < 3; ++t) {
             CHECK(add_full(replay, 0, (float)t, 0, t == 2 ? TERMINATED : GOES_ON, (float)t + 1) == first + 20 + t);
             set_priority(replay, first + 20 + t, (float)ldexp(1, 2 * t));
         }
         draw(replay, 110, &drawn);
-        for (t = 0; t < 110; ++t) {
+        for (int t = 0; t < 110; ++t) {
             const double rank = (double)(first + 23 - drawn.ids[t]);
             CHECK(rank >= 1 && rank <= 3 && fabs(drawn.probabilities[t] - 6 / (11 * rank)) <= 1e-6);
         }
@@ -38,24 +36,22 @@ static void ranks_are_due_for_what_is_live(void) {
     enum { BEFORE = 1500, AFTER = 31 };
     static rows drawn;
     per_replay_options options = replay_options(4000, 1);
-    per_replay* replay;
     double sum = 0;
-    int t;
     options.prioritization = PER_RANK;
     options.alpha = 1;
-    replay = create_replay(&options);
-    for (t = 0; t < BEFORE; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < BEFORE; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     draw(replay, 16, &drawn);
     CHECK_OK(per_replay_clear(replay, NULL));
-    for (t = 0; t < AFTER; ++t) {
+    for (int t = 0; t < AFTER; ++t) {
         add_full(replay, 0, (float)t, 0, t == AFTER - 1 ? TERMINATED : GOES_ON, (float)t + 1);
         set_priority(replay, BEFORE + t, (float)ldexp(1, t));
     }
     draw(replay, 16, &drawn);
     set_priority(replay, BEFORE, (float)ldexp(1, AFTER)); /* the last rank becomes the first */
     draw(replay, many(), &drawn);
-    for (t = 1; t <= AFTER; ++t) sum += 1.0 / t;
-    for (t = 0; t < many(); ++t) {
+    for (int t = 1; t <= AFTER; ++t) sum += 1.0 / t;
+    for (int t = 0; t < many(); ++t) {
         const double i = (double)(drawn.ids[t] - BEFORE), rank = i == 0 ? 1 : AFTER + 1 - i;
         CHECK(fabs(drawn.probabilities[t] - 1 / (rank * sum)) <= 1e-6);
     }
@@ -64,27 +60,25 @@ static void ranks_are_due_for_what_is_live(void) {
 
 int main(void) {
     per_replay_options options = replay_options(16, 2);
-    per_replay *replay, *twin;
-    per_replay_statistics before, after;
     static rows drawn, of_twin;
     int64_t id;
     int t;
     options.beta_steps = 10;
     options.seed = 8;
     options.gamma = 0.5;
-    replay = create_replay(&options);
-    twin = create_replay(&options);
+    per_replay* replay = create_replay(&options);
+    per_replay* twin = create_replay(&options);
     for (t = 0; t < 3; ++t) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
         add_full(replay, 1, (float)t, 0, GOES_ON, (float)t + 1);
     }
     set_priority(replay, 2, 6);
     draw(replay, 16, &drawn);
-    before = stats_of(replay);
+    per_replay_statistics before = stats_of(replay);
     CHECK(before.live == 6 && before.max_priority == 6 && before.samples == 1);
 
     CHECK_OK(per_replay_clear(replay, NULL));
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(after.live == 0 && after.total == 0);
     after.live = before.live;
     after.total = before.total;

@@ -41,14 +41,13 @@ static per_replay_options options_of(int64_t capacity, int32_t compression) {
     static per_field both[2][N_FIELDS];
     per_field* const fields = both[compression];
     per_replay_options options = replay_options(capacity, N_ENVS);
-    int i;
     fields[0] = field_of("observation", PER_UINT8, 2, screen);
     fields[1] = field_of("observation.achieved", PER_FLOAT32, 1, goal);
     fields[2] = field_of("goal", PER_FLOAT32, 1, goal);
     fields[3] = field_of("action", PER_UINT8, 0, NULL);
     fields[4] = field_of("map", PER_UINT8, 2, map);
     fields[4].default_value = &default_map;
-    for (i = 0; i < N_FIELDS; ++i)
+    for (int i = 0; i < N_FIELDS; ++i)
         if (i != 3) fields[i].compression = compression;
     options.fields = fields;
     options.n_fields = N_FIELDS;
@@ -59,21 +58,19 @@ static per_replay_options options_of(int64_t capacity, int32_t compression) {
 /* A screen as of a game: a ball and two paddles before a pattern, and a score; in another scene another pattern. */
 static void draw_screen(uint8_t* screen, int t, int env) {
     const int scene = t / 300 % 3 + 3 * env, left = abs(t % 120 - 60), right = abs(t * 7 % 140 - 70);
-    int y, x;
-    for (y = 0; y < SIDE; ++y)
-        for (x = 0; x < SIDE; ++x)
+    for (int y = 0; y < SIDE; ++y)
+        for (int x = 0; x < SIDE; ++x)
             screen[y * SIDE + x] = (uint8_t)(87 + (x * 7919 + y * (104729 + scene)) % 11 / 10 * 23);
-    for (y = 0; y < 8; ++y) memset(screen + y * SIDE, t % 100 < 50 ? 236 : 60, SIDE);
-    for (y = 0; y < 10; ++y) {
+    for (int y = 0; y < 8; ++y) memset(screen + y * SIDE, t % 100 < 50 ? 236 : 60, SIDE);
+    for (int y = 0; y < 10; ++y) {
         memset(screen + (left + 8 + y) * SIDE + 8, 148, 3);
         memset(screen + (right + y) * SIDE + 72, 213, 3);
     }
-    for (y = 0; y < 2; ++y) memset(screen + (t * 3 % 80 + y) * SIDE + t * 2 % 80, 236, 2);
+    for (int y = 0; y < 2; ++y) memset(screen + (t * 3 % 80 + y) * SIDE + t * 2 % 80, 236, 2);
 }
 
 static void draw_noise(uint8_t* screen, uint64_t* seed) {
-    int i;
-    for (i = 0; i < SCREEN; i += 8) {
+    for (int i = 0; i < SCREEN; i += 8) {
         const uint64_t word = next_random(seed);
         memcpy(screen + i, &word, 8);
     }
@@ -90,19 +87,18 @@ static per_status try_steps(per_replay* replay, int length, int t, look kind) {
     const int has_next = next_random(&seed) % 2 == 0, has_maps = next_random(&seed) % 2 == 0;
     per_array fields[N_FIELDS], next[N_FIELDS];
     per_steps steps;
-    int k, env, i;
     CHECK(length <= STEPS);
     memset(ends, 0, sizeof ends);
-    for (k = 0; k <= length; ++k)
-        for (env = 0; env < N_ENVS; ++env) {
+    for (int k = 0; k <= length; ++k)
+        for (int env = 0; env < N_ENVS; ++env) {
             if (kind == NOISE || (kind == MIXED && next_random(&seed) % 8 == 0))
                 draw_noise(screens[k][env], &seed);
             else
                 draw_screen(screens[k][env], t + k, env);
-            for (i = 0; i < GOAL; ++i) achieved[k][env][i] = (float)((t + k) / 7 + i);
+            for (int i = 0; i < GOAL; ++i) achieved[k][env][i] = (float)((t + k) / 7 + i);
             if (k == length) continue;
-            for (i = 0; i < GOAL; ++i) goals[k][env][i] = (float)((t + k) / 50 + i);
-            for (i = 0; i < MAP; ++i) maps[k][env][i] = (uint8_t)((t + k) / 5 + i / 16);
+            for (int i = 0; i < GOAL; ++i) goals[k][env][i] = (float)((t + k) / 50 + i);
+            for (int i = 0; i < MAP; ++i) maps[k][env][i] = (uint8_t)((t + k) / 5 + i / 16);
             actions[k][env] = (uint8_t)next_random(&seed);
             rewards[k][env] = (float)(next_random(&seed) % 10);
         }
@@ -132,9 +128,8 @@ static per_status try_step_with_next(per_replay* replay, int t) {
     static uint8_t actions[N_ENVS], no[N_ENVS];
     per_array fields[N_FIELDS], next[N_FIELDS];
     per_steps steps;
-    int k, env;
-    for (k = 0; k < 2; ++k)
-        for (env = 0; env < N_ENVS; ++env) {
+    for (int k = 0; k < 2; ++k)
+        for (int env = 0; env < N_ENVS; ++env) {
             draw_screen(screens[k][env], t + k, env);
             achieved[k][env][0] = (float)(t + k);
         }
@@ -155,8 +150,7 @@ static per_status try_step_with_next(per_replay* replay, int t) {
 }
 
 static void add_to_both(per_replay* const* buffers, int length, int t, look kind, int with_next) {
-    int i;
-    for (i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; ++i)
         CHECK_OK(with_next ? try_step_with_next(buffers[i], t) : try_steps(buffers[i], length, t, kind));
 }
 
@@ -170,9 +164,8 @@ typedef struct drawn {
 static int32_t reward_of(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                          uint8_t* terminated_out) {
     const float *const a = achieved, *const g = goals;
-    int64_t i;
     (void)context, (void)terminated_out;
-    for (i = 0; i < count; ++i) rewards_out[i] = a[GOAL * i] - 3 * g[GOAL * i];
+    for (int64_t i = 0; i < count; ++i) rewards_out[i] = a[GOAL * i] - 3 * g[GOAL * i];
     return 0;
 }
 
@@ -214,17 +207,16 @@ static void check_same_batches(per_replay* const* buffers, int has_sequences, ui
     static const way all[] = {DRAWN, BY_ID, AS_ADDED, RELABELLED};
     int64_t ids[BATCH];
     per_array fields[N_FIELDS];
-    int i, k;
-    for (i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; ++i) {
         if (has_sequences && all[i] == AS_ADDED) continue;
-        for (k = 0; k < 2; ++k) gather(buffers[k], has_sequences, all[i], ids, &batches[k]);
+        for (int k = 0; k < 2; ++k) gather(buffers[k], has_sequences, all[i], ids, &batches[k]);
         CHECK(memcmp(&batches[0], &batches[1], sizeof batches[0]) == 0);
         memcpy(ids, batches[0].ids, sizeof ids);
     }
-    for (i = 0; i < BATCH; ++i) memset(maps[i], (int)next_random(seed), MAP);
+    for (int i = 0; i < BATCH; ++i) memset(maps[i], (int)next_random(seed), MAP);
     memset(fields, 0, sizeof fields);
     fields[4] = array_of(maps, PER_UINT8);
-    for (k = 0; k < 2; ++k) CHECK_OK(per_replay_set(buffers[k], BATCH, ids, fields, NULL));
+    for (int k = 0; k < 2; ++k) CHECK_OK(per_replay_set(buffers[k], BATCH, ids, fields, NULL));
 }
 
 typedef struct bytes {
@@ -294,11 +286,11 @@ static void check_same_files(per_replay* const* buffers) {
 
 /* Rings that go round twice, with all that is drawn in several kinds. */
 static void the_buffer_is_the_same(void) {
-    int kind, t, length, k;
-    for (kind = 0; kind < 6; ++kind) {
+    int length;
+    for (int kind = 0; kind < 6; ++kind) {
         per_replay* buffers[2];
         uint64_t seed = (uint64_t)kind;
-        for (k = 0; k < 2; ++k) {
+        for (int k = 0; k < 2; ++k) {
             per_replay_options options = options_of(200, k);
             if (kind == 1) options.n_step = 3, options.frame_stack = 4;
             if (kind == 2) options.sequence_length = 5, options.burn_in = 1, options.frame_stack = 1;
@@ -308,23 +300,22 @@ static void the_buffer_is_the_same(void) {
             buffers[k] = create_replay(&options);
             CHECK(is_compressed(buffers[k]) == k);
         }
-        for (t = 0; t < 260; t += length) {
+        for (int t = 0; t < 260; t += length) {
             length = kind == 3 ? 1 : 1 + (int)(next_random(&seed) % STEPS);
             add_to_both(buffers, length, t, MIXED, kind == 3);
             if (t > 40 && next_random(&seed) % (kind == 3 ? 20 : 4) == 0) check_same_batches(buffers, kind == 2, &seed);
             if (t > 100 && t < 110)
-                for (k = 0; k < 2; ++k) CHECK_OK(per_replay_cut(buffers[k], 0, NULL, NULL));
+                for (int k = 0; k < 2; ++k) CHECK_OK(per_replay_cut(buffers[k], 0, NULL, NULL));
             if (t > 150 && t < 160)
-                for (k = 0; k < 2; ++k) CHECK_OK(per_replay_clear(buffers[k], NULL));
+                for (int k = 0; k < 2; ++k) CHECK_OK(per_replay_clear(buffers[k], NULL));
         }
         check_same_files(buffers);
-        for (k = 0; k < 2; ++k) per_replay_free(buffers[k]);
+        for (int k = 0; k < 2; ++k) per_replay_free(buffers[k]);
     }
 }
 
 static void fill(per_replay* replay, int n, look kind) {
-    int t;
-    for (t = 0; t < n; t += STEPS) CHECK_OK(try_steps(replay, STEPS, t, kind));
+    for (int t = 0; t < n; t += STEPS) CHECK_OK(try_steps(replay, STEPS, t, kind));
 }
 
 /* Both with 28 MB of screens. */
@@ -333,11 +324,10 @@ static void screens_take_a_fifth_and_noise_hardly_more(void) {
     per_replay_options plain = options_of(CAPACITY, 0), options = options_of(CAPACITY, 1);
     per_replay *const twin = create_replay(&plain), *replay = create_replay(&options);
     const int64_t as_they_are = stats_of(twin).memory_bytes;
-    int i;
     CHECK(stats_of(replay).memory_bytes < 100 * CAPACITY);
     fill(replay, 2 * ROUND, SCREENS);
     CHECK(5 * stats_of(replay).memory_bytes < as_they_are);
-    for (i = 0; i < 3; ++i) { /* the memory serves for both */
+    for (int i = 0; i < 3; ++i) { /* the memory serves for both */
         fill(replay, ROUND, NOISE);
         CHECK(stats_of(replay).memory_bytes < as_they_are + as_they_are / 10 + 300 * CAPACITY);
         fill(replay, ROUND, SCREENS);
@@ -353,12 +343,10 @@ static void screens_take_a_fifth_and_noise_hardly_more(void) {
 static per_status set_maps(per_replay* replay, int n, const uint8_t* maps) {
     int64_t* const ids = malloc((size_t)n * sizeof *ids);
     per_array fields[N_FIELDS];
-    per_status status;
-    int i;
-    for (i = 0; i < n; ++i) ids[i] = 20 + i % 100;
+    for (int i = 0; i < n; ++i) ids[i] = 20 + i % 100;
     memset(fields, 0, sizeof fields);
     fields[4] = array_of(maps, PER_UINT8);
-    status = per_replay_set(replay, n, ids, fields, NULL);
+    per_status status = per_replay_set(replay, n, ids, fields, NULL);
     free(ids);
     return status;
 }
@@ -368,12 +356,11 @@ static void memory_that_is_refused_changes_nothing(void) {
     enum { N_MAPS = 200000 };
     per_replay* buffers[2];
     per_status status;
-    bytes before;
     uint8_t* const maps = malloc(N_MAPS * MAP);
     uint64_t seed = 1;
-    int t, i;
-    for (i = 0; i < N_MAPS * MAP; ++i) maps[i] = (uint8_t)next_random(&seed);
-    for (i = 0; i < 2; ++i) {
+    int t;
+    for (int i = 0; i < N_MAPS * MAP; ++i) maps[i] = (uint8_t)next_random(&seed);
+    for (int i = 0; i < 2; ++i) {
         per_replay_options options = options_of(8000, i);
         buffers[i] = create_replay(&options);
     }
@@ -386,9 +373,9 @@ static void memory_that_is_refused_changes_nothing(void) {
         CHECK_OK(try_steps(buffers[0], STEPS, t, NOISE));
     }
     CHECK(status == PER_ERROR_OUT_OF_MEMORY);
-    before = saved(buffers[1]);
+    bytes before = saved(buffers[1]);
     refuses_memory = 1;
-    for (i = 1; i <= 3; ++i) CHECK(try_steps(buffers[1], STEPS, t + i, NOISE) == PER_ERROR_OUT_OF_MEMORY);
+    for (int i = 1; i <= 3; ++i) CHECK(try_steps(buffers[1], STEPS, t + i, NOISE) == PER_ERROR_OUT_OF_MEMORY);
     refuses_memory = 0;
     CHECK(are_equal(saved(buffers[1]), before));
     add_to_both(buffers, STEPS, t, NOISE, 0);
@@ -397,23 +384,23 @@ static void memory_that_is_refused_changes_nothing(void) {
     CHECK(set_maps(buffers[1], N_MAPS, maps) == PER_ERROR_OUT_OF_MEMORY);
     refuses_memory = 0;
     CHECK(are_equal(saved(buffers[1]), before));
-    for (i = 0; i < 2; ++i) CHECK_OK(set_maps(buffers[i], 500, maps));
+    for (int i = 0; i < 2; ++i) CHECK_OK(set_maps(buffers[i], 500, maps));
     check_same_files(buffers);
-    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+    for (int i = 0; i < 2; ++i) per_replay_free(buffers[i]);
     free(maps);
 }
 
 /* A full ring, of which a call that fails would overwrite 16 rows of each environment, and the next one does one. */
 static void what_was_packed_before_memory_ended_is_put_nowhere(void) {
     per_replay* buffers[2];
-    int i, t;
-    for (i = 0; i < 2; ++i) {
+    int t;
+    for (int i = 0; i < 2; ++i) {
         per_replay_options options = options_of(200, i);
         buffers[i] = create_replay(&options);
     }
     for (t = 0; t < 20 * STEPS; t += STEPS) add_to_both(buffers, STEPS, t, SCREENS, 0);
     refuses_memory = 1;
-    for (i = 0; try_steps(buffers[1], STEPS, t, NOISE) == PER_OK; t += STEPS) {
+    for (int i = 0; try_steps(buffers[1], STEPS, t, NOISE) == PER_OK; t += STEPS) {
         CHECK(++i < 100);
         refuses_memory = 0;
         CHECK_OK(try_steps(buffers[0], STEPS, t, NOISE));
@@ -422,14 +409,13 @@ static void what_was_packed_before_memory_ended_is_put_nowhere(void) {
     refuses_memory = 0;
     add_to_both(buffers, 1, t, SCREENS, 0);
     check_same_files(buffers);
-    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+    for (int i = 0; i < 2; ++i) per_replay_free(buffers[i]);
 }
 
 /* Buffers of the two fields of a long call: one as it is, one compressed. */
 static void create_small(per_replay** buffers, int64_t capacity, int64_t n_envs) {
     static const int64_t screen[] = {SIDE, SIDE}, map[] = {32, 32};
-    int i;
-    for (i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
         per_replay_options options = replay_options(capacity, n_envs);
         per_field fields[2];
         fields[0] = field_of("observation", PER_UINT8, 2, screen);
@@ -474,16 +460,14 @@ static void a_long_call_takes_the_memory_of_what_stays(void) {
     per_array fields[2];
     per_replay* buffers[2];
     uint64_t seed = 9;
-    int64_t plain;
-    int i, k;
     CHECK(screens != NULL && maps != NULL && ids != NULL);
-    for (i = 0; i < (LENGTH + 1) * N_ENVS; ++i) draw_noise(screens + (size_t)i * SCREEN, &seed);
-    for (i = 0; i < N_SET * LARGE_MAP; ++i) maps[i] = (uint8_t)next_random(&seed);
-    for (i = 0; i < LENGTH; ++i)
-        for (k = 0; k < N_ENVS; ++k) ends[i][k] = next_random(&seed) % 7 == 0;
+    for (int i = 0; i < (LENGTH + 1) * N_ENVS; ++i) draw_noise(screens + (size_t)i * SCREEN, &seed);
+    for (int i = 0; i < N_SET * LARGE_MAP; ++i) maps[i] = (uint8_t)next_random(&seed);
+    for (int i = 0; i < LENGTH; ++i)
+        for (int k = 0; k < N_ENVS; ++k) ends[i][k] = next_random(&seed) % 7 == 0;
     create_small(buffers, ROWS, N_ENVS);
-    plain = stats_of(buffers[0]).memory_bytes;
-    for (i = 0; i < 2; ++i) {
+    int64_t plain = stats_of(buffers[0]).memory_bytes;
+    for (int i = 0; i < 2; ++i) {
         add_small(buffers[i], 7, screens, NULL, maps, NULL, NULL);
         add_small(buffers[i], LENGTH, screens, screens + N_ENVS * SCREEN, maps, &ends[0][0], NULL);
     }
@@ -495,12 +479,12 @@ static void a_long_call_takes_the_memory_of_what_stays(void) {
         int64_t n = 0;
         CHECK_OK(per_replay_get_live_ids(buffers[0], ROWS, ids, &n));
         CHECK(n > 3);
-        for (i = (int)n; i < N_SET; ++i) ids[i] = ids[next_random(&seed) % (uint64_t)n];
+        for (int i = (int)n; i < N_SET; ++i) ids[i] = ids[next_random(&seed) % (uint64_t)n];
     }
-    for (i = 0; i < 2; ++i) CHECK_OK(per_replay_set(buffers[i], N_SET, ids, fields, NULL));
+    for (int i = 0; i < 2; ++i) CHECK_OK(per_replay_set(buffers[i], N_SET, ids, fields, NULL));
     CHECK(stats_of(buffers[1]).memory_bytes < 4 * plain + 2 * ALLOWED);
     check_same_files(buffers);
-    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+    for (int i = 0; i < 2; ++i) per_replay_free(buffers[i]);
     free(screens);
     free(maps);
     free(ids);
@@ -514,24 +498,23 @@ static void what_is_set_leaves_the_keys_of_steps(void) {
     per_array fields[2];
     per_replay* buffers[2];
     uint64_t seed = 3;
-    int t, i;
-    for (t = 0; t < 4; ++t)
-        for (i = 0; i < LARGE_MAP; ++i) scenes[t][i] = (uint8_t)next_random(&seed);
+    for (int t = 0; t < 4; ++t)
+        for (int i = 0; i < LARGE_MAP; ++i) scenes[t][i] = (uint8_t)next_random(&seed);
     create_small(buffers, CAPACITY, 1);
     memset(fields, 0, sizeof fields);
     fields[1] = array_of(map, PER_UINT8);
-    for (t = 0; t < 2 * CAPACITY; ++t) {
+    for (int t = 0; t < 2 * CAPACITY; ++t) {
         memcpy(map, scenes[t / STEPS_OF_SCENE % 4], LARGE_MAP);
         map[next_random(&seed) % LARGE_MAP] = (uint8_t)t;
-        for (i = 0; i < 2; ++i) add_small(buffers[i], 1, screen, NULL, map, NULL, &ids[t]);
+        for (int i = 0; i < 2; ++i) add_small(buffers[i], 1, screen, NULL, map, NULL, &ids[t]);
         if (t < STEPS_OF_SCENE) continue;
         memcpy(map, scenes[(t / STEPS_OF_SCENE - 1) % 4], LARGE_MAP);
         map[next_random(&seed) % LARGE_MAP] = (uint8_t)t;
-        for (i = 0; i < 2; ++i) CHECK_OK(per_replay_set(buffers[i], 1, &ids[t - STEPS_OF_SCENE], fields, NULL));
+        for (int i = 0; i < 2; ++i) CHECK_OK(per_replay_set(buffers[i], 1, &ids[t - STEPS_OF_SCENE], fields, NULL));
     }
     CHECK(stats_of(buffers[1]).memory_bytes < 400 * CAPACITY);
     check_same_files(buffers);
-    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+    for (int i = 0; i < 2; ++i) per_replay_free(buffers[i]);
 }
 
 /* A quarter of each frame is new, so that every 17th is a key: it stays for the others where something else is set. */
@@ -544,20 +527,18 @@ static void what_is_set_is_packed_by_the_frame_that_was_there(void) {
     per_replay* buffers[2];
     per_batch batch;
     uint64_t seed = 5;
-    int64_t before;
-    int t, i;
-    for (i = 0; i < LARGE_MAP; ++i) maps[0][i] = (uint8_t)next_random(&seed);
+    for (int i = 0; i < LARGE_MAP; ++i) maps[0][i] = (uint8_t)next_random(&seed);
     create_small(buffers, CAPACITY, 1);
-    for (t = 0; t < CAPACITY - 1; ++t) {
+    for (int t = 0; t < CAPACITY - 1; ++t) {
         if (t > 0) memcpy(maps[t], maps[0], LARGE_MAP);
-        for (i = 0; i < NEW; ++i) maps[t][i] = (uint8_t)next_random(&seed);
+        for (int i = 0; i < NEW; ++i) maps[t][i] = (uint8_t)next_random(&seed);
         add_small(buffers[1], 1, screen, NULL, maps[t], NULL, &ids[t]);
     }
-    before = stats_of(buffers[1]).memory_bytes;
-    for (t = 0; t < CAPACITY - 1; ++t)
-        for (i = 0; i < NEW; ++i) maps[t][i] = (uint8_t)next_random(&seed);
+    int64_t before = stats_of(buffers[1]).memory_bytes;
+    for (int t = 0; t < CAPACITY - 1; ++t)
+        for (int i = 0; i < NEW; ++i) maps[t][i] = (uint8_t)next_random(&seed);
     memset(fields, 0, sizeof fields);
-    for (t = 0; t < CAPACITY - 1; ++t) {
+    for (int t = 0; t < CAPACITY - 1; ++t) {
         fields[1] = array_of(maps[t], PER_UINT8);
         CHECK_OK(per_replay_set(buffers[1], 1, &ids[t], fields, NULL));
     }
@@ -566,26 +547,25 @@ static void what_is_set_is_packed_by_the_frame_that_was_there(void) {
     batch.fields = out;
     CHECK_OK(per_replay_get(buffers[1], CAPACITY - 1, ids, &batch, NULL));
     CHECK(memcmp(found, maps, (CAPACITY - 1) * sizeof maps[0]) == 0);
-    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+    for (int i = 0; i < 2; ++i) per_replay_free(buffers[i]);
 }
 
 static void a_child_has_its_own_copy(void) {
     per_replay* buffers[2];
     uint64_t seed = 1;
-    int k, t, status;
-    pid_t child;
-    for (k = 0; k < 2; ++k) {
+    int status;
+    for (int k = 0; k < 2; ++k) {
         per_replay_options options = options_of(100, k);
         buffers[k] = create_replay(&options);
     }
-    for (t = 0; t < 96; t += STEPS) add_to_both(buffers, STEPS, t, MIXED, 0);
-    child = fork();
+    for (int t = 0; t < 96; t += STEPS) add_to_both(buffers, STEPS, t, MIXED, 0);
+    pid_t child = fork();
     CHECK(child >= 0);
-    for (t = 0; t < 160; t += STEPS) {
+    for (int t = 0; t < 160; t += STEPS) {
         add_to_both(buffers, STEPS, child == 0 ? 3 * t + 5 : t, MIXED, 0);
         check_same_batches(buffers, 0, &seed);
     }
-    for (k = 0; k < 2; ++k) per_replay_free(buffers[k]);
+    for (int k = 0; k < 2; ++k) per_replay_free(buffers[k]);
     if (child == 0) _exit(0);
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);

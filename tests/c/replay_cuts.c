@@ -63,27 +63,24 @@ static int64_t cuts_between(const numbers* of, uint64_t announced, uint64_t give
     static const int64_t shape[] = {ELEMENTS};
     const per_field field = field_of("observation", of->dtype, 1, shape);
     per_replay_options options = cut_options();
-    per_replay* replay;
     uint64_t observations[2 * ELEMENTS] = {0}, next[2 * ELEMENTS] = {0}, stored[ELEMENTS];
     const float rewards[2] = {0};
     void* const fields[1] = {stored};
     const int64_t frame = ELEMENTS * of->bytes, id = 1;
     per_batch batch;
     call adds;
-    int64_t cuts;
-    int k;
     options.fields = &field;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     set_element((char*)next, of, place, announced);
     set_element((char*)observations + frame, of, place, given);
     fill_call(&adds, in_one_call ? 2 : 1, NULL, NULL, rewards, NULL, NULL);
     adds.steps.next_fields = &adds.next;
-    for (k = 0; k < (in_one_call ? 1 : 2); ++k) {
+    for (int k = 0; k < (in_one_call ? 1 : 2); ++k) {
         adds.observation = array_of((char*)observations + k * frame, of->dtype);
         adds.next = array_of((char*)next + k * frame, of->dtype);
         CHECK_OK(per_replay_add(replay, &adds.steps, NULL, NULL));
     }
-    cuts = stats_of(replay).cuts;
+    int64_t cuts = stats_of(replay).cuts;
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     batch.fields = fields;
     if (cuts == 0) {
@@ -96,13 +93,11 @@ static int64_t cuts_between(const numbers* of, uint64_t announced, uint64_t give
 
 /* 0 equals -0 and any NaN any other, in whatever place of a frame; all else differs. */
 static void numbers_are_compared(void) {
-    size_t i;
-    int place, in_one_call;
-    for (i = 0; i < sizeof all_numbers / sizeof *all_numbers; ++i) {
+    for (size_t i = 0; i < sizeof all_numbers / sizeof *all_numbers; ++i) {
         const numbers* of = &all_numbers[i];
         const int are_floats = of->dtype >= PER_FLOAT16;
-        for (in_one_call = 0; in_one_call < 2; ++in_one_call) {
-            for (place = 0; place < ELEMENTS; ++place) {
+        for (int in_one_call = 0; in_one_call < 2; ++in_one_call) {
+            for (int place = 0; place < ELEMENTS; ++place) {
                 CHECK(cuts_between(of, 0, of->zero_of_sign, place, in_one_call) == !are_floats);
                 CHECK(cuts_between(of, of->zero_of_sign, 0, place, in_one_call) == !are_floats);
                 CHECK(cuts_between(of, of->nan, of->other_nan, place, in_one_call) == !are_floats);
@@ -139,7 +134,6 @@ static void comparison_is_after_casting(void) {
 static void every_observation_is_compared(void) {
     per_replay_options options = cut_options();
     per_field fields[3];
-    per_replay* replay;
     per_steps steps;
     per_array given[3], next[3];
     float a = 0, b = 0, action = 0, next_a = 1, next_b = 1, reward = 0;
@@ -150,7 +144,7 @@ static void every_observation_is_compared(void) {
     options.fields = fields;
     options.n_fields = 3;
     options.field_size = sizeof(per_field);
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     memset(next, 0, sizeof next);
     given[0] = array_of(&a, PER_FLOAT32);
@@ -191,10 +185,9 @@ static void nothing_announced_nothing_cut(void) {
 
 static void on_gap_error_changes_nothing(void) {
     per_replay_options options = cut_options();
-    per_replay* replay;
     int64_t id = -7;
     options.on_gap = PER_GAP_ERROR;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_full(replay, 0, 0, 1, GOES_ON, 1);
     CHECK_BAD_STEP(try_step(replay, 0, 50, 2, GOES_ON, NEXT_GIVEN, 51, &id), "observation");
     CHECK(id == id_of_bad_step() && stats_of(replay).added == 1 && stats_of(replay).cuts == 0);
@@ -240,11 +233,9 @@ static void cut_by_hand_with_the_observation_unknown(void) {
 /* A cut completes the windows that were waiting (n_step 3), as an end does. */
 static void a_cut_completes_windows(void) {
     per_replay_options options = cut_options();
-    per_replay* replay;
-    int t;
     options.n_step = 3;
-    replay = create_replay(&options);
-    for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 1);
     CHECK_LIVE(replay, 0);
     add_full(replay, 0, 50, 1, GOES_ON, 51);
     CHECK_LIVE(replay, 0, 1, 2);
@@ -261,8 +252,7 @@ static void cuts_of_some_environments(void) {
     per_replay_options options = replay_options(30, 3);
     per_replay* replay = create_replay(&options);
     const int64_t ends[] = {2, 0, 2, 2, 0}, beyond[] = {0, 3}, below[] = {-1};
-    int env;
-    for (env = 0; env < 3; ++env) add_full(replay, env, (float)env, 0, GOES_ON, (float)env + 10);
+    for (int env = 0; env < 3; ++env) add_full(replay, env, (float)env, 0, GOES_ON, (float)env + 10);
     CHECK_OK(per_replay_cut(replay, 0, ends, NULL));
     CHECK(stats_of(replay).cuts == 0);
     CHECK_FAILS(per_replay_cut(replay, 2, beyond, NULL), PER_ERROR_INVALID_ARGUMENT, "env_ids[1]");
@@ -271,7 +261,7 @@ static void cuts_of_some_environments(void) {
     CHECK(stats_of(replay).cuts == 0);
     CHECK_OK(per_replay_cut(replay, 5, ends, NULL)); /* once each, however often they are named */
     CHECK(stats_of(replay).cuts == 2);
-    for (env = 0; env < 3; ++env) add_full(replay, env, (float)env + 10, 0, GOES_ON, (float)env + 20);
+    for (int env = 0; env < 3; ++env) add_full(replay, env, (float)env + 10, 0, GOES_ON, (float)env + 20);
     CHECK_LIVE(replay, 0, 1, 2, 6, 4, 8); /* environment 1 went on: its second row is k = 1 */
     per_replay_free(replay);
 }

@@ -22,7 +22,6 @@ static per_replay* create(per_replay_options options) {
     const double state = 0.25;
     per_array defaults[FIELDS];
     per_field fields[FIELDS];
-    per_replay* replay;
     defaults[ADVANTAGE] = array_of(&advantage, PER_FLOAT32);
     defaults[TARGET] = shaped(target, PER_UINT8, 1, three);
     defaults[STATE] = shaped(&state, PER_FLOAT64, 0, none);
@@ -37,7 +36,7 @@ static per_replay* create(per_replay_options options) {
     options.fields = fields;
     options.n_fields = FIELDS;
     options.field_size = sizeof(per_field);
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     advantage = 99; /* copied */
     return replay;
 }
@@ -48,8 +47,7 @@ static void add(per_replay* replay, int64_t length, const per_array* given, cons
     static uint8_t no[MOST];
     per_array fields[FIELDS];
     per_steps steps;
-    int i;
-    for (i = 0; i < MOST; ++i) observation[i] = (float)i;
+    for (int i = 0; i < MOST; ++i) observation[i] = (float)i;
     memcpy(fields, given, sizeof fields);
     fields[OBSERVATION] = array_of(observation, PER_FLOAT32);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -118,42 +116,37 @@ static void sequences_start_with_the_default_state(void) {
     float states[8][2], advantages[8][3];
     void* fields[FIELDS] = {NULL, advantages, NULL, states};
     per_replay_options options = replay_options(40, ENVS);
-    per_replay* replay;
     per_batch batch;
-    int i;
     options.sequence_length = 3;
-    replay = create(options);
+    per_replay* replay = create(options);
     add(replay, 10, nothing, NULL);
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     batch.fields = fields;
     CHECK_OK(per_replay_sample(replay, NULL, 8, &batch, NULL));
-    for (i = 0; i < 8; ++i) CHECK(states[i][0] == 0.25f && states[i][1] == 0.25f && advantages[i][2] == -1.5f);
+    for (int i = 0; i < 8; ++i) CHECK(states[i][0] == 0.25f && states[i][1] == 0.25f && advantages[i][2] == -1.5f);
     per_replay_free(replay);
 }
 
 static void check_described(per_replay* replay) {
     per_replay_options options;
-    const per_array* state;
-    const per_array* target;
     CHECK_OK(per_replay_options_init(&options, sizeof options));
     CHECK_OK(per_replay_describe(replay, &options));
     CHECK(options.fields[OBSERVATION].default_value == NULL);
-    state = options.fields[STATE].default_value;
+    const per_array* state = options.fields[STATE].default_value;
     CHECK(state != NULL && state->dtype == PER_FLOAT32 && state->ndim == 1 && state->shape[0] == 2);
     CHECK(((const float*)state->data)[0] == 0.25f && ((const float*)state->data)[1] == 0.25f);
-    target = options.fields[TARGET].default_value;
+    const per_array* target = options.fields[TARGET].default_value;
     CHECK(target != NULL && target->dtype == PER_INT16 && ((const int16_t*)target->data)[1] == 8);
 }
 
 /* In the field's own dtype and shape, so that what is described can be created. */
 static void defaults_are_described(void) {
     per_replay* replay = create(replay_options(40, ENVS));
-    per_replay* again;
     per_replay_options options;
     check_described(replay);
     CHECK_OK(per_replay_options_init(&options, sizeof options));
     CHECK_OK(per_replay_describe(replay, &options));
-    again = create_replay(&options);
+    per_replay* again = create_replay(&options);
     check_described(again);
     per_replay_free(again);
     per_replay_free(replay);
@@ -203,14 +196,13 @@ static void other_fields_must_be_given(void) {
     per_array value = array_of(&number, PER_FLOAT32), given[2];
     const uint8_t no = 0;
     per_replay_options options = replay_options(40, 1);
-    per_replay* replay;
     per_steps steps;
     fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
     fields[1] = field_of("x", PER_FLOAT32, 0, NULL);
     options.fields = fields;
     options.n_fields = 2;
     options.field_size = sizeof(per_field);
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     given[0] = value;
     given[1] = array_of(NULL, PER_FLOAT32);

@@ -20,13 +20,11 @@ static per_replay* filled(uint64_t seed, int64_t sequence_length) {
     const uint8_t flags[2 * ROWS] = {0};
     per_array observation = array_of(observations, PER_FLOAT32);
     per_steps steps;
-    per_replay* replay;
-    int i;
     options.seed = seed;
     options.n_step = LONGEST;
     options.sequence_length = sequence_length;
-    replay = create_replay(&options);
-    for (i = 0; i < 2 * ROWS; ++i) {
+    per_replay* replay = create_replay(&options);
+    for (int i = 0; i < 2 * ROWS; ++i) {
         observations[i] = (float)i;
         priorities[i] = (float)(1 + i % 7);
     }
@@ -55,7 +53,6 @@ static batch drawn(per_replay* replay, const per_sample_options* options, int64_
     int32_t n_steps[B * 4];
     batch out;
     per_batch arrays;
-    int i;
     memset(&out, 0, sizeof out);
     CHECK_OK(per_batch_init(&arrays, sizeof arrays));
     arrays.ids = out.ids;
@@ -63,7 +60,7 @@ static batch drawn(per_replay* replay, const per_sample_options* options, int64_
     arrays.probabilities = out.probabilities;
     arrays.n_steps = n_steps;
     CHECK_OK(per_replay_sample(replay, options, B, &arrays, NULL));
-    for (i = 0; i < B; ++i) out.n_steps[i] = n_steps[i * (sequence_length > 0 ? sequence_length : 1)];
+    for (int i = 0; i < B; ++i) out.n_steps[i] = n_steps[i * (sequence_length > 0 ? sequence_length : 1)];
     return out;
 }
 
@@ -74,19 +71,17 @@ static int same(const batch* one, const batch* other) {
 static void draws_of_each_kind_follow_from_their_key(int64_t sequence_length) {
     const uint64_t seed = 0x123456789abcdef0u, keys[3][2] = {{seed, 0}, {seed, 1}, {seed, 2}};
     const double fractions[] = {0.0, 0.25, 1.0};
-    int32_t scheme, prioritization;
-    int i, k;
-    for (scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme)
-        for (prioritization = PER_PROPORTIONAL; prioritization <= PER_UNIFORM; ++prioritization)
-            for (i = 0; i < 3; ++i) {
+    for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme)
+        for (int32_t prioritization = PER_PROPORTIONAL; prioritization <= PER_UNIFORM; ++prioritization)
+            for (int i = 0; i < 3; ++i) {
                 per_sample_options options = options_of(scheme, prioritization, fractions[i]);
                 per_replay *plain = filled(seed, sequence_length), *keyed = filled(5, sequence_length);
                 batch expected[3], first;
-                for (k = 0; k < 3; ++k) expected[k] = drawn(plain, &options, sequence_length);
+                for (int k = 0; k < 3; ++k) expected[k] = drawn(plain, &options, sequence_length);
                 CHECK(!same(&expected[0], &expected[1]));
                 first = drawn(keyed, &options, sequence_length);
                 CHECK(!same(&first, &expected[0]) && !same(&first, &expected[1]));
-                for (k = 5; k >= 0; --k) { /* backwards, and each twice */
+                for (int k = 5; k >= 0; --k) { /* backwards, and each twice */
                     options.key = keys[k % 3];
                     first = drawn(keyed, &options, sequence_length);
                     CHECK(same(&first, &expected[k % 3]));
@@ -100,14 +95,13 @@ static void a_draw_with_a_key_counts_as_a_draw(void) {
     const uint64_t key[2] = {9, 9};
     per_sample_options options = options_of(PER_STRATIFIED, PER_PROPORTIONAL, 0.0);
     per_replay *one = filled(5, 0), *other = filled(5, 0);
-    batch with_key, without;
     drawn(one, &options, 0);
     options.key = key;
-    with_key = drawn(other, &options, 0);
+    batch with_key = drawn(other, &options, 0);
     CHECK(stats_of(one).samples == 1 && stats_of(other).samples == 1);
     CHECK(stats_of(other).last_batch_size == B && stats_of(other).beta_step == 1);
     options.key = NULL;
-    without = drawn(one, &options, 0);
+    batch without = drawn(one, &options, 0);
     with_key = drawn(other, &options, 0);
     CHECK(same(&with_key, &without));
     per_replay_free(one);

@@ -53,9 +53,8 @@ static void given_next_observations_make_a_step_live_at_once(void) {
 static void an_end_needs_its_final_observation(void) {
     per_replay* replay = create();
     int64_t id = -7;
-    end how;
     add_step(replay, 0, 0, 1);
-    for (how = TERMINATED; how <= TRUNCATED; ++how) {
+    for (end how = TERMINATED; how <= TRUNCATED; ++how) {
         CHECK_BAD_STEP(try_step(replay, 0, 1, 2, how, NEXT_LEFT_OUT, 0, &id), "next_");
         CHECK(id == id_of_bad_step() && stats_of(replay).added == 1 && live_of(replay) == 0);
     }
@@ -103,11 +102,10 @@ static void lanes_are_apart(void) {
     const float observations[3][2] = {{0, 100}, {1, 101}, {2, 102}}, next[3][2] = {{1, 101}, {9, 102}, {3, 103}};
     const float rewards[3][2] = {{1, 2}, {3, 4}, {5, 6}};
     const uint8_t terminated[3][2] = {{0, 0}, {1, 0}, {0, 0}}, none[3][2] = {{0, 0}, {0, 0}, {0, 0}};
-    per_replay* replay;
     int64_t ids[3][2];
     call given;
     options.gamma = 0.5;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     fill_call(&given, 3, observations[0], next[0], rewards[0], terminated[0], none[0]);
     CHECK_OK(per_replay_add(replay, &given.steps, ids[0], NULL));
     CHECK(ids[0][0] == 0 && ids[0][1] == 1 && ids[1][0] == 2 && ids[1][1] == 3);

@@ -6,13 +6,11 @@ enum { ENVS = 3 };
 /* Three lanes of different use: a wrapped one that goes on, one with ends of every kind, and one with a single step. */
 static per_replay* filled(uint64_t seed, int64_t n_step) {
     per_replay_options options = replay_options(60, ENVS);
-    per_replay* replay;
-    int t;
     options.seed = seed;
     options.n_step = n_step;
     options.gamma = 0.5;
-    replay = create_replay(&options);
-    for (t = 0; t < 30; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 30; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
     add_full(replay, 1, 100, 1, GOES_ON, 101);
     add_full(replay, 1, 101, 2, TERMINATED, 102);
     add_full(replay, 1, 110, 3, TRUNCATED, 111);
@@ -45,10 +43,9 @@ static void take_epoch(per_replay* replay, per_epochs* walk, int64_t n, int64_t 
 }
 
 static void check_permutation(const int64_t* ids, const int64_t* others, int64_t n) {
-    int64_t i, j;
-    for (i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
         int times = 0;
-        for (j = 0; j < n; ++j) times += ids[j] == others[i];
+        for (int64_t j = 0; j < n; ++j) times += ids[j] == others[i];
         CHECK(times == 1);
     }
 }
@@ -100,13 +97,13 @@ static void rows_are_those_of_draws(void) {
     static rows drawn, out;
     per_replay* replay = filled(9, 3);
     per_epochs* walk;
-    int64_t i, j, count;
+    int64_t j;
     set_priority(replay, 27 * ENVS, 5);
     draw(replay, MANY, &drawn);
     CHECK_OK(per_epochs_create(replay, 1, MANY, 0, NULL, &walk));
-    count = next(replay, walk, &out);
+    int64_t count = next(replay, walk, &out);
     CHECK(count == live_of(replay));
-    for (i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
         j = place_of(&drawn, MANY, out.ids[i]);
         CHECK(j >= 0 && out.observation[i] == drawn.observation[j] && out.next[i] == drawn.next[j]);
         CHECK(out.reward[i] == drawn.reward[j] && out.discount[i] == drawn.discount[j]);
@@ -124,16 +121,15 @@ static void last_minibatch_is_smaller_or_dropped(void) {
     per_replay_options options = replay_options(20, 1);
     per_replay* replay = create_replay(&options);
     per_epochs* walk;
-    int t;
-    for (t = 0; t < 10; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int t = 0; t < 10; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     CHECK_OK(per_epochs_create(replay, 2, 4, 0, NULL, &walk));
-    for (t = 0; t < 7; ++t) CHECK(next(replay, walk, &out) == kept[t]);
+    for (int t = 0; t < 7; ++t) CHECK(next(replay, walk, &out) == kept[t]);
     per_epochs_free(walk);
     CHECK_OK(per_epochs_create(replay, 2, 4, 1, NULL, &walk));
-    for (t = 0; t < 5; ++t) CHECK(next(replay, walk, &out) == dropped[t]);
+    for (int t = 0; t < 5; ++t) CHECK(next(replay, walk, &out) == dropped[t]);
     per_epochs_free(walk);
     CHECK_OK(per_epochs_create(replay, 2, 5, -1, NULL, &walk));
-    for (t = 0; t < 5; ++t) CHECK(next(replay, walk, &out) == exact[t]);
+    for (int t = 0; t < 5; ++t) CHECK(next(replay, walk, &out) == exact[t]);
     per_epochs_free(walk);
     per_replay_free(replay);
 }
@@ -143,16 +139,14 @@ static void last_minibatch_is_smaller_or_dropped(void) {
 static void orders_are_uniform(void) {
     static rows out;
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
     per_epochs* walk;
     double counts[6] = {0}, chi_square = 0;
-    int t;
     options.seed = 1;
-    replay = create_replay(&options);
-    for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     CHECK_OK(per_epochs_create(replay, 6000, 3, 0, NULL, &walk));
     while (next(replay, walk, &out) > 0) counts[out.ids[0] * 2 + (out.ids[1] > out.ids[2])] += 1;
-    for (t = 0; t < 6; ++t) chi_square += (counts[t] - 1000) * (counts[t] - 1000) / 1000;
+    for (int t = 0; t < 6; ++t) chi_square += (counts[t] - 1000) * (counts[t] - 1000) / 1000;
     CHECK(chi_square < 30);
     per_epochs_free(walk);
     per_replay_free(replay);

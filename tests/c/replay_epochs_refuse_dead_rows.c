@@ -7,8 +7,7 @@
 static per_replay* filled(int64_t n) {
     per_replay_options options = replay_options(20, 1);
     per_replay* replay = create_replay(&options);
-    int64_t t;
-    for (t = 0; t < n; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int64_t t = 0; t < n; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return replay;
 }
 
@@ -44,11 +43,10 @@ static void dead_rows_are_left_out(void) {
     CHECK(live_of(replay) == 8);
     for (i = 0; i < 2; ++i) {
         const int n_dead_before = n_dead;
-        per_status status;
         char text[32];
         fill_rows(&out);
         out.observation[0] = out.weights[1] = out.reward[2] = -7;
-        status = next(replay, walk, &out, &count);
+        per_status status = next(replay, walk, &out, &count);
         CHECK(count == 5);
         for (k = 0; k < 5; ++k) {
             const int64_t id = expected[5 * i + k];
@@ -76,15 +74,14 @@ static void cleared_rows_are_left_out(void) {
     per_replay* replay = filled(10);
     per_epochs* walk;
     int64_t count = -1;
-    int i, k;
     CHECK_OK(per_epochs_create(replay, 2, 4, 0, NULL, &walk));
     CHECK_OK(per_replay_clear(replay, NULL));
-    for (i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
         fill_rows(&out);
         CHECK_FAILS(next(replay, walk, &out, &count), PER_ERROR_INVALID_ARGUMENT, "4 ids");
         CHECK(count == 4);
-        for (k = 0; k < 4; ++k) CHECK(out.ids[k] == -1 && out.observation[k] == 0 && out.weights[k] == 0);
-        for (k = 0; k < 25; ++k) add_full(replay, 0, (float)k, 0, GOES_ON, (float)k + 1);
+        for (int k = 0; k < 4; ++k) CHECK(out.ids[k] == -1 && out.observation[k] == 0 && out.weights[k] == 0);
+        for (int k = 0; k < 25; ++k) add_full(replay, 0, (float)k, 0, GOES_ON, (float)k + 1);
     }
     CHECK_FAILS(next(replay, walk, &out, &count), PER_ERROR_INVALID_ARGUMENT, "2 ids");
     CHECK(count == 2);

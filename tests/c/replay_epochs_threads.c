@@ -31,9 +31,8 @@ static void* consume(void* argument) {
 /* What others add and draw meanwhile has no part in the epochs. */
 static void* use(void* argument) {
     static rows drawn;
-    int t;
     (void)argument;
-    for (t = STEPS; t < STEPS + rounds(500); ++t) {
+    for (int t = STEPS; t < STEPS + rounds(500); ++t) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
         draw(replay, BATCH, &drawn);
     }
@@ -44,17 +43,16 @@ int main(void) {
     static consumer consumers[CONSUMERS];
     per_replay_options options = replay_options(STEPS + 600, 1);
     pthread_t user;
-    int i, t;
     replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     CHECK_OK(per_epochs_create(replay, rounds(EPOCHS), BATCH, 0, NULL, &walk));
     CHECK(pthread_create(&user, NULL, use, NULL) == 0);
-    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i].thread, NULL, consume, &consumers[i]) == 0);
-    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i].thread, NULL) == 0);
+    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i].thread, NULL, consume, &consumers[i]) == 0);
+    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i].thread, NULL) == 0);
     CHECK(pthread_join(user, NULL) == 0);
-    for (t = 0; t < STEPS; ++t) {
+    for (int t = 0; t < STEPS; ++t) {
         int times = 0;
-        for (i = 0; i < CONSUMERS; ++i) times += consumers[i].times[t];
+        for (int i = 0; i < CONSUMERS; ++i) times += consumers[i].times[t];
         CHECK(times == rounds(EPOCHS));
     }
     per_epochs_free(walk);

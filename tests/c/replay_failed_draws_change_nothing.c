@@ -14,17 +14,15 @@ static per_replay* create(int32_t prioritization) {
     static const uint8_t no_flags[STEPS];
     per_replay_options options = replay_options(STEPS + 10, 1);
     per_array given[2], given_next[2];
-    per_replay* replay;
     per_steps steps;
-    int t;
     options.fields = fields;
     options.n_fields = 2;
     options.field_size = sizeof(per_field);
     options.prioritization = prioritization;
     options.beta_steps = 100;
     options.seed = 5;
-    replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) {
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < STEPS; ++t) {
         observations[t] = (float)t;
         nexts[t] = (float)t + 1;
         goals[t] = rewards[t] = -1;
@@ -88,10 +86,9 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int n_draws) 
     static float weights[2][BATCH], probabilities[2][BATCH];
     static int64_t ids[2][BATCH];
     per_replay* const both[2] = {replay, twin};
-    int i, which;
-    for (i = 0; i < n_draws; ++i) {
+    for (int i = 0; i < n_draws; ++i) {
         per_replay_statistics statistics[2];
-        for (which = 0; which < 2; ++which) {
+        for (int which = 0; which < 2; ++which) {
             per_batch batch;
             CHECK_OK(per_batch_init(&batch, sizeof batch));
             batch.weights = weights[which];
@@ -154,9 +151,7 @@ static void draw_with_hindsight(caller* context, per_status expected) {
 /* Ranks are due when the call that fails comes, and 3 of 200 priorities change between it and the next draw. */
 static void a_reward_that_fails(int changes_within, int draws_in_vain) {
     per_replay *replay = create(PER_RANK), *twin = create(PER_RANK);
-    per_replay_statistics statistics, of_twin;
     caller context;
-    file before;
     memset(&context, 0, sizeof context);
     context.replay = replay;
     context.changes_priorities = changes_within;
@@ -165,7 +160,7 @@ static void a_reward_that_fails(int changes_within, int draws_in_vain) {
     check_same_draws(replay, twin, 2);
     set_run(replay, 0, 150, 20);
     set_run(twin, 0, 150, 20);
-    before = saved(replay);
+    file before = saved(replay);
     draw_with_hindsight(&context, PER_ERROR_CALLBACK);
     if (!changes_within)
         check_saves_the_same(replay, before);
@@ -173,8 +168,8 @@ static void a_reward_that_fails(int changes_within, int draws_in_vain) {
         free(before.bytes);
     if (!changes_within) set_run(replay, 190, 3, 200);
     set_run(twin, 190, 3, 200);
-    statistics = stats_of(replay);
-    of_twin = stats_of(twin);
+    per_replay_statistics statistics = stats_of(replay);
+    per_replay_statistics of_twin = stats_of(twin);
     CHECK(memcmp(&statistics, &of_twin, sizeof statistics) == 0);
     check_same_draws(replay, twin, 3);
     per_replay_free(replay);
@@ -184,10 +179,10 @@ static void a_reward_that_fails(int changes_within, int draws_in_vain) {
 /* It takes ranks, too; the calls within that fail then change nothing of what it did. */
 static void a_reward_that_is_had_after_failures(void) {
     per_replay *replay = create(PER_RANK), *twin = create(PER_RANK);
-    caller context, of_twin;
+    caller context;
     memset(&context, 0, sizeof context);
     context.replay = replay;
-    of_twin = context;
+    caller of_twin = context;
     of_twin.replay = twin;
     context.draws_in_vain = 2;
     draw_with_hindsight(&context, PER_OK);
@@ -206,7 +201,6 @@ static void more_than_there_are(int32_t of_buffer, int32_t prioritization) {
     per_replay *replay = create(of_buffer), *twin = create(of_buffer);
     per_sample_options options;
     per_batch batch;
-    file before;
     CHECK_OK(per_sample_options_init(&options, sizeof options));
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     options.scheme = PER_WITHOUT_REPLACEMENT;
@@ -215,7 +209,7 @@ static void more_than_there_are(int32_t of_buffer, int32_t prioritization) {
     check_same_draws(replay, twin, 2);
     set_run(replay, 0, 150, 20);
     set_run(twin, 0, 150, 20);
-    before = saved(replay);
+    file before = saved(replay);
     CHECK_BAD(per_replay_sample(replay, &options, STEPS + 1, &batch, NULL), PER_ERROR_INVALID_ARGUMENT,
               "batch_size is 201", "without replacement");
     check_saves_the_same(replay, before);
@@ -227,8 +221,7 @@ static void more_than_there_are(int32_t of_buffer, int32_t prioritization) {
 }
 
 int main(void) {
-    int n;
-    for (n = 0; n < 3; ++n) {
+    for (int n = 0; n < 3; ++n) {
         a_reward_that_fails(0, n);
         a_reward_that_fails(1, n);
     }

@@ -53,21 +53,19 @@ static void add_to_both(per_replay* a, per_replay* b, float observation, end how
 
 static void check(int32_t store_next, int32_t autoreset, end how, next_kind kind, float after) {
     per_replay_options options = replay_options(12, 1);
-    per_replay *replay, *loaded;
     int64_t id;
-    int t;
     options.store_next_observation = store_next;
     options.autoreset = autoreset;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     if (try_step(replay, 0, 0, 1, how, kind, 1, &id) != PER_OK) { /* a combination that is not allowed */
         per_replay_free(replay);
         return;
     }
-    loaded = reloaded(replay);
+    per_replay* loaded = reloaded(replay);
     check_same_file(replay, loaded);
     add_to_both(replay, loaded, after, GOES_ON, NEXT_GIVEN);
     add_to_both(replay, loaded, after + 1, how, kind);
-    for (t = 0; t < 20; ++t) add_to_both(replay, loaded, (float)t, t % 5 == 4 ? how : GOES_ON, NEXT_GIVEN);
+    for (int t = 0; t < 20; ++t) add_to_both(replay, loaded, (float)t, t % 5 == 4 ? how : GOES_ON, NEXT_GIVEN);
     per_replay_free(loaded);
     per_replay_free(replay);
 }
@@ -75,12 +73,12 @@ static void check(int32_t store_next, int32_t autoreset, end how, next_kind kind
 int main(void) {
     static const end ends[] = {GOES_ON, TERMINATED, TRUNCATED};
     static const next_kind kinds[] = {NEXT_LEFT_OUT, NEXT_GIVEN, NEXT_UNKNOWN};
-    int store_next, autoreset, how, kind, is_final;
-    for (store_next = 0; store_next < 2; ++store_next)
-        for (autoreset = 0; autoreset < 3; ++autoreset)
-            for (how = 0; how < 3; ++how)
-                for (kind = 0; kind < 3; ++kind)
-                    for (is_final = 0; is_final < 2; ++is_final) /* the next step begins with the final observation */
+    for (int store_next = 0; store_next < 2; ++store_next)
+        for (int autoreset = 0; autoreset < 3; ++autoreset)
+            for (int how = 0; how < 3; ++how)
+                for (int kind = 0; kind < 3; ++kind)
+                    for (int is_final = 0; is_final < 2;
+                         ++is_final) /* the next step begins with the final observation */
                         check(store_next, autoreset, ends[how], kinds[kind], is_final ? 1 : 50);
     return 0;
 }

@@ -23,8 +23,7 @@ static int is_stopping(void) {
 static void add_all(float t) {
     float observations[ENVS], nexts[ENVS], rewards[ENVS];
     call given;
-    int env;
-    for (env = 0; env < ENVS; ++env) {
+    for (int env = 0; env < ENVS; ++env) {
         observations[env] = rewards[env] = t;
         nexts[env] = t < 1e6f ? t + 1 : 0;
     }
@@ -33,9 +32,8 @@ static void add_all(float t) {
 }
 
 static void* add(void* argument) {
-    float t;
     (void)argument;
-    for (t = 1; !is_stopping(); t = t < 1e6f ? t + 1 : 0) add_all(t);
+    for (float t = 1; !is_stopping(); t = t < 1e6f ? t + 1 : 0) add_all(t);
     return NULL;
 }
 
@@ -55,11 +53,10 @@ static void* sample_and_update(void* argument) {
 static void use_copy(void) {
     static rows drawn;
     const per_replay_statistics before = stats_of(replay);
-    int i;
     CHECK(before.added % ENVS == 0 && before.cuts == 0);
     CHECK(before.live == (before.added < (ROWS - 1) * ENVS ? before.added : (ROWS - 1) * ENVS));
     draw(replay, BATCH, &drawn);
-    for (i = 0; i < BATCH; ++i) CHECK(drawn.next[i] == drawn.observation[i] + 1 || drawn.next[i] == 0);
+    for (int i = 0; i < BATCH; ++i) CHECK(drawn.next[i] == drawn.observation[i] + 1 || drawn.next[i] == 0);
     CHECK_OK(write_td_errors(replay, BATCH, drawn.ids, 1, drawn.reward, NULL));
     CHECK(stats_of(replay).samples == before.samples + 1);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
@@ -105,14 +102,13 @@ static void refuse_everything(void) {
 
 static void use_in_child(void) {
     per_replay_options options = replay_options(10, 1);
-    per_replay* other;
     alarm(20); /* a lock that nobody will release ends the child, and the test */
     if (on_cuda())
         refuse_everything();
     else
         use_copy();
     options.device = PER_CPU;
-    other = create_replay(&options);
+    per_replay* other = create_replay(&options);
     add_full(other, 0, 1, 0, TERMINATED, 2);
     CHECK(live_of(other) == 1);
     per_replay_free(other);
@@ -123,13 +119,13 @@ static void use_in_child(void) {
 int main(void) {
     per_replay_options options = replay_options(ROWS * ENVS, ENVS);
     pthread_t threads[3];
-    int i, status;
+    int status;
     replay = create_replay(&options);
     add_all(0); /* so that no draw finds nothing live */
     CHECK(pthread_create(&threads[0], NULL, add, NULL) == 0);
     CHECK(pthread_create(&threads[1], NULL, sample_and_update, NULL) == 0);
     CHECK(pthread_create(&threads[2], NULL, sample_and_update, NULL) == 0);
-    for (i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
+    for (int i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) use_in_child();
@@ -137,7 +133,7 @@ int main(void) {
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK(stats_of(replay).added % ENVS == 0 && stats_of(replay).cuts == 0); /* nothing of the children is here */
     per_replay_free(replay);
     return 0;

@@ -61,12 +61,11 @@ static void check_stacks(per_replay* replay, int64_t id, const float* observatio
 /* The live ids, whatever the stacks are: batches without frames. */
 static void check_live_ids(per_replay* replay, int64_t first, int64_t last) {
     static stacks drawn;
-    int64_t id;
     int i;
     CHECK(live_of(replay) == last - first + 1);
     draw_stacks(replay, &drawn);
     for (i = 0; i < MANY; ++i) CHECK(drawn.ids[i] >= first && drawn.ids[i] <= last);
-    for (id = first; id <= last; ++id) {
+    for (int64_t id = first; id <= last; ++id) {
         for (i = 0; i < MANY && drawn.ids[i] != id;) ++i;
         CHECK(i < MANY);
     }
@@ -99,8 +98,7 @@ static void stacks_begin_with_their_episode(void) {
 
 static void rows_whose_older_frames_are_overwritten_are_not_live(void) {
     per_replay* replay = create(8, 1);
-    int t;
-    for (t = 0; t < 10; ++t) add_step(replay, 0, (float)t, 0); /* rows 2 .. 9 are there */
+    for (int t = 0; t < 10; ++t) add_step(replay, 0, (float)t, 0); /* rows 2 .. 9 are there */
     check_live_ids(replay, 4, 8);
     CHECK_STACKS(replay, 4, 2, 3, 4, 3, 4, 5);
     CHECK_STACKS(replay, 8, 6, 7, 8, 7, 8, 9);
@@ -112,10 +110,9 @@ static void rows_whose_older_frames_are_overwritten_are_not_live(void) {
 
 static void a_stack_that_the_episode_starts_in_needs_no_older_frames(void) {
     per_replay* replay = create(8, 1);
-    int t;
-    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);
+    for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);
     add_full(replay, 0, 4, 0, TERMINATED, 5);
-    for (t = 10; t < 17; ++t) add_step(replay, 0, (float)t, 0); /* rows 6 .. 12; rows 5 .. 12 are there */
+    for (int t = 10; t < 17; ++t) add_step(replay, 0, (float)t, 0); /* rows 6 .. 12; rows 5 .. 12 are there */
     check_live_ids(replay, 6, 11);
     CHECK_STACKS(replay, 6, 10, 10, 10, 10, 10, 11);
     add_step(replay, 0, 17, 0); /* rows 6 .. 13 */
@@ -143,10 +140,9 @@ static void stacks_of_the_bootstrap_observation(void) {
 
 static void next_observations_in_arrays_of_their_own(void) {
     per_replay_options options = replay_options(6, 1);
-    per_replay* replay;
     options.frame_stack = STACK;
     options.store_next_observation = 1;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_full(replay, 0, 1, 0, GOES_ON, 1.5f);
     add_full(replay, 0, 2, 0, GOES_ON, 2.5f);
     add_full(replay, 0, 3, 0, TRUNCATED, 3.5f);
@@ -163,7 +159,6 @@ static void stacks_are_a_field_s_own(void) {
     static const int64_t two[] = {2}, stacked[] = {3, 2};
     per_field fields[3];
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
     per_steps steps;
     per_array given[3], next[3];
     per_batch batch;
@@ -172,7 +167,6 @@ static void stacks_are_a_field_s_own(void) {
     static uint8_t image[MANY][3][2], next_image[MANY][3][2];
     static float state[MANY], next_state[MANY], action[MANY][2];
     static int64_t ids[MANY];
-    int t, i;
     fields[0] = field_of("observation.image", PER_UINT8, 1, two);
     fields[1] = field_of("observation.state", PER_FLOAT32, 0, NULL);
     fields[1].stack = 1;
@@ -182,10 +176,10 @@ static void stacks_are_a_field_s_own(void) {
     options.n_fields = 3;
     options.field_size = sizeof(per_field);
     options.frame_stack = 3;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
 
     CHECK_OK(per_steps_init(&steps, sizeof steps));
-    for (t = 1; t <= 3; ++t) {
+    for (int t = 1; t <= 3; ++t) {
         const uint8_t now = (uint8_t)t, frames[3][2] = {{99, 99}, {99, 99}, {now, now}};
         const uint8_t after[3][2] = {{99, 99}, {99, 99}, {(uint8_t)(t + 1), (uint8_t)(t + 1)}};
         const float value = (float)t, value_after = (float)t + 1, reward = 0;
@@ -217,9 +211,9 @@ static void stacks_are_a_field_s_own(void) {
     batch.next_fields = next_out;
     batch.ids = ids;
     CHECK_OK(per_replay_sample(replay, NULL, MANY, &batch, NULL));
-    for (i = 0; i < MANY; ++i) {
+    for (int i = 0; i < MANY; ++i) {
         const int now = (int)ids[i] + 1;
-        for (t = 0; t < 3; ++t) {
+        for (int t = 0; t < 3; ++t) {
             const int frame = now - 2 + t < 1 ? 1 : now - 2 + t;
             CHECK(image[i][t][0] == frame && image[i][t][1] == frame);
             CHECK(next_image[i][t][0] == (now - 1 + t < 1 ? 1 : now - 1 + t));

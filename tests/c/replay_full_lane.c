@@ -21,7 +21,6 @@ static void first_of_two_fits(per_replay* replay) {
     const float observations[] = {4, 6}, rewards[] = {4, 0};
     const per_replay_statistics before = stats_of(replay);
     int64_t ids[2] = {-7, -7};
-    per_replay_statistics after;
     call given;
     fill_call(&given, 2, observations, NULL, rewards, NULL, NULL);
     CHECK_FAILS(per_replay_add(replay, &given.steps, ids, NULL), PER_ERROR_FULL,
@@ -30,7 +29,7 @@ static void first_of_two_fits(per_replay* replay) {
         CHECK(ids[0] == 4 && ids[1] == -1);
         return;
     }
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(ids[0] == -7 && ids[1] == -7 && memcmp(&before, &after, sizeof before) == 0);
     CHECK_LIVE(replay, 0, 1, 2);
     CHECK(add_step(replay, 0, 4, 4) == 4);
@@ -39,13 +38,11 @@ static void first_of_two_fits(per_replay* replay) {
 static void the_last_row_is_used_and_no_more(void) {
     per_replay_options options = replay_options(5, 1);
     const float observations[] = {5}, nexts[] = {6}, rewards[] = {0};
-    per_replay* replay;
     call given;
-    int t;
     options.overwrite = 0;
     options.gamma = 0.5;
-    replay = create_replay(&options);
-    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t, (float)t);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, (float)t);
     fill_call(&given, 1, observations, nexts, rewards, NULL, NULL);
     given.observation.data = nexts;
     check_refused(replay, &given); /* row 4 for the step, but none for the observation after it */
@@ -60,7 +57,7 @@ static void the_last_row_is_used_and_no_more(void) {
     check_refused(replay, &given);
     CHECK_OK(per_replay_clear(replay, NULL));
     CHECK(add_step(replay, 0, 10, 1) == 5);
-    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t + 11, (float)t);
+    for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t + 11, (float)t);
     check_refused(replay, &given);
     CHECK_LIVE(replay, 5, 6, 7, 8);
     per_replay_free(replay);
@@ -69,12 +66,10 @@ static void the_last_row_is_used_and_no_more(void) {
 static void a_row_is_announced_before_it_is_taken(void) {
     per_replay_options options = replay_options(4, 1);
     const float observation = 3, next = 4, reward = 0;
-    per_replay* replay;
     call given;
-    int t;
     options.overwrite = 0;
-    replay = create_replay(&options);
-    for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     check_refused(replay, &given);
     fill_call(&given, 1, &observation, NULL, &reward, NULL, NULL);
@@ -88,13 +83,11 @@ static void one_full_lane_refuses_the_call(void) {
     per_replay_options options = replay_options(3 * 4, 3);
     const float observations[3] = {7, 7, 7}, rewards[3] = {0, 0, 0};
     const uint8_t mask[3] = {1, 0, 1};
-    per_replay* replay;
     int64_t ids[3] = {-7, -7, -7};
     call given;
-    int t;
     options.overwrite = 0;
-    replay = create_replay(&options);
-    for (t = 0; t < 4; ++t) add_step(replay, 1, (float)t, 0);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 4; ++t) add_step(replay, 1, (float)t, 0);
     fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
     CHECK_FAILS(per_replay_add(replay, &given.steps, ids, NULL), PER_ERROR_FULL,
                 on_cuda() ? "1 steps found a full lane, and overwrite is off" : "overwrite");
@@ -114,13 +107,11 @@ static void one_full_lane_refuses_the_call(void) {
 static void capacity_is_exact_with_stored_next_observations(void) {
     per_replay_options options = replay_options(4, 1);
     const float observation = 9, next = 10, reward = 0;
-    per_replay* replay;
     call given;
-    int t;
     options.overwrite = 0;
     options.store_next_observation = 1;
-    replay = create_replay(&options);
-    for (t = 0; t < 4; ++t) add_full(replay, 0, (float)t, 0, t == 1 ? TERMINATED : GOES_ON, (float)t + 1);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 4; ++t) add_full(replay, 0, (float)t, 0, t == 1 ? TERMINATED : GOES_ON, (float)t + 1);
     CHECK_LIVE(replay, 0, 1, 2, 3);
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     check_refused(replay, &given);

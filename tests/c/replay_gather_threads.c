@@ -41,12 +41,11 @@ static void add_steps(per_replay* replay, int n) {
     const uint8_t no_flags[ENVS] = {0};
     per_array image = array_of(images, PER_UINT8), after = array_of(next, PER_UINT8);
     float rewards[ENVS];
-    int t, e, p;
-    for (t = 0; t < n; ++t) {
+    for (int t = 0; t < n; ++t) {
         per_steps steps;
-        for (e = 0; e < ENVS; ++e) {
+        for (int e = 0; e < ENVS; ++e) {
             rewards[e] = (float)(t * ENVS + e);
-            for (p = 0; p < PIXELS; ++p) {
+            for (int p = 0; p < PIXELS; ++p) {
                 images[e * PIXELS + p] = (uint8_t)(e + 7 * t + p);
                 next[e * PIXELS + p] = (uint8_t)(e + 7 * (t + 1) + p);
             }
@@ -65,18 +64,15 @@ static per_replay* filled(int32_t gather_threads) {
     static const int64_t shape[1] = {PIXELS};
     per_field field = field_of("observation", PER_UINT8, 1, shape);
     per_replay_options options = replay_options(ROWS, ENVS);
-    per_replay* replay;
     options.fields = &field;
     options.gather_threads = gather_threads;
     options.seed = 5;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_steps(replay, ROWS);
     return replay;
 }
 
 static void compare(per_replay* one, per_replay* several, int64_t batch_size) {
-    per_replay_statistics a, b;
-    int i;
     point_to(&expected);
     point_to(&found);
     CHECK_OK(per_replay_sample(one, NULL, batch_size, &expected.batch, NULL));
@@ -85,14 +81,14 @@ static void compare(per_replay* one, per_replay* several, int64_t batch_size) {
     CHECK(memcmp(expected.next, found.next, sizeof found.next) == 0);
     CHECK(memcmp(expected.rewards, found.rewards, sizeof found.rewards) == 0);
     CHECK(memcmp(expected.ids, found.ids, sizeof found.ids) == 0);
-    for (i = 0; i < batch_size; ++i) {
+    for (int i = 0; i < batch_size; ++i) {
         const int64_t t = found.ids[i] / ENVS, e = found.ids[i] % ENVS;
         CHECK(found.rewards[i] == (float)found.ids[i]);
         CHECK(found.images[i * PIXELS + PIXELS - 1] == (uint8_t)(e + 7 * t + PIXELS - 1));
         CHECK(found.next[i * PIXELS] == (uint8_t)(e + 7 * (t + 1)));
     }
-    a = stats_of(one);
-    b = stats_of(several);
+    per_replay_statistics a = stats_of(one);
+    per_replay_statistics b = stats_of(several);
     CHECK(a.last_mean_age == b.last_mean_age && a.last_max_age == b.last_max_age);
 }
 
@@ -120,8 +116,7 @@ static int threads_of_this_process(void) {
 /* Children draw or do not, and free the buffer, whose threads are the parent's. */
 static void compare_in_children(per_replay* one, per_replay* several, int32_t threads) {
     static const int64_t sizes[] = {0, 175, LARGEST};
-    size_t i;
-    for (i = 0; HAS_OWN_THREADS && i < sizeof sizes / sizeof *sizes; ++i) {
+    for (size_t i = 0; HAS_OWN_THREADS && i < sizeof sizes / sizeof *sizes; ++i) {
         int status;
         const pid_t child = fork();
         CHECK(child >= 0);
@@ -145,11 +140,10 @@ int main(void) {
     static const int64_t sizes[] = {1, 100, 175, 400, LARGEST, 3};
     const int32_t threads[] = {0, 2, 5};
     const int n_before = threads_of_this_process();
-    size_t i, k;
-    for (k = 0; k < 3; ++k) {
+    for (size_t k = 0; k < 3; ++k) {
         per_replay* const one = filled(1);
         per_replay* const several = filled(threads[k]);
-        for (i = 0; i < sizeof sizes / sizeof *sizes; ++i) compare(one, several, sizes[i]);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) compare(one, several, sizes[i]);
         compare_in_children(one, several, threads[k]);
         CHECK(!HAS_OWN_THREADS || on_cuda() ||
               threads_of_this_process() == n_before + (threads[k] > 1 ? threads[k] - 1 : 0));

@@ -99,7 +99,6 @@ static void check_refused(per_replay* replay, int64_t id, int with_next, const c
 static void rows_are_given_back_as_they_were_added(int64_t n_step, int64_t frame_stack) {
     per_replay* replay = create(40, n_step, frame_stack);
     static gathered out;
-    int64_t id;
     add_at(replay, 0, GOES_ON, NEXT_LEFT_OUT, 0);
     add_at(replay, 1, GOES_ON, NEXT_LEFT_OUT, 0);
     add_at(replay, 2, TERMINATED, NEXT_GIVEN, 3);
@@ -116,7 +115,7 @@ static void rows_are_given_back_as_they_were_added(int64_t n_step, int64_t frame
     check_row(replay, 7, 20, 20, 0, TERMINATED);
     /* Without next observations the rows that have none can be read too. */
     prepare(&out, 0);
-    for (id = 8; id <= 9; ++id) {
+    for (int64_t id = 8; id <= 9; ++id) {
         CHECK_OK(per_replay_get(replay, 1, &id, &out.batch, NULL));
         CHECK(out.observation[0] == (id == 8 ? 30 : 40) && out.truncated[0] == (id == 8) && out.terminated[0] == 0);
         CHECK(out.discount[0] == 0.5f && out.priorities[0] == 0);
@@ -139,8 +138,7 @@ static void several_rows_in_the_order_asked_for(void) {
     per_replay* replay = create(40, 1, 1);
     static gathered out;
     const int64_t ids[] = {3, 0, 3, 1};
-    int t;
-    for (t = 0; t < 5; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0);
+    for (int t = 0; t < 5; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0);
     set_priority(replay, 3, 8);
     prepare(&out, 1);
     CHECK_OK(per_replay_get(replay, 4, ids, &out.batch, NULL));
@@ -154,12 +152,11 @@ static void several_rows_in_the_order_asked_for(void) {
 
 static void overwritten_rows_are_an_error(void) {
     per_replay* replay = create(8, 1, 1);
-    int t;
-    for (t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10 are there */
+    for (int t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10 are there */
     check_row(replay, 3, 3, 4, 0.5f, GOES_ON);
-    for (t = 0; t < 3; ++t) check_refused(replay, t, 0, "ids[0]");
+    for (int t = 0; t < 3; ++t) check_refused(replay, t, 0, "ids[0]");
     CHECK_OK(per_replay_clear(replay, NULL));
-    for (t = 0; t < 11; ++t) {
+    for (int t = 0; t < 11; ++t) {
         static gathered out;
         const int64_t id = t;
         prepare(&out, 0);
@@ -204,8 +201,7 @@ static void set_writes_fields_back(void) {
     const int32_t actions[][2] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}}, beyond[][2] = {{1, 2}, {3, 4}, {5, 40000}, {7, 8}};
     static gathered out;
     per_array given[FIELDS];
-    int t;
-    for (t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10; id 2 is late */
+    for (int t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10; id 2 is late */
     memset(given, 0, sizeof given);
     given[ADVANTAGE] = array_of(advantages, PER_FLOAT32); /* cast to float64 */
     given[ADVANTAGE].shape = four;
@@ -264,8 +260,7 @@ static void values_of_late_ids_are_not_looked_at(void) {
     const int32_t actions[][2] = {{40000, 40000}, {1, 2}};
     per_array given[FIELDS];
     static gathered out;
-    int t;
-    for (t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0);
+    for (int t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0);
     memset(given, 0, sizeof given);
     given[ACTION] = array_of(actions, PER_INT32);
     CHECK_OK(per_replay_set(replay, 2, ids, given, NULL));

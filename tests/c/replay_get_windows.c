@@ -84,12 +84,11 @@ static per_replay_options shape(int which) {
 /* Whatever is drawn, and however it is weighed. */
 static void equal_those_of_a_draw(void) {
     static batch drawn, windows;
-    int which, prioritization, normalization, uniform;
-    for (which = 0; which < 6; ++which) {
+    for (int which = 0; which < 6; ++which) {
         per_replay* replay = filled(shape(which));
-        for (prioritization = 0; prioritization < 3; ++prioritization)
-            for (normalization = 0; normalization < 3; ++normalization)
-                for (uniform = 0; uniform < 2; ++uniform) {
+        for (int prioritization = 0; prioritization < 3; ++prioritization)
+            for (int normalization = 0; normalization < 3; ++normalization)
+                for (int uniform = 0; uniform < 2; ++uniform) {
                     per_sample_options options = any_options();
                     options.beta = 0.6;
                     options.prioritization = prioritization;
@@ -110,15 +109,13 @@ static void equal_those_of_a_draw(void) {
 /* What a call leaves out is the buffer's; and the scheme, which is that of its draws, has no say. */
 static void options_are_those_of_the_buffer(void) {
     static batch drawn, windows;
-    int prioritization;
-    for (prioritization = 0; prioritization < 3; ++prioritization) {
+    for (int prioritization = 0; prioritization < 3; ++prioritization) {
         per_replay_options options = shape(1);
-        per_replay* replay;
         options.beta = 0.6;
         options.prioritization = prioritization;
         options.normalize_weights = prioritization;
         options.uniform_fraction = 0.25;
-        replay = filled(options);
+        per_replay* replay = filled(options);
         fill(&drawn, 0);
         CHECK_OK(per_replay_sample(replay, NULL, PLACES, &drawn.arrays, NULL));
         per_replay_free(replay);
@@ -135,17 +132,15 @@ static void options_are_those_of_the_buffer(void) {
 static void are_no_draw(void) {
     static batch out, expected;
     per_replay_options options = shape(1);
-    per_replay *replay, *twin;
     per_replay_statistics before, after;
     const int64_t ids[3] = {72, 50, 72};
-    int i;
     options.beta = 0;
     options.beta_final = 1;
     options.beta_steps = 2;
     options.normalize_weights = PER_NONE;
-    replay = filled(options);
-    twin = filled(options);
-    for (i = 0; i < 3; ++i) {
+    per_replay* replay = filled(options);
+    per_replay* twin = filled(options);
+    for (int i = 0; i < 3; ++i) {
         fill(&expected, 0);
         fill(&out, 0);
         CHECK_OK(per_replay_sample(twin, NULL, PLACES, &expected.arrays, NULL));
@@ -171,11 +166,9 @@ static void law_by_hand(void) {
     per_replay_options options = replay_options(20, 1);
     per_sample_options given = any_options();
     const int64_t ids[4] = {3, 1, 2, 1}, all[4] = {0, 1, 2, 3}, none[2] = {3, 3};
-    per_replay* replay;
-    int t;
     options.alpha = 0.5;
-    replay = create_replay(&options);
-    for (t = 0; t < 5; ++t) add_step(replay, 0, (float)t, 0);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 5; ++t) add_step(replay, 0, (float)t, 0);
     set_priority(replay, 1, 4);
     set_priority(replay, 2, 16);
     set_priority(replay, 3, 0);
@@ -210,21 +203,19 @@ static const int live_at[6] = {0, 0, 1, 0, 0, 1};
 static void the_dead_leave_zeros(int on_invalid) {
     static batch out, expected, zeros;
     static const int64_t dead[3] = {-1, 2, INT64_MAX};
-    int which, i;
-    for (which = 0; which < 6; ++which) {
+    for (int which = 0; which < 6; ++which) {
         const per_replay_options own = shape(which);
         const int64_t steps = which >= 4 ? 5 : 1, frames = which == 2 || which == 5 ? 3 : which == 3 ? 2 : 1;
         const int64_t n_observations = (which >= 4 ? 7 : 1) * frames;
         per_replay* replay = filled(own);
-        per_status status;
         memset(&zeros, 0, sizeof zeros);
         fill(&out, which >= 4);
-        status = per_replay_get_windows(replay, NULL, on_invalid, 6, some_ids, &out.arrays, NULL);
+        per_status status = per_replay_get_windows(replay, NULL, on_invalid, 6, some_ids, &out.arrays, NULL);
         if (on_invalid == PER_INVALID_SKIP)
             CHECK(status == PER_OK);
         else
             CHECK(status == PER_ERROR_INVALID_ARGUMENT && strstr(per_last_error(), "4 ids") != NULL);
-        for (i = 0; i < 6; ++i) {
+        for (int i = 0; i < 6; ++i) {
             const int64_t first = i * steps;
             if (live_at[i]) {
                 int64_t id = some_ids[i];
@@ -249,7 +240,7 @@ static void the_dead_leave_zeros(int on_invalid) {
         }
         fill(&out, which >= 4);
         CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_SKIP, 3, dead, &out.arrays, NULL));
-        for (i = 0; i < 3; ++i) CHECK(out.ids[i] == -1 && out.weights[i] == 0);
+        for (int i = 0; i < 3; ++i) CHECK(out.ids[i] == -1 && out.weights[i] == 0);
         per_replay_free(replay);
     }
 }

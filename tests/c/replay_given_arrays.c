@@ -20,23 +20,22 @@ static void every_dtype_keeps_its_bytes(void) {
     const float rewards[STEPS] = {0};
     const uint8_t flags[STEPS] = {0};
     uint64_t state = 1;
-    per_replay* replay;
     per_batch batch;
     per_steps steps;
-    int64_t i, t, size;
-    for (i = 0; i <= DTYPES; ++i) {
+    int64_t size;
+    for (int64_t i = 0; i <= DTYPES; ++i) {
         const int32_t dtype = i < DTYPES ? (int32_t)i : PER_UINT8;
         sprintf(names[i], i < DTYPES ? "field%d" : "observation", (int)i);
         fields[i] = field_of(names[i], dtype, 1, three);
         size = 3 * sizes[dtype];
-        for (t = 0; t < STEPS * size; ++t) given_bytes[i][t] = (uint8_t)(next_random(&state) >> 56);
+        for (int64_t t = 0; t < STEPS * size; ++t) given_bytes[i][t] = (uint8_t)(next_random(&state) >> 56);
         given[i] = array_of(given_bytes[i], dtype);
         out[i] = out_bytes[i];
     }
     options.fields = fields;
     options.n_fields = DTYPES + 1;
     options.field_size = sizeof(per_field);
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     steps.length = STEPS;
     steps.fields = given;
@@ -46,9 +45,9 @@ static void every_dtype_keeps_its_bytes(void) {
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     batch.fields = out;
     CHECK_OK(per_replay_get(replay, STEPS, ids, &batch, NULL));
-    for (i = 0; i <= DTYPES; ++i) {
+    for (int64_t i = 0; i <= DTYPES; ++i) {
         size = 3 * sizes[i < DTYPES ? i : PER_UINT8];
-        for (t = 0; t < STEPS; ++t)
+        for (int64_t t = 0; t < STEPS; ++t)
             CHECK(memcmp(out_bytes[i] + t * size, given_bytes[i] + (STEPS - 1 - t) * size, (size_t)size) == 0);
     }
     per_replay_free(replay);
@@ -63,7 +62,6 @@ static void other_dtypes_are_cast(void) {
     const int32_t terminated[] = {0, 0, 1};
     const float truncated[] = {0, -0.0f, 1};
     const uint8_t next[] = {255, 7, 9};
-    per_replay* replay;
     per_steps steps;
     per_array given[1], next_given[1];
     static rows out;
@@ -72,7 +70,7 @@ static void other_dtypes_are_cast(void) {
     const int64_t ids[] = {0, 1, 2};
     fields[0] = field_of("observation", PER_UINT8, 0, NULL);
     options.fields = fields;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     given[0] = array_of(beyond, PER_UINT64);
     next_given[0] = array_of(next, PER_UINT8);
@@ -112,22 +110,20 @@ static void flags_are_booleans_zeros_and_ones(void) {
     const float observations[] = {0, 1}, rewards[2] = {0};
     const uint8_t two = 2, zero = 0;
     per_replay* replay;
-    int which, i;
-    for (which = 0; which < 4; ++which) {
-        for (i = 0; i < 5; ++i) {
+    for (int which = 0; which < 4; ++which) {
+        for (int i = 0; i < 5; ++i) {
             const double given[] = {which < 2 ? 0 : 1, i < 4 ? bad[i] : 2};
             const uint8_t bytes[] = {which < 2 ? 0 : 1, 2};
             const per_replay_options options = replay_options(20, 1);
-            per_array* flags;
             char text[64];
             int64_t ids[] = {-7, -7};
             call adds;
             replay = create_replay(&options);
             fill_call(&adds, 2, observations, observations, rewards, NULL, NULL);
-            flags = which == 0   ? &adds.steps.terminated
-                    : which == 1 ? &adds.steps.truncated
-                    : which == 2 ? &adds.steps.mask
-                                 : &adds.steps.next_mask;
+            per_array* flags = which == 0   ? &adds.steps.terminated
+                               : which == 1 ? &adds.steps.truncated
+                               : which == 2 ? &adds.steps.mask
+                                            : &adds.steps.next_mask;
             *flags = i < 4 ? array_of(given, PER_FLOAT64) : array_of(bytes, PER_BOOL);
             sprintf(text, "%s[1] is %s: it is a flag", names[which],
                     i == 2   ? "nan"
@@ -159,12 +155,10 @@ static int accepts(int64_t length, int64_t n_envs, int32_t ndim, const int64_t* 
     static uint8_t flags[12];
     per_field field = field_of("observation", PER_FLOAT32, 1, shape);
     per_replay_options options = replay_options(20 * n_envs, n_envs);
-    per_replay* replay;
     per_steps steps;
     per_array given = array_of(values, PER_FLOAT32);
-    per_status status;
     options.fields = &field;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     given.shape = axes;
     given.ndim = ndim;
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -172,7 +166,7 @@ static int accepts(int64_t length, int64_t n_envs, int32_t ndim, const int64_t* 
     steps.fields = &given;
     steps.reward = array_of(rewards, PER_FLOAT32);
     steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
-    status = per_replay_add(replay, &steps, NULL, NULL);
+    per_status status = per_replay_add(replay, &steps, NULL, NULL);
     CHECK(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT);
     CHECK(stats_of(replay).added == (status == PER_OK ? length * n_envs : 0));
     per_replay_free(replay);

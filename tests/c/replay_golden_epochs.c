@@ -9,12 +9,10 @@ static char line[4096];
 static per_replay* filled(uint64_t seed, int64_t n, int64_t draws) {
     static rows drawn;
     per_replay_options options = replay_options(50, 1);
-    per_replay* replay;
-    int64_t t;
     options.seed = seed;
-    replay = create_replay(&options);
-    for (t = 0; t < n; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    for (t = 0; t < draws; ++t) draw(replay, 5, &drawn);
+    per_replay* replay = create_replay(&options);
+    for (int64_t t = 0; t < n; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int64_t t = 0; t < draws; ++t) draw(replay, 5, &drawn);
     return replay;
 }
 

@@ -17,14 +17,12 @@ static per_replay* filled(uint64_t seed, int64_t n, int64_t step) {
     per_array given[2], next_given[2];
     per_steps steps;
     per_replay_options options = replay_options(60, 1);
-    per_replay* replay;
-    int64_t t;
     options.seed = seed;
     options.fields = fields;
     options.n_fields = 2;
     options.field_size = sizeof(per_field);
-    replay = create_replay(&options);
-    for (t = 0; t < n; ++t) {
+    per_replay* replay = create_replay(&options);
+    for (int64_t t = 0; t < n; ++t) {
         observation[t] = reward[t] = (float)t;
         next[t] = (float)t + 1;
         priorities[t] = t == step;
@@ -70,7 +68,6 @@ int main(void) {
         float goals[B];
         int64_t ids[B];
         void* fields[2];
-        int i;
         fields[0] = NULL;
         fields[1] = goals;
         CHECK(strcmp(strtok(NULL, ","), "->") == 0);
@@ -83,9 +80,9 @@ int main(void) {
         CHECK_OK(per_batch_init(&batch, sizeof batch));
         batch.fields = fields;
         batch.ids = ids;
-        for (i = 0; i < draws; ++i) CHECK_OK(per_replay_sample(replay, NULL, 5, &batch, NULL));
+        for (int i = 0; i < draws; ++i) CHECK_OK(per_replay_sample(replay, NULL, 5, &batch, NULL));
         CHECK_OK(sample_with_hindsight(replay, NULL, &options, B, &batch, NULL));
-        for (i = 0; i < B; ++i) {
+        for (int i = 0; i < B; ++i) {
             const float expected = (float)atoi(strtok(NULL, ",\n"));
             CHECK(ids[i] == step && goals[i] == (expected == -1 ? 0 : expected));
         }

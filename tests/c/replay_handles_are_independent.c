@@ -29,12 +29,11 @@ static void fail(per_replay* replay, int which) {
 
 /* One round of one buffer: a step, a batch, an update. */
 static void play(per_replay* replay, int round, rows* drawn, int64_t* ids) {
-    int i;
     memset(ids, 0, BATCH * sizeof *ids);
     add_full(replay, 0, (float)round, (float)(round % 7), round % 13 == 12 ? TERMINATED : GOES_ON, (float)round + 1);
     if (stats_of(replay).live == 0) return;
     draw(replay, BATCH, drawn);
-    for (i = 0; i < BATCH; ++i) ids[i] = drawn->ids[i];
+    for (int i = 0; i < BATCH; ++i) ids[i] = drawn->ids[i];
     CHECK_OK(write_td_errors(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
 }
 
@@ -44,11 +43,10 @@ static void* play_in_thread(void* argument) {
     per_replay* replay = create(which);
     int64_t ids[BATCH];
     char text[32];
-    int round;
     CHECK(drawn != NULL);
     CHECK(strcmp(per_last_error(), "") == 0);
     sprintf(text, on_cuda() ? "%d ids" : "is -%d", which + 2);
-    for (round = 0; round < rounds(ROUNDS); ++round) {
+    for (int round = 0; round < rounds(ROUNDS); ++round) {
         fail(replay, which);
         CHECK(strstr(per_last_error(), text) != NULL);
         play(replay, round, drawn, ids);

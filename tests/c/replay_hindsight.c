@@ -38,8 +38,7 @@ static void add_goal_step(per_replay* replay, float observation, float reward, u
 
 /* `count` steps that are at first, first + 1, ... The last one ends as said. */
 static void add_episode(per_replay* replay, float first, int count, end how) {
-    int t;
-    for (t = 0; t < count; ++t)
+    for (int t = 0; t < count; ++t)
         add_goal_step(replay, first + (float)t, 100, t == count - 1 && how == TERMINATED,
                       t == count - 1 && how == TRUNCATED);
 }
@@ -88,14 +87,13 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
                       uint8_t* terminated_out) {
     calls* seen = (calls*)context;
     const float *at = (const float*)achieved, *goal = (const float*)goals;
-    int64_t i;
     CHECK(count > 0 && count <= 8 * PLACES);
     ++seen->n_calls;
     seen->n_steps = count;
     memcpy(seen->achieved, achieved, (size_t)count * sizeof(float));
     memcpy(seen->goals, goals, (size_t)count * sizeof(float));
     memcpy(seen->terminated, terminated_out, (size_t)count);
-    for (i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
         rewards_out[i] = at[i] == goal[i] ? 1 : -fabsf(at[i] - goal[i]);
         if (seen->says_no) terminated_out[i] = 0;
         if (seen->sets_terminated) terminated_out[i] = (uint8_t)(at[i] == goal[i] ? 255 : 0);
@@ -122,17 +120,16 @@ static void goals_of_each_strategy(void) {
     static calls seen;
     static const int32_t strategies[3] = {PER_GOAL_FUTURE, PER_GOAL_FINAL, PER_GOAL_EPISODE};
     per_replay* replay = create(replay_options(100, 1));
-    int s, i;
     add_episode(replay, 0, 6, TRUNCATED);   /* achieves 1 to 6 */
     add_episode(replay, 20, 4, TERMINATED); /* 21 to 24 */
     add_episode(replay, 40, 5, GOES_ON);    /* 41 to 45 so far */
-    for (s = 0; s < 3; ++s) {
+    for (int s = 0; s < 3; ++s) {
         const per_hindsight_options options = hindsight_options(&seen, strategies[s], 1);
         int earlier = 0, own = 0;
         fill(&out);
         CHECK_OK(sample_with_hindsight(replay, NULL, &options, PLACES, &out.arrays, NULL));
         CHECK(seen.n_calls == 1 && seen.n_steps == PLACES);
-        for (i = 0; i < PLACES; ++i) {
+        for (int i = 0; i < PLACES; ++i) {
             const float at = out.observation[i], goal = out.goal[i];
             const float first = at < 20 ? 1 : at < 40 ? 21 : 41, last = at < 20 ? 6 : at < 40 ? 24 : 45;
             CHECK(seen.achieved[i] == at + 1 && out.next[i] == at + 1 && seen.goals[i] == goal);
@@ -176,7 +173,6 @@ static void goals_that_nobody_knows(void) {
     static calls seen;
     const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);
     per_replay* replay = create(replay_options(100, 1));
-    int i;
     add_goal_step(replay, 10, 100, 0, 0);
     add_goal_step(replay, 11, 100, 0, 0);
     add_unknown_step(replay, 12, 1);
@@ -186,7 +182,7 @@ static void goals_that_nobody_knows(void) {
     add_unknown_step(replay, 23, 0);
     fill(&out);
     CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
-    for (i = 0; i < PLACES; ++i) CHECK(out.goal[i] == (out.observation[i] < 20 ? 12 : 23));
+    for (int i = 0; i < PLACES; ++i) CHECK(out.goal[i] == (out.observation[i] < 20 ? 12 : 23));
     per_replay_free(replay);
 }
 
@@ -198,12 +194,10 @@ static void goals_on_both_sides_of_the_end_of_a_lane(void) {
     static calls seen;
     const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_EPISODE, 1);
     per_replay_options options = replay_options(2 * ROWS, 2);
-    per_replay* replay;
     uint8_t is_goal[200] = {0};
-    int t, i, draws;
     options.store_next_observation = 1;
-    replay = create(options);
-    for (t = 0; t < STEPS; ++t) {
+    per_replay* replay = create(options);
+    for (int t = 0; t < STEPS; ++t) {
         const float observation[2] = {(float)t, (float)(100 + t)}, goal[2] = {-1, -1}, reward[2] = {0, 0};
         const float next[2] = {(float)t + 1, (float)(101 + t)};
         const uint8_t terminated[2] = {1, 0}, truncated[2] = {0, 0};
@@ -221,14 +215,14 @@ static void goals_on_both_sides_of_the_end_of_a_lane(void) {
         steps.truncated = array_of(truncated, PER_BOOL);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
-    for (draws = 0; draws < 20; ++draws) {
+    for (int draws = 0; draws < 20; ++draws) {
         fill(&out);
         CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
-        for (i = 0; i < PLACES; ++i)
+        for (int i = 0; i < PLACES; ++i)
             if (out.observation[i] >= 100 + ROWS) is_goal[(int)out.goal[i]] = 1;
     }
     /* Some 320 goals of its latest steps, each of 8 as likely: one is missing with probability 8 (7/8)^320 < 1e-17. */
-    for (i = 0; i < 200; ++i) CHECK(is_goal[i] == (i > 100 + STEPS - ROWS && i <= 100 + STEPS));
+    for (int i = 0; i < 200; ++i) CHECK(is_goal[i] == (i > 100 + STEPS - ROWS && i <= 100 + STEPS));
     per_replay_free(replay);
 }
 
@@ -238,11 +232,10 @@ static void windows_of_several_steps(void) {
     static calls seen;
     per_replay_options options = replay_options(100, 1);
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
-    per_replay* replay;
     int i, k, sets, lengths[4] = {0, 0, 0, 0};
     options.n_step = 3;
     options.gamma = 0.5;
-    replay = create(options);
+    per_replay* replay = create(options);
     add_episode(replay, 0, 6, TRUNCATED);
     for (sets = 0; sets < 2; ++sets) {
         int64_t step = 0;
@@ -309,22 +302,20 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     static calls seen;
     per_replay_options options = replay_options(100, 1);
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
-    per_replay *replay, *twin;
-    per_replay_statistics before, after;
     options.beta_steps = 10;
-    replay = create(options);
-    twin = create(options);
+    per_replay* replay = create(options);
+    per_replay* twin = create(options);
     add_episode(replay, 0, 20, TERMINATED);
     add_episode(twin, 0, 20, TERMINATED);
     fill(&out);
     fill(&expected);
     CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
     CHECK_OK(per_replay_sample(twin, NULL, 8, &out.arrays, NULL));
-    before = stats_of(replay);
+    per_replay_statistics before = stats_of(replay);
     seen.answer = -7;
     CHECK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL) == PER_ERROR_CALLBACK);
     CHECK(strstr(per_last_error(), "-7") != NULL && strcmp(per_status_name(12), "PER_ERROR_CALLBACK") == 0);
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     seen.answer = 0;
     fill(&out);
@@ -342,18 +333,15 @@ static void windows_by_id_get_goals_too(void) {
     static const int64_t with_dead[3] = {4, -1, 900};
     per_replay_options options = replay_options(100, 1);
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0.8);
-    per_replay_statistics before, after;
-    per_replay *replay, *twin;
-    int round, i;
     options.n_step = 3;
     options.beta_steps = 10;
-    replay = create(options);
-    twin = create(options);
+    per_replay* replay = create(options);
+    per_replay* twin = create(options);
     add_episode(replay, 0, 20, TERMINATED);
     add_episode(twin, 0, 20, TERMINATED);
     seen.sets_terminated = 1;
     fill(&expected);
-    for (round = 0; round < 3; ++round) { /* three batches, each with other goals */
+    for (int round = 0; round < 3; ++round) { /* three batches, each with other goals */
         per_sample_options given;
         CHECK_OK(per_sample_options_init(&given, sizeof given));
         given.beta = 0.5;
@@ -374,7 +362,7 @@ static void windows_by_id_get_goals_too(void) {
     fill(&out);
     CHECK_OK(get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL));
     CHECK(seen.n_steps == 3 && out.ids[0] == 4 && out.goal[0] == 20 && out.next[0] == 7 && out.n_steps[0] == 3);
-    for (i = 1; i < 3; ++i)
+    for (int i = 1; i < 3; ++i)
         CHECK(out.ids[i] == -1 && out.goal[i] == 0 && out.observation[i] == 0 && out.reward[i] == 0 &&
               out.n_steps[i] == 0 && out.weights[i] == 0);
     fill(&out);
@@ -385,7 +373,7 @@ static void windows_by_id_get_goals_too(void) {
 
     /* A call that fails counts for nothing, and the last batch stays that of the draw before. */
     CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
-    before = stats_of(replay);
+    per_replay_statistics before = stats_of(replay);
     seen.answer = -7;
     CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL),
                 PER_ERROR_CALLBACK, "-7");
@@ -398,7 +386,7 @@ static void windows_by_id_get_goals_too(void) {
     CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, 0, 3, NULL, &out.arrays, NULL),
                 PER_ERROR_INVALID_ARGUMENT, "ids is NULL");
     CHECK_OK(get_windows_with_hindsight(replay, NULL, &hindsight, 0, 0, NULL, &out.arrays, NULL));
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     per_replay_free(replay);
     per_replay_free(twin);
@@ -461,10 +449,9 @@ static void the_reward_function_may_use_the_buffer(void) {
     static calls seen;
     per_replay_options options = replay_options(30, 1);
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0.7);
-    per_replay *replay, *twin;
     options.n_step = 4;
-    replay = create(options);
-    twin = create(options);
+    per_replay* replay = create(options);
+    per_replay* twin = create(options);
     add_episode(replay, 0, 20, TERMINATED);
     add_episode(twin, 0, 20, TERMINATED);
     fill(&out);
@@ -488,12 +475,11 @@ static void bad_arguments(void) {
     per_field fields[4] = {field_of("observation", PER_FLOAT32, 0, NULL), field_of("goal", PER_FLOAT32, 0, NULL),
                            field_of("wide", PER_FLOAT32, 1, &pair), field_of("whole", PER_INT32, 0, NULL)};
     per_replay_options options = replay_options(50, 1);
-    per_replay* replay;
     per_hindsight_options bad;
     options.fields = fields;
     options.n_fields = 4;
     options.field_size = sizeof(per_field);
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     fill(&out);
 #define REFUSED(words)                                                                                        \
     do {                                                                                                      \
@@ -565,20 +551,18 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
     static batch out;
     static calls seen;
     per_replay_options options = replay_options(40, 1);
-    per_replay* replay;
-    int i, kind;
     options.gamma = 0.5;
-    replay = create(options);
-    add_goal_step(replay, 0, 0, 1, 1);  /* with both flags */
-    add_goal_step(replay, 10, 0, 0, 1); /* with one */
-    for (kind = 0; kind < 3; ++kind) {  /* not asked; asked, and neither is terminal; asked, and both are */
+    per_replay* replay = create(options);
+    add_goal_step(replay, 0, 0, 1, 1);     /* with both flags */
+    add_goal_step(replay, 10, 0, 0, 1);    /* with one */
+    for (int kind = 0; kind < 3; ++kind) { /* not asked; asked, and neither is terminal; asked, and both are */
         const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, kind > 0);
         int has_ended;
         seen.says_no = kind == 1;
         seen.sets_terminated = kind == 2;
         fill(&out);
         CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
-        for (i = 0; i < PLACES; ++i) {
+        for (int i = 0; i < PLACES; ++i) {
             const int both = out.observation[i] == 0;
             has_ended = kind == 2 || (kind == 0 && both);
             CHECK(out.terminated[i] == has_ended && out.discount[i] == (has_ended ? 0.0f : 0.5f));
@@ -599,16 +583,14 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     int64_t ids[PLACES];
     void* arrays[2];
     per_replay_options options = replay_options(40, 1);
-    per_replay* replay;
     per_batch batch;
-    int t, i;
     options.fields = fields;
     options.n_fields = 2;
     options.field_size = sizeof(per_field);
     options.n_step = N;
     options.sequence_length = 1;
-    replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) {
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < STEPS; ++t) {
         const float observation = (float)(10 + t), next = observation + 1, goal = -1, zero = 0;
         const uint8_t terminated = t == STEPS - 1, truncated = 0;
         per_array given[2], following[2];
@@ -632,10 +614,9 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     batch.ids = ids;
     memset(goals, 0x55, sizeof goals);
     CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &batch, NULL));
-    for (i = 0; i < PLACES; ++i) {
+    for (int i = 0; i < PLACES; ++i) {
         const int64_t window = STEPS - ids[i] < N ? STEPS - ids[i] : N;
-        int64_t k;
-        for (k = 0; k < ENTRIES; ++k) {
+        for (int64_t k = 0; k < ENTRIES; ++k) {
             const int is_there = k == 0 || k == window;
             CHECK(goals[i * ENTRIES + k] == (float)(is_there ? 10 + STEPS : 0));
             CHECK(achieved[i * ENTRIES + k] == (float)(is_there ? 10 + ids[i] + k : 0));

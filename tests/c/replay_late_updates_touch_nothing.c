@@ -17,10 +17,9 @@ static per_replay* create(int32_t max_priority) {
 static void check_stale(per_replay* replay, int64_t id, int64_t stale) {
     const per_replay_statistics before = stats_of(replay);
     const float td_error = 1000;
-    per_replay_statistics after;
     CHECK_OK(write_td_errors(replay, 1, &id, 1, &td_error, NULL));
     CHECK_OK(write_priorities(replay, 1, &id, &td_error, NULL));
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(after.stale_updates == before.stale_updates + 2 * stale);
     if (!stale) return;
     CHECK(after.max_priority == before.max_priority && after.total == before.total && after.live == before.live);
@@ -28,12 +27,11 @@ static void check_stale(per_replay* replay, int64_t id, int64_t stale) {
 
 static void overwritten_transitions(int32_t max_priority) {
     per_replay* replay = create(max_priority);
-    int t;
-    for (t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0); /* rows 12 .. 19 are there */
+    for (int t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0); /* rows 12 .. 19 are there */
     CHECK_LIVE(replay, 12, 13, 14, 15, 16, 17, 18);
     CHECK(stats_of(replay).total == 7);
-    for (t = 0; t < 12; ++t) check_stale(replay, t, 1);
-    for (t = 12; t < 19; ++t) CHECK(priority_of(replay, t) == 1);
+    for (int t = 0; t < 12; ++t) check_stale(replay, t, 1);
+    for (int t = 12; t < 19; ++t) CHECK(priority_of(replay, t) == 1);
     CHECK(priority_of(replay, 4) == 0);
     CHECK(stats_of(replay).max_priority == 1);
     add_step(replay, 0, 20, 0);
@@ -73,19 +71,17 @@ static void a_row_that_is_not_live_yet(void) {
 /* Cleared transitions stay away, and so do those whose stack is no longer whole. */
 static void cleared_and_broken_windows(void) {
     per_replay_options options = replay_options(ROWS, 1);
-    per_replay* replay;
-    int t;
     options.frame_stack = 3;
-    replay = create_replay(&options);
-    for (t = 0; t < 12; ++t) add_step(replay, 0, (float)t, 0); /* rows 4 .. 11; 4 and 5 miss older frames */
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 12; ++t) add_step(replay, 0, (float)t, 0); /* rows 4 .. 11; 4 and 5 miss older frames */
     CHECK(live_of(replay) == 5);
     check_stale(replay, 3, 1);
     check_stale(replay, 4, 1);
     check_stale(replay, 5, 1);
     CHECK_OK(per_replay_clear(replay, NULL));
-    for (t = 0; t < 12; ++t) check_stale(replay, t, 1);
+    for (int t = 0; t < 12; ++t) check_stale(replay, t, 1);
     CHECK_NONE_LIVE(replay);
-    for (t = 0; t < 3; ++t) add_step(replay, 0, (float)t, 0);
+    for (int t = 0; t < 3; ++t) add_step(replay, 0, (float)t, 0);
     CHECK(live_of(replay) == 2 && stats_of(replay).max_priority == 1);
     check_stale(replay, 11, 1);
     per_replay_free(replay);
@@ -96,8 +92,7 @@ static void late_and_good_entries_together(void) {
     per_replay* replay = create(PER_MAX_EVER);
     const int64_t ids[] = {2, 13, -1, 14, 19, 5, 13};
     const float priorities[] = {500, 4, 600, 5, 6, 700, 3};
-    int t;
-    for (t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0);
+    for (int t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0);
     CHECK_OK(write_priorities(replay, 7, ids, priorities, NULL));
     CHECK(stats_of(replay).stale_updates == 3);
     CHECK(priority_of(replay, 13) == 3); /* of equal ids the last one wins */

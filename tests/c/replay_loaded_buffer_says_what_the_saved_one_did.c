@@ -38,11 +38,9 @@ int main(void) {
     static stream file;
     static rows drawn;
     per_replay_options options = replay_options(30, 1), saved, back;
-    per_replay_statistics before, after;
     per_replay *replay, *loaded = NULL;
     const int64_t late = -1;
     const float priority = 7;
-    float t;
     options.seed = 77;
     options.n_step = 2;
     options.frame_stack = 1;
@@ -65,9 +63,9 @@ int main(void) {
     options.gather_threads = on_cuda() ? 1 : 3;
     options.on_nan = PER_NAN_ERROR;
     replay = create_replay(&options);
-    for (t = 0; t < 6; ++t) add_full(replay, 0, t, 1, t == 5 ? TRUNCATED : GOES_ON, t + 1);
+    for (float t = 0; t < 6; ++t) add_full(replay, 0, t, 1, t == 5 ? TRUNCATED : GOES_ON, t + 1);
     add_full(replay, 0, 6, 1, GOES_ON, 7); /* the step in which it resets: dropped */
-    for (t = 20; t < 24; ++t) add_full(replay, 0, t, 1, GOES_ON, t + 1);
+    for (float t = 20; t < 24; ++t) add_full(replay, 0, t, 1, GOES_ON, t + 1);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     draw(replay, 8, &drawn);
     CHECK_OK(write_priorities(replay, 1, drawn.ids, &priority, NULL));
@@ -77,8 +75,8 @@ int main(void) {
     saved = described(replay);
     back = described(loaded);
     CHECK(memcmp(&saved, &back, sizeof saved) == 0);
-    before = stats_of(replay);
-    after = stats_of(loaded);
+    per_replay_statistics before = stats_of(replay);
+    per_replay_statistics after = stats_of(loaded);
     CHECK(before.episodes == 2 && before.cuts == 1 && before.dropped == 1 && before.stale_updates == 1);
     before.memory_bytes = after.memory_bytes = before.huge_page_bytes = after.huge_page_bytes = 0;
     CHECK(memcmp(&before, &after, sizeof before) == 0);

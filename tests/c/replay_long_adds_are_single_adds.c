@@ -33,9 +33,8 @@ static int one_in(int n) {
 static void make_steps(steps* out, int length, const per_replay_options* options) {
     static float counter;
     const int calm = out->calm;
-    int k, env;
-    for (k = 0; k < length; ++k) {
-        for (env = 0; env < out->envs; ++env) {
+    for (int k = 0; k < length; ++k) {
+        for (int env = 0; env < out->envs; ++env) {
             const int i = k * out->envs + env;
             const float fresh = ++counter;
             out->mask[i] = !one_in(5 * calm);
@@ -65,17 +64,15 @@ static void fill(call* given, const steps* from, int k, int length, int with_pri
 static void check_same_rows(per_replay* a, per_replay* b, int64_t last_id) {
     static rows of_a, of_b;
     static const int64_t window = 60;
-    int64_t id;
-    for (id = last_id > window ? last_id - window : 0; id <= last_id; ++id) {
-        per_status status_a, status_b;
+    for (int64_t id = last_id > window ? last_id - window : 0; id <= last_id; ++id) {
         float priority_a = -1, priority_b = -2;
         fill_rows(&of_a);
         fill_rows(&of_b);
         of_a.batch.weights = of_b.batch.weights = NULL;
         of_a.batch.probabilities = of_b.batch.probabilities = NULL;
         of_a.batch.next_fields = of_b.batch.next_fields = NULL;
-        status_a = per_replay_get(a, 1, &id, &of_a.batch, NULL);
-        status_b = per_replay_get(b, 1, &id, &of_b.batch, NULL);
+        per_status status_a = per_replay_get(a, 1, &id, &of_a.batch, NULL);
+        per_status status_b = per_replay_get(b, 1, &id, &of_b.batch, NULL);
         CHECK(status_a == status_b);
         CHECK(of_a.observation[0] == of_b.observation[0] && of_a.reward[0] == of_b.reward[0]);
         CHECK(of_a.terminated[0] == of_b.terminated[0] && of_a.truncated[0] == of_b.truncated[0]);
@@ -110,14 +107,13 @@ static void compare(per_replay_options options, uint64_t seed, int calm, int wit
     const int n_calls = on_cuda() ? 6 : calm > 1 ? CALM_CALLS : CALLS;
     per_replay *at_once = create_replay(&options), *one_by_one;
     int64_t last_id = -1;
-    int i, k;
     options.device = PER_CPU;
     one_by_one = create_replay(&options);
     random_state = seed;
     made.envs = (int)options.n_envs;
     made.calm = calm;
     made.length = calm > 1 ? MAX_LENGTH : 40;
-    for (i = 0; i < n_calls; ++i) {
+    for (int i = 0; i < n_calls; ++i) {
         const int length = (int)(next_random(&random_state) % (uint64_t)(made.length + 1));
         const int gives_priorities = with_priorities && !one_in(3);
         int64_t ids[MAX_LENGTH * MAX_ENVS], single_ids[MAX_LENGTH * MAX_ENVS];
@@ -125,12 +121,12 @@ static void compare(per_replay_options options, uint64_t seed, int calm, int wit
         make_steps(&made, length, &options);
         fill(&given, &made, 0, length, gives_priorities);
         CHECK_OK(per_replay_add(at_once, &given.steps, ids, NULL));
-        for (k = 0; k < length; ++k) {
+        for (int k = 0; k < length; ++k) {
             fill(&given, &made, k, 1, gives_priorities);
             CHECK_OK(per_replay_add(one_by_one, &given.steps, single_ids + k * made.envs, NULL));
         }
         CHECK(memcmp(ids, single_ids, (size_t)(length * made.envs) * sizeof ids[0]) == 0);
-        for (k = 0; k < length * made.envs; ++k)
+        for (int k = 0; k < length * made.envs; ++k)
             if (ids[k] > last_id) last_id = ids[k];
         check_same(at_once, one_by_one, last_id);
     }
@@ -144,13 +140,12 @@ static void compare(per_replay_options options, uint64_t seed, int calm, int wit
 static void compare_all(int64_t n_envs, int calm) {
     static uint64_t seed = 1;
     const uint64_t one_in = on_cuda() ? ONE_IN : 1;
-    int64_t n_step, rows;
-    int32_t max_priority, store, autoreset;
-    for (rows = 7; rows <= 100; rows += 31) { /* 7: nearly every call is longer than a lane */
-        for (n_step = 1; n_step <= 3; n_step += 2) {
-            for (max_priority = PER_MAX_EVER; max_priority <= PER_MAX_NOW; ++max_priority) {
-                for (store = 0; store <= 1; ++store) {
-                    for (autoreset = PER_AUTORESET_DISABLED; autoreset <= PER_AUTORESET_SAME_STEP; ++autoreset) {
+    for (int64_t rows = 7; rows <= 100; rows += 31) { /* 7: nearly every call is longer than a lane */
+        for (int64_t n_step = 1; n_step <= 3; n_step += 2) {
+            for (int32_t max_priority = PER_MAX_EVER; max_priority <= PER_MAX_NOW; ++max_priority) {
+                for (int32_t store = 0; store <= 1; ++store) {
+                    for (int32_t autoreset = PER_AUTORESET_DISABLED; autoreset <= PER_AUTORESET_SAME_STEP;
+                         ++autoreset) {
                         per_replay_options options = replay_options(rows * n_envs, n_envs);
                         options.n_step = n_step;
                         options.frame_stack = 1;

@@ -31,13 +31,12 @@ static void check_same(per_replay* a, per_replay* b) {
 static void masked_values_are_not_looked_at(void) {
     per_replay *masked = create(), *listed = create();
     const double poison = 1e300;
-    int t, env;
-    for (t = 0; t < 30; ++t) {
+    for (int t = 0; t < 30; ++t) {
         double observation[ENVS], next[ENVS], reward[ENVS], priorities[ENVS], terminated[ENVS], truncated[ENVS];
         uint8_t mask[ENVS], next_mask[ENVS];
         int64_t ids[ENVS], id;
         call given;
-        for (env = 0; env < ENVS; ++env) {
+        for (int env = 0; env < ENVS; ++env) {
             const int on = (t * 7 + env * 5) % 3 != 0, ends = (t + env) % 5 == 0;
             mask[env] = (uint8_t)on;
             next_mask[env] = on ? 1 : (uint8_t)(t & 1);
@@ -72,7 +71,7 @@ static void masked_values_are_not_looked_at(void) {
         given.steps.mask = array_of(mask, PER_BOOL);
         given.steps.next_mask = array_of(next_mask, PER_BOOL);
         CHECK_OK(per_replay_add(masked, &given.steps, ids, NULL));
-        for (env = 0; env < ENVS; ++env) CHECK(mask[env] ? ids[env] % ENVS == env : ids[env] == -1);
+        for (int env = 0; env < ENVS; ++env) CHECK(mask[env] ? ids[env] % ENVS == env : ids[env] == -1);
     }
     check_same(masked, listed);
     per_replay_free(masked);
@@ -127,10 +126,9 @@ static void a_masked_trajectory_goes_on_at_its_next_step(void) {
     const float third[] = {2, 101}, third_next[] = {3, 102}, rewards[] = {1, 2};
     const uint8_t mask[] = {1, 0};
     int64_t ids[2];
-    per_replay* replay;
     call given;
     options.gamma = 0.5;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     fill_call(&given, 1, first, first_next, rewards, NULL, NULL);
     CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
     fill_call(&given, 1, second, second_next, rewards, NULL, NULL);

@@ -87,14 +87,13 @@ static per_replay_options with_heap(per_replay_options options, heap* from) {
 
 static void add_images(per_replay* replay, int n) {
     static float images[2][300];
-    int t, env, i;
-    for (t = 0; t < n; ++t) {
+    for (int t = 0; t < n; ++t) {
         const float observations[2] = {(float)t, (float)t + 0.5f}, rewards[2] = {1, 2};
         const uint8_t flags[2] = {0, 0};
         per_array fields[2];
         per_steps steps;
-        for (env = 0; env < 2; ++env)
-            for (i = 0; i < 300; ++i) images[env][i] = (float)(t + env + i);
+        for (int env = 0; env < 2; ++env)
+            for (int i = 0; i < 300; ++i) images[env][i] = (float)(t + env + i);
         memset(fields, 0, sizeof fields);
         fields[0].data = observations;
         fields[1].data = images;
@@ -125,8 +124,7 @@ static void check_same_draws(per_replay* replay, per_replay* twin) {
     static float images[64 * 300], of_twin[64 * 300];
     float weights[64], twin_weights[64];
     int64_t ids[64], twin_ids[64];
-    int round;
-    for (round = 0; round < 3; ++round) {
+    for (int round = 0; round < 3; ++round) {
         draw_images(replay, ids, images, weights);
         draw_images(twin, twin_ids, of_twin, twin_weights);
         CHECK(memcmp(ids, twin_ids, sizeof ids) == 0 && memcmp(weights, twin_weights, sizeof weights) == 0);
@@ -172,8 +170,7 @@ static void later_calls_ask_for_none(void) {
     const int n_asked = from.n_asked;
     per_sample_options by_rank;
     per_batch batch;
-    int t;
-    for (t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0);
+    for (int t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0);
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     CHECK_OK(per_sample_options_init(&by_rank, sizeof by_rank));
     by_rank.prioritization = PER_RANK;
@@ -189,10 +186,9 @@ static void no_memory_leaves_nothing_behind(void) {
     per_replay_options options = with_heap(options_with_everything(), &from);
     per_replay* replay = create_replay(&options);
     const int n_arrays = from.n_asked;
-    int i;
     per_replay_free(replay);
     CHECK(n_arrays >= 6);
-    for (i = 0; i < n_arrays; ++i) {
+    for (int i = 0; i < n_arrays; ++i) {
         from = empty_heap();
         from.fails_at = i;
         CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_OUT_OF_MEMORY, "allocate returned NULL: ");
@@ -208,15 +204,13 @@ static void no_memory_leaves_nothing_behind(void) {
 static void another_process_sees_rows(void) {
     heap from = empty_heap();
     const per_replay_options options = with_heap(options_with_everything(), &from);
-    per_replay* replay;
-    int i, status;
-    pid_t child;
+    int status;
     from.sharing = MAP_SHARED;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_images(replay, 10);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
-        for (i = 0; i < from.n_asked; ++i)
+        for (int i = 0; i < from.n_asked; ++i)
             if (from.arrays[i].bytes == 200 * 1216) ((float*)from.arrays[i].memory)[0] = 1000;
         _exit(0);
     }

@@ -55,8 +55,6 @@ static per_replay* filled(int kind) {
     per_array given[2], next_given[2];
     per_steps steps;
     per_replay_options options = replay_options(2 * K + 30, 2);
-    per_replay* replay;
-    int i;
     options.fields = fields;
     options.n_fields = 2;
     options.field_size = sizeof(per_field);
@@ -66,8 +64,8 @@ static per_replay* filled(int kind) {
     if (kind == STACKED || kind == STACKED_SEQUENCES) options.frame_stack = 2;
     if (kind == STACKED) options.store_next_observation = 1;
     if (is_of_sequences(kind)) options.sequence_length = 3, options.burn_in = 1, options.sequence_stride = 2;
-    replay = create_replay(&options);
-    for (i = 0; i < 2 * K; ++i) {
+    per_replay* replay = create_replay(&options);
+    for (int i = 0; i < 2 * K; ++i) {
         const int t = i / 2, env = i % 2, ends = t % (env ? 7 : 11) == 0;
         observations[i] = (float)(100 * env + t);
         next[i] = observations[i] + 1;
@@ -97,8 +95,7 @@ static per_replay* filled(int kind) {
 /* Goals are not far ahead, and of single transitions they are terminal. */
 static int32_t reward(void* kind, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out) {
-    int64_t i;
-    for (i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
         const int is_there = ((const float*)achieved)[i] == ((const float*)goals)[i];
         rewards_out[i] = (float)is_there;
         if (!is_of_sequences(*(int*)kind)) terminated_out[i] = (uint8_t)is_there;
@@ -185,9 +182,8 @@ static void rows_are_those_of_their_n(int kind, int way, int64_t shortest) {
 }
 
 static void all_kinds_in_all_ways(void) {
-    int kind, way;
-    for (kind = 0; kind < KINDS; ++kind)
-        for (way = 0; way < WAYS; ++way) rows_are_those_of_their_n(kind, way, 1 + way % 2);
+    for (int kind = 0; kind < KINDS; ++kind)
+        for (int way = 0; way < WAYS; ++way) rows_are_those_of_their_n(kind, way, 1 + way % 2);
 }
 
 static void golden_table(void) {
@@ -197,23 +193,20 @@ static void golden_table(void) {
     CHECK(file != NULL);
     for (; fgets(line, sizeof line, file) != NULL; ++n_lines) {
         per_replay_options options = replay_options(200, 1);
-        per_sample_options range;
-        per_replay* replay;
         per_batch out;
         int32_t n_steps[16];
-        int64_t draws, t;
         CHECK_OK(per_batch_init(&out, sizeof out));
         out.n_steps = n_steps;
         options.seed = strtoull(strtok(line, ","), NULL, 10);
-        range = range_of(atoi(strtok(NULL, ",")), 0);
+        per_sample_options range = range_of(atoi(strtok(NULL, ",")), 0);
         range.n_step = options.n_step = atoi(strtok(NULL, ","));
-        draws = atoi(strtok(NULL, ","));
+        int64_t draws = atoi(strtok(NULL, ","));
         CHECK(strcmp(strtok(NULL, ","), "->") == 0);
-        replay = create_replay(&options);
-        for (t = 0; t < 80; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)(t + 1));
-        for (t = 0; t < draws; ++t) CHECK_OK(per_replay_sample(replay, t % 2 ? &range : NULL, 16, &out, NULL));
+        per_replay* replay = create_replay(&options);
+        for (int64_t t = 0; t < 80; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)(t + 1));
+        for (int64_t t = 0; t < draws; ++t) CHECK_OK(per_replay_sample(replay, t % 2 ? &range : NULL, 16, &out, NULL));
         CHECK_OK(per_replay_sample(replay, &range, 16, &out, NULL));
-        for (t = 0; t < 16; ++t) CHECK(n_steps[t] == atoi(strtok(NULL, ",\n")));
+        for (int64_t t = 0; t < 16; ++t) CHECK(n_steps[t] == atoi(strtok(NULL, ",\n")));
         CHECK(strtok(NULL, ",\n") == NULL);
         per_replay_free(replay);
     }
@@ -227,13 +220,12 @@ static void loaders_draw_the_same(void) {
     per_replay *replay = filled(SINGLE), *twin = filled(SINGLE);
     per_loader_options options;
     per_loader* loader;
-    int turn;
     CHECK_OK(per_loader_options_init(&options, sizeof options));
     options.batch_size = B;
     options.sample = &range;
     options.device = test_device();
     CHECK_OK(per_loader_create(replay, &options, &loader));
-    for (turn = 0; turn < 5; ++turn) {
+    for (int turn = 0; turn < 5; ++turn) {
         per_batch drawn;
         const int64_t slot = take(loader, &drawn);
         fill(&expected, SINGLE);

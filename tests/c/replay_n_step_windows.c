@@ -13,8 +13,7 @@ static per_replay* create(int64_t rows, int64_t n_step, double gamma) {
 
 /* Steps first .. last of one episode, their next observations left out; the last one ends in observation last + 1. */
 static void add_episode(per_replay* replay, int first, int last, end how) {
-    int t;
-    for (t = first; t < last; ++t) add_step(replay, 0, (float)t, (float)t + 1);
+    for (int t = first; t < last; ++t) add_step(replay, 0, (float)t, (float)t + 1);
     add_full(replay, 0, (float)last, (float)last + 1, how, (float)last + 1);
 }
 
@@ -111,12 +110,11 @@ static void a_step_flagged_both_ways_is_terminated(void) {
 static void check_drawn_with_n_step(per_replay* replay, int64_t n_step, float reward, float discount, float next) {
     static rows drawn;
     per_sample_options options;
-    int64_t i;
     CHECK_OK(per_sample_options_init(&options, sizeof options));
     options.n_step = n_step;
     fill_rows(&drawn);
     CHECK_OK(per_replay_sample(replay, &options, MANY, &drawn.batch, NULL));
-    i = place_of(&drawn, MANY, 0);
+    int64_t i = place_of(&drawn, MANY, 0);
     CHECK(i >= 0 && drawn.reward[i] == reward && drawn.discount[i] == discount && drawn.next[i] == next);
     CHECK(drawn.n_steps[i] == n_step);
 }
@@ -142,10 +140,9 @@ static void gamma_is_raised_to_the_number_of_steps(void) {
     per_replay* replay = create(20, 3, 0.99);
     static rows drawn;
     const float factors[] = {(float)(0.99 * 0.99 * 0.99), (float)(0.99 * 0.99), (float)0.99};
-    int64_t id;
     add_episode(replay, 0, 2, TRUNCATED);
     draw(replay, MANY, &drawn);
-    for (id = 0; id < 3; ++id) CHECK(drawn.discount[place_of(&drawn, MANY, id)] == factors[id]);
+    for (int64_t id = 0; id < 3; ++id) CHECK(drawn.discount[place_of(&drawn, MANY, id)] == factors[id]);
     /* Set in a running buffer; 0 and 1 are its limits. */
     CHECK_OK(change_gamma(replay, 0, NULL));
     CHECK_WINDOW(replay, 0, 0, 1, 0, 3, 3, 0, 1);
@@ -158,15 +155,14 @@ static void gamma_is_raised_to_the_number_of_steps(void) {
 static void sixty_four_steps_in_the_smallest_lane(void) {
     per_replay_options options = replay_options(65, 1);
     per_replay* replay = (per_replay*)&options;
-    int t;
     options.n_step = 64;
     options.gamma = 1;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "66");
     CHECK(strstr(per_last_error(), "65") != NULL && replay == NULL);
     replay = create(66, 64, 1);
-    for (t = 0; t < 64; ++t) add_step(replay, 0, (float)t, 1);
+    for (int t = 0; t < 64; ++t) add_step(replay, 0, (float)t, 1);
     CHECK_NONE_LIVE(replay);
-    for (t = 64; t < 64 + rounds(236); ++t) {
+    for (int t = 64; t < 64 + rounds(236); ++t) {
         add_step(replay, 0, (float)t, 1);
         if (t < 65) {
             CHECK_LIVE(replay, 0);
@@ -180,8 +176,7 @@ static void sixty_four_steps_in_the_smallest_lane(void) {
 
 static void n_step_may_change_in_a_running_buffer(void) {
     per_replay* replay = create(20, 3, 0.5);
-    int t;
-    for (t = 0; t < 6; ++t) add_step(replay, 0, (float)t, (float)t + 1);
+    for (int t = 0; t < 6; ++t) add_step(replay, 0, (float)t, (float)t + 1);
     CHECK_LIVE(replay, 0, 1, 2);
     CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_LIVE(replay, 0, 1, 2, 3, 4);

@@ -70,10 +70,9 @@ static void one_of_many_steps(void) {
     float observations[STEPS], rewards[STEPS];
     int64_t ids[STEPS], t;
     per_replay_options options = replay_options(100, 1);
-    per_replay* replay;
     call given;
     options.on_nan = PER_NAN_ERROR;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     for (t = 0; t < STEPS; ++t) {
         observations[t] = (float)t;
         rewards[t] = t == BAD ? NAN : (float)t;
@@ -134,9 +133,8 @@ static void every_dtype_of_floats(void) {
                    {PER_BFLOAT16, brain_nan, brain_inf, brain_minus},
                    {PER_FLOAT32, float_nan, float_inf, float_minus},
                    {PER_FLOAT64, double_nan, double_inf, double_minus}};
-    size_t from, to;
-    for (to = 0; to < 4; ++to) {
-        for (from = 0; from < 4; ++from) {
+    for (size_t to = 0; to < 4; ++to) {
+        for (size_t from = 0; from < 4; ++from) {
             per_replay* replay = create_of(formats[to].dtype);
             const int32_t dtype = formats[from].dtype;
             CHECK_BAD_STEP(add_bytes(replay, formats[from].nan, dtype, 0, 0), "observation[0, 0, 1] is nan");
@@ -170,24 +168,21 @@ static void large_frames(void) {
     static const int64_t shape[] = {N};
     per_field field = field_of("observation", PER_FLOAT64, 1, shape);
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
     double frame[N];
     const float reward = 0;
     const uint8_t no = 0;
     const int places[] = {0, 31, 32, 64, 100};
     per_steps steps;
-    per_array given;
-    int i;
     options.fields = &field;
     options.on_nan = PER_NAN_ERROR;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     memset(frame, 0, sizeof frame);
-    given = array_of(frame, PER_FLOAT64);
+    per_array given = array_of(frame, PER_FLOAT64);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     steps.fields = &given;
     steps.reward = array_of(&reward, PER_FLOAT32);
     steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
-    for (i = 0; i < 5; ++i) {
+    for (int i = 0; i < 5; ++i) {
         char expected[40];
         frame[places[i]] = NAN;
         sprintf(expected, "observation[%d] is nan", places[i]);

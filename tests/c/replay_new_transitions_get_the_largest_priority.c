@@ -41,7 +41,6 @@ static void largest_ever(void) {
 
 static void largest_now(void) {
     per_replay* replay = create(8, 1, PER_MAX_NOW);
-    int t;
     CHECK(stats_of(replay).max_priority == 1); /* nothing is live */
     add_step(replay, 0, 0, 0);
     add_step(replay, 0, 1, 0);
@@ -56,7 +55,7 @@ static void largest_now(void) {
     add_step(replay, 0, 3, 0);
     CHECK(priority_of(replay, 2) == 0.5f);
     set_priority(replay, 0, 40);
-    for (t = 4; t < 8; ++t) { /* rows 0 .. 7 are there */
+    for (int t = 4; t < 8; ++t) { /* rows 0 .. 7 are there */
         add_step(replay, 0, (float)t, 0);
         set_priority(replay, t - 1, 2);
     }
@@ -126,11 +125,9 @@ static void a_priority_counts_for_later_calls(void) {
 /* Of two environments whose lanes have 4 rows; all that is live has priority 2, but for the oldest row of the first. */
 static per_replay* nearly_full(void) {
     per_replay* replay = create(8, 2, PER_MAX_NOW);
-    int64_t id;
-    int t;
-    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);       /* ids 0, 2, 4 and 6, of which 6 is not live yet */
-    for (t = 0; t < 3; ++t) add_step(replay, 1, 100 + (float)t, 0); /* 1, 3 and 5; 5 is not live yet */
-    for (id = 1; id < 5; ++id) set_priority(replay, id, 2);
+    for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0); /* ids 0, 2, 4 and 6, of which 6 is not live yet */
+    for (int t = 0; t < 3; ++t) add_step(replay, 1, 100 + (float)t, 0); /* 1, 3 and 5; 5 is not live yet */
+    for (int64_t id = 1; id < 5; ++id) set_priority(replay, id, 2);
     set_priority(replay, 0, 40);
     CHECK(live_of(replay) == 5);
     return replay;
@@ -160,11 +157,10 @@ static void the_largest_now_is_taken_once_for_each_step(void) {
 static void a_given_priority_counts_from_the_next_step_on(void) {
     const float observations[2] = {2, 3}, rewards[2] = {0, 0}, priorities[2] = {7, 2};
     per_replay_options options = replay_options(8, 1);
-    per_replay* replay;
     call given;
     options.n_step = 2;
     options.max_priority = PER_MAX_EVER;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_step(replay, 0, 0, 0);
     add_step(replay, 0, 1, 0);
     fill_call(&given, 2, observations, NULL, rewards, NULL, NULL);
@@ -176,13 +172,12 @@ static void a_given_priority_counts_from_the_next_step_on(void) {
 
 static void td_errors_given_with_a_step(void) {
     per_replay_options options = replay_options(8, 1);
-    per_replay* replay;
     const float observation = 0, next = 1, reward = 0;
     const double td_error = -2.5;
     const float priority = 1;
     call given;
     options.epsilon = 0.5;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     given.steps.td_errors = array_of(&td_error, PER_FLOAT64);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));

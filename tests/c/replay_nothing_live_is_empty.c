@@ -4,7 +4,6 @@
 static void check_empty(per_replay* replay) {
     static rows drawn, untouched;
     const per_replay_statistics before = stats_of(replay);
-    per_replay_statistics after;
     void *const fields[1] = {drawn.observation}, *const next_fields[1] = {drawn.next};
     fill_rows(&drawn);
     memset(drawn.observation, 0x5A, sizeof drawn.observation);
@@ -14,13 +13,12 @@ static void check_empty(per_replay* replay) {
     memcpy(&untouched, &drawn, sizeof drawn);
     CHECK_FAILS(per_replay_sample(replay, NULL, 32, &drawn.batch, NULL), PER_ERROR_EMPTY, "live");
     if (on_cuda()) {
-        int i;
-        for (i = 0; i < 32; ++i) CHECK(drawn.ids[i] == -1 && drawn.observation[i] == 0 && drawn.weights[i] == 0);
+        for (int i = 0; i < 32; ++i) CHECK(drawn.ids[i] == -1 && drawn.observation[i] == 0 && drawn.weights[i] == 0);
         CHECK(drawn.ids[32] == untouched.ids[32]);
     } else {
         CHECK(memcmp(&untouched, &drawn, sizeof drawn) == 0);
     }
-    after = stats_of(replay);
+    per_replay_statistics after = stats_of(replay);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
 }
 
@@ -28,10 +26,9 @@ static void check_empty(per_replay* replay) {
 static void sequences_are_named(void) {
     per_replay_options options = replay_options(20, 1);
     per_epochs* walk = NULL;
-    per_replay* replay;
     per_batch batch;
     options.sequence_length = 4;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_step(replay, 0, 0, 0);
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     CHECK_FAILS(per_replay_sample(replay, NULL, 8, &batch, NULL), PER_ERROR_EMPTY,
@@ -42,15 +39,13 @@ static void sequences_are_named(void) {
 
 int main(void) {
     per_replay_options options = replay_options(20, 1);
-    per_replay *replay, *twin;
     static rows drawn, of_twin;
-    int t;
     sequences_are_named();
     options.n_step = 2;
     options.seed = 5;
     options.beta_steps = 10;
-    replay = create_replay(&options);
-    twin = create_replay(&options);
+    per_replay* replay = create_replay(&options);
+    per_replay* twin = create_replay(&options);
 
     check_empty(replay);
     add_step(replay, 0, 0, 0);
@@ -66,7 +61,7 @@ int main(void) {
         CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY, words);
     }
     add_step(replay, 0, 2, 0);
-    for (t = 0; t < 3; ++t) add_step(twin, 0, (float)t, 0);
+    for (int t = 0; t < 3; ++t) add_step(twin, 0, (float)t, 0);
     draw(replay, 32, &drawn);
     draw(twin, 32, &of_twin);
     CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
@@ -78,7 +73,7 @@ int main(void) {
     add_unknown_end(replay, 0, 3, 0, TRUNCATED); /* a step that is never live */
     check_empty(replay);
     add_unknown_end(twin, 0, 3, 0, TRUNCATED);
-    for (t = 0; t < 9; ++t) {
+    for (int t = 0; t < 9; ++t) {
         add_step(replay, 0, (float)t, 0);
         add_step(twin, 0, (float)t, 0);
     }

@@ -74,10 +74,11 @@ static void what_init_sets(void) {
 /* What all _init functions share, and calls that fill a struct; `init` fills `size` bytes at `bytes`. */
 static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
     unsigned char bytes[1024];
-    uint64_t bad, i, announced;
+    uint64_t i, announced;
     memset(bytes, 0xAA, sizeof bytes);
-    for (bad = 0; bad < size; ++bad) CHECK_FAILS(init(bytes, bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
-    for (bad = 1; bad < 8; ++bad) CHECK_FAILS(init(bytes, size + bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    for (uint64_t bad = 0; bad < size; ++bad) CHECK_FAILS(init(bytes, bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    for (uint64_t bad = 1; bad < 8; ++bad)
+        CHECK_FAILS(init(bytes, size + bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(init(bytes, UINT64_MAX - 7), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(init(NULL, size), PER_ERROR_INVALID_ARGUMENT, "NULL");
     for (i = 0; i < sizeof bytes; ++i) CHECK(bytes[i] == 0xAA);
@@ -457,7 +458,6 @@ static void describe_resolves_what_was_left_open(void) {
     per_field fields[3];
     per_replay_options o = replay_options(100, 1), described;
     per_replay_settings settings = unchanged_settings();
-    per_replay* replay;
     fields[0] = field_of(name, PER_UINT8, 2, shape);
     fields[1] = field_of("goal", PER_FLOAT16, 0, NULL);
     fields[1].role = PER_ROLE_OBSERVATION;
@@ -468,7 +468,7 @@ static void describe_resolves_what_was_left_open(void) {
     o.field_size = sizeof(per_field);
     o.frame_stack = 4;
     o.alpha = 0.5;
-    replay = create_replay(&o);
+    per_replay* replay = create_replay(&o);
     /* They were copied. */
     name[0] = 'x';
     shape[0] = 99;

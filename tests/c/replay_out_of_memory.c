@@ -38,23 +38,21 @@ static void within_the_memory_of_the_device(void) {
     static rows drawn, of_twin;
     per_replay_options options = replay_options(20, 1), large = replay_options(10000000, 1);
     per_replay *replay = create_replay(&options), *twin;
-    per_replay_statistics stats_before, stats_after;
     per_batch batch;
-    int t;
     options.device = PER_CPU;
     twin = create_replay(&options);
-    for (t = 0; t < 9; ++t) {
+    for (int t = 0; t < 9; ++t) {
         add_step(replay, 0, (float)t, 0);
         add_step(twin, 0, (float)t, 0);
     }
     CHECK_OK(per_batch_init(&batch, sizeof batch));
-    stats_before = stats_of(replay);
-    for (t = 0; t < 3; ++t) {
+    per_replay_statistics stats_before = stats_of(replay);
+    for (int t = 0; t < 3; ++t) {
         check_none(large);
         CHECK_FAILS(per_replay_sample(replay, NULL, 1 << 24, &batch, NULL), PER_ERROR_OUT_OF_MEMORY,
                     " bytes of memory of the device: cudaErrorMemory");
     }
-    stats_after = stats_of(replay);
+    per_replay_statistics stats_after = stats_of(replay);
     CHECK(memcmp(&stats_before, &stats_after, sizeof stats_before) == 0);
     draw(replay, 64, &drawn);
     draw(twin, 64, &of_twin);
@@ -77,10 +75,8 @@ static void within_a_limit(void) {
     per_field field = field_of("observation", PER_FLOAT64, 1, shape);
     per_replay_options options = replay_options(10, 1), small = replay_options(20, 1);
     per_replay *replay, *large, *twin = create_replay(&small), *same = create_replay(&small);
-    per_replay_statistics stats_before, stats_after;
     per_array observation = array_of(given_bytes, PER_UINT8);
     per_steps steps;
-    int t;
     options.fields = &field;
     replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -89,11 +85,11 @@ static void within_a_limit(void) {
     steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
     steps.length = 3;
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-    for (t = 0; t < 9; ++t) {
+    for (int t = 0; t < 9; ++t) {
         add_step(twin, 0, (float)t, 0);
         add_step(same, 0, (float)t, 0);
     }
-    stats_before = stats_of(replay);
+    per_replay_statistics stats_before = stats_of(replay);
 
     CHECK(getrlimit(RLIMIT_AS, &before) == 0);
     limit.rlim_cur = (rlim_t)24 << 20;
@@ -109,7 +105,7 @@ static void within_a_limit(void) {
                 PER_ERROR_OUT_OF_MEMORY, "out of memory");
     CHECK(setrlimit(RLIMIT_AS, &before) == 0);
 
-    stats_after = stats_of(replay);
+    per_replay_statistics stats_after = stats_of(replay);
     CHECK(memcmp(&stats_before, &stats_after, sizeof stats_before) == 0);
     steps.length = 1;
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));

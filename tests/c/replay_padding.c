@@ -10,11 +10,10 @@ enum { STACK = 3, PLACES = 64, MOST_ENTRIES = 8, OBSERVATION = 0, GOAL = 1, HINT
 /* An observation; a goal, which is one too; and a field that is stacked, but none. */
 static per_replay* create(per_replay_options options, int32_t padding) {
     per_field fields[FIELDS];
-    int i;
     fields[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL);
     fields[GOAL] = field_of("observation.goal", PER_FLOAT32, 0, NULL);
     fields[HINT] = field_of("hint", PER_FLOAT32, 0, NULL);
-    for (i = 0; i < FIELDS; ++i) {
+    for (int i = 0; i < FIELDS; ++i) {
         fields[i].stack = STACK;
         fields[i].padding = padding;
     }
@@ -29,9 +28,8 @@ static void add(per_replay* replay, float observation, end how, next_kind kind) 
     const uint8_t terminated = how == TERMINATED, truncated = how == TRUNCATED, known = kind != NEXT_UNKNOWN;
     per_array fields[FIELDS], next_fields[FIELDS];
     per_steps steps;
-    int i;
     CHECK_OK(per_steps_init(&steps, sizeof steps));
-    for (i = 0; i < FIELDS; ++i) {
+    for (int i = 0; i < FIELDS; ++i) {
         fields[i] = array_of(&observation, PER_FLOAT32);
         next_fields[i] = array_of(i == HINT ? NULL : &next, PER_FLOAT32);
     }
@@ -67,10 +65,9 @@ typedef struct stacks {
 } stacks;
 
 static void fill(stacks* out) {
-    int i;
     memset(out, 0x55, sizeof *out);
     CHECK_OK(per_batch_init(&out->batch, sizeof out->batch));
-    for (i = 0; i < FIELDS; ++i) {
+    for (int i = 0; i < FIELDS; ++i) {
         out->fields[i] = out->frames[i];
         out->next_fields[i] = i == HINT ? NULL : out->next[i];
     }
@@ -97,8 +94,7 @@ static int is_padded_with_zeros(const float* stack, float newest, float value) {
 /* `count` transitions; returns how many of their stacks have padding. */
 static int check_transitions(const stacks* drawn, int64_t count) {
     int padded = 0;
-    int64_t i;
-    for (i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
         const float newest = drawn->frames[OBSERVATION][i][STACK - 1];
         const float next = drawn->next[OBSERVATION][i][STACK - 1];
         CHECK(is_padded_with_zeros(drawn->frames[OBSERVATION][i], newest, 0));
@@ -115,17 +111,14 @@ static int check_transitions(const stacks* drawn, int64_t count) {
 
 static void draws(void) {
     static stacks drawn;
-    int64_t n_step, stores_next;
-    for (stores_next = 0; stores_next < 2; ++stores_next) {
-        for (n_step = 1; n_step <= 4; ++n_step) {
+    for (int64_t stores_next = 0; stores_next < 2; ++stores_next) {
+        for (int64_t n_step = 1; n_step <= 4; ++n_step) {
             per_replay_options options = replay_options(40, 1);
-            per_replay* replay;
             options.n_step = n_step;
             options.store_next_observation = (int32_t)stores_next;
-            replay = create(options, PER_PADDING_ZERO);
+            per_replay* replay = create(options, PER_PADDING_ZERO);
             if (stores_next) {
-                int t;
-                for (t = 0; t < 5; ++t) add(replay, (float)(t + 1), t == 4 ? TRUNCATED : GOES_ON, NEXT_GIVEN);
+                for (int t = 0; t < 5; ++t) add(replay, (float)(t + 1), t == 4 ? TRUNCATED : GOES_ON, NEXT_GIVEN);
             } else {
                 add_some_episodes(replay);
             }
@@ -173,21 +166,19 @@ static void stacks_that_reach_to_overwritten_rows_are_not_drawn(void) {
 static void sequences(void) {
     static stacks drawn;
     per_replay_options options = replay_options(40, 1);
-    per_replay* replay;
-    int64_t i, t;
     int padded = 0;
     options.sequence_length = 3;
     options.burn_in = 1;
     options.sequence_stride = 1;
     options.n_step = 2;
-    replay = create(options, PER_PADDING_ZERO);
+    per_replay* replay = create(options, PER_PADDING_ZERO);
     add_some_episodes(replay);
     fill(&drawn);
     drawn.batch.next_fields = NULL;
     CHECK_OK(per_replay_sample(replay, NULL, PLACES, &drawn.batch, NULL));
-    for (i = 0; i < PLACES; ++i) {
+    for (int64_t i = 0; i < PLACES; ++i) {
         const float start = drawn.frames[OBSERVATION][6 * i][STACK - 1];
-        for (t = 0; t < 6; ++t) {
+        for (int64_t t = 0; t < 6; ++t) {
             const float* stack = drawn.frames[OBSERVATION][6 * i + t];
             const float newest = stack[STACK - 1];
             if (newest == 0) { /* the episode has ended */
@@ -210,9 +201,8 @@ static void sequences(void) {
 static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out) {
     const float *at = (const float*)achieved, *goal = (const float*)goals;
-    int64_t i;
     (void)context;
-    for (i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
         rewards_out[i] = 0;
         terminated_out[i] = at[i] == goal[i];
     }
@@ -224,11 +214,9 @@ static void goals_take_no_place_of_zeros(void) {
     static stacks drawn;
     per_replay_options options = replay_options(40, 1);
     per_hindsight_options hindsight;
-    per_replay* replay;
-    int64_t i;
     int cut_short = 0, padded = 0;
     options.n_step = 4;
-    replay = create(options, PER_PADDING_ZERO);
+    per_replay* replay = create(options, PER_PADDING_ZERO);
     add_episode(replay, 1, 6, TRUNCATED, NEXT_GIVEN);
     CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
     hindsight.achieved_field = OBSERVATION;
@@ -237,7 +225,7 @@ static void goals_take_no_place_of_zeros(void) {
     hindsight.reward = reward;
     fill(&drawn);
     CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &drawn.batch, NULL));
-    for (i = 0; i < PLACES; ++i) {
+    for (int64_t i = 0; i < PLACES; ++i) {
         const float newest = drawn.frames[OBSERVATION][i][STACK - 1], goal = drawn.frames[GOAL][i][STACK - 1];
         const float next = newest + (float)drawn.n_steps[i];
         CHECK(goal > newest && goal <= 7 && next <= goal);

@@ -11,12 +11,10 @@ static void frames_of_so_many_bytes(int64_t n) {
     const uint8_t no = 0;
     void* const fields[1] = {drawn};
     int64_t ids[STEPS], i;
-    per_replay* replay;
     per_batch batch;
-    int t;
     options.fields = &field;
-    replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) {
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < STEPS; ++t) {
         const float reward = 0;
         const per_array given = array_of(frames[t], PER_UINT8);
         per_steps steps;
@@ -32,12 +30,11 @@ static void frames_of_so_many_bytes(int64_t n) {
     batch.fields = fields;
     batch.ids = ids;
     CHECK_OK(per_replay_sample(replay, NULL, STEPS, &batch, NULL));
-    for (t = 0; t < STEPS; ++t) CHECK(memcmp(drawn + t * n, frames[ids[t]], (size_t)n) == 0);
+    for (int t = 0; t < STEPS; ++t) CHECK(memcmp(drawn + t * n, frames[ids[t]], (size_t)n) == 0);
     per_replay_free(replay);
 }
 
 int main(void) {
-    int64_t n;
     per_replay_options options = replay_options(10, 1);
     const per_field field = field_of("observation", PER_UINT8, 0, NULL);
     const uint8_t observation = 9, no_flag = 0;
@@ -45,23 +42,21 @@ int main(void) {
     const per_array given = array_of(&observation, PER_UINT8);
     uint8_t drawn[4] = {0};
     void* fields[1];
-    per_replay* replay;
     per_steps steps;
     per_batch batch;
-    int i;
     options.fields = &field;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     steps.fields = steps.next_fields = &given;
     steps.reward = array_of(&reward, PER_FLOAT32);
     steps.terminated = steps.truncated = array_of(&no_flag, PER_BOOL);
-    for (i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     CHECK_OK(per_batch_init(&batch, sizeof batch));
     fields[0] = drawn;
     batch.fields = fields;
     CHECK_OK(per_replay_sample(replay, NULL, 4, &batch, NULL));
-    for (i = 0; i < 4; ++i) CHECK(drawn[i] == 9);
+    for (int i = 0; i < 4; ++i) CHECK(drawn[i] == 9);
     per_replay_free(replay);
-    for (n = 1; n <= 300; ++n) frames_of_so_many_bytes(n);
+    for (int64_t n = 1; n <= 300; ++n) frames_of_so_many_bytes(n);
     return 0;
 }

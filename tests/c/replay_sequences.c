@@ -51,8 +51,7 @@ static int64_t add(per_replay* replay, int t, end how, next_kind kind) {
 
 /* Steps first .. last of one episode. */
 static void add_episode(per_replay* replay, int first, int last, end how, next_kind kind) {
-    int t;
-    for (t = first; t < last; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
+    for (int t = first; t < last; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
     add(replay, last, how, kind);
 }
 
@@ -128,14 +127,13 @@ static void check_sequence(per_replay* replay, int64_t id, int64_t n_step, const
 static void whole_sequences_wait_for_their_last_return(void) {
     const per_replay_options options = sequence_options(40, 2);
     per_replay* replay = create_replay(&options);
-    int t;
-    for (t = 0; t < 5; ++t) CHECK(add(replay, t, GOES_ON, NEXT_LEFT_OUT) == t);
+    for (int t = 0; t < 5; ++t) CHECK(add(replay, t, GOES_ON, NEXT_LEFT_OUT) == t);
     CHECK(live_of(replay) == 0); /* the return of step 3 needs observation 5 */
     add(replay, 5, GOES_ON, NEXT_GIVEN);
     CHECK(live_of(replay) == 1);
     CHECK_SEQUENCE(replay, 0, 2, 0, {0, 1, 2, 3, 4, 5}, {1 + 1, 2 + 1.5f, 3 + 2, 4 + 2.5f}, {.25f, .25f, .25f, .25f},
                    {0, -1, -2, -3}, {2, 2, 2, 2}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 1, 1});
-    for (t = 6; t < 8; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
+    for (int t = 6; t < 8; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
     CHECK(live_of(replay) == 1);
     add(replay, 8, GOES_ON, NEXT_LEFT_OUT); /* the sequence of 3 to 6 is whole with observation 8 */
     CHECK(live_of(replay) == 2);
@@ -184,9 +182,8 @@ static void sequences_of_episodes_that_ended_are_padded(void) {
 
 static void sequences_start_at_multiples_of_the_stride(void) {
     per_replay_options options = sequence_options(40, 1);
-    per_replay* replay;
     options.sequence_stride = 2;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_episode(replay, 0, 6, TERMINATED, NEXT_GIVEN);
     CHECK(live_of(replay) == 3); /* 0, 2 and 4; that of 6 is within the burn-in */
     add_episode(replay, 10, 12, TERMINATED, NEXT_GIVEN);
@@ -198,8 +195,7 @@ static void sequences_start_at_multiples_of_the_stride(void) {
 static void overwritten_sequences_are_gone(void) {
     const per_replay_options options = sequence_options(8, 1);
     per_replay* replay = create_replay(&options);
-    int t;
-    for (t = 0; t < 8; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
+    for (int t = 0; t < 8; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
     CHECK(priority_of(replay, 0) == 1 && priority_of(replay, 3) == 1 && live_of(replay) == 2);
     add(replay, 8, GOES_ON, NEXT_LEFT_OUT); /* in the place of row 0 */
     CHECK(priority_of(replay, 0) == 0 && live_of(replay) == 1);
@@ -207,7 +203,7 @@ static void overwritten_sequences_are_gone(void) {
                    {1, 1, 1, 1}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 1, 1});
     set_priority(replay, 0, 5);
     CHECK(stats_of(replay).stale_updates == 1 && stats_of(replay).max_priority == 1);
-    for (t = 9; t < 11; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT); /* 6 .. 9 and 10 around the end of the lane */
+    for (int t = 9; t < 11; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT); /* 6 .. 9 and 10 around the end of the lane */
     CHECK_SEQUENCE(replay, 6, 1, 60, {6, 7, 8, 9, 10}, {7, 8, 9, 10}, {.5f, .5f, .5f, .5f}, {-6, -7, -8, -9},
                    {1, 1, 1, 1}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 1, 1});
     per_replay_free(replay);
@@ -222,10 +218,9 @@ static void priorities_of_td_errors(void) {
     const float short_critics[2][2][3] = {{{1, -2, 3}, {4, 9, 9}}, {{3, 2, -1}, {-2, 9, 9}}};
     const float bad[4] = {0, 1, NAN, 1}, none[4] = {NAN, NAN, INFINITY, NAN};
     per_replay_options options = sequence_options(40, 1);
-    per_replay* replay;
     options.sequence_eta = 0.75;
     options.epsilon = 0.25;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_episode(replay, 0, 4, TRUNCATED, NEXT_GIVEN);
     add(replay, 10, GOES_ON, NEXT_LEFT_OUT);
     CHECK_OK(write_td_errors(replay, 2, ids, 1, &errors[0][0], NULL));
@@ -263,15 +258,13 @@ static void priorities_of_td_errors(void) {
 static void errors_that_are_nobodys_change_no_other_sequence(void) {
     const float none[4] = {NAN, NAN, INFINITY, NAN};
     per_replay_options options = sequence_options(16, 1);
-    per_replay* replay;
-    int64_t id, pending;
     options.sequence_stride = 1;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_episode(replay, 0, 4, TRUNCATED, NEXT_GIVEN); /* sequences 0 .. 3, final observation in row 5 */
-    pending = add(replay, 10, GOES_ON, NEXT_LEFT_OUT);
-    for (id = 0; id < 4; ++id) set_priority(replay, id, 3);
+    int64_t pending = add(replay, 10, GOES_ON, NEXT_LEFT_OUT);
+    for (int64_t id = 0; id < 4; ++id) set_priority(replay, id, 3);
     CHECK_OK(write_td_errors(replay, 1, &pending, 1, none, NULL));
-    for (id = 0; id < 4; ++id) CHECK(priority_of(replay, id) == 3);
+    for (int64_t id = 0; id < 4; ++id) CHECK(priority_of(replay, id) == 3);
     CHECK(stats_of(replay).stale_updates == 1);
     per_replay_free(replay);
 }
@@ -349,14 +342,13 @@ static void n_step_of_the_call_and_of_the_buffer(void) {
     per_sample_options choice;
     const per_replay_options options = sequence_options(40, 2);
     per_replay* replay = create_replay(&options);
-    int t;
-    for (t = 0; t < 6; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
+    for (int t = 0; t < 6; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
     CHECK(live_of(replay) == 1);
     CHECK_OK(per_sample_options_init(&choice, sizeof choice));
     choice.n_step = 1;
     fill(&drawn);
     CHECK_OK(per_replay_sample(replay, &choice, 2, &drawn.batch, NULL));
-    for (t = 0; t < 10; ++t) CHECK(drawn.observation[t] == (float)(t % 5)); /* 4 + 1 of each of the two */
+    for (int t = 0; t < 10; ++t) CHECK(drawn.observation[t] == (float)(t % 5)); /* 4 + 1 of each of the two */
     CHECK(drawn.reward[3] == 4 && drawn.discount[3] == 0.5f && drawn.n_steps[3] == 1);
     CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 0);
@@ -401,13 +393,12 @@ static void loaders_draw_what_sample_draws(void) {
     per_loader* loader = NULL;
     per_batch batch;
     int64_t slot;
-    int i;
     add_episode(replay, 0, 11, TERMINATED, NEXT_GIVEN);
     add_episode(twin, 0, 11, TERMINATED, NEXT_GIVEN);
     CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
     loader_options.batch_size = MOST_SEQUENCES;
     CHECK_OK(per_loader_create(replay, &loader_options, &loader));
-    for (i = 0; i < 6; ++i) {
+    for (int i = 0; i < 6; ++i) {
         if (i == 5) CHECK_OK(change_n_step(replay, 3, NULL)); /* the slots are for 2 */
         CHECK_OK(per_batch_init(&batch, sizeof batch));
         CHECK_OK(per_loader_next(loader, -1, &batch, &slot, NULL));
@@ -430,17 +421,15 @@ static void loaders_draw_what_sample_draws(void) {
 static void stacks_reach_back_before_the_start(void) {
     static sequences drawn;
     per_replay_options options = sequence_options(40, 1);
-    per_replay* replay;
-    int64_t i;
     const float second[10] = {12, 13, 13, 14, 14, 15, 0, 0, 0, 0};
     const float first[10] = {10, 10, 10, 11, 11, 12, 12, 13, 13, 14};
     options.frame_stack = 2;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_episode(replay, 0, 1, TERMINATED, NEXT_GIVEN);
     add_episode(replay, 10, 14, TERMINATED, NEXT_GIVEN); /* rows 3 .. 7 */
     fill(&drawn);
     CHECK_OK(per_replay_sample(replay, NULL, 32, &drawn.batch, NULL));
-    for (i = 0; i < 32; ++i) {
+    for (int64_t i = 0; i < 32; ++i) {
         if (drawn.ids[i] == 3) CHECK(memcmp(drawn.observation + 10 * i, first, sizeof first) == 0);
         if (drawn.ids[i] == 6) CHECK(memcmp(drawn.observation + 10 * i, second, sizeof second) == 0);
     }
@@ -451,16 +440,14 @@ static void stacks_reach_back_before_the_start(void) {
 static void observations_that_no_step_needs_are_zeros(void) {
     static sequences drawn;
     per_replay_options options = sequence_options(40, 4);
-    per_replay* replay;
-    int64_t i;
     options.sequence_length = 1;
     options.burn_in = 0;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_episode(replay, 100, 107, TERMINATED, NEXT_GIVEN);
     CHECK(live_of(replay) == 8);
     fill(&drawn);
     CHECK_OK(per_replay_sample(replay, NULL, MOST_SEQUENCES, &drawn.batch, NULL));
-    for (i = 0; i < MOST_SEQUENCES; ++i) {
+    for (int64_t i = 0; i < MOST_SEQUENCES; ++i) {
         /* The windows of the last three end with the episode, at observation 108. */
         static const int32_t lengths[8] = {4, 4, 4, 4, 4, 3, 2, 1};
         const int64_t id = drawn.ids[i];
@@ -480,7 +467,7 @@ static void observations_that_no_step_needs_are_zeros(void) {
     CHECK(live_of(replay) == 3);
     fill(&drawn);
     CHECK_OK(per_replay_sample(replay, NULL, MOST_SEQUENCES, &drawn.batch, NULL));
-    for (i = 0; i < MOST_SEQUENCES; ++i) {
+    for (int64_t i = 0; i < MOST_SEQUENCES; ++i) {
         /* Observations 0, 1 and 4, 5, of which 5 is unknown; 2, 3 and 5; 4 and 5. */
         static const float wanted[3][6] = {{0, 1, 0, 0, 4, 4}, {2, 3, 0, 4, 0, 0}, {4, 4, 0, 0, 0, 0}};
         CHECK(memcmp(drawn.observation + 6 * i, wanted[drawn.ids[i] / 2], sizeof *wanted) == 0);

@@ -29,10 +29,8 @@ static void a_batch_by_hand(void) {
     static rows drawn;
     per_replay_options options = replay_options(10, 1);
     per_sample_options how = systematic(1);
-    per_replay* replay;
-    per_replay_statistics stats, later;
     options.alpha = 1;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     add_full(replay, 0, 0, 0, GOES_ON, 1);
     add_full(replay, 0, 1, 0, TERMINATED, 2); /* row 2 is its final observation */
     add_full(replay, 0, 3, 0, GOES_ON, 4);
@@ -46,7 +44,7 @@ static void a_batch_by_hand(void) {
     fill_rows(&drawn);
     drawn.batch.weights = NULL;
     CHECK_OK(per_replay_sample(replay, &how, 8, &drawn.batch, NULL));
-    stats = stats_of(replay);
+    per_replay_statistics stats = stats_of(replay);
     CHECK(stats.last_batch_size == 8);
     CHECK(stats.last_effective_size == 64.0 / 11.0);
     CHECK(stats.last_duplicates == 0.5);
@@ -61,7 +59,7 @@ static void a_batch_by_hand(void) {
     CHECK(per_replay_sample(replay, &how, 7, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
     CHECK_OK(per_replay_clear(replay, NULL));
     CHECK(per_replay_sample(replay, NULL, 8, &drawn.batch, NULL) == PER_ERROR_EMPTY);
-    later = stats_of(replay);
+    per_replay_statistics later = stats_of(replay);
     CHECK(later.last_batch_size == 8 && later.last_effective_size == stats.last_effective_size);
     CHECK(later.last_max_age == 4 && later.last_mean_age == 9.0 / 8.0 && later.last_duplicates == 0.5);
     CHECK(later.updates == 6);
@@ -76,14 +74,13 @@ static void a_call_that_fails_late_leaves_the_last_batch(void) {
     per_replay_options options = replay_options(10, 1);
     per_sample_options how = systematic(0);
     per_replay* replay = create_replay(&options);
-    per_replay_statistics stats;
     for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     fill_rows(&drawn);
     CHECK_OK(per_replay_sample(replay, &how, 6, &drawn.batch, NULL));
     CHECK_OK(write_priorities(replay, 2, ids, zeros, NULL));
     how.scheme = PER_WITHOUT_REPLACEMENT;
     CHECK(per_replay_sample(replay, &how, 2, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
-    stats = stats_of(replay);
+    per_replay_statistics stats = stats_of(replay);
     CHECK(stats.last_batch_size == 6 && stats.last_effective_size == 6 && stats.last_duplicates == 0.5);
     CHECK(stats.last_max_age == 2 && stats.last_mean_age == 1);
     CHECK_OK(per_replay_sample(replay, &how, 1, &drawn.batch, NULL));
@@ -99,7 +96,6 @@ static void ages_of_several_environments(void) {
     per_replay_options options = replay_options(30, 3);
     per_sample_options how = systematic(0);
     per_replay* replay = create_replay(&options);
-    per_replay_statistics stats;
     int64_t t, i, sum = 0, largest = 0;
     for (t = 0; t < 25; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     for (t = 0; t < 4; ++t) add_full(replay, 2, (float)t, 0, GOES_ON, (float)t + 1);
@@ -111,7 +107,7 @@ static void ages_of_several_environments(void) {
         sum += age;
         if (age > largest) largest = age;
     }
-    stats = stats_of(replay);
+    per_replay_statistics stats = stats_of(replay);
     CHECK(largest == 8); /* rows 16 to 24 of environment 0 are there, and one waits */
     CHECK(stats.last_max_age == largest && stats.last_mean_age == (double)sum / 39);
     per_replay_free(replay);
@@ -121,14 +117,12 @@ static void ages_of_several_environments(void) {
 static double bytes_of_a_row(const per_replay_options* like, int32_t prioritization, int32_t normalization) {
     enum { ROWS = 100000 };
     int64_t bytes[2];
-    int i;
-    for (i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
         per_replay_options options = *like;
         per_sample_options how;
-        per_replay* replay;
         static rows drawn;
         options.capacity = ROWS * (i + 1);
-        replay = create_replay(&options);
+        per_replay* replay = create_replay(&options);
         CHECK_OK(per_sample_options_init(&how, sizeof how));
         how.prioritization = prioritization;
         how.normalize_weights = normalization;
@@ -149,9 +143,8 @@ static void memory_is_what_the_header_says(void) {
     const double row = bytes_of_a_row(&options, -1, -1);
     const double others = on_cuda() ? 4 + 5 : 4 + 6 + 3;
     const double priorities = on_cuda() ? 12.4 : 9, ranks = on_cuda() ? 8.3 : 7, maximum = on_cuda() ? 0.135 : 0.3;
-    double more;
     CHECK(row > others + priorities - 0.5 && row <= others + priorities);
-    more = bytes_of_a_row(&options, PER_RANK, -1) - row;
+    double more = bytes_of_a_row(&options, PER_RANK, -1) - row;
     CHECK(more > ranks - 1 && more <= ranks);
     more = bytes_of_a_row(&options, -1, PER_BUFFER_MAX) - row;
     CHECK(more > maximum - 0.1 && more < maximum);
@@ -191,9 +184,9 @@ static int64_t huge_page_bytes(int64_t rows, int64_t* given) {
 }
 
 static void huge_pages_are_those_that_the_kernel_gives(void) {
-    int64_t given, seen;
+    int64_t given;
     CHECK(huge_page_bytes(10, &given) == 0); /* too small for one */
-    seen = huge_page_bytes(1000000, &given);
+    int64_t seen = huge_page_bytes(1000000, &given);
     if (on_cuda())
         CHECK(seen == 0);
     else if (given >= 0)

@@ -49,8 +49,7 @@ static int n_reservations_left = -1; /* until the disk is full; below 0: it neve
 static int n_refused;
 
 static void mark(unsigned char* blocks, off_t first, off_t size) {
-    off_t block;
-    for (block = first / BLOCK; block < MAX_BLOCKS && block * BLOCK < first + size; ++block) blocks[block] = 1;
+    for (off_t block = first / BLOCK; block < MAX_BLOCKS && block * BLOCK < first + size; ++block) blocks[block] = 1;
 }
 
 int fallocate(int file, int mode, off_t first, off_t size) {
@@ -127,12 +126,11 @@ static per_status try_steps(per_replay* replay, int64_t n, int t, uint64_t seed)
     static float rewards[64][2];
     per_array fields[N_FIELDS], next[N_FIELDS];
     per_steps steps;
-    int k, env, i;
     CHECK(n <= 64);
     memset(ends, 0, sizeof ends);
-    for (k = 0; k < n; ++k)
-        for (env = 0; env < 2; ++env) {
-            for (i = 0; i < LARGE; ++i) {
+    for (int k = 0; k < n; ++k)
+        for (int env = 0; env < 2; ++env) {
+            for (int i = 0; i < LARGE; ++i) {
                 images[k][env][i] = (float)(t + k + env * 1000 + i);
                 next_images[k][env][i] = images[k][env][i] + 1;
             }
@@ -231,9 +229,8 @@ static void check_frames_are_asked_for(const float* frames, int n) {
 
 /* The last batch, whose transitions have stacks of so many frames, or which has sequences. */
 static void check_batch_is_asked_for(const drawn* batch, int has_sequences, int n_frames) {
-    int i;
     if (has_sequences) check_frames_are_asked_for(batch->images, 6);
-    for (i = 0; i < 8 && !has_sequences; ++i) {
+    for (int i = 0; i < 8 && !has_sequences; ++i) {
         check_frames_are_asked_for(batch->images + i * n_frames * LARGE, n_frames);
         check_frames_are_asked_for(batch->next_images + i * n_frames * LARGE, n_frames);
     }
@@ -244,13 +241,12 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int has_seque
     float errors[BATCH];
     const uint8_t actions[4] = {(uint8_t)next_random(seed), 1, 2, 3};
     per_array fields[N_FIELDS];
-    int i;
     draw_all(twin, has_sequences, &others);
     memset(is_asked_for, 0, sizeof is_asked_for);
     draw_all(replay, has_sequences, &mine);
     CHECK(memcmp(&mine, &others, sizeof mine) == 0);
     if (next_random(seed) % 16 == 0) check_batch_is_asked_for(&mine, has_sequences, n_frames);
-    for (i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(seed) % 50);
+    for (int i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(seed) % 50);
     CHECK_OK(write_priorities(replay, BATCH, mine.ids, errors, NULL));
     CHECK_OK(write_priorities(twin, BATCH, mine.ids, errors, NULL));
     memset(fields, 0, sizeof fields);
@@ -263,10 +259,9 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int has_seque
 
 /* Rings that go round twice, with all that is drawn in several kinds. */
 static void the_buffer_is_the_same(void) {
-    int kind, t, n;
-    for (kind = 0; kind < 5; ++kind) {
+    int n;
+    for (int kind = 0; kind < 5; ++kind) {
         per_replay_options plain = options_with_everything(400, NULL), options;
-        per_replay *replay, *twin;
         uint64_t seed = (uint64_t)kind;
         if (kind == 1) plain.n_step = 3, plain.frame_stack = 4;
         if (kind == 2) plain.sequence_length = 6, plain.burn_in = 1;
@@ -275,9 +270,9 @@ static void the_buffer_is_the_same(void) {
         options = plain;
         options.memory.storage = folder;
         options.memory.storage_preallocated = kind % 2;
-        replay = create_replay(&options);
-        twin = create_replay(&plain);
-        for (t = 0; t < 900; t += n) {
+        per_replay* replay = create_replay(&options);
+        per_replay* twin = create_replay(&plain);
+        for (int t = 0; t < 900; t += n) {
             n = 1 + (int)(next_random(&seed) % 40);
             add_steps(replay, n, t);
             add_steps(twin, n, t);
@@ -304,12 +299,11 @@ static void twelve_bytes_of_memory_a_row(void) {
 
 static void options_are_described(void) {
     char path[sizeof folder];
-    per_replay_options options, described;
-    per_replay* replay;
+    per_replay_options described;
     memcpy(path, folder, sizeof path);
-    options = options_with_everything(100, path);
+    per_replay_options options = options_with_everything(100, path);
     options.memory.storage_preallocated = 1;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     path[0] = '?';
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
@@ -323,10 +317,9 @@ static void what_is_loaded_lies_there(void) {
     per_load_options place;
     per_replay *replay = create_replay(&options), *loaded;
     uint64_t seed = 1;
-    int i;
     snprintf(path, sizeof path, "%s/saved", folder);
-    for (i = 0; i < 10; ++i) add_steps(replay, 30, 30 * i);
-    for (i = 0; i < 2; ++i) { /* a file, and a directory of checkpoints */
+    for (int i = 0; i < 10; ++i) add_steps(replay, 30, 30 * i);
+    for (int i = 0; i < 2; ++i) { /* a file, and a directory of checkpoints */
         CHECK_OK(i == 0 ? per_replay_save(replay, path, NULL) : per_replay_checkpoint(replay, path, NULL, NULL));
         CHECK_OK(per_load_options_init(&place, sizeof place));
         place.memory.storage = folder;
@@ -395,12 +388,11 @@ static void what_is_refused(void) {
 
 /* Adds steps until there is no room for them, which changes nothing. Returns how many of each environment. */
 static int add_until_it_is_full(per_replay* replay) {
-    bytes before;
     per_status status;
     int t = 0, i;
     while ((status = try_steps(replay, 20, t, 0)) == PER_OK) t += 20;
     CHECK(status == PER_ERROR_IO && strstr(per_last_error(), "No space left on device") != NULL);
-    before = saved(replay);
+    bytes before = saved(replay);
     for (i = 0; i < 3; ++i) {
         CHECK_FAILS(try_steps(replay, 64, t, 0), PER_ERROR_IO, "storage /tmp/per-storage-");
         CHECK(holds(replay, &before));
@@ -410,17 +402,15 @@ static int add_until_it_is_full(per_replay* replay) {
 }
 
 static void add_where_there_is_room_again(per_replay* replay, int t) {
-    int i;
-    for (i = 0; i < 10; ++i, t += 20) CHECK_OK(try_steps(replay, 20, t, 0));
+    for (int i = 0; i < 10; ++i, t += 20) CHECK_OK(try_steps(replay, 20, t, 0));
     CHECK(stats_of(replay).added == 2 * t);
 }
 
 static void room_that_is_refused_changes_nothing(void) {
     per_replay_options options = options_with_everything(4000, folder);
     per_replay* replay = create_replay(&options);
-    int t;
     n_reservations_left = 8;
-    t = add_until_it_is_full(replay);
+    int t = add_until_it_is_full(replay);
     CHECK(t > 100);
     check_room();
     n_reservations_left = -1;
@@ -435,7 +425,6 @@ static void fill_the_disk(void) {
     per_replay_options options = options_with_everything(8000, folder); /* some 16 MB */
     per_replay* replay;
     struct statvfs disk;
-    int t, file;
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("storage", folder, "tmpfs", 0, "size=4m") != 0) {
@@ -448,10 +437,10 @@ static void fill_the_disk(void) {
     options.memory.storage_preallocated = 0;
     replay = create_replay(&options);
     snprintf(filler, sizeof filler, "%s/filler", folder);
-    file = open(filler, O_CREAT | O_WRONLY, 0600);
+    int file = open(filler, O_CREAT | O_WRONLY, 0600);
     CHECK(file >= 0 && posix_fallocate(file, 0, 2 << 20) == 0);
     close(file);
-    t = add_until_it_is_full(replay);
+    int t = add_until_it_is_full(replay);
     CHECK(t > 200);
     CHECK(unlink(filler) == 0); /* there is room again */
     add_where_there_is_room_again(replay, t);
@@ -492,19 +481,16 @@ static void refuse_everything(per_replay* replay) {
 
 static void a_child_leaves_the_rows_to_its_parent(void) {
     per_replay_options plain = options_with_everything(400, NULL), options = plain;
-    per_replay *replay, *twin;
     int status, t;
-    pid_t child;
     options.memory.storage = folder;
-    replay = create_replay(&options);
-    twin = create_replay(&plain);
+    per_replay* replay = create_replay(&options);
+    per_replay* twin = create_replay(&plain);
     for (t = 0; t < 100; t += 20) add_steps(replay, 20, t), add_steps(twin, 20, t);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
-        per_replay* own;
         refuse_everything(replay);
         per_replay_free(replay);
-        own = create_replay(&options); /* of its own, in the same directory */
+        per_replay* own = create_replay(&options); /* of its own, in the same directory */
         add_steps(own, 20, 5000);
         CHECK(stats_of(own).added == 40);
         per_replay_free(own);
@@ -522,19 +508,15 @@ static void a_child_leaves_the_rows_to_its_parent(void) {
 static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
     enum { SLOTS = 4096, CAPACITY = 16 * SLOTS };
     per_replay_options options = replay_options(CAPACITY, 1);
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
     per_status status;
     int64_t n = 0, steps = 0, added;
-    int i;
     options.memory.storage = folder;
-    replay = create_replay(&options);
-    channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
-    writer = attach(path_of(channel));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
     n_reservations_left = 0;
     do {
-        for (i = 0; i < SLOTS / 4; ++i, ++n) CHECK_OK(write_step(writer, (float)n, (float)n + 1, 0, 0));
+        for (int i = 0; i < SLOTS / 4; ++i, ++n) CHECK_OK(write_step(writer, (float)n, (float)n + 1, 0, 0));
         status = per_channel_move(channel, INT64_MAX, &steps);
     } while (status == PER_OK && n < CAPACITY);
     CHECK(status == PER_ERROR_IO && steps == 0 && strstr(per_last_error(), "No space left on device") != NULL);
@@ -554,20 +536,17 @@ static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     enum { SLOTS = 16384, CAPACITY = 2 * SLOTS };
     const struct timespec while_ = {0, 300000000};
     per_replay_options options = replay_options(CAPACITY, 1);
-    per_replay* replay;
-    per_channel* channel;
-    per_writer* writer;
     per_status status;
-    int n, before;
+    int n;
     options.memory.storage = folder;
-    replay = create_replay(&options);
-    channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
-    writer = attach(path_of(channel));
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
     __atomic_store_n(&n_reservations_left, 0, __ATOMIC_RELAXED); /* beyond the first block */
     for (n = 0; n < SLOTS - 1; ++n) CHECK_OK(write_step(writer, (float)n, (float)n + 1, 0, -1));
     CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_IO,
                 "No space left on device; what was written is tried again");
-    before = __atomic_load_n(&n_refused, __ATOMIC_RELAXED);
+    int before = __atomic_load_n(&n_refused, __ATOMIC_RELAXED);
     nanosleep(&while_, NULL);
     CHECK(__atomic_load_n(&n_refused, __ATOMIC_RELAXED) - before < 50);
     CHECK(stats_of(replay).added < n && channel_stats(channel).refused == 0);
@@ -590,9 +569,8 @@ static void nothing_is_left_behind(void) {
     for (i = 0; i < 50; ++i) per_replay_free(create_replay(&options));
     CHECK(n_entries("/proc/self/fd") == descriptors);
     for (i = 0; i < 5; ++i) {
-        pid_t child;
         CHECK(pipe(ready) == 0);
-        child = fork();
+        pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
             per_replay* const replay = create_replay(&options);

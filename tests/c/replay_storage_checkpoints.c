@@ -44,8 +44,7 @@ static per_status try_add(per_replay* replay, int64_t env, int t) {
     const uint8_t no = 0;
     per_array fields[2], next_fields[2];
     per_steps steps;
-    int i;
-    for (i = 0; i < LARGE; ++i) {
+    for (int i = 0; i < LARGE; ++i) {
         observation[i] = (float)(65536 * env + t);
         next[i] = observation[i] + 1;
     }
@@ -85,11 +84,10 @@ static per_batch batch_into(rows_of_steps* out) {
 }
 
 static void check_rows(const rows_of_steps* rows, int64_t n) {
-    int64_t i, k;
-    for (i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
         const float expected = 65536 * (float)(rows->ids[i] % ENVS) + rows->reward[i];
-        for (k = 0; k < LARGE; ++k) CHECK(rows->observation[i * LARGE + k] == expected);
-        for (k = 0; k < LARGE; ++k) CHECK(rows->next[i * LARGE + k] == expected + 1);
+        for (int64_t k = 0; k < LARGE; ++k) CHECK(rows->observation[i * LARGE + k] == expected);
+        for (int64_t k = 0; k < LARGE; ++k) CHECK(rows->next[i * LARGE + k] == expected + 1);
         CHECK(rows->action[i] % 7 == (int)rows->reward[i] % 7);
     }
 }
@@ -97,12 +95,11 @@ static void check_rows(const rows_of_steps* rows, int64_t n) {
 static void check_all_rows(per_replay* replay) {
     rows_of_steps* const rows = malloc(sizeof *rows);
     const int64_t live = live_of(replay);
-    per_batch batch;
     int64_t n = 0;
     CHECK(rows != NULL && live > 0);
     CHECK_OK(per_replay_get_live_ids(replay, ROWS, rows->ids, &n));
     CHECK(n == live);
-    batch = batch_into(rows);
+    per_batch batch = batch_into(rows);
     batch.ids = NULL;
     CHECK_OK(per_replay_get(replay, n, rows->ids, &batch, NULL));
     check_rows(rows, n);
@@ -145,8 +142,7 @@ static void check_checkpoint(const char* expected, size_t size) {
 static per_replay* filled(int n) {
     const per_replay_options options = options_in(folder);
     per_replay* const replay = create_replay(&options);
-    int t;
-    for (t = 0; t < n; ++t) {
+    for (int t = 0; t < n; ++t) {
         CHECK_OK(try_add(replay, 0, t));
         CHECK_OK(try_add(replay, 1, t));
     }
@@ -173,8 +169,7 @@ static int is_stopping(void) {
 
 static void* add(void* argument) {
     const int64_t env = *(const int64_t*)argument;
-    int t;
-    for (t = FIRST; !is_stopping() && t < LAST; ++t) {
+    for (int t = FIRST; !is_stopping() && t < LAST; ++t) {
         CHECK_OK(try_add(shared, env, t));
         usleep(300); /* the ring is to last for a checkpoint */
     }
@@ -186,7 +181,6 @@ static void* draw_update_and_set(void* argument) {
     float priorities[BATCH];
     int16_t actions[BATCH];
     per_array fields[2];
-    int i;
     (void)argument;
     CHECK(rows != NULL);
     memset(fields, 0, sizeof fields);
@@ -195,7 +189,7 @@ static void* draw_update_and_set(void* argument) {
         per_batch batch = batch_into(rows);
         CHECK_OK(per_replay_sample(shared, NULL, BATCH, &batch, NULL));
         check_rows(rows, BATCH);
-        for (i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < BATCH; ++i) {
             priorities[i] = (float)(1 + rows->ids[i] % 5);
             actions[i] = (int16_t)((int)rows->reward[i] % 7 + 7 * (i + 1));
         }
@@ -217,10 +211,9 @@ static void* load_batches(void* argument) {
     options.batch_size = BATCH;
     CHECK_OK(per_loader_create(shared, &options, &loader));
     while (!is_stopping()) {
-        int64_t i;
         CHECK_OK(per_batch_init(&batch, sizeof batch));
         CHECK_OK(per_loader_next(loader, -1, &batch, &slot, NULL));
-        for (i = 0; i < BATCH; ++i) {
+        for (int64_t i = 0; i < BATCH; ++i) {
             const float* const observation = (const float*)batch.fields[0] + i * LARGE;
             CHECK(observation[0] == 65536 * (float)(batch.ids[i] % ENVS) + batch.reward[i]);
             CHECK(observation[LARGE - 1] == observation[0]);
@@ -237,12 +230,10 @@ static void threads_go_on_while_checkpoints_are_made(void) {
     void* (*const work[])(void*) = {add, add, draw_update_and_set, load_batches};
     pthread_t threads[4];
     per_replay* again;
-    char* expected;
     size_t size;
-    int i;
     shared = filled(FIRST);
-    for (i = 0; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, work[i], (void*)&envs[i % ENVS]) == 0);
-    for (i = 0; i < CHECKPOINTS; ++i) {
+    for (int i = 0; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, work[i], (void*)&envs[i % ENVS]) == 0);
+    for (int i = 0; i < CHECKPOINTS; ++i) {
         CHECK_OK(per_replay_checkpoint(shared, folder, NULL, NULL));
         again = loaded(NULL);
         check_all_rows(again);
@@ -250,9 +241,9 @@ static void threads_go_on_while_checkpoints_are_made(void) {
         usleep(1000 * (i % 4) * 10);
     }
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK_OK(per_replay_checkpoint(shared, folder, NULL, NULL));
-    expected = saved(shared, &size);
+    char* expected = saved(shared, &size);
     check_checkpoint(expected, size);
     per_replay_free(shared);
     again = loaded(folder);
@@ -275,10 +266,9 @@ static int64_t free_bytes(void) {
 static void go_on_without_room(void) {
     static const char zeros[4096];
     char filler[PATH_MAX];
-    per_replay* replay;
-    int i, file;
+    int i;
     snprintf(filler, sizeof filler, "%s/filler", folder);
-    file = open(filler, O_CREAT | O_WRONLY, 0600);
+    int file = open(filler, O_CREAT | O_WRONLY, 0600);
     CHECK(file >= 0);
     while (write(file, zeros, sizeof zeros) > 0) continue;
     CHECK(errno == ENOSPC && close(file) == 0);
@@ -289,7 +279,7 @@ static void go_on_without_room(void) {
         close(file);
     }
     CHECK(i < FILES && errno == ENOSPC);
-    replay = loaded(folder);
+    per_replay* replay = loaded(folder);
     check_all_rows(replay);
     per_replay_free(replay);
 }
@@ -298,7 +288,6 @@ static void go_on_without_room(void) {
 static void fill_the_disk(void) {
     char filler[PATH_MAX], *named, *before, *after;
     size_t named_size, size, size_after;
-    per_replay* replay;
     int file, t = ROWS / ENVS;
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -306,7 +295,7 @@ static void fill_the_disk(void) {
         fprintf(stderr, "no file system of its own (%s): a disk that really is full is not tested\n", strerror(errno));
         _exit(0);
     }
-    replay = filled(t);
+    per_replay* replay = filled(t);
     CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
     named = saved(replay, &named_size);
     snprintf(filler, sizeof filler, "%s/filler", folder);
@@ -374,10 +363,9 @@ static void a_forked_child_has_the_file_too(void) {
     int to_child[2], i;
     char byte;
     for (i = 0; i < 2; ++i) {
-        pid_t child;
         CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
         CHECK(pipe(to_child) == 0);
-        child = fork();
+        pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
             close(to_child[1]);

@@ -33,8 +33,7 @@ static void data_without_order(void) {
 /* A lane needs the rows of one window, and none for next observations. */
 static void lanes_of_one_window(void) {
     per_replay* replay = create(1, 1);
-    int t;
-    for (t = 0; t < 3; ++t) {
+    for (int t = 0; t < 3; ++t) {
         CHECK(add_full(replay, 0, (float)t, (float)t + 1, t == 1 ? TRUNCATED : GOES_ON, (float)t + 0.5f) == t);
         CHECK_LIVE(replay, t);
         CHECK_WINDOW(replay, t, (float)t, (float)t + 1, 0.5f, (float)t + 0.5f, 1, 0, t == 1);
@@ -42,7 +41,7 @@ static void lanes_of_one_window(void) {
     per_replay_free(replay);
 
     replay = create(2, 2);
-    for (t = 0; t < 4; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
+    for (int t = 0; t < 4; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
     CHECK_LIVE(replay, 2);
     CHECK_WINDOW(replay, 2, 2, 3 + 2, 0.25f, 3.5f, 2, 0, 0);
     CHECK_FAILS(change_n_step(replay, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "needs 3: 1 for a step, 2 for");
@@ -52,15 +51,14 @@ static void lanes_of_one_window(void) {
 
 static void windows_follow_the_rows_and_end_at_flags_and_cuts(void) {
     per_replay* replay = create(20, 3);
-    int t;
-    for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
+    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
     CHECK_LIVE(replay, 0);
     CHECK_WINDOW(replay, 0, 0, 1 + 1 + 0.75f, 0.125f, 2.5f, 3, 0, 0);
     add_full(replay, 0, 3, 4, TERMINATED, 3.5f);
     CHECK_LIVE(replay, 0, 1, 2, 3);
     CHECK_WINDOW(replay, 1, 1, 2 + 1.5f + 1, 0, 3.5f, 3, 1, 0);
     CHECK_WINDOW(replay, 3, 3, 4, 0, 3.5f, 1, 1, 0);
-    for (t = 4; t < 6; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
+    for (int t = 4; t < 6; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 0.5f);
     CHECK_LIVE(replay, 0, 1, 2, 3);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     CHECK_LIVE(replay, 0, 1, 2, 3, 4, 5);

@@ -61,13 +61,11 @@ static void begin(stream* s) {
 
 static per_replay* filled(int n_steps) {
     per_replay_options options = replay_options(40, 2);
-    per_replay* replay;
-    int t;
     options.n_step = 2;
     options.seed = 3;
     options.beta_steps = 50;
-    replay = create_replay(&options);
-    for (t = 0; t < n_steps; ++t)
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < n_steps; ++t)
         add_full(replay, t % 2, (float)t, 1, t % 9 > 6 ? TRUNCATED : GOES_ON, (float)(t % 9 > 6 ? 99 : t + 2));
     return replay;
 }
@@ -83,9 +81,8 @@ static per_replay* load(stream* s, int32_t device) {
 static void check_twins(per_replay* replay, per_replay* twin) {
     static rows drawn, expected;
     const per_replay_statistics a = stats_of(replay), b = stats_of(twin);
-    int i;
     CHECK(a.live == b.live && a.samples == b.samples && a.beta_step == b.beta_step && a.total == b.total);
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         CHECK(add_full(replay, 0, 50, 1, GOES_ON, 51) == add_full(twin, 0, 50, 1, GOES_ON, 51));
         draw(replay, PLACES, &drawn);
         draw(twin, PLACES, &expected);
@@ -133,15 +130,14 @@ static void a_stream_may_hold_several_checkpoints_and_what_else(void) {
     static stream s;
     static const int n_steps[3] = {0, 5, 30};
     per_replay *saved[3], *loaded;
-    int i;
     begin(&s);
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         CHECK(write_to(&s, "mine", 4) == 4);
         saved[i] = filled(n_steps[i]);
         CHECK_OK(save_to(saved[i], write_to, &s));
     }
     CHECK(write_to(&s, "mine", 4) == 4);
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         char mine[4];
         CHECK(read_from(&s, mine, 4) == 4 && memcmp(mine, "mine", 4) == 0);
         loaded = load(&s, test_device());
@@ -158,10 +154,9 @@ static void functions_may_take_less_than_they_are_given(void) {
     static stream whole, s;
     static const int64_t pieces[3] = {1, 7, 1000};
     per_replay *replay = filled(30), *loaded;
-    int i;
     begin(&whole);
     CHECK_OK(save_to(replay, write_to, &whole));
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         begin(&s);
         s.piece = pieces[i];
         CHECK_OK(save_to(replay, write_to, &s));
@@ -187,12 +182,10 @@ static void large_fields_come_in_pieces(void) {
     static float frame[LENGTH];
     const per_field field = field_of("observation", PER_FLOAT32, 1, shape);
     per_replay_options options = replay_options(10, 1);
-    per_replay* replay;
     int64_t total = 0;
-    int t;
     options.fields = &field;
-    replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) {
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < STEPS; ++t) {
         const float reward = 1;
         call given;
         fill_call(&given, 1, frame, NULL, &reward, NULL, NULL);
@@ -208,7 +201,7 @@ static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
     static stream whole, s;
     static const int64_t answers[4] = {0, -1, INT64_MIN, MAX_PIECE + 1};
     per_replay *replay = filled(30), *twin = filled(30);
-    int k, i;
+    int k;
     begin(&whole);
     CHECK_OK(save_to(replay, write_to, &whole));
     for (k = 1; k <= 40; ++k) {
@@ -226,7 +219,7 @@ static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
     begin(&s);
     CHECK_OK(save_to(replay, write_to, &s));
     CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
-    for (i = 0; i < 2; ++i) check_twins(replay, twin);
+    for (int i = 0; i < 2; ++i) check_twins(replay, twin);
     per_replay_free(replay);
     per_replay_free(twin);
 }
@@ -236,16 +229,14 @@ static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
     static const int64_t answers[3] = {-1, INT64_MIN, MAX_PIECE + 1};
     per_replay* replay = filled(30);
     per_replay* loaded;
-    int64_t size, k, step;
-    int n_calls;
     begin(&s);
     CHECK_OK(save_to(replay, write_to, &s));
-    size = s.size;
+    int64_t size = s.size;
     s.n_calls = 0;
     per_replay_free(load(&s, test_device()));
-    n_calls = s.n_calls;
+    int n_calls = s.n_calls;
     CHECK(n_calls > 20);
-    for (k = 1; k <= n_calls; k += on_cuda() ? 9 : 1) {
+    for (int64_t k = 1; k <= n_calls; k += on_cuda() ? 9 : 1) {
         begin(&s);
         s.size = size;
         s.bad_at = (int)k;
@@ -255,8 +246,8 @@ static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
         CHECK(strstr(per_last_error(), ": allowed are 0 .. ") != NULL);
         CHECK(loaded == NULL && s.n_calls == k);
     }
-    step = on_cuda() ? 29 : 1;
-    for (k = 0; k < size; k += step) {
+    int64_t step = on_cuda() ? 29 : 1;
+    for (int64_t k = 0; k < size; k += step) {
         begin(&s);
         s.size = k;
         loaded = replay;
@@ -377,10 +368,9 @@ static void* add_meanwhile(void* replay) {
 
 /* Lets the other thread try. */
 static void start_adding(stream* s) {
-    int i;
     if (n_visits++ == 0) CHECK(pthread_create(&adder, NULL, add_meanwhile, s->replay) == 0);
     while (!__atomic_load_n(&has_begun, __ATOMIC_SEQ_CST)) sched_yield();
-    for (i = 0; i < 1000; ++i) sched_yield();
+    for (int i = 0; i < 1000; ++i) sched_yield();
     CHECK(!__atomic_load_n(&has_added, __ATOMIC_SEQ_CST));
 }
 
@@ -437,16 +427,14 @@ static void fork_once(stream* s) {
 static void forks_do_not_wait(void) {
     static stream s, before;
     per_replay* replay = filled(30);
-    per_status status;
-    int good;
     begin(&before);
     CHECK_OK(save_to(replay, write_to, &before));
     n_visits = 0;
     begin(&s);
     s.visit = fork_once;
     s.replay = replay;
-    status = save_to(replay, write_to, &s);
-    good = status == PER_OK && s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0;
+    per_status status = save_to(replay, write_to, &s);
+    int good = status == PER_OK && s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0;
     if (own_child == 0) {
         if (!on_cuda()) add_full(replay, 0, 70, 1, GOES_ON, 71);
         _exit(good || on_cuda() ? 0 : 1);

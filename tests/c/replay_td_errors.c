@@ -8,14 +8,12 @@
 
 static per_replay* create_for(int32_t critics, double epsilon, int32_t on_invalid) {
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
-    int t;
     options.alpha = 1;
     options.critics = critics;
     options.epsilon = epsilon;
     options.on_invalid = on_invalid;
-    replay = create_replay(&options);
-    for (t = 0; t < 5; ++t) add_step(replay, 0, (float)t, 0);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 5; ++t) add_step(replay, 0, (float)t, 0);
     CHECK_LIVE(replay, 0, 1, 2, 3);
     return replay;
 }
@@ -39,11 +37,10 @@ static void magnitude_plus_epsilon(void) {
 static void magnitudes_of_many(void) {
     enum { MOST = 40 };
     per_replay_options options = replay_options(MOST + 8, 1);
-    per_replay* replay;
     int64_t ids[MOST], n, i;
     float td_errors[MOST];
     options.epsilon = 0.25;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     for (i = 0; i < MOST; ++i) ids[i] = add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
     for (n = 1; n <= MOST; ++n) {
         for (i = 0; i < n; ++i) td_errors[i] = (float)((i + n) % 2 == 0 ? i + n : -i - n);
@@ -100,10 +97,9 @@ static void check_invalid(const float* bad, int64_t n_critics, double epsilon) {
     per_replay *strict = create(epsilon, PER_INVALID_ERROR), *skipping = create(epsilon, PER_INVALID_SKIP);
     const int64_t ids[] = {0, 1, 2};
     float td_errors[3 * 3];
-    int64_t c;
     per_replay_statistics before = stats_of(strict), after;
     /* Entry 1 is bad, its neighbours are good. */
-    for (c = 0; c < n_critics; ++c) {
+    for (int64_t c = 0; c < n_critics; ++c) {
         td_errors[3 * c] = 2;
         td_errors[3 * c + 1] = bad[c];
         td_errors[3 * c + 2] = -3;
@@ -142,8 +138,7 @@ static void a_priority_that_overflows(void) {
 
 static void priorities_that_are_not_allowed(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, -1, -FLT_MIN, -1e-45f};
-    int i;
-    for (i = 0; i < 6; ++i) {
+    for (int i = 0; i < 6; ++i) {
         per_replay *strict = create(0, PER_INVALID_ERROR), *skipping = create(0, PER_INVALID_SKIP);
         const int64_t ids[] = {0, 1};
         const float priorities[] = {7, bad[i]};
@@ -173,8 +168,7 @@ static void given_priorities_are_kept_as_they_are(void) {
 static void values_given_with_a_step(void) {
     static const float bad[] = {NAN, INFINITY, -1};
     const float observation = 5, reward = 0;
-    int i;
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         per_replay *strict = create(0.5, PER_INVALID_ERROR), *skipping = create(0.5, PER_INVALID_SKIP);
         call given;
         fill_call(&given, 1, &observation, &observation, &reward, NULL, NULL);

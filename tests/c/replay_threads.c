@@ -27,8 +27,7 @@ static void add_one(int64_t env, int t) {
 
 static void* add(void* argument) {
     const int64_t env = *(const int64_t*)argument;
-    int t;
-    for (t = FIRST; t < rounds(ROUNDS); ++t) add_one(env, t);
+    for (int t = FIRST; t < rounds(ROUNDS); ++t) add_one(env, t);
     return NULL;
 }
 
@@ -36,13 +35,12 @@ static void* sample_and_update(void* argument) {
     rows* drawn = malloc(sizeof *drawn);
     const int batch_size = on_cuda() ? BATCH / 16 : BATCH;
     float errors[BATCH];
-    int i;
     (void)argument;
     CHECK(drawn != NULL);
     fill_rows(drawn);
     while (!is_stopping()) {
         CHECK_OK(per_replay_sample(replay, NULL, batch_size, &drawn->batch, NULL));
-        for (i = 0; i < batch_size; ++i) {
+        for (int i = 0; i < batch_size; ++i) {
             const int64_t env = drawn->ids[i] % ENVS;
             const float t = drawn->observation[i] - (float)(65536 * env);
             CHECK(t >= 0 && t < rounds(ROUNDS) && drawn->n_steps[i] >= 1);
@@ -86,22 +84,21 @@ int main(void) {
     per_replay_options options = replay_options(ROWS * ENVS, ENVS);
     int64_t envs[ENVS];
     pthread_t adders[ENVS], others[SAMPLERS + 2];
-    int i, t;
     options.n_step = 2;
     options.gamma = 1;
     replay = create_replay(&options);
-    for (t = 0; t < FIRST; ++t)
-        for (i = 0; i < ENVS; ++i) add_one(i, t);
-    for (i = 0; i < SAMPLERS; ++i) CHECK(pthread_create(&others[i], NULL, sample_and_update, NULL) == 0);
+    for (int t = 0; t < FIRST; ++t)
+        for (int i = 0; i < ENVS; ++i) add_one(i, t);
+    for (int i = 0; i < SAMPLERS; ++i) CHECK(pthread_create(&others[i], NULL, sample_and_update, NULL) == 0);
     CHECK(pthread_create(&others[SAMPLERS], NULL, look, NULL) == 0);
     CHECK(pthread_create(&others[SAMPLERS + 1], NULL, change_settings, NULL) == 0);
-    for (i = 0; i < ENVS; ++i) {
+    for (int i = 0; i < ENVS; ++i) {
         envs[i] = i;
         CHECK(pthread_create(&adders[i], NULL, add, &envs[i]) == 0);
     }
-    for (i = 0; i < ENVS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
+    for (int i = 0; i < ENVS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < SAMPLERS + 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
+    for (int i = 0; i < SAMPLERS + 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
     CHECK(stats_of(replay).added == ENVS * rounds(ROUNDS));
     CHECK(stats_of(replay).episodes == ENVS * (rounds(ROUNDS) / 11) && stats_of(replay).rejected_updates == 0);
     per_replay_free(replay);

@@ -53,11 +53,10 @@ static int64_t live_ids_of(per_replay* replay, int64_t* ids_out) {
 /* Draws a batch, counts it, and compares. */
 static void draw_counted(per_replay* replay, const per_sample_options* options, int64_t batch_size, int32_t most) {
     static counted_rows out;
-    int64_t i;
     fill_counted(&out);
     CHECK_OK(per_replay_sample(replay, options, batch_size, &out.of.batch, NULL));
-    for (i = 0; i < batch_size; ++i) ++uses[out.of.ids[i]];
-    for (i = 0; i < batch_size; ++i) {
+    for (int64_t i = 0; i < batch_size; ++i) ++uses[out.of.ids[i]];
+    for (int64_t i = 0; i < batch_size; ++i) {
         CHECK(out.times_sampled[i] == uses[out.of.ids[i]]);
         CHECK(most == 0 || uses[out.of.ids[i]] <= most);
     }
@@ -90,14 +89,12 @@ static void read_counted(per_replay* replay) {
 static void counts_are_those_of_the_ids_drawn(void) {
     const int32_t of_calls[] = {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC, PER_WITHOUT_REPLACEMENT};
     const int32_t prioritizations[] = {PER_PROPORTIONAL, PER_RANK, PER_UNIFORM};
-    int k, i;
-    for (k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k) {
         per_replay* replay = counting(0, prioritizations[k], PER_MAX_EVER);
-        for (i = 0; i < rounds(400); ++i) {
+        for (int i = 0; i < rounds(400); ++i) {
             per_sample_options options;
-            int64_t live;
             add_steps(replay, 1 + random_below(5));
-            live = live_of(replay);
+            int64_t live = live_of(replay);
             CHECK_OK(per_sample_options_init(&options, sizeof options));
             options.scheme = of_calls[random_below(4)];
             options.uniform_fraction = (double)random_below(3) / 4;
@@ -113,13 +110,12 @@ static void counts_are_those_of_the_ids_drawn(void) {
 static void one_transition_is_counted_at_each_place(void) {
     static counted_rows out;
     per_replay* replay = counting(0, PER_PROPORTIONAL, PER_MAX_EVER);
-    int64_t i;
     add_steps(replay, 1);
     draw_counted(replay, NULL, 7, 0);
     CHECK(uses[0] == 7);
     fill_counted(&out);
     CHECK_OK(per_replay_sample(replay, NULL, many(), &out.of.batch, NULL));
-    for (i = 0; i < many(); ++i) CHECK(out.times_sampled[i] == 7 + many());
+    for (int64_t i = 0; i < many(); ++i) CHECK(out.times_sampled[i] == 7 + many());
     per_replay_free(replay);
 }
 
@@ -145,18 +141,16 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
     per_replay* replay = counting(most, prioritization, max_priority);
     per_replay_options described;
     int64_t end = 0, oldest = 0;
-    int i;
     CHECK_OK(per_replay_options_init(&described, sizeof described));
     CHECK_OK(per_replay_describe(replay, &described));
     CHECK(described.keep_times_sampled == 1 && described.max_times_sampled == most);
-    for (i = 0; i < rounds(600); ++i) {
+    for (int i = 0; i < rounds(600); ++i) {
         const int64_t n = random_below(4);
-        int64_t live;
         add_steps(replay, n);
         end += n;
         /* The announced observation takes a row, too. */
         if (end - oldest > CAPACITY - 1) oldest = end - (CAPACITY - 1);
-        live = live_of(replay);
+        int64_t live = live_of(replay);
         if (live > 0) draw_counted(replay, NULL, 1 + random_below(live), most);
         switch (random_below(30)) {
             case 0:
@@ -211,9 +205,7 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     const float number = 1;
     const uint8_t ends = 1;
     const per_array numbers[2] = {array_of(&number, PER_FLOAT32), array_of(&number, PER_FLOAT32)};
-    per_replay* replay;
     int64_t id = -1;
-    int i;
     options.fields = fields;
     options.n_fields = 2;
     options.field_size = sizeof(per_field);
@@ -221,7 +213,7 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     options.scheme = PER_WITHOUT_REPLACEMENT;
     options.rate_limit.samples_per_insert = 1;
     options.rate_limit.samples_tolerance = 2;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
     steps.fields = steps.next_fields = numbers;
     steps.reward = numbers[0];
@@ -238,7 +230,7 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     CHECK_FAILS(sample_with_hindsight(replay, NULL, &hindsight, 1, &batch, NULL), PER_ERROR_CALLBACK, "reward");
     CHECK(stats_of(replay).samples == 0 && live_of(replay) == 0);
     /* The rate limiter counts it, or the third of these would have to wait for a draw of what is used up. */
-    for (i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_BUSY, "");
     per_replay_free(replay);
 }

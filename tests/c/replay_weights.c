@@ -8,14 +8,12 @@
 
 static per_replay* create(double beta, int32_t scheme) {
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay;
-    int t;
     options.alpha = 0.5;
     options.beta = beta;
     options.scheme = scheme;
     options.seed = 99;
-    replay = create_replay(&options);
-    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);
     set_priority(replay, 1, 4);
     set_priority(replay, 2, 16);
     CHECK(stats_of(replay).total == 7);
@@ -72,19 +70,19 @@ static void options_of_a_call(void) {
     per_replay* replay = create(1, PER_STRATIFIED);
     per_sample_options options;
     static rows drawn;
-    int i;
     CHECK_OK(per_sample_options_init(&options, sizeof options));
     options.beta = 0;
     fill_rows(&drawn);
     CHECK_OK(per_replay_sample(replay, &options, 64, &drawn.batch, NULL));
-    for (i = 0; i < 64; ++i) CHECK(drawn.weights[i] == 1);
+    for (int i = 0; i < 64; ++i) CHECK(drawn.weights[i] == 1);
     options.beta = 2;
     CHECK_OK(per_replay_sample(replay, &options, 64, &drawn.batch, NULL));
-    for (i = 0; i < 64; ++i) CHECK(drawn.weights[i] == (float)pow(4, (double)-drawn.ids[i]));
+    for (int i = 0; i < 64; ++i) CHECK(drawn.weights[i] == (float)pow(4, (double)-drawn.ids[i]));
     options.scheme = PER_SYSTEMATIC;
     options.beta = NAN;
     CHECK_OK(per_replay_sample(replay, &options, 7, &drawn.batch, NULL));
-    for (i = 0; i < 7; ++i) CHECK(drawn.ids[i] == (i < 1 ? 0 : i < 3 ? 1 : 2)); /* 7 parts: one, two and four of them */
+    for (int i = 0; i < 7; ++i)
+        CHECK(drawn.ids[i] == (i < 1 ? 0 : i < 3 ? 1 : 2)); /* 7 parts: one, two and four of them */
     CHECK(drawn.weights[0] == 1 && drawn.weights[1] == 0.5f && drawn.weights[6] == 0.25f);
     per_replay_free(replay);
 }
@@ -93,8 +91,7 @@ static void options_of_a_call(void) {
 static void arrays_may_be_left_out(void) {
     per_replay *replay = create(1, PER_STRATIFIED), *twin = create(1, PER_STRATIFIED);
     static rows drawn, of_twin;
-    int left_out;
-    for (left_out = 0; left_out < 11; ++left_out) {
+    for (int left_out = 0; left_out < 11; ++left_out) {
         fill_rows(&drawn);
         if (left_out == 0) drawn.batch.fields = NULL;
         if (left_out == 1) drawn.batch.next_fields = NULL;
@@ -127,13 +124,11 @@ static void ranks_between_two_takings(void) {
     enum { N = 100 };
     static rows drawn;
     per_replay_options options = replay_options(N + 8, 1);
-    per_replay* replay;
     double sum = 0;
-    int t;
     options.prioritization = PER_RANK;
     options.alpha = 1;
-    replay = create_replay(&options);
-    for (t = 0; t < N; ++t) {
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < N; ++t) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
         set_priority(replay, t, (float)ldexp(1, t - 50)); /* of rank N - t */
         sum += 1.0 / (t + 1);
@@ -142,7 +137,7 @@ static void ranks_between_two_takings(void) {
     set_priority(replay, 0, (float)ldexp(1, N - 1 - 50));
     sum += 1 - 1.0 / N;
     draw(replay, many(), &drawn);
-    for (t = 0; t < many(); ++t) {
+    for (int t = 0; t < many(); ++t) {
         const double rank = drawn.ids[t] == 0 ? 1 : (double)(N - drawn.ids[t]);
         CHECK(fabs(drawn.probabilities[t] * rank * sum - 1) <= 1e-5);
     }
@@ -156,31 +151,29 @@ static void weights_beyond_float32(void) {
     static rows drawn;
     per_replay_options options = replay_options(N + 8, 1);
     per_sample_options sample;
-    per_replay* replay;
     int64_t ids[N], n;
-    int t;
     options.alpha = 1;
     options.normalize_weights = PER_NONE;
     options.beta = 30;
-    replay = create_replay(&options);
-    for (t = 0; t < N; ++t) {
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < N; ++t) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
         set_priority(replay, t, t == 0 ? 65536 : t % 2 == 0 ? 1 : (float)ldexp(1, -20));
     }
     CHECK_OK(per_sample_options_init(&sample, sizeof sample));
     sample.beta = 30;
     for (n = 1; n <= N; ++n) { /* every rest that a loop over vectors leaves */
-        for (t = 0; t < n; ++t) ids[t] = t;
+        for (int t = 0; t < n; ++t) ids[t] = t;
         fill_rows(&drawn);
         CHECK_OK(per_replay_get_windows(replay, &sample, PER_INVALID_ERROR, n, ids, &drawn.batch, NULL));
-        for (t = 1; t < n; ++t) CHECK(drawn.weights[t] == FLT_MAX);
+        for (int t = 1; t < n; ++t) CHECK(drawn.weights[t] == FLT_MAX);
         /* It has nearly all of the mass: (32 P)^-30 is about 2^-150, half of the smallest number of float32. */
         CHECK(drawn.weights[0] >= 0 && drawn.weights[0] <= 1.5e-45f);
     }
     sample.beta = 8;
     fill_rows(&drawn);
     CHECK_OK(per_replay_get_windows(replay, &sample, PER_INVALID_ERROR, N, ids, &drawn.batch, NULL));
-    for (t = 0; t < N; ++t) {
+    for (int t = 0; t < N; ++t) {
         const double mass = 65536 + 15 + 16 * ldexp(1, -20);
         const double p = t == 0 ? 65536 : t % 2 == 0 ? 1 : ldexp(1, -20), exact = pow(N * p / mass, -8);
         CHECK(exact > FLT_MAX ? drawn.weights[t] == FLT_MAX : fabs(drawn.weights[t] / exact - 1) <= 1e-6);

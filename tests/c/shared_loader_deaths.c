@@ -33,8 +33,7 @@ static void pause_ns(long nanoseconds) {
 /* Every value of a row says who wrote it, and when. */
 static void write_for_ever(const char* path, int life, told* with) {
     per_writer* writer = attach(path);
-    int64_t t;
-    for (t = 0;; ++t) {
+    for (int64_t t = 0;; ++t) {
         const float step = (float)(life % 500 * (int64_t)LIFE + t % (LIFE - 1));
         const per_status status = write_step(writer, step, step + 1, t % (LIFE - 1) == LIFE - 2, -1);
         if (status != PER_OK) _exit(0); /* the channel has ended */
@@ -56,7 +55,7 @@ static void read_for_ever(const char* path, uint64_t seed, told* with, int has_c
     int64_t slot[2];
     float errors[BATCH], copy[BATCH];
     uint64_t state = seed;
-    int i, k, n;
+    int n;
     if (has_child) {
         const pid_t child = fork();
         if (child == 0)
@@ -65,19 +64,19 @@ static void read_for_ever(const char* path, uint64_t seed, told* with, int has_c
     }
     for (;;) {
         n = 1 + (int)(next_random(&state) % 2);
-        for (k = 0; k < n; ++k) {
+        for (int k = 0; k < n; ++k) {
             const per_status status = try_read(reader, -1, &batch[k], &slot[k]);
             if (status != PER_OK) _exit(0);
-            for (i = 0; i < BATCH; ++i)
+            for (int i = 0; i < BATCH; ++i)
                 if (!is_row(&batch[k], i)) with->wrong = 1;
         }
         memcpy(copy, batch[0].fields[0], sizeof copy);
-        for (i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(&state) % 100) / 10;
+        for (int i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(&state) % 100) / 10;
         CHECK_OK(send_td_errors(reader, BATCH, batch[0].ids, 1, errors, -1));
         with->sent = with->sent + 1;
         if (next_random(&state) % 4 == 0) pause_ns((long)(next_random(&state) % 100000));
         if (memcmp(copy, batch[0].fields[0], sizeof copy) != 0) with->wrong = 1;
-        for (k = 0; k < n; ++k) CHECK_OK(per_reader_release(reader, slot[k]));
+        for (int k = 0; k < n; ++k) CHECK_OK(per_reader_release(reader, slot[k]));
         with->done = with->done + n;
     }
 }
@@ -93,9 +92,8 @@ static int n_descriptors(void) {
 
 static pid_t start(int which, int life, per_channel* channel, per_shared_loader* loader, told* with, uint64_t seed) {
     const char* path = which == 0 ? path_of(channel) : path_of_batches(loader);
-    pid_t child;
     with->done = with->survivor = 0;
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child != 0) return child;
     if (which == 0)
@@ -112,17 +110,14 @@ int main(void) {
     static const int64_t lane = 0;
     pid_t children[CHILDREN];
     uint64_t state = 11;
-    per_replay* replay;
-    per_channel* channel;
-    per_shared_loader* loader;
     int64_t n_sent = 0;
     int i, k, status, n_readers = READERS;
     CHECK(with != MAP_FAILED);
     alarm(500); /* a wait that does not end ends the test */
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     for (i = 0; i < 100; ++i) add_full(replay, 1, (float)i, (float)i, GOES_ON, (float)i + 1);
-    channel = create_channel(replay, 1, &lane, 64, PER_FULL_WAITS);
-    loader = share_batches(replay, BATCH, READERS, 2, NULL);
+    per_channel* channel = create_channel(replay, 1, &lane, 64, PER_FULL_WAITS);
+    per_shared_loader* loader = share_batches(replay, BATCH, READERS, 2, NULL);
     for (k = 0; k < CHILDREN; ++k) children[k] = start(k, 0, channel, loader, &with[k], (uint64_t)k);
     for (k = 0; k < CHILDREN; ++k)
         while (with[k].done < 2) pause_ns(50000);

@@ -22,8 +22,7 @@ typedef struct forger {
 static void* forge(void* context) {
     forger* it = context;
     uint64_t state = it->seed;
-    int i;
-    for (i = 0; i < WRITES; ++i) {
+    for (int i = 0; i < WRITES; ++i) {
         const uint64_t r = next_random(&state);
         const size_t width = r % 4 == 0 ? 4096 : 64;
         const size_t place =
@@ -35,9 +34,8 @@ static void* forge(void* context) {
 
 static void check_rows(per_replay* replay) {
     static rows all;
-    int i;
     draw(replay, 500, &all);
-    for (i = 0; i < 500; ++i)
+    for (int i = 0; i < 500; ++i)
         CHECK(all.next[i] == all.observation[i] + 1 && all.reward[i] == all.observation[i] && all.ids[i] < ROWS);
 }
 
@@ -100,22 +98,18 @@ static void mail_that_no_reader_writes(mail forged) {
     per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
     per_batch batch;
     struct stat status;
-    unsigned char* memory;
     uint64_t written;
-    size_t mailbox, mailbox_bytes;
     int32_t descriptor;
-    int64_t slot;
-    int t;
-    for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+    for (int t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
     read_batch(reader, &batch);
-    slot = read_batch(other, &batch);
+    int64_t slot = read_batch(other, &batch);
     if (forged.number == OTHERS_SLOT) forged.number = slot;
     CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
-    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
-    mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
-    mailbox_bytes = find_mailbox(memory, (size_t)status.st_size, 1, mailbox + 64) - mailbox;
+    size_t mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
+    size_t mailbox_bytes = find_mailbox(memory, (size_t)status.st_size, 1, mailbox + 64) - mailbox;
     memcpy(&written, memory + mailbox + 8, sizeof written);
     memcpy(memory + mailbox + 2 * mailbox_bytes + written, &forged, sizeof forged);
     written += forged.n_bytes > 40 && forged.n_bytes < 4096 ? (uint64_t)forged.n_bytes : 40;
@@ -138,8 +132,7 @@ static void mail_that_no_reader_writes(mail forged) {
 }
 
 static void check_taken(const per_batch* batch) {
-    int k;
-    for (k = 0; k < BATCH; ++k)
+    for (int k = 0; k < BATCH; ++k)
         CHECK(((const float*)batch->next_fields[0])[k] == batch->reward[k] + 1 && batch->ids[k] < ROWS);
 }
 
@@ -147,8 +140,7 @@ static void check_taken(const per_batch* batch) {
 static void check_reader(per_reader* reader) {
     const float errors[BATCH] = {1, 2, 3, 4, 5, 6, 7, 8};
     per_batch batch;
-    int i;
-    for (i = 0; i < 5; ++i) {
+    for (int i = 0; i < 5; ++i) {
         const int64_t slot = read_batch(reader, &batch);
         check_taken(&batch);
         CHECK_OK(send_td_errors(reader, BATCH, batch.ids, 1, errors, -1));
@@ -168,19 +160,16 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
     per_batch batch, of_other;
     struct stat status;
-    unsigned char* memory;
-    size_t mailbox;
     int32_t descriptor;
     int64_t slot, latest = -1, of_reader;
-    int t;
-    for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+    for (int t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
     of_reader = read_batch(reader, &batch);
     slot = read_batch(other, &of_other);
     CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
-    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
-    mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
+    size_t mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
     if (!has_reader) {
         per_reader_free(reader);
         check_reader(other); /* so the loader knows that it has gone */
@@ -240,28 +229,23 @@ static const answer of_no_loader[] = {
 
 static void an_answer_that_no_loader_gives(answer forged) {
     per_replay_options options = replay_options(ROWS + 2, 1);
-    per_replay* replay;
-    per_shared_loader* loader;
-    per_reader* reader;
     per_batch batch;
     struct stat status;
-    unsigned char* memory;
-    unsigned char* of_loader;
     int32_t descriptor;
     int64_t slot;
     options.rate_limit.samples_per_insert = 1; /* so that nothing is answered */
     options.rate_limit.samples_tolerance = BATCH;
-    replay = create_replay(&options);
-    loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
-    reader = attach_reader(path_of_batches(loader));
+    per_replay* replay = create_replay(&options);
+    per_shared_loader* loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
+    per_reader* reader = attach_reader(path_of_batches(loader));
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(try_read(reader, 0, &batch, &slot) == PER_ERROR_BUSY); /* it has asked */
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
-    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
-    of_loader = memory + find_mailbox(memory, (size_t)status.st_size, 1, 64) + 64;
+    unsigned char* of_loader = memory + find_mailbox(memory, (size_t)status.st_size, 1, 64) + 64;
     __atomic_store_n((uint64_t*)(void*)(of_loader + 8), forged.taken, __ATOMIC_SEQ_CST);
     __atomic_store_n((int32_t*)(void*)(of_loader + 28), forged.status, __ATOMIC_SEQ_CST);
     __atomic_store_n((int64_t*)(void*)(of_loader + 32), forged.slot, __ATOMIC_SEQ_CST);
@@ -292,13 +276,12 @@ static void numbers_of_the_header_are_those_of_its_loader(void) {
     per_replay* replay = create_replay(&options);
     per_shared_loader* loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
     struct stat status;
-    unsigned char* memory;
     size_t at = 0;
     uint64_t bytes;
     int32_t descriptor;
     CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
-    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
     while (memcmp(memory + at, before_the_ring, sizeof before_the_ring) != 0) CHECK((at += 8) < 256);
     at += sizeof before_the_ring;
@@ -332,16 +315,14 @@ int main(void) {
         const per_replay_options options = replay_options(ROWS + 2, 1);
         per_replay* replay = create_replay(&options);
         per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
-        per_reader* reader;
         float errors[BATCH];
         forger forging;
         struct stat status;
         pthread_t thread;
         per_status latest = PER_OK;
         int32_t descriptor;
-        int t;
-        for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
-        reader = second_reader(loader);
+        for (int t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+        per_reader* reader = second_reader(loader);
         CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
         CHECK(fstat(descriptor, &status) == 0);
         CHECK(ftruncate(descriptor, 1) != 0);
@@ -351,9 +332,9 @@ int main(void) {
         forging.mailbox = find_mailbox(forging.memory, forging.size, 2, 64);
         forging.seed = next_random(&state);
         forging.is_wild = i % 3 == 0;
-        for (t = 0; t < BATCH; ++t) errors[t] = (float)(t + 1);
+        for (int t = 0; t < BATCH; ++t) errors[t] = (float)(t + 1);
         CHECK(pthread_create(&thread, NULL, forge, &forging) == 0);
-        for (t = 0; t < 60; ++t) {
+        for (int t = 0; t < 60; ++t) {
             per_batch batch;
             int64_t slot;
             const per_status read = try_read(reader, 1, &batch, &slot);
@@ -371,10 +352,9 @@ int main(void) {
             per_batch batch;
             while (sharing_stats(loader).attached != 0) continue;
             reader = attach_reader(path_of_batches(loader));
-            for (t = 0; t < 5; ++t) {
-                int k;
+            for (int t = 0; t < 5; ++t) {
                 const int64_t slot = read_batch(reader, &batch);
-                for (k = 0; k < BATCH; ++k) CHECK(((const float*)batch.next_fields[0])[k] == batch.reward[k] + 1);
+                for (int k = 0; k < BATCH; ++k) CHECK(((const float*)batch.next_fields[0])[k] == batch.reward[k] + 1);
                 CHECK_OK(send_td_errors(reader, BATCH, batch.ids, 1, errors, -1));
                 CHECK_OK(per_reader_release(reader, slot));
             }

@@ -19,15 +19,13 @@ static int burn_in_of(int steps) {
 
 static per_replay* filled(int steps) {
     per_replay_options options = replay_options(300, 2);
-    per_replay* replay;
-    int t;
     options.seed = 5;
     options.beta_steps = 100;
     options.n_step = 3;
     options.burn_in = burn_in_of(steps);
     options.sequence_length = steps - burn_in_of(steps);
-    replay = create_replay(&options);
-    for (t = 0; t < 200; ++t)
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < 200; ++t)
         add_full(replay, t % 2, (float)t, (float)(t % 7), t % 11 == 0 ? TRUNCATED : GOES_ON, (float)t + 2);
     return replay;
 }
@@ -54,8 +52,7 @@ static void send_errors(per_reader* reader, per_replay* twin, const int64_t* ids
     static float errors[2 * BATCH * STEPS];
     const int64_t n_steps = steps == 0 ? 1 : next_random(state) % 2 ? steps : steps - burn_in_of(steps);
     const int64_t n_critics = 1 + (int64_t)(next_random(state) % 2);
-    int i;
-    for (i = 0; i < n_critics * BATCH * n_steps; ++i) errors[i] = (float)(next_random(state) % 1000) / 100 - 5;
+    for (int i = 0; i < n_critics * BATCH * n_steps; ++i) errors[i] = (float)(next_random(state) % 1000) / 100 - 5;
     if (steps > 0) {
         CHECK_OK(send_sequence_errors(reader, BATCH, ids, n_critics, n_steps, errors, -1));
         CHECK_OK(write_sequence_errors(twin, BATCH, ids, n_critics, n_steps, errors, NULL));
@@ -63,7 +60,7 @@ static void send_errors(per_reader* reader, per_replay* twin, const int64_t* ids
         CHECK_OK(send_td_errors(reader, BATCH, ids, n_critics, errors, -1));
         CHECK_OK(write_td_errors(twin, BATCH, ids, n_critics, errors, NULL));
     } else {
-        for (i = 0; i < BATCH; ++i) errors[i] = errors[i] < 0 ? -errors[i] : errors[i];
+        for (int i = 0; i < BATCH; ++i) errors[i] = errors[i] < 0 ? -errors[i] : errors[i];
         CHECK_OK(send_priorities(reader, BATCH, ids, errors, -1));
         CHECK_OK(write_priorities(twin, BATCH, ids, errors, NULL));
     }
@@ -119,8 +116,7 @@ typedef struct got {
 
 static void read_in_child(const char* path, got* mine) {
     per_reader* reader = attach_reader(path);
-    int i;
-    for (i = 0; i < READ; ++i) {
+    for (int i = 0; i < READ; ++i) {
         per_batch batch;
         const int64_t slot = read_batch(reader, &batch);
         memcpy(mine->ids[i], batch.ids, sizeof mine->ids[i]);

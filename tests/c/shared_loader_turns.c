@@ -64,8 +64,7 @@ static per_status describe(per_reader* reader) {
 static void all_readers_are_counted(void) {
     per_replay* replay = small_buffer();
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 1, NULL);
-    int i;
-    for (i = 0; i < 50; ++i) {
+    for (int i = 0; i < 50; ++i) {
         per_reader *one = attach_reader(path_of_batches(loader)), *two = attach_reader(path_of_batches(loader));
         per_reader_free(one);
         per_reader_free(two);
@@ -83,12 +82,11 @@ static void no_reader_keeps_all_slots(void) {
     per_batch batch;
     taker waits;
     int64_t slot = -1, first = read_batch(one, &batch), second = read_batch(one, &batch);
-    int i;
     CHECK_FAILS(per_reader_attach(path_of_batches(loader), -1, &third), PER_ERROR_BUSY, "has 2 readers already");
     CHECK(third == NULL);
     CHECK_FAILS(try_read(one, 20, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
     CHECK(slot == -1);
-    for (i = 0; i < 20; ++i) CHECK_OK(per_reader_release(two, read_batch(two, &batch)));
+    for (int i = 0; i < 20; ++i) CHECK_OK(per_reader_release(two, read_batch(two, &batch)));
     CHECK_FAILS(per_reader_release(two, first), PER_ERROR_INVALID_ARGUMENT,
                 "allowed are those of batches that are out");
     CHECK_FAILS(per_reader_release(one, 99), PER_ERROR_INVALID_ARGUMENT, "slot is 99");
@@ -108,7 +106,7 @@ static void no_reader_keeps_all_slots(void) {
     CHECK_FAILS(per_reader_flush(one, -1), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
     CHECK_FAILS(describe(one), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
     third = attach_reader(path_of_batches(loader));
-    for (i = 0; i < 20; ++i) CHECK_OK(per_reader_release(third, read_batch(third, &batch)));
+    for (int i = 0; i < 20; ++i) CHECK_OK(per_reader_release(third, read_batch(third, &batch)));
     CHECK(sharing_stats(loader).returned == 2 && sharing_stats(loader).readers == 3);
     per_reader_free(one);
     per_reader_free(two);
@@ -135,11 +133,6 @@ static void a_draw_that_fails_is_told(void) {
 
 static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     per_replay_options options = replay_options(1000, 1);
-    per_replay* replay;
-    per_shared_loader* loader;
-    per_channel* channel;
-    per_writer* writer;
-    per_reader *reader, *other;
     per_batch batch;
     taker waits;
     float errors[BATCH] = {1};
@@ -148,13 +141,13 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     options.rate_limit.samples_per_insert = 1;
     options.rate_limit.samples_tolerance = 16;
     options.rate_limit.min_size_to_sample = 4;
-    replay = create_replay(&options);
-    loader = share_batches(replay, BATCH, 2, 2, NULL);
-    reader = attach_reader(path_of_batches(loader));
-    other = attach_reader(path_of_batches(loader));
+    per_replay* replay = create_replay(&options);
+    per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
+    per_reader* reader = attach_reader(path_of_batches(loader));
+    per_reader* other = attach_reader(path_of_batches(loader));
     CHECK_FAILS(try_read(reader, 30, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
-    channel = create_channel(replay, 0, NULL, 64, PER_FULL_WAITS);
-    writer = attach(path_of(channel));
+    per_channel* channel = create_channel(replay, 0, NULL, 64, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
     start_taking(&waits, reader);
     for (; t < 4; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
     pthread_join(waits.thread, NULL);
@@ -273,14 +266,13 @@ static void memory_of_another_version_is_named(void) {
     unsigned char label[32] = {0};
     per_reader* reader;
     int32_t descriptor;
-    int small;
     CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
     CHECK(pread(descriptor, label, sizeof label, 0) == sizeof label);
     memcpy(label + 8, &version, sizeof version);
     CHECK(pwrite(descriptor, label, sizeof label, 0) == sizeof label);
     CHECK_FAILS(per_reader_attach(path_of_batches(loader), -1, &reader), PER_ERROR_UNSUPPORTED,
                 "the shared loader has format 77: this version has 1");
-    small = memfd_create("small", MFD_ALLOW_SEALING);
+    int small = memfd_create("small", MFD_ALLOW_SEALING);
     CHECK(small >= 0 && write(small, label, sizeof label) == sizeof label);
     CHECK(fcntl(small, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
     CHECK_FAILS(per_reader_attach(NULL, small, &reader), PER_ERROR_UNSUPPORTED,
@@ -300,18 +292,15 @@ static void memory_of_another_version_is_named(void) {
 static void a_closed_loader_is_told_to_its_readers(void) {
     const per_replay_options options = replay_options(100, 1);
     per_replay* replay = create_replay(&options);
-    per_shared_loader* loader;
-    per_reader *reader, *other;
     per_batch batch;
     taker waits;
     const int64_t id = 0;
     const float error = 7;
-    int64_t slot;
     fill(replay, 0, 10);
-    loader = share_batches(replay, BATCH, 2, 1, NULL);
-    reader = attach_reader(path_of_batches(loader));
-    other = attach_reader(path_of_batches(loader));
-    slot = read_batch(reader, &batch);
+    per_shared_loader* loader = share_batches(replay, BATCH, 2, 1, NULL);
+    per_reader* reader = attach_reader(path_of_batches(loader));
+    per_reader* other = attach_reader(path_of_batches(loader));
+    int64_t slot = read_batch(reader, &batch);
     start_taking(&waits, reader);
     CHECK_OK(per_reader_flush(other, -1));
     CHECK_OK(send_priorities(other, 1, &id, &error, -1));
@@ -333,12 +322,10 @@ static void a_closed_loader_is_told_to_its_readers(void) {
 static void a_dead_buffer_is_told_to_its_readers(void) {
     int ends[2], status;
     char path[200];
-    per_reader* reader;
     per_batch batch;
     int64_t slot;
-    pid_t child;
     CHECK(pipe(ends) == 0);
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         per_replay* replay = small_buffer();
@@ -347,7 +334,7 @@ static void a_dead_buffer_is_told_to_its_readers(void) {
         for (;;) pause();
     }
     CHECK(read(ends[0], path, sizeof path) > 0);
-    reader = attach_reader(path);
+    per_reader* reader = attach_reader(path);
     read_batch(reader, &batch);
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
@@ -370,9 +357,8 @@ static void a_forked_child_has_none(void) {
     int64_t slot = read_batch(reader, &batch);
     char path[200];
     int status;
-    pid_t child;
     strcpy(path, path_of_batches(loader));
-    child = fork();
+    pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         static rows drawn;

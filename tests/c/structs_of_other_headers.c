@@ -127,9 +127,8 @@ static void of_a_tree(void) {
 static per_field* fields_of_program(size_t size) {
     static const char* const names[2] = {"observation", "goal"};
     char* fields = end_of_page(2 * size);
-    int i;
     memset(fields, 0, 2 * size);
-    for (i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
         per_field* field = (per_field*)(void*)(fields + (size_t)i * size);
         field->name = names[i];
         field->dtype = PER_FLOAT32;
@@ -143,7 +142,6 @@ static per_replay* created(void) {
     unsigned char* last = (unsigned char*)fields + 2 * field_size - 1;
     per_replay_options* options = end_of_page(size_of(REPLAY_OPTIONS, sizeof *options));
     per_replay_options* described = end_of_page(size_of(REPLAY_OPTIONS, sizeof *described));
-    const per_field* second;
     int64_t capacity;
     per_replay* replay;
     CHECK_OK(per_replay_options_init(options, size_of(REPLAY_OPTIONS, sizeof *options)));
@@ -166,7 +164,7 @@ static per_replay* created(void) {
     CHECK_OK(per_replay_describe(replay, described));
     CHECK(described->struct_size == size_of(REPLAY_OPTIONS, sizeof *described) && described->capacity == 20 &&
           described->gather_threads == 1);
-    second = (const per_field*)(const void*)((const char*)described->fields + described->field_size);
+    const per_field* second = (const per_field*)(const void*)((const char*)described->fields + described->field_size);
     CHECK(described->n_fields == 2 && strcmp(second->name, "goal") == 0);
     return replay;
 }
@@ -412,9 +410,8 @@ static void of_a_coordinator(per_replay* replay) {
 
 int main(void) {
     for (is_later = FIRST_IS_LATER; is_later <= 1; ++is_later) {
-        per_replay* replay;
         of_a_tree();
-        replay = created();
+        per_replay* replay = created();
         add_to(replay);
         change(replay);
         draw_from(replay);

@@ -30,12 +30,11 @@ static void check_unchanged(void) {
 static void check_bad_entry(const int64_t* indices, const float* priorities, int at, int64_t good_index,
                             const char* name) {
     float now[N];
-    int i;
     CHECK_BAD_ENTRY(per_update(tree, BATCH, indices, priorities, NULL), name);
     if (!on_cuda()) return;
     CHECK_OK(per_tree_get_priorities(tree, N, NULL, now, NULL));
     CHECK(now[good_index] == priorities_before[good_index]);
-    for (i = 0; i < BATCH; ++i) {
+    for (int i = 0; i < BATCH; ++i) {
         if (i == at) continue;
         CHECK(now[indices[i]] == priorities[i]);
         now[indices[i]] = priorities_before[indices[i]];
@@ -50,20 +49,19 @@ static void check_update(void) {
     float priorities[BATCH] = {4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f};
     static const int64_t bad_indices[] = {-1, N, INT64_MAX, INT64_MIN};
     static const float bad_priorities[] = {-1, -1e-45f, INFINITY, -INFINITY, NAN};
-    int at, i, run;
     /* At the end and in the middle, in a batch that is a run and in one that is not. */
-    for (run = 0; run < 2; ++run) {
+    for (int run = 0; run < 2; ++run) {
         indices[7] = run ? 7 : 9;
-        for (at = 0; at < BATCH; ++at) {
+        for (int at = 0; at < BATCH; ++at) {
             char name[32];
-            for (i = 0; i < 4; ++i) {
+            for (int i = 0; i < 4; ++i) {
                 int64_t good = indices[at];
                 indices[at] = bad_indices[i];
                 sprintf(name, "indices[%d]", at);
                 check_bad_entry(indices, priorities, at, good, name);
                 indices[at] = good;
             }
-            for (i = 0; i < 5; ++i) {
+            for (int i = 0; i < 5; ++i) {
                 priorities[at] = bad_priorities[i];
                 sprintf(name, "priorities[%d]", at);
                 check_bad_entry(indices, priorities, at, indices[at], name);
@@ -89,19 +87,18 @@ static void check_sample(void) {
     static const float bad_betas[] = {-0.1f, INFINITY, NAN};
     int64_t indices[BATCH], first[BATCH], twin_indices[BATCH];
     per_tree* twin = create_tree(N, 77);
-    int i;
     update_all(twin, N, priorities_before);
     CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, first, NULL, NULL, NULL));
     CHECK_OK(per_sample(twin, BATCH, PER_STRATIFIED, 1, twin_indices, NULL, NULL, NULL));
     CHECK(memcmp(first, twin_indices, sizeof first) == 0);
     memcpy(indices, first, sizeof first);
 
-    for (i = 0; i < 4; ++i)
+    for (int i = 0; i < 4; ++i)
         CHECK_FAILS(per_sample(tree, bad_sizes[i], PER_STRATIFIED, 1, indices, NULL, NULL, NULL),
                     PER_ERROR_INVALID_ARGUMENT, "batch_size");
     CHECK_FAILS(per_sample(tree, 0, PER_STRATIFIED, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "batch_size is 0: allowed are 1 .. 16777216");
-    for (i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; ++i)
         CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, bad_betas[i], indices, NULL, NULL, NULL),
                     PER_ERROR_INVALID_ARGUMENT, "beta");
     CHECK_FAILS(per_sample(tree, BATCH, -1, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "scheme");
@@ -203,8 +200,7 @@ static void check_empty(void) {
 
 int main(void) {
     float priorities[N];
-    int i;
-    for (i = 0; i < N; ++i) priorities[i] = (float)(i % 7);
+    for (int i = 0; i < N; ++i) priorities[i] = (float)(i % 7);
     tree = create_tree(N, 77);
     CHECK(strcmp(per_last_error(), "") == 0);
     update_all(tree, N, priorities);

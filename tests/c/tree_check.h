@@ -46,9 +46,8 @@ static inline void update_one(per_tree* tree, int64_t index, float priority) {
 
 static inline void update_all(per_tree* tree, int64_t capacity, const float* priorities) {
     int64_t* indices = malloc((size_t)capacity * sizeof *indices);
-    int64_t i;
     CHECK(indices != NULL);
-    for (i = 0; i < capacity; ++i) indices[i] = i;
+    for (int64_t i = 0; i < capacity; ++i) indices[i] = i;
     CHECK_OK(per_update(tree, capacity, indices, priorities, NULL));
     free(indices);
 }

@@ -14,8 +14,7 @@ static int64_t drawn[THREADS * BATCHES][BATCH];
 static void* draw(void* first) {
     const int n = rounds(BATCHES);
     int64_t(*batches)[BATCH] = first;
-    int i;
-    for (i = 0; i < n; ++i) CHECK_OK(per_sample(tree, BATCH, PER_INDEPENDENT, 0, batches[i], NULL, NULL, NULL));
+    for (int i = 0; i < n; ++i) CHECK_OK(per_sample(tree, BATCH, PER_INDEPENDENT, 0, batches[i], NULL, NULL, NULL));
     return NULL;
 }
 
@@ -29,14 +28,13 @@ int main(void) {
     const int n = rounds(BATCHES);
     pthread_t threads[THREADS];
     per_tree* twin = create_tree(N, 6);
-    int i;
     tree = create_tree(N, 6);
-    for (i = 0; i < N; ++i) priorities[i] = (float)(i % 11);
+    for (int i = 0; i < N; ++i) priorities[i] = (float)(i % 11);
     update_all(tree, N, priorities);
     update_all(twin, N, priorities);
-    for (i = 0; i < THREADS; ++i) CHECK(pthread_create(&threads[i], NULL, draw, drawn[i * n]) == 0);
-    for (i = 0; i < THREADS; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
-    for (i = 0; i < THREADS * n; ++i)
+    for (int i = 0; i < THREADS; ++i) CHECK(pthread_create(&threads[i], NULL, draw, drawn[i * n]) == 0);
+    for (int i = 0; i < THREADS; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < THREADS * n; ++i)
         CHECK_OK(per_sample(twin, BATCH, PER_INDEPENDENT, 0, expected[i], NULL, NULL, NULL));
     qsort(drawn, (size_t)(THREADS * n), sizeof drawn[0], compare);
     qsort(expected, (size_t)(THREADS * n), sizeof expected[0], compare);

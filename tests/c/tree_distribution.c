@@ -11,8 +11,7 @@ enum { N = 200, BATCH = 50, BATCHES = 4000 };
 
 static void fill(float* priorities, uint64_t seed) {
     uint64_t state = seed;
-    int i;
-    for (i = 0; i < N; ++i) priorities[i] = i % 10 == 3 ? 0 : (float)pow(next_uniform(&state) + 0.01, 1.5);
+    for (int i = 0; i < N; ++i) priorities[i] = i % 10 == 3 ? 0 : (float)pow(next_uniform(&state) + 0.01, 1.5);
 }
 
 /*
@@ -54,18 +53,17 @@ static void strata_are_filled_evenly(uint64_t seed) {
     static float priorities[STRATA * PARTS];
     double counts[STRATA * PARTS] = {0}, chi_square = 0, expected = rounds(BATCHES) / (double)PARTS;
     int64_t indices[STRATA];
-    int batch, i;
     per_tree* tree = create_tree(STRATA * PARTS, seed);
-    for (i = 0; i < STRATA * PARTS; ++i) priorities[i] = 3;
+    for (int i = 0; i < STRATA * PARTS; ++i) priorities[i] = 3;
     update_all(tree, STRATA * PARTS, priorities);
-    for (batch = 0; batch < rounds(BATCHES); ++batch) {
+    for (int batch = 0; batch < rounds(BATCHES); ++batch) {
         CHECK_OK(per_sample(tree, STRATA, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
-        for (i = 0; i < STRATA; ++i) {
+        for (int i = 0; i < STRATA; ++i) {
             CHECK(indices[i] / PARTS == i);
             ++counts[indices[i]];
         }
     }
-    for (i = 0; i < STRATA * PARTS; ++i) chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
+    for (int i = 0; i < STRATA * PARTS; ++i) chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
     CHECK(chi_square < critical_value(STRATA * (PARTS - 1)));
     per_tree_free(tree);
 }
@@ -76,10 +74,9 @@ static void draws_are_independent(uint64_t seed) {
     static const float priorities[M] = {1, 1, 1, 1, 1};
     double within[M][M] = {{0}}, between[M][M] = {{0}}, chi_square[2] = {0, 0}, expected = rounds(BATCHES) / 25.0;
     int64_t indices[2], previous = -1;
-    int batch, i, j;
     per_tree* tree = create_tree(M, seed);
     update_all(tree, M, priorities);
-    for (batch = 0; batch < rounds(BATCHES) + 1; ++batch) {
+    for (int batch = 0; batch < rounds(BATCHES) + 1; ++batch) {
         CHECK_OK(per_sample(tree, 2, PER_INDEPENDENT, 1, indices, NULL, NULL, NULL));
         if (batch > 0) {
             ++within[indices[0]][indices[1]];
@@ -87,8 +84,8 @@ static void draws_are_independent(uint64_t seed) {
         }
         previous = indices[0];
     }
-    for (i = 0; i < M; ++i)
-        for (j = 0; j < M; ++j) {
+    for (int i = 0; i < M; ++i)
+        for (int j = 0; j < M; ++j) {
             chi_square[0] += (within[i][j] - expected) * (within[i][j] - expected) / expected;
             chi_square[1] += (between[i][j] - expected) * (between[i][j] - expected) / expected;
         }
@@ -98,8 +95,7 @@ static void draws_are_independent(uint64_t seed) {
 }
 
 int main(void) {
-    uint64_t seed;
-    for (seed = 1; seed <= (on_cuda() ? 1 : 2); ++seed) {
+    for (uint64_t seed = 1; seed <= (on_cuda() ? 1 : 2); ++seed) {
         counts_follow_the_priorities(PER_STRATIFIED, seed);
         counts_follow_the_priorities(PER_INDEPENDENT, seed);
         counts_follow_the_priorities(PER_SYSTEMATIC, seed);

@@ -8,21 +8,20 @@ static void few_in_a_large_tree(void) {
     float priorities[COUNT], expected[PLACES] = {0};
     per_tree* tree = create_tree(N, 0);
     uint64_t state = 7;
-    int i, round;
-    for (round = 0; round < 200; ++round) {
+    for (int round = 0; round < 200; ++round) {
         double total = 0;
-        for (i = 0; i < COUNT; ++i) {
+        for (int i = 0; i < COUNT; ++i) {
             const int place = (int)(next_random(&state) % PLACES);
             indices[i] = place * APART;
             priorities[i] = (float)(next_random(&state) % 1024) / 64;
             expected[place] = priorities[i];
         }
         CHECK_OK(per_update(tree, COUNT, indices, priorities, NULL));
-        for (i = 0; i < PLACES; ++i) total += expected[i];
+        for (int i = 0; i < PLACES; ++i) total += expected[i];
         CHECK(total_of(tree) == total);
-        for (i = 0; i < PLACES; ++i) indices[i] = i * APART;
+        for (int i = 0; i < PLACES; ++i) indices[i] = i * APART;
         CHECK_OK(per_tree_get_priorities(tree, PLACES, indices, priorities, NULL));
-        for (i = 0; i < PLACES; ++i) CHECK(priorities[i] == expected[i]);
+        for (int i = 0; i < PLACES; ++i) CHECK(priorities[i] == expected[i]);
     }
     per_tree_free(tree);
 }
@@ -36,7 +35,7 @@ int main(void) {
     per_tree* tree = create_tree(N, 0);
     uint64_t state = 3;
     double total = 0;
-    int i, round;
+    int i;
 
     CHECK_OK(per_update(tree, 4, few, values, NULL));
     CHECK(total_of(tree) == 2.5);
@@ -45,7 +44,7 @@ int main(void) {
 
     expected[1] = 2;
     expected[3] = 0.5f;
-    for (round = 0; round < 50; ++round) {
+    for (int round = 0; round < 50; ++round) {
         for (i = 0; i < COUNT; ++i) {
             indices[i] = (int64_t)(next_random(&state) % N);
             priorities[i] = (float)(next_random(&state) % 1024) / 64;

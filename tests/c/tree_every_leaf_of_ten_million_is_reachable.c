@@ -16,22 +16,20 @@ int main(void) {
     uint64_t* units = malloc(N * sizeof *units);
     int64_t* indices = malloc(N * sizeof *indices);
     uint64_t state = 4, before = 0;
-    int64_t i;
-    int32_t scale;
     CHECK(priorities != NULL && units != NULL && indices != NULL);
-    for (i = 0; i < n; ++i) priorities[i] = (float)pow(1 - next_uniform(&state), 0.6);
+    for (int64_t i = 0; i < n; ++i) priorities[i] = (float)pow(1 - next_uniform(&state), 0.6);
     update_all(tree, n, priorities);
-    scale = scale_of(tree);
-    for (i = 0; i < n; ++i) {
+    int32_t scale = scale_of(tree);
+    for (int64_t i = 0; i < n; ++i) {
         units[i] = before;
         before += (uint64_t)ceil(ldexp(priorities[i], scale));
     }
     CHECK(total_mass_of(tree) == before);
     CHECK_OK(per_tree_find_mass(tree, n, units, indices, NULL));
-    for (i = 0; i < n; ++i) CHECK(indices[i] == i);
-    for (i = 0; i < n; ++i) units[i] = (i + 1 < n ? units[i + 1] : before) - 1;
+    for (int64_t i = 0; i < n; ++i) CHECK(indices[i] == i);
+    for (int64_t i = 0; i < n; ++i) units[i] = (i + 1 < n ? units[i + 1] : before) - 1;
     CHECK_OK(per_tree_find_mass(tree, n, units, indices, NULL));
-    for (i = 0; i < n; ++i) CHECK(indices[i] == i);
+    for (int64_t i = 0; i < n; ++i) CHECK(indices[i] == i);
     per_tree_free(tree);
     free(priorities);
     free(units);

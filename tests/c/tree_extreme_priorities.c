@@ -10,8 +10,7 @@
 static void check_tree(per_tree* tree, int64_t capacity, const float* priorities) {
     uint64_t before = 0;
     int32_t scale = scale_of(tree);
-    int64_t i;
-    for (i = 0; i < capacity; ++i) {
+    for (int64_t i = 0; i < capacity; ++i) {
         double mass = ceil(ldexp(priorities[i], scale));
         CHECK(mass < 0x1p52);
         CHECK((mass > 0) == (priorities[i] > 0));
@@ -28,10 +27,9 @@ static void alternating_large_and_small(void) {
     static float priorities[N];
     per_tree* tree = create_tree(N, 0);
     uint64_t state = 5;
-    int step;
-    for (step = 0; step < N; ++step) priorities[step] = 1;
+    for (int step = 0; step < N; ++step) priorities[step] = 1;
     update_all(tree, N, priorities);
-    for (step = 0; step < n_steps; ++step) {
+    for (int step = 0; step < n_steps; ++step) {
         int64_t index = (int64_t)(next_random(&state) % N);
         priorities[index] = step % 2 == 0 ? 1e30f : 1e-30f;
         update_one(tree, index, priorities[index]);
@@ -44,9 +42,8 @@ static void alternating_large_and_small(void) {
 static void one_leaf_alternates(void) {
     static float priorities[3] = {0.5f, 0, 2};
     per_tree* tree = create_tree(3, 0);
-    int step;
     update_all(tree, 3, priorities);
-    for (step = 0; step < 100; ++step) {
+    for (int step = 0; step < 100; ++step) {
         priorities[1] = step % 2 == 0 ? FLT_MAX : SMALLEST;
         update_one(tree, 1, priorities[1]);
         check_tree(tree, 3, priorities);
@@ -64,20 +61,19 @@ static void all_magnitudes(void) {
     static float priorities[N];
     per_tree* tree = create_tree(N, 0);
     const int step = N / rounds(N); /* at which the whole tree is looked at */
-    int i;
-    for (i = 0; i < N; ++i) priorities[i] = (float)ldexp(1.25, i - 149);
+    for (int i = 0; i < N; ++i) priorities[i] = (float)ldexp(1.25, i - 149);
     CHECK(priorities[0] == SMALLEST && priorities[N - 1] > 1e38f);
     update_all(tree, N, priorities);
     check_tree(tree, N, priorities);
     /* From the largest down: each change of scale is decided by what is left. */
-    for (i = N - 1; i >= 0; --i) {
+    for (int i = N - 1; i >= 0; --i) {
         priorities[i] = 0;
         update_one(tree, i, 0);
         if (i % step == 0) check_tree(tree, N, priorities);
     }
     CHECK(total_mass_of(tree) == 0);
     /* And up again, from empty. */
-    for (i = 0; i < N; ++i) {
+    for (int i = 0; i < N; ++i) {
         priorities[i] = (float)ldexp(1.75, i - 149);
         update_one(tree, i, priorities[i]);
         if (i % step == 0) check_tree(tree, N, priorities);
@@ -90,8 +86,7 @@ static void many_of_the_largest(void) {
     static float priorities[N];
     per_tree* tree = create_tree(N, 0);
     int64_t index[2];
-    int i;
-    for (i = 0; i < N; ++i) priorities[i] = FLT_MAX;
+    for (int i = 0; i < N; ++i) priorities[i] = FLT_MAX;
     update_all(tree, N, priorities);
     check_tree(tree, N, priorities);
     CHECK(fabs(total_of(tree) / (N * (double)FLT_MAX) - 1) < 1e-12);
@@ -108,10 +103,9 @@ static void many_grow_together(void) {
     /* At 2^43 times 2^8 the sum of 2^13 leaves is above its limit too, and each of them below its own. */
     const int n = on_cuda() ? MOST / 16 : MOST;
     per_tree* tree = create_tree(n, 0);
-    int i, round;
-    for (i = 0; i < n; ++i) backwards[i] = n - 1 - i;
-    for (round = 0; round < 6; ++round) {
-        for (i = 0; i < n; ++i) priorities[i] = (float)ldexp(1, 8 * round);
+    for (int i = 0; i < n; ++i) backwards[i] = n - 1 - i;
+    for (int round = 0; round < 6; ++round) {
+        for (int i = 0; i < n; ++i) priorities[i] = (float)ldexp(1, 8 * round);
         if (round % 2 == 0)
             update_all(tree, n, priorities);
         else
@@ -130,16 +124,15 @@ static void negative_zero(void) {
     static const int64_t strides[] = {1, 40, -1};
     int64_t indices[N];
     float priorities[N], read[N];
-    int round, i;
-    for (round = 0; round < 3; ++round) {
+    for (int round = 0; round < 3; ++round) {
         per_tree* tree = create_tree(round == 1 ? 1000 : N, 0);
-        for (i = 0; i < N; ++i) {
+        for (int i = 0; i < N; ++i) {
             indices[i] = (strides[round] < 0 ? N - 1 : 0) + i * strides[round];
             priorities[i] = i % 3 == 0 ? 1 : -0.0f;
         }
         CHECK_OK(per_update(tree, N, indices, priorities, NULL));
         CHECK_OK(per_tree_get_priorities(tree, N, indices, read, NULL));
-        for (i = 0; i < N; ++i) CHECK(read[i] == priorities[i] && !signbit(read[i]));
+        for (int i = 0; i < N; ++i) CHECK(read[i] == priorities[i] && !signbit(read[i]));
         CHECK(total_of(tree) == N / 3);
         per_tree_free(tree);
     }

@@ -55,24 +55,21 @@ static record run(const float* priorities) {
 int main(void) {
 #if defined(__x86_64__) || defined(__aarch64__)
     static float priorities[N];
-    record plain, flushing, rounding;
-    unsigned before;
-    int i;
     /* Subnormals, which a flushing host would read as 0. The bits, as such a host could not make them. */
-    for (i = 0; i < N; ++i) {
+    for (int i = 0; i < N; ++i) {
         uint32_t bits = (uint32_t)(i + 1) * 7919;
         memcpy(&priorities[i], &bits, sizeof bits);
     }
-    plain = run(priorities);
+    record plain = run(priorities);
     CHECK(plain.mass > 0);
 
     set_flush_to_zero();
-    before = control();
-    flushing = run(priorities);
+    unsigned before = control();
+    record flushing = run(priorities);
     CHECK(control() == before);
     set_rounding_up();
     before = control();
-    rounding = run(priorities);
+    record rounding = run(priorities);
     CHECK(control() == before);
     fesetenv(FE_DFL_ENV);
 

@@ -19,10 +19,9 @@ static void* exchange_priorities(void* argument) {
     uint64_t state = 1;
     int64_t indices[BATCH];
     float priorities[BATCH];
-    int i;
     (void)argument;
     while (!__atomic_load_n(&stopping, __ATOMIC_RELAXED)) {
-        for (i = 0; i < BATCH; i += 2) {
+        for (int i = 0; i < BATCH; i += 2) {
             uint64_t random = next_random(&state);
             indices[i] = (int64_t)(random % (N / 2) * 2);
             indices[i + 1] = indices[i] + 1;
@@ -94,14 +93,14 @@ static void use_in_child(void) {
 int main(void) {
     static float priorities[N];
     pthread_t threads[3];
-    int i, status;
-    for (i = 0; i < N; ++i) priorities[i] = 1;
+    int status;
+    for (int i = 0; i < N; ++i) priorities[i] = 1;
     tree = create_tree(N, 0);
     update_all(tree, N, priorities);
     CHECK(pthread_create(&threads[0], NULL, exchange_priorities, NULL) == 0);
     CHECK(pthread_create(&threads[1], NULL, sample, NULL) == 0);
     CHECK(pthread_create(&threads[2], NULL, sample, NULL) == 0);
-    for (i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
+    for (int i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) use_in_child();
@@ -110,7 +109,7 @@ int main(void) {
     }
     CHECK(total_of(tree) == N);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
     per_tree_free(tree);
     return 0;
 }

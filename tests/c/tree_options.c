@@ -17,9 +17,8 @@ static void sizes(void) {
     per_tree_options options;
     newer_options newer;
     per_tree* tree;
-    uint64_t size;
     memset(&options, 0xAA, sizeof options);
-    for (size = 0; size < sizeof options; ++size)
+    for (uint64_t size = 0; size < sizeof options; ++size)
         CHECK_FAILS(per_tree_options_init(&options, size), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(per_tree_options_init(&options, sizeof options + 1), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(per_tree_options_init(&options, UINT64_MAX - 7), PER_ERROR_INVALID_ARGUMENT, "struct_size");

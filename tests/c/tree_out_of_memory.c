@@ -42,12 +42,11 @@ int main(void) {
     static float priorities[N];
     per_tree *tree = create_tree(N, 4), *twin = create_tree(N, 4);
     int64_t index, twin_index;
-    int i;
-    for (i = 0; i < N; ++i) priorities[i] = (float)(i % 5);
+    for (int i = 0; i < N; ++i) priorities[i] = (float)(i % 5);
     update_all(tree, N, priorities);
     update_all(twin, N, priorities);
     if (on_cuda())
-        for (i = 0; i < 3; ++i) check_too_large(INT64_C(1) << 40);
+        for (int i = 0; i < 3; ++i) check_too_large(INT64_C(1) << 40);
     else
         within_a_limit(tree);
     CHECK(total_mass_of(tree) == total_mass_of(twin));

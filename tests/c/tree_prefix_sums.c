@@ -12,21 +12,18 @@ static void many(void) {
     static uint64_t units[MOST];
     static int64_t expected[MOST], indices[MOST + 1];
     uint64_t random = 3;
-    int32_t scale;
-    int64_t i;
-    size_t k;
     per_tree* tree = create_tree(LEAVES, 0);
-    for (i = 0; i < LEAVES; ++i) priorities[i] = (float)(i % 3); /* whole numbers: sums of them are exact */
+    for (int64_t i = 0; i < LEAVES; ++i) priorities[i] = (float)(i % 3); /* whole numbers: sums of them are exact */
     update_all(tree, LEAVES, priorities);
-    scale = scale_of(tree);
-    for (i = 0; i < MOST; ++i) {
+    int32_t scale = scale_of(tree);
+    for (int64_t i = 0; i < MOST; ++i) {
         /* Three leaves in a row have 0 + 1 + 2: of each such group the first unit is the second leaf's. */
         const uint64_t sum = next_random(&random) % 999;
         sums[i] = (double)sum + (i % 2 == 0 ? 0.0 : 0.75);
         units[i] = (sum << scale) + (i % 2 == 0 ? 0 : (UINT64_C(3) << scale) / 4);
         expected[i] = (int64_t)(sum / 3 * 3 + (sum % 3 == 0 ? 1 : 2));
     }
-    for (k = 0; k < sizeof counts / sizeof *counts; ++k) {
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; ++k) {
         const int64_t n = counts[k];
         memset(indices, 0xAA, sizeof indices);
         CHECK_OK(per_tree_find(tree, n, sums, indices, NULL));
@@ -47,7 +44,6 @@ int main(void) {
     static const double outside[] = {7, 7.5, -1e-9, -INFINITY, INFINITY, NAN};
     double two[2] = {1, 0};
     int64_t indices[9];
-    size_t i;
     per_tree* tree = create_tree(4, 0);
 
     indices[0] = -7;
@@ -55,8 +51,8 @@ int main(void) {
     CHECK(indices[0] == after_bad_entry());
     update_all(tree, 4, priorities);
     CHECK_OK(per_tree_find(tree, 9, inside, indices, NULL));
-    for (i = 0; i < 9; ++i) CHECK(indices[i] == expected[i]);
-    for (i = 0; i < sizeof outside / sizeof *outside; ++i) {
+    for (size_t i = 0; i < 9; ++i) CHECK(indices[i] == expected[i]);
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; ++i) {
         two[1] = outside[i];
         indices[0] = indices[1] = -7;
         CHECK_BAD_ENTRY(per_tree_find(tree, 2, two, indices, NULL), "prefix_sums[1]");
@@ -64,7 +60,7 @@ int main(void) {
     }
 
     /* The largest double below the total is inside, whatever the total. */
-    for (i = 1; i < 100; ++i) {
+    for (size_t i = 1; i < 100; ++i) {
         update_one(tree, 3, (float)(1e-3 * (double)(i * i)));
         two[0] = nextafter(total_of(tree), 0);
         CHECK_OK(per_tree_find(tree, 1, two, indices, NULL));

@@ -38,8 +38,7 @@ static void an_update_reaches_the_total(void) {
 
 static void a_circular_overwrite_replaces(void) {
     per_tree* tree = create_tree(3, 0);
-    int i;
-    for (i = 0; i < 4; ++i) update_one(tree, i % 3, i == 3 ? 10 : (float)(i + 1));
+    for (int i = 0; i < 4; ++i) update_one(tree, i % 3, i == 3 ? 10 : (float)(i + 1));
     CHECK(total_of(tree) == 15);
     per_tree_free(tree);
 }
@@ -52,14 +51,13 @@ static void total_is_the_sum_of_the_leaves(void) {
     per_tree* tree = create_tree(N, 0);
     uint64_t state = 1;
     double sum = 0;
-    int i;
-    for (i = 0; i < COUNT; ++i) {
+    for (int i = 0; i < COUNT; ++i) {
         indices[i] = (int64_t)(next_random(&state) % N);
         priorities[i] = (float)next_uniform(&state);
     }
     CHECK_OK(per_update(tree, COUNT, indices, priorities, NULL));
     CHECK_OK(per_tree_get_priorities(tree, N, NULL, leaves, NULL));
-    for (i = 0; i < N; ++i) sum += leaves[i];
+    for (int i = 0; i < N; ++i) sum += leaves[i];
     CHECK(fabs(total_of(tree) / sum - 1) < 1e-12);
     per_tree_free(tree);
 }

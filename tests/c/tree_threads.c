@@ -13,11 +13,10 @@ static per_tree* tree;
 /* Leaf 2 k or 2 k + 1 has priority 1, the other one 0. */
 static void* write_pairs(void* argument) {
     uint64_t state = *(uint64_t*)argument;
-    int round, i;
-    for (round = 0; round < rounds(ROUNDS); ++round) {
+    for (int round = 0; round < rounds(ROUNDS); ++round) {
         int64_t indices[2 * BATCH];
         float priorities[2 * BATCH];
-        for (i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < BATCH; ++i) {
             uint64_t random = next_random(&state);
             indices[2 * i] = (int64_t)(random % (N / 2) * 2);
             indices[2 * i + 1] = indices[2 * i] + 1;
@@ -30,14 +29,13 @@ static void* write_pairs(void* argument) {
 }
 
 static void* read_all(void* argument) {
-    int round, i;
     (void)argument;
-    for (round = 0; round < rounds(ROUNDS); ++round) {
+    for (int round = 0; round < rounds(ROUNDS); ++round) {
         int64_t indices[BATCH];
         float drawn[BATCH], weights[BATCH];
         static const int32_t schemes[] = {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC};
         CHECK_OK(per_sample(tree, BATCH, schemes[round % 3], 0.5f, indices, drawn, weights, NULL));
-        for (i = 0; i < BATCH; ++i) CHECK(drawn[i] == 1 && weights[i] == 1);
+        for (int i = 0; i < BATCH; ++i) CHECK(drawn[i] == 1 && weights[i] == 1);
         CHECK(total_of(tree) == N / 2);
     }
     return NULL;
@@ -47,14 +45,13 @@ int main(void) {
     static float priorities[N];
     pthread_t writers[2], readers[READERS];
     uint64_t seeds[2] = {1, 2};
-    int i;
     tree = create_tree(N, 3);
-    for (i = 0; i < N; i += 2) priorities[i] = 1;
+    for (int i = 0; i < N; i += 2) priorities[i] = 1;
     update_all(tree, N, priorities);
-    for (i = 0; i < 2; ++i) CHECK(pthread_create(&writers[i], NULL, write_pairs, &seeds[i]) == 0);
-    for (i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, read_all, NULL) == 0);
-    for (i = 0; i < 2; ++i) CHECK(pthread_join(writers[i], NULL) == 0);
-    for (i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
+    for (int i = 0; i < 2; ++i) CHECK(pthread_create(&writers[i], NULL, write_pairs, &seeds[i]) == 0);
+    for (int i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, read_all, NULL) == 0);
+    for (int i = 0; i < 2; ++i) CHECK(pthread_join(writers[i], NULL) == 0);
+    for (int i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
     per_tree_free(tree);
     return 0;
 }

@@ -14,16 +14,15 @@ int main(void) {
     float* small = malloc(N * sizeof *small);
     per_tree* tree = create_tree(N, 0);
     uint64_t state = 11;
-    int batch, i;
     CHECK(small != NULL);
-    for (batch = 0; batch < rounds(N_BATCHES); ++batch) {
-        for (i = 0; i < BATCH; ++i) {
+    for (int batch = 0; batch < rounds(N_BATCHES); ++batch) {
+        for (int i = 0; i < BATCH; ++i) {
             indices[i] = (int64_t)(next_random(&state) % N);
             priorities[i] = (float)(10 * next_uniform(&state));
         }
         CHECK_OK(per_update(tree, BATCH, indices, priorities, NULL));
     }
-    for (i = 0; i < N; ++i) small[i] = 1e-4f;
+    for (int i = 0; i < N; ++i) small[i] = 1e-4f;
     update_all(tree, N, small);
     CHECK(total_mass_of(tree) == N * (uint64_t)ceil(ldexp(1e-4f, scale_of(tree))));
     CHECK(fabs(total_of(tree) / (N * (double)1e-4f) - 1) < 1e-6);

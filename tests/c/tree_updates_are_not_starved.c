@@ -25,17 +25,16 @@ int main(void) {
     const int updates = rounds(UPDATES);
     pthread_t readers[READERS];
     int64_t index;
-    int i;
     tree = create_tree(N, 0);
-    for (i = 0; i < N; ++i) priorities[i] = 1;
+    for (int i = 0; i < N; ++i) priorities[i] = 1;
     update_all(tree, N, priorities);
-    for (i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, sample, NULL) == 0);
-    for (i = 0; i < updates; ++i) {
+    for (int i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, sample, NULL) == 0);
+    for (int i = 0; i < updates; ++i) {
         index = i % N;
         update_one(tree, index, 2);
     }
     __atomic_store_n(&finished, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
+    for (int i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
     CHECK(total_of(tree) == N + updates);
     per_tree_free(tree);
     return 0;

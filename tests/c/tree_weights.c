@@ -7,13 +7,12 @@ int main(void) {
     static const float priorities[4] = {1, 2, 4, 8};
     int64_t indices[64];
     float drawn[64], weights[64];
-    int i, beta;
     per_tree* tree = create_tree(4, 1);
     update_all(tree, 4, priorities);
-    for (beta = 0; beta < 4; ++beta) {
+    for (int beta = 0; beta < 4; ++beta) {
         /* In 60 strata of the total 15 every leaf has at least four. */
         CHECK_OK(per_sample(tree, 60, PER_STRATIFIED, (float)beta, indices, drawn, weights, NULL));
-        for (i = 0; i < 60; ++i) {
+        for (int i = 0; i < 60; ++i) {
             CHECK(indices[i] == (i < 4 ? 0 : i < 12 ? 1 : i < 28 ? 2 : 3));
             CHECK(drawn[i] == priorities[indices[i]]);
             /* Powers of two, so exact. */
@@ -21,14 +20,14 @@ int main(void) {
         }
     }
     CHECK_OK(per_sample(tree, 60, PER_STRATIFIED, 0.5f, indices, NULL, weights, NULL));
-    for (i = 0; i < 60; ++i) CHECK(fabs(weights[i] - pow(2, -0.5 * (double)indices[i])) < 6e-8);
+    for (int i = 0; i < 60; ++i) CHECK(fabs(weights[i] - pow(2, -0.5 * (double)indices[i])) < 6e-8);
 
     /* The maximum is that of the batch: with leaf 3 alone in it, its weight is 1. */
     update_one(tree, 0, 0);
     update_one(tree, 1, 0);
     update_one(tree, 2, 0);
     CHECK_OK(per_sample(tree, 5, PER_INDEPENDENT, 1, indices, drawn, weights, NULL));
-    for (i = 0; i < 5; ++i) CHECK(indices[i] == 3 && drawn[i] == 8 && weights[i] == 1);
+    for (int i = 0; i < 5; ++i) CHECK(indices[i] == 3 && drawn[i] == 8 && weights[i] == 1);
     per_tree_free(tree);
     return 0;
 }

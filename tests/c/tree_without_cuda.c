@@ -4,12 +4,11 @@
 int main(void) {
     per_tree_options options;
     per_tree* tree = (per_tree*)&options;
-    per_status status;
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = 10;
     options.device = PER_CUDA;
     options.device_index = 1000;
-    status = per_tree_create(&options, &tree);
+    per_status status = per_tree_create(&options, &tree);
     CHECK(status == PER_ERROR_NO_DEVICE);
     CHECK(tree == NULL && strlen(per_last_error()) > 20);
     CHECK(strstr(per_last_error(), "CUDA") != NULL);

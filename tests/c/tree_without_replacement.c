@@ -53,16 +53,15 @@ static void indices_differ_and_the_tree_is_unchanged(void) {
     per_tree* tree = create_tree(N, 8);
     uint64_t state = 2, mass;
     int32_t scale;
-    int round, i;
-    for (round = 0; round < 50; round += 50 / rounds(50)) {
+    for (int round = 0; round < 50; round += 50 / rounds(50)) {
         /* From even to so skewed that a few leaves hold nearly everything. */
-        for (i = 0; i < N; ++i) priorities[i] = i % 5 == 0 ? 0 : (float)exp(round * next_uniform(&state));
+        for (int i = 0; i < N; ++i) priorities[i] = i % 5 == 0 ? 0 : (float)exp(round * next_uniform(&state));
         update_all(tree, N, priorities);
         mass = total_mass_of(tree);
         scale = scale_of(tree);
         CHECK_OK(per_sample(tree, BATCH, PER_WITHOUT_REPLACEMENT, 0.5f, indices, drawn, weights, NULL));
         memset(seen, 0, sizeof seen);
-        for (i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < BATCH; ++i) {
             CHECK(indices[i] >= 0 && indices[i] < N && !seen[indices[i]]);
             CHECK(drawn[i] == priorities[indices[i]] && drawn[i] > 0);
             CHECK(weights[i] > 0 && weights[i] <= 1);
