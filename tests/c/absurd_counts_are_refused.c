@@ -48,8 +48,6 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     float priority = 1;
     per_replay_options options = replay_options(50, 1), changed;
     per_replay* none;
-    per_hindsight_options hindsight;
-    per_loader_options loader_options;
     per_loader* loader;
     per_epochs* walk;
     call given;
@@ -79,11 +77,11 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     REFUSED(per_replay_compute_advantages(replay, 0, 0, 0, 1, n, &id, &number, NULL));
     REFUSED(per_epochs_create(replay, n, 1, 0, NULL, &walk));
     REFUSED(per_epochs_create(replay, 1, n, 0, NULL, &walk));
-    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    per_hindsight_options hindsight = default_hindsight_options();
     hindsight.reward = reward;
     REFUSED(sample_with_hindsight(replay, NULL, &hindsight, n, &out.batch, NULL));
     REFUSED(get_windows_with_hindsight(replay, NULL, &hindsight, 0, n, &id, &out.batch, NULL));
-    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    per_loader_options loader_options = default_loader_options();
     loader_options.device = test_device();
     loader_options.batch_size = n;
     REFUSED(per_loader_create(replay, &loader_options, &loader));
@@ -93,8 +91,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     /* Room for more than there is, is no mistake. */
     CHECK_OK(per_replay_get_bootstraps(replay, 0, NULL, &count, NULL));
     CHECK(count == 1);
-    per_replay_statistics after = stats_of(replay);
-    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    check_same_statistics(replay, &before);
     per_replay_free(replay);
 
     changed = options;

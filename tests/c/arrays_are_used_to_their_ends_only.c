@@ -99,8 +99,7 @@ static per_replay* with_steps(int64_t n, int32_t critics) {
 
 static per_batch arrays_for(int64_t n, void** fields, void** next_fields, int of_a_draw) {
     const size_t size = (size_t)n * sizeof(float);
-    per_batch batch;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     n_arrays = 0;
     fields[0] = array(size);
     next_fields[0] = array(size);

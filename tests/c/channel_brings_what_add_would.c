@@ -4,7 +4,7 @@
  * them, and where calls do, some steps at a time.
  */
 #include "channel_check.h"
-#include "checkpoints.h"
+#include "saved_bytes.h"
 
 enum { ENVS = 4, LANES = 3, CALLS = 400, MOST = 6, SLOTS = 16 };
 
@@ -14,42 +14,15 @@ static per_replay* create_buffer(void) {
     static const int64_t two = 2;
     static const float seven = 7;
     static const per_array seventh = {&seven, &two, 0, PER_FLOAT32, NULL};
-    per_field fields[3];
     per_replay_options options = replay_options(400, ENVS);
-    fields[0] = field_of("observation", PER_FLOAT32, 1, &two);
-    fields[1] = field_of("action", PER_INT32, 0, NULL);
-    fields[2] = field_of("value", PER_FLOAT64, 0, NULL);
+    per_field fields[3] = {field_of("observation", PER_FLOAT32, 1, &two), field_of("action", PER_INT32, 0, NULL),
+                           field_of("value", PER_FLOAT64, 0, NULL)};
     fields[2].default_value = &seventh;
-    options.fields = fields;
-    options.n_fields = 3;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 3);
     options.n_step = 3;
     options.seed = 5;
     options.autoreset = PER_AUTORESET_NEXT_STEP;
     return create_replay(&options);
-}
-
-typedef struct bytes {
-    char* data;
-    size_t size;
-} bytes;
-
-static int64_t keep(void* context, const void* data, int64_t size) {
-    bytes* kept = context;
-    kept->data = realloc(kept->data, kept->size + (size_t)size);
-    CHECK(kept->data != NULL);
-    memcpy(kept->data + kept->size, data, (size_t)size);
-    kept->size += (size_t)size;
-    return size;
-}
-
-static void check_same_buffers(per_replay* a, per_replay* b) {
-    bytes of_a = {NULL, 0}, of_b = {NULL, 0};
-    CHECK_OK(save_to(a, keep, &of_a));
-    CHECK_OK(save_to(b, keep, &of_b));
-    CHECK(of_a.size == of_b.size && memcmp(of_a.data, of_b.data, of_a.size) == 0);
-    free(of_a.data);
-    free(of_b.data);
 }
 
 /* Random steps of the listed environments. Not to be copied. */
@@ -149,10 +122,10 @@ static void brings_the_same(int32_t moved_by) {
             CHECK(n_moved == count);
         }
         CHECK_OK(i % 40 == 0 ? per_channel_flush(channel, -1) : per_writer_flush(writer, -1));
-        check_same_buffers(replay, twin);
+        check_same_saves(replay, twin);
     }
     CHECK_OK(per_channel_flush(channel, -1));
-    check_same_buffers(replay, twin);
+    check_same_saves(replay, twin);
     CHECK(live_of(replay) > 0);
     CHECK(channel_stats(channel).added == steps);
     CHECK(channel_stats(channel).refused == 0);
@@ -161,8 +134,7 @@ static void brings_the_same(int32_t moved_by) {
     per_writer_free(writer);
     CHECK(channel_stats(channel).attached == 0);
     per_channel_free(channel);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 int main(void) {

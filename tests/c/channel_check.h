@@ -6,9 +6,8 @@
 
 static inline per_channel* create_channel_moved_by(int32_t moved_by, per_replay* replay, int64_t n_envs,
                                                    const int64_t* env_ids, int64_t slots, int32_t when_full) {
-    per_channel_options options;
+    per_channel_options options = default_channel_options();
     per_channel* channel = NULL;
-    CHECK_OK(per_channel_options_init(&options, sizeof options));
     options.n_envs = n_envs;
     options.env_ids = env_ids;
     options.slots = slots;
@@ -45,6 +44,18 @@ static inline per_writer* attach(const char* path) {
     return writer;
 }
 
+static inline void free_channel(per_writer* writer, per_channel* channel, per_replay* replay) {
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static inline int32_t descriptor_of(per_channel* channel) {
+    int32_t descriptor = -1;
+    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
+    return descriptor;
+}
+
 static inline per_channel_statistics channel_stats(per_channel* channel) {
     per_channel_statistics statistics;
     CHECK_OK(per_channel_get_statistics(channel, &statistics, sizeof statistics));
@@ -55,13 +66,7 @@ static inline per_channel_statistics channel_stats(per_channel* channel) {
 static inline per_status write_step(per_writer* writer, float observation, float next, int ends, int64_t timeout_ms) {
     const uint8_t no = 0, terminated = (uint8_t)(ends != 0);
     const per_array field = array_of(&observation, PER_FLOAT32), next_field = array_of(&next, PER_FLOAT32);
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.fields = &field;
-    steps.next_fields = &next_field;
-    steps.reward = array_of(&observation, PER_FLOAT32);
-    steps.terminated = array_of(&terminated, PER_BOOL);
-    steps.truncated = array_of(&no, PER_BOOL);
+    const per_steps steps = steps_of(1, &field, &next_field, &observation, &terminated, &no);
     return per_writer_add(writer, &steps, timeout_ms);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "child_check.h"
 
 enum { KILLS = 200, SLOTS = 64, ROWS = 1 << 15 };
 
@@ -70,8 +71,7 @@ int main(void) {
             const int64_t added = channel_stats(channel).added;
             const char* path = path_of(channel);
             with->done = with->survivor = 0;
-            pid_t child = fork();
-            CHECK(child >= 0);
+            pid_t child = start_child();
             if (child == 0) write_for_ever(path, (float)(1000000 * life), with, i % 10 == 0);
             while (with->done < 3) pause_ns(10000);
             pause_ns((long)(next_random(&state) % 300000));

@@ -4,12 +4,11 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "child_check.h"
 
 enum { ROUNDS = 300, WRITES = 2000, SLOTS = 32, FRAME = 4096 };
 
@@ -66,10 +65,8 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     per_replay_options options = replay_options(64 * ENVS, ENVS);
     const struct timespec a_little = {0, 100000};
     mask_forger forging;
-    struct stat status;
+    size_t size;
     pthread_t thread;
-    per_steps steps;
-    int32_t descriptor;
     int64_t n_moved = 0, left;
     size_t at = 0;
     int i;
@@ -78,19 +75,16 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     per_replay* replay = create_replay(&options);
     per_channel* channel = create_channel_moved_by(moved_by, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_steps steps = default_steps();
     steps.length = STEPS;
     steps.fields = &field;
     steps.reward = field;
     steps.terminated = steps.truncated = array_of(no, PER_BOOL);
     steps.mask = array_of(mask, PER_BOOL);
     for (i = 0; i < STEPS * ENVS; ++i) mask[i] = (uint8_t)(i * 7 % 16 < 8);
-    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
-    CHECK(fstat(descriptor, &status) == 0);
-    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(memory != MAP_FAILED);
+    unsigned char* memory = map_shared(descriptor_of(channel), &size);
     CHECK_OK(per_writer_add(writer, &steps, 60000)); /* behind a cut, in slot 0 */
-    while (memcmp(memory + at, mask, sizeof mask) != 0) CHECK(++at + sizeof mask < (size_t)status.st_size);
+    while (memcmp(memory + at, mask, sizeof mask) != 0) CHECK(++at + sizeof mask < size);
     forging.masks = memory + at - ENVS;
     forging.size = SLOTS * ENVS;
     forging.has_ended = 0;
@@ -118,10 +112,8 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     CHECK_OK(per_replay_wait_to_add(replay, left, 0));
     CHECK_FAILS(per_replay_wait_to_add(replay, left + 1, 0), PER_ERROR_BUSY, "before more is drawn");
     if (moved_by == PER_MOVED_BY_CALLS) CHECK(stats_of(replay).added == n_moved);
-    munmap(memory, (size_t)status.st_size);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    munmap(memory, size);
+    free_channel(writer, channel, replay);
 }
 
 /* Bytes of frames in the memory of a channel, which are changed all the time. */
@@ -147,11 +139,7 @@ static void write_frame(per_writer* writer, const uint8_t* frame) {
     const uint8_t no = 0;
     const float reward = 0;
     const per_array field = array_of(frame, PER_UINT8);
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.fields = &field;
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+    per_steps steps = steps_of(1, &field, NULL, &reward, &no, &no);
     CHECK_OK(per_writer_add(writer, &steps, 10000));
 }
 
@@ -163,9 +151,7 @@ static void frames_change_while_they_are_packed(void) {
     per_field field = field_of("observation", PER_UINT8, 2, shape);
     per_replay_options options = replay_options(CAPACITY, 1);
     static frame_forger forging;
-    struct stat status;
     pthread_t thread;
-    int32_t descriptor;
     int64_t n_ids;
     static int64_t ids[CAPACITY];
     size_t size, at, n_marks = 0;
@@ -177,11 +163,7 @@ static void frames_change_while_they_are_packed(void) {
     memset(frame, MARK, sizeof frame);
     for (int t = 0; t < 2 * SLOTS; ++t) write_frame(writer, frame);
     CHECK_OK(per_channel_flush(channel, -1));
-    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
-    CHECK(fstat(descriptor, &status) == 0);
-    size = (size_t)status.st_size;
-    unsigned char* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(memory != MAP_FAILED);
+    unsigned char* memory = map_shared(descriptor_of(channel), &size);
     for (at = 0; at < size; ++at) {
         n_marks = memory[at] == MARK ? n_marks + 1 : 0;
         if (n_marks < FRAME) continue;
@@ -204,18 +186,15 @@ static void frames_change_while_they_are_packed(void) {
     CHECK(n_ids > CAPACITY / 2);
     for (int64_t id = 0; id < n_ids; ++id) {
         void* const fields[] = {out + GUARD};
-        per_batch batch;
         memset(out, MARK, sizeof out);
-        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        per_batch batch = default_batch();
         batch.fields = fields;
         CHECK_OK(per_replay_get(replay, 1, &ids[id], &batch, NULL));
         for (int i = 0; i < GUARD; ++i) CHECK(out[i] == MARK && out[GUARD + FRAME + i] == MARK);
         for (int i = 0; i < FRAME; ++i) CHECK(out[GUARD + i] <= 1);
     }
     munmap(memory, size);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 /* The writer reads how many slots the channel has taken: the first number of the header's third line. */
@@ -228,13 +207,9 @@ static void numbers_of_steps_taken_are_those_of_a_channel(void) {
         per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS,
                                                        i % 2 ? PER_FULL_WAITS : PER_FULL_DROPS);
         per_writer *writer = attach(path_of(channel)), *other = NULL;
-        struct stat status;
-        int32_t descriptor;
+        size_t size;
         CHECK_OK(write_step(writer, 0, 1, 0, 0)); /* after a cut */
-        CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
-        CHECK(fstat(descriptor, &status) == 0);
-        unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-        CHECK(memory != MAP_FAILED);
+        unsigned char* memory = map_shared(descriptor_of(channel), &size);
         __atomic_store_n((uint64_t*)(void*)(memory + TAKEN), forged[i], __ATOMIC_SEQ_CST);
         CHECK_FAILS(write_step(writer, 1, 2, 0, 60000), PER_ERROR_CORRUPT_FILE,
                     "the channel's memory is damaged: the number of steps taken is ");
@@ -244,7 +219,7 @@ static void numbers_of_steps_taken_are_those_of_a_channel(void) {
         CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, 0, &other), PER_ERROR_CORRUPT_FILE,
                     "the number of steps taken is ");
         CHECK(other == NULL);
-        munmap(memory, (size_t)status.st_size);
+        munmap(memory, size);
         per_channel_free(channel);
         per_replay_free(replay);
     }
@@ -256,16 +231,11 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
     enum { FORMAT = 8, WHEN_FULL = 40, MOVED_BY = 44 };
     static const int formats[] = {0, 2, 77};
     static const int32_t forged[] = {-1, 2, INT32_MAX, INT32_MIN};
-    const per_replay_options options = replay_options(200, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(200, 1);
     per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     per_writer* writer = NULL;
-    struct stat status;
-    int32_t descriptor;
-    CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
-    CHECK(fstat(descriptor, &status) == 0);
-    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(memory != MAP_FAILED);
+    size_t size;
+    unsigned char* memory = map_shared(descriptor_of(channel), &size);
     for (int i = 0; i < 2 * (int)(sizeof forged / sizeof *forged); ++i) {
         int32_t* const choice = (int32_t*)(void*)(memory + (i % 2 ? MOVED_BY : WHEN_FULL));
         CHECK(*choice == 0);
@@ -284,7 +254,7 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
     }
     __atomic_store_n((int32_t*)(void*)(memory + FORMAT), 1, __ATOMIC_SEQ_CST);
     per_writer_free(attach(path_of(channel)));
-    munmap(memory, (size_t)status.st_size);
+    munmap(memory, size);
     per_channel_free(channel);
     per_replay_free(replay);
 }
@@ -294,23 +264,14 @@ int main(void) {
     int i, n_cut_off = 0;
     for (i = 0; i < rounds(ROUNDS); ++i) {
         static const int64_t lane = 1;
-        const per_replay_options options = replay_options(200, 2);
-        per_replay* replay = create_replay(&options);
+        per_replay* replay = create_plain(200, 2);
         const int by_calls = i % 5 < 2;
         per_channel* channel = create_channel_moved_by(by_calls ? PER_MOVED_BY_CALLS : PER_MOVED_BY_THREAD, replay, 1,
                                                        &lane, SLOTS, i % 2 ? PER_FULL_WAITS : PER_FULL_DROPS);
         per_writer* writer = attach(path_of(channel));
         forger forging;
-        struct stat status;
         pthread_t thread;
-        int32_t descriptor;
-        CHECK_OK(per_channel_get_address(channel, NULL, &descriptor));
-        CHECK(fstat(descriptor, &status) == 0);
-        /* It cannot be cut short under the buffer's feet. */
-        CHECK(ftruncate(descriptor, 1) != 0);
-        forging.size = (size_t)status.st_size;
-        forging.memory = mmap(NULL, forging.size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-        CHECK(forging.memory != MAP_FAILED);
+        forging.memory = map_shared(descriptor_of(channel), &forging.size);
         forging.seed = next_random(&state);
         forging.is_wild = i % 3 != 0;
         add_full(replay, 0, 5, 1, GOES_ON, 6);
@@ -331,9 +292,7 @@ int main(void) {
         channel_stats(channel);
         check_other_environment(replay);
         munmap(forging.memory, forging.size);
-        per_writer_free(writer);
-        per_channel_free(channel);
-        per_replay_free(replay);
+        free_channel(writer, channel, replay);
     }
     CHECK(n_cut_off > 0);
     numbers_of_steps_taken_are_those_of_a_channel();

@@ -13,6 +13,7 @@
 
 #include "channel_check.h"
 #include "checkpoints.h"
+#include "child_check.h"
 #include "save_check.h"
 
 enum { SLOTS = 8, ALL = 2000 };
@@ -22,8 +23,7 @@ static per_channel* by_calls(per_replay* replay) {
 }
 
 static per_replay* buffer_of(int64_t n_envs) {
-    const per_replay_options options = replay_options(4000 * n_envs, n_envs);
-    return create_replay(&options);
+    return create_plain(4000 * n_envs, n_envs);
 }
 
 static void nothing_comes_in_by_itself(void) {
@@ -48,9 +48,7 @@ static void nothing_comes_in_by_itself(void) {
     for (t = 0; t < SLOTS; ++t) CHECK_OK(write_step(writer, 0, 0, 0, 0));
     CHECK_FAILS(write_step(writer, 0, 0, 0, 0), PER_ERROR_BUSY, "has no room");
     CHECK(channel_stats(channel).waits == 2);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 /* A step of those of two environments that are listed. */
@@ -58,8 +56,7 @@ static void write_some(per_writer* writer, int64_t n_envs, const int64_t* env_id
     static const float value[2] = {1, 1};
     static const uint8_t no[2] = {0, 0};
     const per_array field = array_of(value, PER_FLOAT32);
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_steps steps = default_steps();
     steps.n_envs = n_envs;
     steps.env_ids = env_ids;
     steps.fields = steps.next_fields = &field;
@@ -85,9 +82,7 @@ static void a_step_comes_in_as_a_whole_and_none_overtakes_it(void) {
     CHECK(moved(channel, 3) == 2);
     CHECK(moved(channel, 3) == 2);
     CHECK(stats_of(replay).added == 8 && channel_stats(channel).added == 5);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 /* The third step is not what the second goes on to; the buffer refuses it, and it is none of the four. */
@@ -98,7 +93,7 @@ static void what_the_buffer_refuses_does_not_count(void) {
     per_replay* replay = create_replay(&options);
     per_channel* channel = by_calls(replay);
     per_writer* writer = attach(path_of(channel));
-    CHECK_FAILS(per_channel_flush(channel, -2), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    CHECK_REFUSED(per_channel_flush(channel, -2), "timeout_ms is -2");
     strcpy(before, per_last_error());
     for (int t = 0; t < 6; ++t) CHECK_OK(write_step(writer, t == 2 ? 99 : (float)t, (float)t + 1, 0, 0));
     CHECK(moved(channel, 4) == 4);
@@ -106,17 +101,14 @@ static void what_the_buffer_refuses_does_not_count(void) {
     CHECK_OK(per_channel_flush(channel, 0));
     CHECK(strcmp(before, per_last_error()) == 0); /* calls that succeed leave it alone */
     CHECK(stats_of(replay).added == 5);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 static void* draw_in_a_while(void* replay) {
     static rows out;
     const struct timespec while_ = {0, 20000000};
     nanosleep(&while_, NULL);
-    fill_rows(&out);
-    CHECK_OK(per_replay_sample(replay, NULL, 8, &out.batch, NULL));
+    draw(replay, 8, &out);
     return NULL;
 }
 
@@ -147,9 +139,7 @@ static void the_rate_limiter_holds_the_calls(void) {
     CHECK_OK(per_channel_flush(channel, 60000)); /* which is no time that the draw takes */
     pthread_join(thread, NULL);
     CHECK(stats_of(replay).added == SLOTS + 3);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 enum { FLUSHERS = 3 };
@@ -203,9 +193,7 @@ static void flushes_of_several_threads_bring_each_step_once(int begins_with_a_st
     }
     CHECK_OK(per_channel_flush(channel, 0));
     CHECK(stats_of(replay).added == ALL && stats_of(replay).cuts == 0 && channel_stats(channel).waiting == 0);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 /* 1 + 8 / 2 of 7 steps are allowed before draws. Calls that wait for the draws leave the channel to others. */
@@ -224,13 +212,10 @@ static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     begin_to_flush(&these);
     CHECK(moved(channel, INT64_MAX) == 0);
     CHECK_FAILS(per_channel_flush(channel, 0), PER_ERROR_BUSY, "2 steps that were written are not in the buffer yet");
-    fill_rows(&out);
-    CHECK_OK(per_replay_sample(replay, NULL, 8, &out.batch, NULL));
+    draw(replay, 8, &out);
     end_to_flush(&these);
     CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).added == SLOTS - 1);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 /* A save holds the buffer and other calls wait for it without a timeout. No step is lost. */
@@ -250,9 +235,7 @@ static void a_flush_ends_in_time_while_the_buffer_is_saved(void) {
     let_go(&save);
     end_to_flush(&these);
     CHECK(stats_of(replay).added == SLOTS - 1 && stats_of(replay).cuts == 0);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 static void* write_many(void* writer) {
@@ -290,9 +273,7 @@ static void a_writer_that_waits_is_woken_and_several_threads_may_move(void) {
     pthread_join(moving, NULL);
     CHECK(movers[0].steps + movers[1].steps == ALL);
     CHECK(live_of(replay) == ALL && stats_of(replay).cuts == 0);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 static void the_end_of_a_channel_moves_nothing(void) {
@@ -302,7 +283,7 @@ static void the_end_of_a_channel_moves_nothing(void) {
     CHECK_OK(write_step(writer, 0, 1, 0, 0));
     per_channel_free(channel);
     CHECK(stats_of(replay).added == 0);
-    CHECK_FAILS(write_step(writer, 1, 2, 0, 0), PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
+    CHECK_REFUSED(write_step(writer, 1, 2, 0, 0), "the channel was closed");
     per_writer_free(writer);
     per_replay_free(replay);
 }
@@ -320,11 +301,10 @@ static void what_cannot_be_asked_is_an_error(void) {
     per_replay* replay = buffer_of(1);
     per_channel *channel = by_calls(replay), *other = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     int64_t steps = 7;
-    CHECK_FAILS(per_channel_move(other, 1, &steps), PER_ERROR_INVALID_ARGUMENT,
-                "channel has a thread that moves its steps");
+    CHECK_REFUSED(per_channel_move(other, 1, &steps), "channel has a thread that moves its steps");
     CHECK(steps == 0);
-    CHECK_FAILS(per_channel_move(channel, -1, &steps), PER_ERROR_INVALID_ARGUMENT, "max_steps is -1");
-    CHECK_FAILS(per_channel_move(channel, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "steps_out is NULL");
+    CHECK_REFUSED(per_channel_move(channel, -1, &steps), "max_steps is -1");
+    CHECK_REFUSED(per_channel_move(channel, 1, NULL), "steps_out is NULL");
     CHECK_OK(save_to(replay, move_channel, channel));
     per_channel_free(other);
     per_channel_free(channel);
@@ -335,10 +315,8 @@ static void what_cannot_be_asked_is_an_error(void) {
 static void a_dead_process_is_told_by_the_next_call(void) {
     int ends[2], status;
     char path[200];
-    per_replay_options described;
     CHECK(pipe(ends) == 0);
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = start_child();
     if (child == 0) {
         per_channel* channel = by_calls(buffer_of(1));
         CHECK(write(ends[1], path_of(channel), strlen(path_of(channel)) + 1) > 0);
@@ -349,11 +327,11 @@ static void a_dead_process_is_told_by_the_next_call(void) {
     CHECK_OK(write_step(writer, 0, 1, 0, 0));
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
-    CHECK_FAILS(write_step(writer, 1, 2, 0, 0), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
-    CHECK_FAILS(per_writer_flush(writer, -1), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
-    CHECK_FAILS(per_writer_cut(writer, 0, NULL, -1), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
-    CHECK_OK(per_replay_options_init(&described, sizeof described));
-    CHECK_FAILS(per_writer_describe(writer, &described), PER_ERROR_INVALID_ARGUMENT, "process has ended");
+    CHECK_REFUSED(write_step(writer, 1, 2, 0, 0), "the channel's process has ended");
+    CHECK_REFUSED(per_writer_flush(writer, -1), "the channel's process has ended");
+    CHECK_REFUSED(per_writer_cut(writer, 0, NULL, -1), "the channel's process has ended");
+    per_replay_options described = default_replay_options();
+    CHECK_REFUSED(per_writer_describe(writer, &described), "process has ended");
     per_writer_free(writer);
     close(ends[0]);
     close(ends[1]);
@@ -362,28 +340,23 @@ static void a_dead_process_is_told_by_the_next_call(void) {
 static void a_forked_child_cannot_move(void) {
     per_replay* replay = buffer_of(1);
     per_channel* channel = by_calls(replay);
-    int status;
-    const pid_t child = fork();
-    CHECK(child >= 0);
+    const pid_t child = start_child();
     if (child == 0) {
         int64_t steps;
         alarm(20);
-        CHECK_FAILS(per_channel_move(channel, 1, &steps), PER_ERROR_INVALID_ARGUMENT, "before a fork");
-        CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_REFUSED(per_channel_move(channel, 1, &steps), "before a fork");
+        CHECK_REFUSED(per_channel_flush(channel, -1), "before a fork");
         per_channel_free(channel);
         _exit(0);
     }
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_child(child);
     per_channel_free(channel);
     per_replay_free(replay);
 }
 
 /* The first descriptor, 0, is as good as any. */
 static void a_process_without_standard_input_has_channels(void) {
-    int status;
-    const pid_t child = fork();
-    CHECK(child >= 0);
+    const pid_t child = start_child();
     if (child == 0) {
         per_replay* replay = buffer_of(1);
         close(STDIN_FILENO);
@@ -391,13 +364,10 @@ static void a_process_without_standard_input_has_channels(void) {
         per_writer* writer = attach(path_of(channel));
         CHECK_OK(write_step(writer, 0, 1, 0, 0));
         CHECK(moved(channel, 1) == 1);
-        per_writer_free(writer);
-        per_channel_free(channel);
-        per_replay_free(replay);
+        free_channel(writer, channel, replay);
         _exit(0);
     }
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_child(child);
 }
 
 /* The child's copy of the channel is closed by the fork: files that the child opens may have its numbers. */
@@ -405,9 +375,7 @@ static void a_forked_child_that_frees_a_channel_keeps_its_own_files(void) {
     enum { FILES = 64 };
     per_replay* replay = buffer_of(1);
     per_channel* channel = by_calls(replay);
-    int status;
-    const pid_t child = fork();
-    CHECK(child >= 0);
+    const pid_t child = start_child();
     if (child == 0) {
         int files[FILES], i;
         alarm(20);
@@ -416,8 +384,7 @@ static void a_forked_child_that_frees_a_channel_keeps_its_own_files(void) {
         for (i = 0; i < FILES; ++i) CHECK(fcntl(files[i], F_GETFD) >= 0);
         _exit(0);
     }
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_child(child);
     per_channel_free(channel);
     per_replay_free(replay);
 }

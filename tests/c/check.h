@@ -26,11 +26,13 @@
         CHECK(strstr(per_last_error(), (text)) != NULL); \
     } while (0)
 
+#define CHECK_REFUSED(call, text) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, text)
+
 /* One byte into an array of larger elements, and a call that was given that as the argument `name`. */
 #define MISALIGNED(array) ((void*)((char*)(array) + 1))
 #define CHECK_MISALIGNED(call, name)                                           \
     do {                                                                       \
-        CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, name " is 0x");          \
+        CHECK_REFUSED(call, name " is 0x");                                    \
         CHECK(strstr(per_last_error(), ", the size of its elements") != NULL); \
     } while (0)
 
@@ -42,6 +44,26 @@
 #define SANITIZED 1
 #endif
 #endif
+
+/* default_batch() and the like return a struct as its _init function leaves it. */
+#define DEFINE_DEFAULT(name)                                 \
+    static inline per_##name default_##name(void) {          \
+        per_##name filled;                                   \
+        CHECK_OK(per_##name##_init(&filled, sizeof filled)); \
+        return filled;                                       \
+    }
+DEFINE_DEFAULT(tree_options)
+DEFINE_DEFAULT(replay_options)
+DEFINE_DEFAULT(steps)
+DEFINE_DEFAULT(sample_options)
+DEFINE_DEFAULT(hindsight_options)
+DEFINE_DEFAULT(batch)
+DEFINE_DEFAULT(save_options)
+DEFINE_DEFAULT(load_options)
+DEFINE_DEFAULT(loader_options)
+DEFINE_DEFAULT(channel_options)
+DEFINE_DEFAULT(shared_loader_options)
+#undef DEFINE_DEFAULT
 
 /* A generator of test values that shares nothing with the library: splitmix64 (Steele et al. 2014). */
 static inline uint64_t next_random(uint64_t* state) {

@@ -22,21 +22,19 @@ static void capacities(void) {
     CHECK(capacity == 2 * (5 + (5 - 1) / 2 + 1 + 1)); /* and two final observations */
     CHECK_OK(per_replay_compute_capacity(&options, 10, INT64_MAX, &capacity));
     CHECK(capacity == 2 * (5 + 1 + 1));
-    CHECK_FAILS(per_replay_compute_capacity(&options, 10, -1, &capacity), PER_ERROR_INVALID_ARGUMENT,
-                "episode_length is -1: allowed are 0 .. 9223372036854775807");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, 10, -1, &capacity),
+                  "episode_length is -1: allowed are 0 .. 9223372036854775807");
     options = sequences_of(3, 2);
     CHECK_OK(per_replay_compute_capacity(&options, 4, 3, &capacity));
     CHECK(capacity > 0);
-    CHECK_FAILS(per_replay_compute_capacity(&options, 4, 2, &capacity), PER_ERROR_INVALID_ARGUMENT,
-                "episode_length is 2: must be more than burn_in, 2");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, 4, 2, &capacity),
+                  "episode_length is 2: must be more than burn_in, 2");
 }
 
 static void environments(void) {
-    const per_replay_options options = replay_options(20, 2);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(20, 2);
     const int64_t env = 2;
-    CHECK_FAILS(per_replay_cut(replay, 1, &env, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "env_ids[0] is 2: allowed are 0 .. 1");
+    CHECK_REFUSED(per_replay_cut(replay, 1, &env, NULL), "env_ids[0] is 2: allowed are 0 .. 1");
     per_replay_free(replay);
 }
 
@@ -45,24 +43,22 @@ static void steps_of_errors(void) {
     per_replay* replay = create_replay(&options);
     const float td_errors[5] = {0};
     const int64_t id = add_step(replay, 0, 0, 0);
-    CHECK_FAILS(write_sequence_errors(replay, 1, &id, 1, 5, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "n_steps is 5: allowed are 3 and, with the burn-in, 4 or 0");
-    CHECK_FAILS(write_sequence_errors(replay, 1, &id, 1, 2, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "n_steps is 2: allowed are 3 and, with the burn-in, 4 or 0");
+    CHECK_REFUSED(write_sequence_errors(replay, 1, &id, 1, 5, td_errors, NULL),
+                  "n_steps is 5: allowed are 3 and, with the burn-in, 4 or 0");
+    CHECK_REFUSED(write_sequence_errors(replay, 1, &id, 1, 2, td_errors, NULL),
+                  "n_steps is 2: allowed are 3 and, with the burn-in, 4 or 0");
     per_replay_free(replay);
 }
 
 static void channels(void) {
-    const per_replay_options options = replay_options(20, 2);
-    per_replay* replay = create_replay(&options);
-    per_channel_options of_channel;
+    per_replay* replay = create_plain(20, 2);
     per_channel* channel = NULL;
     per_writer* writer = NULL;
     FILE* const file = tmpfile();
     char path[40];
-    CHECK_OK(per_channel_options_init(&of_channel, sizeof of_channel));
+    per_channel_options of_channel = default_channel_options();
     of_channel.moved_by = 2;
-    CHECK_FAILS(per_channel_create(replay, &of_channel, &channel), PER_ERROR_INVALID_ARGUMENT, "moved_by is 2");
+    CHECK_REFUSED(per_channel_create(replay, &of_channel, &channel), "moved_by is 2");
     /* An ordinary file, by its path. */
     CHECK(file != NULL);
     sprintf(path, "/proc/self/fd/%d", fileno(file));

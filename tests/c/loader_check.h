@@ -16,9 +16,8 @@ static inline int32_t loader_device(void) {
 
 static inline per_loader* create_loader_on(int32_t device, per_replay* replay, int64_t batch_size, int64_t slots,
                                            const per_sample_options* sample) {
-    per_loader_options options;
+    per_loader_options options = default_loader_options();
     per_loader* loader = NULL;
-    CHECK_OK(per_loader_options_init(&options, sizeof options));
     options.batch_size = batch_size;
     options.slots = slots;
     options.sample = sample;
@@ -39,7 +38,7 @@ static inline int64_t large_batch(void) {
 }
 
 static inline per_status try_next(per_loader* loader, int64_t timeout_ms, per_batch* batch, int64_t* slot) {
-    CHECK_OK(per_batch_init(batch, sizeof *batch));
+    *batch = default_batch();
     return per_loader_next(loader, timeout_ms, batch, slot, NULL);
 }
 

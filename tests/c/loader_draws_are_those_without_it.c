@@ -36,8 +36,7 @@ static void hands_out_what_sample_draws(int64_t slots) {
 
     for (int i = 0; i < slots; ++i) { /* what the loader drew and did not hand out */
         const per_sample_options* none = NULL;
-        fill_rows(&expected);
-        CHECK_OK(per_replay_sample(twin, none, BATCH, &expected.batch, NULL));
+        draw_with(twin, none, BATCH, &expected);
     }
     draw(replay, BATCH, &expected);
     {
@@ -45,15 +44,13 @@ static void hands_out_what_sample_draws(int64_t slots) {
         draw(twin, BATCH, &of_twin);
         CHECK(memcmp(expected.ids, of_twin.ids, sizeof expected.ids) == 0);
     }
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 static void options_of_its_own(void) {
     per_replay *replay = filled(25), *twin = filled(25);
-    per_sample_options options;
     static rows expected;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     options.beta = 0.75;
     options.n_step = 2;
     options.scheme = PER_WITHOUT_REPLACEMENT;
@@ -64,15 +61,13 @@ static void options_of_its_own(void) {
         per_batch batch;
         const int64_t slot = take(loader, &batch);
         options.beta = 0.75;
-        fill_rows(&expected);
-        CHECK_OK(per_replay_sample(twin, &options, BATCH, &expected.batch, NULL));
+        draw_with(twin, &options, BATCH, &expected);
         check_batch(&batch, &expected, BATCH);
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
     CHECK(stats_of(replay).beta_step == 0); /* a beta given with the call does not advance it */
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* Beta counts what was handed out, also for draws that are no loader's. */
@@ -89,8 +84,7 @@ static void samples_between_use_the_beta_after_what_was_handed_out(void) {
     CHECK(stats_of(replay).beta_step == 2);
     CHECK_OK(per_loader_release(loader, slot, NULL));
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 int main(void) {

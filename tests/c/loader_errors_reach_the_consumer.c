@@ -43,8 +43,7 @@ static void an_empty_buffer(void) {
     CHECK(batch.ids[0] >= 20);
     CHECK_OK(per_loader_release(loader, slot, NULL));
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* Filled after the loader was created: what failed ahead of its turn is drawn again. */
@@ -55,16 +54,14 @@ static void a_buffer_that_is_filled_later(void) {
     fill(twin, 0, 20);
     for (int i = 0; i < 6; ++i) check_next(loader, twin, 8);
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 static void more_than_can_be_drawn(void) {
     per_replay* replay = create(100);
-    per_sample_options options;
     per_batch batch;
     int64_t slot;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     options.scheme = PER_WITHOUT_REPLACEMENT;
     fill(replay, 0, 5);
     per_loader* loader = create_loader(replay, 8, 2, &options);
@@ -81,13 +78,12 @@ static void more_than_can_be_drawn(void) {
 /* n_step of the loader's own was allowed when it was created. */
 static void a_setting_that_came_later(void) {
     per_replay_options replay_with_steps = replay_options(100, 1);
-    per_sample_options options;
     per_batch batch;
     int64_t slot;
     replay_with_steps.n_step = 3;
     per_replay* replay = create_replay(&replay_with_steps);
     fill(replay, 0, 20);
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     options.n_step = 2;
     per_loader* loader = create_loader(replay, 8, 1, &options);
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
@@ -115,68 +111,67 @@ static void bad_arguments(void) {
     int64_t slot;
     size_t i;
     memset(&options, 0xAA, sizeof options);
-    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    options = default_loader_options();
     CHECK(options.struct_size == sizeof options && options.batch_size == 0 && options.slots == 3);
     CHECK(options.sample == NULL && options.device == PER_CPU && options.device_index == 0);
     if (on_cuda())
-        CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT,
-                    "device is PER_CPU: allowed for the loader of a replay on PER_CUDA 0 is that device");
+        CHECK_REFUSED(per_loader_create(replay, &options, &loader),
+                      "device is PER_CPU: allowed for the loader of a replay on PER_CUDA 0 is that device");
     options.device = 2;
-    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "device is 2");
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "device is 2");
     options.device = PER_CPU;
     options.device_index = 1;
-    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "device_index is 1");
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "device_index is 1");
     options.device = loader_device();
     options.device_index = 0;
     for (i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
         options.batch_size = bad[i].batch_size;
         options.slots = bad[i].slots;
         loader = (per_loader*)&options;
-        CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, bad[i].text);
+        CHECK_REFUSED(per_loader_create(replay, &options, &loader), bad[i].text);
         CHECK(loader == NULL);
     }
     options.batch_size = 8;
     options.slots = 2;
     options.sample = &sample;
-    CHECK_OK(per_sample_options_init(&sample, sizeof sample));
+    sample = default_sample_options();
     sample.beta = -1;
-    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "beta is -1");
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "beta is -1");
     sample.struct_size = 7;
-    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "struct_size is 7");
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "struct_size is 7");
     options.sample = NULL;
-    CHECK_FAILS(per_loader_create(NULL, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_loader_create(replay, NULL, &loader), PER_ERROR_INVALID_ARGUMENT, "options");
-    CHECK_FAILS(per_loader_create(replay, &options, NULL), PER_ERROR_INVALID_ARGUMENT, "loader_out");
+    CHECK_REFUSED(per_loader_create(NULL, &options, &loader), "replay");
+    CHECK_REFUSED(per_loader_create(replay, NULL, &loader), "options");
+    CHECK_REFUSED(per_loader_create(replay, &options, NULL), "loader_out");
     options.struct_size = 9;
-    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "struct_size is 9");
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "struct_size is 9");
 
     fill(replay, 0, 20);
     loader = create_loader(replay, 8, 2, NULL);
     options.struct_size = sizeof options;
     CHECK_FAILS(per_loader_create(replay, &options, &other), PER_ERROR_BUSY, "loader");
     CHECK(other == NULL);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-    CHECK_FAILS(per_loader_next(NULL, -1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
-    CHECK_FAILS(per_loader_next(loader, -2, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
-    CHECK_FAILS(per_loader_next(loader, -1, NULL, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out");
-    CHECK_FAILS(per_loader_next(loader, -1, &batch, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "slot_out");
+    batch = default_batch();
+    CHECK_REFUSED(per_loader_next(NULL, -1, &batch, &slot, NULL), "loader");
+    CHECK_REFUSED(per_loader_next(loader, -2, &batch, &slot, NULL), "timeout_ms is -2");
+    CHECK_REFUSED(per_loader_next(loader, -1, NULL, &slot, NULL), "batch_out");
+    CHECK_REFUSED(per_loader_next(loader, -1, &batch, NULL, NULL), "slot_out");
     if (loader_device() == PER_CPU) /* on CUDA any address may be one */
-        CHECK_FAILS(per_loader_next(loader, -1, &batch, &slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
+        CHECK_REFUSED(per_loader_next(loader, -1, &batch, &slot, &batch), "stream");
     batch.struct_size = 9;
-    CHECK_FAILS(per_loader_next(loader, -1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size is 9");
+    CHECK_REFUSED(per_loader_next(loader, -1, &batch, &slot, NULL), "struct_size is 9");
     CHECK(stats_of(replay).beta_step == 0); /* none was handed out */
     slot = take(loader, &batch);
-    CHECK_FAILS(per_loader_release(NULL, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
-    if (loader_device() == PER_CPU)
-        CHECK_FAILS(per_loader_release(loader, slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
-    CHECK_FAILS(per_loader_release(loader, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is -1");
-    CHECK_FAILS(per_loader_release(loader, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is 3");
-    CHECK_FAILS(per_loader_release(loader, (slot + 1) % 3, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is");
+    CHECK_REFUSED(per_loader_release(NULL, slot, NULL), "loader");
+    if (loader_device() == PER_CPU) CHECK_REFUSED(per_loader_release(loader, slot, &batch), "stream");
+    CHECK_REFUSED(per_loader_release(loader, -1, NULL), "slot is -1");
+    CHECK_REFUSED(per_loader_release(loader, 3, NULL), "slot is 3");
+    CHECK_REFUSED(per_loader_release(loader, (slot + 1) % 3, NULL), "slot is");
     CHECK_OK(per_loader_release(loader, slot, NULL));
-    CHECK_FAILS(per_loader_release(loader, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is");
+    CHECK_REFUSED(per_loader_release(loader, slot, NULL), "slot is");
     per_loader_free(loader);
     per_loader_free(NULL);
-    CHECK_FAILS(per_loader_stop(NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
+    CHECK_REFUSED(per_loader_stop(NULL), "loader");
     per_replay_free(replay);
 }
 
@@ -184,12 +179,11 @@ static void more_memory_than_there_is(void) {
     static const int64_t shape[] = {INT64_C(1) << 36};
     per_field field = field_of("observation", PER_FLOAT64, 1, shape);
     per_replay_options options = replay_options(3, 1);
-    per_loader_options loader_options;
     per_loader* loader;
     per_replay* replay;
     options.fields = &field;
     if (per_replay_create(&options, &replay) != PER_OK) return; /* a machine that does not overcommit */
-    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    per_loader_options loader_options = default_loader_options();
     loader_options.batch_size = 1 << 24;
     loader_options.device = loader_device();
     CHECK(per_loader_create(replay, &loader_options, &loader) == PER_ERROR_OUT_OF_MEMORY && loader == NULL);

@@ -3,9 +3,9 @@
  * usable, also for a loader of its own. In the parent it goes on as if nothing had been.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "child_check.h"
 #include "loader_check.h"
 
 enum { BATCH = 512, SLOTS = 3, FORKS = 60 };
@@ -41,8 +41,8 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
     alarm(20); /* a wait for the parent's thread ends the child, and the test */
     CHECK(try_next(loader, -1, &batch, &other) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "fork") != NULL);
-    CHECK_FAILS(per_loader_release(loader, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "fork");
-    CHECK_FAILS(per_loader_stop(loader), PER_ERROR_INVALID_ARGUMENT, "fork");
+    CHECK_REFUSED(per_loader_release(loader, slot, NULL), "fork");
+    CHECK_REFUSED(per_loader_stop(loader), "fork");
     if (on_cuda()) {
         fill_rows(&drawn);
         CHECK(per_replay_sample(replay, NULL, BATCH, &drawn.batch, NULL) == PER_ERROR_NO_DEVICE);
@@ -59,7 +59,6 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
 
 int main(void) {
     static rows expected;
-    int status;
     n_steps = on_cuda() ? 50 : 500;
     per_replay* replay = filled();
     per_replay* twin = filled();
@@ -67,17 +66,14 @@ int main(void) {
     for (int i = 0; i < rounds(FORKS); ++i) {
         per_batch batch;
         const int64_t slot = take(loader, &batch);
-        const pid_t child = fork();
-        CHECK(child >= 0);
+        const pid_t child = start_child();
         if (child == 0) use_in_child(replay, loader, slot);
         draw(twin, BATCH, &expected);
         check_batch(&batch, &expected, BATCH);
         CHECK_OK(per_loader_release(loader, slot, NULL));
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        check_child(child);
     }
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
     return 0;
 }

@@ -61,8 +61,7 @@ static void follows_the_order_of_calls(int slots) {
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* While two batches are out there is no memory for the next draw: the release asks for it. */
@@ -94,8 +93,7 @@ static void release_asks_where_handing_out_could_not(void) {
     take(loader, &batch);
     check_batch(&batch, &expected, batch_size);
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 int main(void) {

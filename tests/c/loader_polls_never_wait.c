@@ -81,8 +81,7 @@ static void after_draws_ahead_failed(void) {
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 typedef struct taker {

@@ -33,8 +33,7 @@ static void while_it_draws(void) {
         draw(replay, batch_size, &drawn);
         draw(twin, batch_size, &expected);
         CHECK(memcmp(drawn.ids, expected.ids, sizeof drawn.ids) == 0);
-        per_replay_free(replay);
-        per_replay_free(twin);
+        free_both(replay, twin);
     }
 }
 
@@ -49,7 +48,7 @@ static void with_every_slot_out(void) {
     CHECK_OK(per_loader_stop(loader));
     CHECK(try_next(loader, -1, &none, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "stopped") != NULL);
-    CHECK_FAILS(per_loader_release(loader, slots[0], NULL), PER_ERROR_INVALID_ARGUMENT, "stopped");
+    CHECK_REFUSED(per_loader_release(loader, slots[0], NULL), "stopped");
     next = create_loader(replay, batch_size, SLOTS, NULL); /* the buffer is free for another */
     take(next, &none);
     CHECK(batches[0].ids[0] == first_id); /* until it is freed, what is out stays */

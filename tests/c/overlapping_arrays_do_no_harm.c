@@ -55,8 +55,7 @@ static void of_a_tree(void) {
 }
 
 static per_batch batch_in_memory(int shift, void** fields, void** next_fields, int of_a_draw) {
-    per_batch batch;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     fields[0] = memory.numbers + shift;
     next_fields[0] = memory.numbers;
     batch.fields = fields;
@@ -77,7 +76,6 @@ static per_batch batch_in_memory(int shift, void** fields, void** next_fields, i
 
 static void of_a_buffer(int32_t prioritization) {
     per_replay_options options = replay_options(ROWS, 1);
-    per_sample_options sample;
     void *fields[1], *next_fields[1];
     int64_t live[ROWS], count = 0;
     float priorities[ROWS], read[ROWS];
@@ -85,7 +83,7 @@ static void of_a_buffer(int32_t prioritization) {
     options.prioritization = prioritization;
     per_replay* replay = create_replay(&options);
     for (int i = 0; i < 150; ++i) add_full(replay, 0, (float)i, 1, i % 40 == 39 ? TERMINATED : GOES_ON, (float)i + 1);
-    CHECK_OK(per_sample_options_init(&sample, sizeof sample));
+    per_sample_options sample = default_sample_options();
     CHECK_OK(per_replay_get_live_ids(replay, ROWS, live, &count));
     for (int i = 0; i < count; ++i) set_priority(replay, live[i], (float)(i + 1));
     CHECK_OK(per_replay_get_priorities(replay, count, live, priorities, NULL));

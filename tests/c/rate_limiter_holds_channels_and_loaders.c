@@ -68,9 +68,7 @@ static void a_refused_step_holds_up_no_slots(void) {
     while (stats_of(replay).added < 9) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
     CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "3 steps that were written are not in the buffer yet");
     CHECK(channel_stats(channel).refused == 1);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 static void the_end_of_limits_lets_a_channel_go_on(void) {
@@ -82,9 +80,7 @@ static void the_end_of_limits_lets_a_channel_go_on(void) {
     CHECK_OK(per_replay_stop_limiting(replay));
     CHECK_OK(per_channel_flush(channel, 60000));
     CHECK(stats_of(replay).added == 5 + SLOTS);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 enum { ENVS = 8 };
@@ -94,8 +90,7 @@ static void write_masked(per_writer* writer, const uint8_t* mask, const int64_t*
     static const float values[ENVS];
     static const uint8_t no[ENVS];
     const per_array field = array_of(values, PER_FLOAT32);
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_steps steps = default_steps();
     steps.n_envs = env != NULL;
     steps.env_ids = env;
     steps.fields = steps.next_fields = &field;
@@ -137,9 +132,7 @@ static void environments_that_a_writer_leaves_out_do_not_count(int32_t moved_by,
     CHECK_OK(draw_some(replay, 1));
     CHECK_OK(per_channel_flush(channel, 60000));
     CHECK(stats_of(replay).added == 15);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 static void fill(per_replay* replay, int first, int end) {
@@ -149,7 +142,6 @@ static void fill(per_replay* replay, int first, int end) {
 static void a_loader_draws_as_far_as_is_allowed(void) {
     per_replay *replay = limited(1, 8, 4, 1), *twin = limited(0, 0, 0, 1);
     static rows expected;
-    per_loader_options options;
     per_batch batch;
     int64_t slot;
     int i, t = 4;
@@ -170,13 +162,12 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
         CHECK_OK(per_replay_wait_to_sample(replay, 8, 0));
     }
     per_loader_free(loader);
-    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    per_loader_options options = default_loader_options();
     options.batch_size = 9;
     options.device = loader_device();
-    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT,
-                "batch_size is 9: allowed by samples_tolerance are 1 .. 8");
-    per_replay_free(replay);
-    per_replay_free(twin);
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader),
+                  "batch_size is 9: allowed by samples_tolerance are 1 .. 8");
+    free_both(replay, twin);
 }
 
 int main(void) {

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "child_check.h"
 #include "replay_check.h"
 #include "save_check.h"
 
@@ -166,8 +167,7 @@ static void a_fork_does_not_wait(void) {
     fill();
     CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
     nap();
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = start_child();
     if (child == 0) {
         CHECK(try_add(0) == PER_ERROR_BUSY);
         for (int i = 0; i < 4; ++i) CHECK_OK(try_draw(16));

@@ -6,9 +6,8 @@
 
 static inline per_shared_loader* share_batches(per_replay* replay, int64_t batch_size, int64_t readers, int64_t slots,
                                                const per_sample_options* sample) {
-    per_shared_loader_options options;
+    per_shared_loader_options options = default_shared_loader_options();
     per_shared_loader* loader = NULL;
-    CHECK_OK(per_shared_loader_options_init(&options, sizeof options));
     options.batch_size = batch_size;
     options.readers = readers;
     options.slots = slots;
@@ -22,6 +21,12 @@ static inline const char* path_of_batches(per_shared_loader* loader) {
     const char* path = NULL;
     CHECK_OK(per_shared_loader_get_address(loader, &path, NULL));
     return path;
+}
+
+static inline int32_t descriptor_of_batches(per_shared_loader* loader) {
+    int32_t descriptor = -1;
+    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
+    return descriptor;
 }
 
 static inline per_reader* attach_reader(const char* path) {
@@ -38,7 +43,7 @@ static inline per_shared_loader_statistics sharing_stats(per_shared_loader* load
 }
 
 static inline per_status try_read(per_reader* reader, int64_t timeout_ms, per_batch* batch, int64_t* slot) {
-    CHECK_OK(per_batch_init(batch, sizeof *batch));
+    *batch = default_batch();
     return per_reader_next(reader, timeout_ms, batch, slot);
 }
 

@@ -17,9 +17,7 @@ static per_replay* create(int64_t capacity, int64_t n_envs, int32_t stack) {
     fields[COUNT] = field_of("count", PER_FLOAT32, 0, NULL);
     fields[VECTOR] = field_of("vector", PER_FLOAT32, 1, two);
     fields[WHOLE] = field_of("whole", PER_INT32, 0, NULL);
-    options.fields = fields;
-    options.n_fields = N_FIELDS;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, N_FIELDS);
     options.frame_stack = stack;
     options.gamma = 0.5;
     return create_replay(&options);
@@ -31,17 +29,14 @@ static int64_t add(per_replay* replay, int64_t env, float observation, float val
     static const float minus_nine = -9, pair[2];
     static const int32_t zero;
     const uint8_t terminated = how == TERMINATED, truncated = how == TRUNCATED, known = kind != NEXT_UNKNOWN;
-    per_array fields[N_FIELDS], next_fields[N_FIELDS];
-    per_steps steps;
     int64_t id = -7;
-    memset(next_fields, 0, sizeof next_fields);
-    fields[OBSERVATION] = array_of(&observation, PER_FLOAT32);
-    fields[VALUE] = array_of(&value, PER_FLOAT32);
+    per_array fields[N_FIELDS] = {
+        [OBSERVATION] = array_of(&observation, PER_FLOAT32), [VALUE] = array_of(&value, PER_FLOAT32)};
     fields[ADVANTAGE] = fields[RETURN] = fields[COUNT] = array_of(&minus_nine, PER_FLOAT32);
     fields[VECTOR] = array_of(pair, PER_FLOAT32);
     fields[WHOLE] = array_of(&zero, PER_INT32);
-    next_fields[OBSERVATION] = array_of(&next, PER_FLOAT32);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_array next_fields[N_FIELDS] = {[OBSERVATION] = array_of(&next, PER_FLOAT32)};
+    per_steps steps = default_steps();
     steps.n_envs = 1;
     steps.env_ids = &env;
     steps.fields = fields;
@@ -57,9 +52,8 @@ static int64_t add(per_replay* replay, int64_t env, float observation, float val
 static float field_at(per_replay* replay, int64_t id, int field) {
     float value = -7;
     void* fields[N_FIELDS] = {NULL};
-    per_batch batch;
     fields[field] = &value;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.fields = fields;
     CHECK_OK(per_replay_get(replay, 1, &id, &batch, NULL));
     return value;
@@ -74,9 +68,8 @@ static float field_at(per_replay* replay, int64_t id, int field) {
 /* The ids that need a bootstrap value, with their next observations. */
 static int64_t bootstraps(per_replay* replay, int64_t* ids, float* next) {
     void* next_fields[N_FIELDS] = {NULL};
-    per_batch batch;
     int64_t count = -1;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     next_fields[OBSERVATION] = next;
     batch.next_fields = next_fields;
     batch.ids = ids;
@@ -159,10 +152,9 @@ static void windows(void) {
     float stacks[4][2] = {{0}}, discount[4], priorities[4] = {-7};
     int32_t n_steps[4];
     int64_t ids[4], count = -1, t;
-    per_batch batch;
     CHECK_OK(change_n_step(replay, 3, NULL));
     for (t = 0; t < 10; ++t) add(replay, 0, (float)t, 0, 1, GOES_ON, NEXT_GIVEN, (float)t + 1);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     next_fields[OBSERVATION] = stacks;
     batch.next_fields = next_fields;
     batch.ids = ids;
@@ -213,8 +205,7 @@ static void bad_arguments(void) {
     CHECK(bootstraps(replay, ids, next) == 2 && ids[0] == a && ids[1] == b);
     swapped[0] = b;
     swapped[1] = a;
-#define CHECK_INVALID(text, ...) \
-    CHECK_FAILS(per_replay_compute_advantages(__VA_ARGS__), PER_ERROR_INVALID_ARGUMENT, text)
+#define CHECK_INVALID(text, ...) CHECK_REFUSED(per_replay_compute_advantages(__VA_ARGS__), text)
     CHECK_INVALID("replay is NULL", NULL, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("value_field is -1: allowed are 0 .. 6", replay, -1, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("advantage_field is 7", replay, VALUE, N_FIELDS, -1, 0.5, 2, ids, values, NULL);
@@ -250,8 +241,8 @@ static void bad_arguments(void) {
     CHECK_ADVANTAGE(replay, a, -9, -9);
     CHECK_ADVANTAGE(replay, b, -9, -9);
 
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-#define CHECK_NO_ROWS(text, ...) CHECK_FAILS(per_replay_get_bootstraps(__VA_ARGS__), PER_ERROR_INVALID_ARGUMENT, text)
+    batch = default_batch();
+#define CHECK_NO_ROWS(text, ...) CHECK_REFUSED(per_replay_get_bootstraps(__VA_ARGS__), text)
     CHECK_NO_ROWS("replay is NULL", NULL, 1, &batch, &count, NULL);
     CHECK_NO_ROWS("capacity is -1", replay, -1, &batch, &count, NULL);
     CHECK_NO_ROWS("batch is NULL", replay, 1, NULL, &count, NULL);

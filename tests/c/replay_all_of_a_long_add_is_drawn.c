@@ -10,11 +10,9 @@ static void check_all_drawn(per_replay* replay, int64_t first_id, int64_t n) {
     static const int32_t schemes[2] = {PER_WITHOUT_REPLACEMENT, PER_SYSTEMATIC};
     CHECK(live_of(replay) == n && stats_of(replay).total == (double)n);
     for (int s = 0; s < 2; ++s) {
-        per_sample_options options;
-        CHECK_OK(per_sample_options_init(&options, sizeof options));
+        per_sample_options options = default_sample_options();
         options.scheme = schemes[s];
-        fill_rows(&drawn);
-        CHECK_OK(per_replay_sample(replay, &options, n, &drawn.batch, NULL));
+        draw_with(replay, &options, n, &drawn);
         memset(seen, 0, sizeof seen);
         for (int64_t i = 0; i < n; ++i) {
             CHECK(drawn.ids[i] >= first_id && drawn.ids[i] < first_id + n);

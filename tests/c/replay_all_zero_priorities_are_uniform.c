@@ -57,13 +57,11 @@ static void one_positive_priority_takes_all(void) {
 /* So are those by rank, which share all ranks, also where weights are divided by the largest of the buffer. */
 static void by_rank(int32_t normalization) {
     per_replay* replay = create(0.6, PER_INDEPENDENT);
-    per_sample_options options;
     static rows drawn;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     options.prioritization = PER_RANK;
     options.normalize_weights = normalization;
-    fill_rows(&drawn);
-    CHECK_OK(per_replay_sample(replay, &options, 100, &drawn.batch, NULL));
+    draw_with(replay, &options, 100, &drawn);
     for (int i = 0; i < 100; ++i)
         CHECK(fabs(drawn.weights[i] - 1) <= 1e-6 && fabs(drawn.probabilities[i] * 9 - 1) <= 1e-6);
     per_replay_free(replay);

@@ -163,28 +163,26 @@ static void rollouts_fit(void) {
 static void bad_arguments(void) {
     per_replay_options options = replay_options(100, 1), bad;
     int64_t capacity = -7;
-    CHECK_FAILS(per_replay_compute_capacity(NULL, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "options is NULL");
-    CHECK_FAILS(per_replay_compute_capacity(&options, 1, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "capacity_out is NULL");
-    CHECK_FAILS(per_replay_compute_capacity(&options, 0, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "transitions is 0");
-    CHECK_FAILS(per_replay_compute_capacity(&options, 1, -1, &capacity), PER_ERROR_INVALID_ARGUMENT,
-                "episode_length is -1");
-    CHECK_FAILS(per_replay_compute_capacity(&options, (INT64_C(1) << 40) + 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
-                "transitions is 1099511627777");
-    CHECK_FAILS(per_replay_compute_capacity(&options, INT64_C(1) << 40, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
-                "transitions is 1099511627776: must be less");
+    CHECK_REFUSED(per_replay_compute_capacity(NULL, 1, 1, &capacity), "options is NULL");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, 1, 1, NULL), "capacity_out is NULL");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, 0, 1, &capacity), "transitions is 0");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, 1, -1, &capacity), "episode_length is -1");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, (INT64_C(1) << 40) + 1, 1, &capacity),
+                  "transitions is 1099511627777");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, INT64_C(1) << 40, 1, &capacity),
+                  "transitions is 1099511627776: must be less");
     bad = options;
     bad.n_step = 65;
-    CHECK_FAILS(per_replay_compute_capacity(&bad, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "n_step is 65");
+    CHECK_REFUSED(per_replay_compute_capacity(&bad, 1, 1, &capacity), "n_step is 65");
     bad = options;
     bad.n_fields = 300;
-    CHECK_FAILS(per_replay_compute_capacity(&bad, 1, 1, &capacity), PER_ERROR_INVALID_ARGUMENT, "n_fields is 300");
+    CHECK_REFUSED(per_replay_compute_capacity(&bad, 1, 1, &capacity), "n_fields is 300");
     bad = options;
     bad.sequence_length = INT64_C(1) << 40;
-    CHECK_FAILS(per_replay_compute_capacity(&bad, INT64_C(1) << 40, 1, &capacity), PER_ERROR_INVALID_ARGUMENT,
-                "transitions is");
+    CHECK_REFUSED(per_replay_compute_capacity(&bad, INT64_C(1) << 40, 1, &capacity), "transitions is");
     bad.sequence_length = 4;
     bad.burn_in = 3;
-    CHECK_FAILS(per_replay_compute_capacity(&bad, 1, 3, &capacity), PER_ERROR_INVALID_ARGUMENT, "episode_length is 3");
+    CHECK_REFUSED(per_replay_compute_capacity(&bad, 1, 3, &capacity), "episode_length is 3");
     CHECK(capacity == -7);
 }
 

@@ -6,6 +6,7 @@
 #define REPLAY_CHECK_H
 
 #include <math.h>
+#include <stddef.h>
 
 #include "replay_device.h"
 
@@ -36,16 +37,19 @@ static inline per_field field_of(const char* name, int32_t dtype, int32_t ndim, 
     return field;
 }
 
+static inline void set_fields(per_replay_options* options, const per_field* fields, int64_t n_fields) {
+    options->fields = fields;
+    options->n_fields = n_fields;
+    options->field_size = sizeof(per_field);
+}
+
 /* Options of a buffer with the one field; the caller changes what differs. */
 static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs) {
     static const per_field observation = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0};
-    per_replay_options options;
-    CHECK_OK(per_replay_options_init(&options, sizeof options));
+    per_replay_options options = default_replay_options();
     options.capacity = capacity;
     options.n_envs = n_envs;
-    options.fields = &observation;
-    options.n_fields = 1;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, &observation, 1);
     options.device = test_device();
     return options;
 }
@@ -57,10 +61,32 @@ static inline per_replay* create_replay(const per_replay_options* options) {
     return replay;
 }
 
+/* A buffer with the one field and default options. */
+static inline per_replay* create_plain(int64_t capacity, int64_t n_envs) {
+    const per_replay_options options = replay_options(capacity, n_envs);
+    return create_replay(&options);
+}
+
+static inline void free_both(per_replay* replay, per_replay* twin) {
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static inline per_replay_options describe_replay(per_replay* replay) {
+    per_replay_options described = default_replay_options();
+    CHECK_OK(per_replay_describe(replay, &described));
+    return described;
+}
+
 static inline per_replay_statistics stats_of(per_replay* replay) {
     per_replay_statistics statistics;
     CHECK_OK(per_replay_get_statistics(replay, &statistics, sizeof statistics));
     return statistics;
+}
+
+static inline void check_same_statistics(per_replay* replay, const per_replay_statistics* expected) {
+    const per_replay_statistics now = stats_of(replay);
+    CHECK(memcmp(&now, expected, sizeof now) == 0);
 }
 
 static inline int64_t live_of(per_replay* replay) {
@@ -80,6 +106,19 @@ static inline per_array array_of(const void* data, int32_t dtype) {
 
 /* ------------------------------------------------------------------ adding */
 
+/* Steps whose rewards are float32 and whose flags are bytes. next_fields may be NULL. */
+static inline per_steps steps_of(int64_t length, const per_array* fields, const per_array* next_fields,
+                                 const void* rewards, const void* terminated, const void* truncated) {
+    per_steps steps = default_steps();
+    steps.length = length;
+    steps.fields = fields;
+    steps.next_fields = next_fields;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = array_of(terminated, PER_BOOL);
+    steps.truncated = array_of(truncated, PER_BOOL);
+    return steps;
+}
+
 /* A call of per_replay_add() on a buffer with the one field. Not to be copied: steps points into it. */
 typedef struct call {
     per_steps steps;
@@ -91,15 +130,10 @@ typedef struct call {
 static inline void fill_call(call* given, int64_t length, const float* observation, const float* next,
                              const float* reward, const uint8_t* terminated, const uint8_t* truncated) {
     static const uint8_t no_flags[4096] = {0};
-    CHECK_OK(per_steps_init(&given->steps, sizeof given->steps));
     given->observation = array_of(observation, PER_FLOAT32);
     given->next = array_of(next, PER_FLOAT32);
-    given->steps.length = length;
-    given->steps.fields = &given->observation;
-    if (next != NULL) given->steps.next_fields = &given->next;
-    given->steps.reward = array_of(reward, PER_FLOAT32);
-    given->steps.terminated = array_of(terminated != NULL ? terminated : no_flags, PER_BOOL);
-    given->steps.truncated = array_of(truncated != NULL ? truncated : no_flags, PER_BOOL);
+    given->steps = steps_of(length, &given->observation, next != NULL ? &given->next : NULL, reward,
+                            terminated != NULL ? terminated : no_flags, truncated != NULL ? truncated : no_flags);
 }
 
 typedef enum end { GOES_ON, TERMINATED, TRUNCATED } end;
@@ -156,7 +190,7 @@ typedef struct rows {
 
 static inline void fill_rows(rows* out) {
     memset(out, 0, sizeof *out);
-    CHECK_OK(per_batch_init(&out->batch, sizeof out->batch));
+    out->batch = default_batch();
     out->fields[0] = out->observation;
     out->next_fields[0] = out->next;
     out->batch.fields = out->fields;
@@ -173,10 +207,22 @@ static inline void fill_rows(rows* out) {
     out->batch.gamma_m = out->gamma_m;
 }
 
-static inline void draw(per_replay* replay, int64_t batch_size, rows* out) {
+static inline void draw_with(per_replay* replay, const per_sample_options* options, int64_t batch_size, rows* out) {
     CHECK(batch_size <= MANY);
     fill_rows(out);
-    CHECK_OK(per_replay_sample(replay, NULL, batch_size, &out->batch, NULL));
+    CHECK_OK(per_replay_sample(replay, options, batch_size, &out->batch, NULL));
+}
+
+static inline void draw(per_replay* replay, int64_t batch_size, rows* out) {
+    draw_with(replay, NULL, batch_size, out);
+}
+
+/* The next batches of both buffers are the same, bit for bit. Leaves that batch in `out`. */
+static inline void check_same_draw(per_replay* replay, per_replay* twin, int64_t batch_size, rows* out) {
+    static rows of_twin;
+    draw(replay, batch_size, out);
+    draw(twin, batch_size, &of_twin);
+    CHECK(memcmp(out, &of_twin, offsetof(rows, fields)) == 0);
 }
 
 /* Where `id` stands among the first `count` ids of a batch; -1 if it does not. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "checkpoints.h"
+#include "child_check.h"
 #include "replay_check.h"
 
 static char folder[] = "/tmp/per-turns-XXXXXX";
@@ -42,17 +43,16 @@ static per_replay* buffer_of(int n) {
 static void who_does_not_wait_is_busy_at_once(void) {
     per_replay* const replay = buffer_of(5);
     per_replay* loaded = NULL;
-    per_load_options place;
     int64_t written = -7;
     int lock = locked_by_another(LOCK_SH);
     CHECK_FAILS(checkpoint_within(replay, folder, 0, &written), PER_ERROR_BUSY, folder);
     CHECK_FAILS(checkpoint_within(replay, folder, 20, &written), PER_ERROR_BUSY, folder);
     CHECK(written == -7);
-    CHECK_FAILS(checkpoint_within(replay, folder, -2, NULL), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    CHECK_REFUSED(checkpoint_within(replay, folder, -2, NULL), "timeout_ms is -2");
     close(lock);
     CHECK_OK(checkpoint_within(replay, folder, 0, &written));
     CHECK(written > 0);
-    CHECK_OK(per_load_options_init(&place, sizeof place));
+    per_load_options place = default_load_options();
     CHECK(place.timeout_ms == PER_DIRECTORY_TIMEOUT_MS);
     place.timeout_ms = 0;
     lock = locked_by_another(LOCK_SH);
@@ -84,8 +84,7 @@ static void other_calls_and_forks_do_not_wait(void) {
     while (__atomic_load_n(&n_locks, __ATOMIC_RELAXED) == 0) usleep(1000);
     add_step(replay, 0, 5, 0); /* it is in the checkpoint, which has not begun */
     CHECK(live_of(replay) == live + 1);
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = start_child();
     if (child == 0) {
         add_step(replay, 0, 6, 0);
         _exit(live_of(replay) == live + 2 ? 0 : 1);
@@ -95,8 +94,7 @@ static void other_calls_and_forks_do_not_wait(void) {
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK_OK(per_replay_load(folder, NULL, &loaded));
     CHECK(live_of(loaded) == live + 1);
-    per_replay_free(loaded);
-    per_replay_free(replay);
+    free_both(loaded, replay);
 }
 
 static pid_t forked;
@@ -121,8 +119,7 @@ static void deallocate(void* context, void* memory, int64_t bytes, int32_t use) 
 static void a_child_forked_during_a_load_holds_nothing(void) {
     per_replay* const replay = buffer_of(5);
     per_replay* loaded = NULL;
-    per_load_options place;
-    CHECK_OK(per_load_options_init(&place, sizeof place));
+    per_load_options place = default_load_options();
     place.memory.allocate = fork_and_allocate;
     place.memory.deallocate = deallocate;
     forked = -1;
@@ -130,8 +127,7 @@ static void a_child_forked_during_a_load_holds_nothing(void) {
     CHECK(forked > 0);
     CHECK_OK(checkpoint_within(replay, folder, 0, NULL));
     CHECK(kill(forked, SIGKILL) == 0 && waitpid(forked, NULL, 0) == forked);
-    per_replay_free(loaded);
-    per_replay_free(replay);
+    free_both(loaded, replay);
 }
 
 int main(void) {

@@ -103,11 +103,10 @@ int main(void) {
     draw(twin, 16, &of_twin);
     CHECK(memcmp(drawn.observation, of_twin.observation, sizeof drawn.observation) == 0);
 
-    CHECK_FAILS(per_replay_clear(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_REFUSED(per_replay_clear(NULL, NULL), "replay");
     CHECK_NO_STREAM(per_replay_clear(replay, &t));
     CHECK(live_of(replay) == 3);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
     ranks_are_those_of_what_follows();
     ranks_are_due_for_what_is_live();
     return 0;

@@ -20,22 +20,18 @@ static per_replay* create(per_replay_options options) {
     float advantage = -1.5f;
     const uint8_t target[3] = {7, 8, 9};
     const double state = 0.25;
-    per_array defaults[FIELDS];
-    per_field fields[FIELDS];
-    defaults[ADVANTAGE] = array_of(&advantage, PER_FLOAT32);
-    defaults[TARGET] = shaped(target, PER_UINT8, 1, three);
-    defaults[STATE] = shaped(&state, PER_FLOAT64, 0, none);
-    fields[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL);
-    fields[ADVANTAGE] = field_of("advantage", PER_FLOAT32, 0, NULL);
-    fields[TARGET] = field_of("target", PER_INT16, 1, three);
-    fields[STATE] = field_of("state", PER_FLOAT32, 1, two);
+    per_array defaults[FIELDS] = {[ADVANTAGE] = array_of(&advantage, PER_FLOAT32),
+                                  [TARGET] = shaped(target, PER_UINT8, 1, three),
+                                  [STATE] = shaped(&state, PER_FLOAT64, 0, none)};
+    per_field fields[FIELDS] = {[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL),
+                                [ADVANTAGE] = field_of("advantage", PER_FLOAT32, 0, NULL),
+                                [TARGET] = field_of("target", PER_INT16, 1, three),
+                                [STATE] = field_of("state", PER_FLOAT32, 1, two)};
     fields[STATE].role = PER_ROLE_RECURRENT_STATE;
     fields[ADVANTAGE].default_value = &defaults[ADVANTAGE];
     fields[TARGET].default_value = &defaults[TARGET];
     fields[STATE].default_value = &defaults[STATE];
-    options.fields = fields;
-    options.n_fields = FIELDS;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, FIELDS);
     per_replay* replay = create_replay(&options);
     advantage = 99; /* copied */
     return replay;
@@ -46,15 +42,10 @@ static void add(per_replay* replay, int64_t length, const per_array* given, cons
     static float observation[MOST];
     static uint8_t no[MOST];
     per_array fields[FIELDS];
-    per_steps steps;
     for (int i = 0; i < MOST; ++i) observation[i] = (float)i;
     memcpy(fields, given, sizeof fields);
     fields[OBSERVATION] = array_of(observation, PER_FLOAT32);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.length = length;
-    steps.fields = fields;
-    steps.reward = array_of(observation, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
+    per_steps steps = steps_of(length, fields, NULL, observation, no, no);
     if (mask != NULL) steps.mask = array_of(mask, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
@@ -67,8 +58,7 @@ typedef struct row {
 static row row_of(per_replay* replay, int64_t id) {
     row found;
     void* fields[FIELDS] = {NULL, &found.advantage, found.target, found.state};
-    per_batch batch;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.fields = fields;
     batch.reward = &found.reward;
     CHECK_OK(per_replay_get(replay, 1, &id, &batch, NULL));
@@ -116,11 +106,10 @@ static void sequences_start_with_the_default_state(void) {
     float states[8][2], advantages[8][3];
     void* fields[FIELDS] = {NULL, advantages, NULL, states};
     per_replay_options options = replay_options(40, ENVS);
-    per_batch batch;
     options.sequence_length = 3;
     per_replay* replay = create(options);
     add(replay, 10, nothing, NULL);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.fields = fields;
     CHECK_OK(per_replay_sample(replay, NULL, 8, &batch, NULL));
     for (int i = 0; i < 8; ++i) CHECK(states[i][0] == 0.25f && states[i][1] == 0.25f && advantages[i][2] == -1.5f);
@@ -128,9 +117,7 @@ static void sequences_start_with_the_default_state(void) {
 }
 
 static void check_described(per_replay* replay) {
-    per_replay_options options;
-    CHECK_OK(per_replay_options_init(&options, sizeof options));
-    CHECK_OK(per_replay_describe(replay, &options));
+    per_replay_options options = describe_replay(replay);
     CHECK(options.fields[OBSERVATION].default_value == NULL);
     const per_array* state = options.fields[STATE].default_value;
     CHECK(state != NULL && state->dtype == PER_FLOAT32 && state->ndim == 1 && state->shape[0] == 2);
@@ -142,23 +129,18 @@ static void check_described(per_replay* replay) {
 /* In the field's own dtype and shape, so that what is described can be created. */
 static void defaults_are_described(void) {
     per_replay* replay = create(replay_options(40, ENVS));
-    per_replay_options options;
     check_described(replay);
-    CHECK_OK(per_replay_options_init(&options, sizeof options));
-    CHECK_OK(per_replay_describe(replay, &options));
+    per_replay_options options = describe_replay(replay);
     per_replay* again = create_replay(&options);
     check_described(again);
-    per_replay_free(again);
-    per_replay_free(replay);
+    free_both(again, replay);
 }
 
 static void check_refused(per_field* fields, const char* text) {
     per_replay_options options = replay_options(40, 1);
     per_replay* replay = (per_replay*)&options;
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, text);
+    set_fields(&options, fields, 2);
+    CHECK_REFUSED(per_replay_create(&options, &replay), text);
     CHECK(replay == NULL);
 }
 
@@ -166,9 +148,7 @@ static void defaults_that_are_not_allowed(void) {
     const float numbers[3] = {1, 2, 3};
     const int32_t large = 300;
     per_array value = array_of(numbers, PER_FLOAT32);
-    per_field fields[2];
-    fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
-    fields[1] = field_of("x", PER_FLOAT32, 1, three);
+    per_field fields[2] = {field_of("observation", PER_FLOAT32, 0, NULL), field_of("x", PER_FLOAT32, 1, three)};
     fields[0].default_value = &value;
     check_refused(fields, "default of field \"observation\" is given");
     fields[0].default_value = NULL;
@@ -191,25 +171,20 @@ static void defaults_that_are_not_allowed(void) {
 
 /* Only what has a default may be left out. */
 static void other_fields_must_be_given(void) {
-    per_field fields[2];
     const float number = 0;
     per_array value = array_of(&number, PER_FLOAT32), given[2];
     const uint8_t no = 0;
     per_replay_options options = replay_options(40, 1);
-    per_steps steps;
-    fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
-    fields[1] = field_of("x", PER_FLOAT32, 0, NULL);
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    per_field fields[2] = {field_of("observation", PER_FLOAT32, 0, NULL), field_of("x", PER_FLOAT32, 0, NULL)};
+    set_fields(&options, fields, 2);
     per_replay* replay = create_replay(&options);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_steps steps = default_steps();
     given[0] = value;
     given[1] = array_of(NULL, PER_FLOAT32);
     steps.fields = given;
     steps.reward = value;
     steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
-    CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "x is missing");
+    CHECK_REFUSED(per_replay_add(replay, &steps, NULL, NULL), "x is missing");
     CHECK(stats_of(replay).added == 0);
     per_replay_free(replay);
 }

@@ -19,7 +19,6 @@ static per_replay* filled(uint64_t seed, int64_t sequence_length) {
     const float rewards[2 * ROWS] = {0};
     const uint8_t flags[2 * ROWS] = {0};
     per_array observation = array_of(observations, PER_FLOAT32);
-    per_steps steps;
     options.seed = seed;
     options.n_step = LONGEST;
     options.sequence_length = sequence_length;
@@ -28,19 +27,14 @@ static per_replay* filled(uint64_t seed, int64_t sequence_length) {
         observations[i] = (float)i;
         priorities[i] = (float)(1 + i % 7);
     }
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.length = ROWS;
-    steps.fields = &observation;
-    steps.reward = array_of(rewards, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
+    per_steps steps = steps_of(ROWS, &observation, NULL, rewards, flags, flags);
     steps.priorities = array_of(priorities, PER_FLOAT32);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     return replay;
 }
 
 static per_sample_options options_of(int32_t scheme, int32_t prioritization, double uniform_fraction) {
-    per_sample_options options;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     CHECK(options.key == NULL);
     options.scheme = scheme;
     options.prioritization = prioritization;
@@ -52,9 +46,8 @@ static per_sample_options options_of(int32_t scheme, int32_t prioritization, dou
 static batch drawn(per_replay* replay, const per_sample_options* options, int64_t sequence_length) {
     int32_t n_steps[B * 4];
     batch out;
-    per_batch arrays;
     memset(&out, 0, sizeof out);
-    CHECK_OK(per_batch_init(&arrays, sizeof arrays));
+    per_batch arrays = default_batch();
     arrays.ids = out.ids;
     arrays.weights = out.weights;
     arrays.probabilities = out.probabilities;
@@ -86,8 +79,7 @@ static void draws_of_each_kind_follow_from_their_key(int64_t sequence_length) {
                     first = drawn(keyed, &options, sequence_length);
                     CHECK(same(&first, &expected[k % 3]));
                 }
-                per_replay_free(plain);
-                per_replay_free(keyed);
+                free_both(plain, keyed);
             }
 }
 
@@ -104,8 +96,7 @@ static void a_draw_with_a_key_counts_as_a_draw(void) {
     batch without = drawn(one, &options, 0);
     with_key = drawn(other, &options, 0);
     CHECK(same(&with_key, &without));
-    per_replay_free(one);
-    per_replay_free(other);
+    free_both(one, other);
 }
 
 static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
@@ -119,27 +110,23 @@ static void what_makes_no_draw_refuses_a_key(void) {
     const uint64_t key[3] = {9, 9, 9};
     const int64_t ids[1] = {0};
     per_sample_options options = options_of(PER_STRATIFIED, PER_PROPORTIONAL, 0.0);
-    per_hindsight_options hindsight;
-    per_loader_options loader_options;
-    per_batch arrays;
     per_loader* loader;
     per_replay* replay = filled(5, 0);
     options.key = key;
-    CHECK_OK(per_batch_init(&arrays, sizeof arrays));
-    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    per_batch arrays = default_batch();
+    per_hindsight_options hindsight = default_hindsight_options();
     hindsight.achieved_field = 0;
     hindsight.reward = reward;
-    CHECK_FAILS(per_replay_get_windows(replay, &options, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
-                PER_ERROR_INVALID_ARGUMENT, said);
-    CHECK_FAILS(sample_with_hindsight(replay, &options, &hindsight, B, &arrays, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "key is not NULL: must be NULL where hindsight is given");
-    CHECK_FAILS(get_windows_with_hindsight(replay, &options, &hindsight, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
-                PER_ERROR_INVALID_ARGUMENT, said);
-    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    CHECK_REFUSED(per_replay_get_windows(replay, &options, PER_INVALID_ERROR, 1, ids, &arrays, NULL), said);
+    CHECK_REFUSED(sample_with_hindsight(replay, &options, &hindsight, B, &arrays, NULL),
+                  "key is not NULL: must be NULL where hindsight is given");
+    CHECK_REFUSED(get_windows_with_hindsight(replay, &options, &hindsight, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
+                  said);
+    per_loader_options loader_options = default_loader_options();
     loader_options.batch_size = B;
     loader_options.sample = &options;
     loader_options.device = test_device();
-    CHECK_FAILS(per_loader_create(replay, &loader_options, &loader), PER_ERROR_INVALID_ARGUMENT, said);
+    CHECK_REFUSED(per_loader_create(replay, &loader_options, &loader), said);
     options.key = MISALIGNED(key);
     CHECK_MISALIGNED(per_replay_sample(replay, &options, B, &arrays, NULL), "key");
     CHECK(stats_of(replay).samples == 0);

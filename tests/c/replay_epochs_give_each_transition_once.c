@@ -88,8 +88,7 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     }
     per_epochs_free(walk);
     per_epochs_free(twin_walk);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* The rows of a minibatch are those of a draw; only weights and probabilities differ. */

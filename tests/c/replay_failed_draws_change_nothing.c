@@ -2,8 +2,7 @@
  * A failing draw does not count: saves before and after it are byte-identical, and the draws after it
  * are those of a buffer that saw no failure. PER_RANK is the hard case, since a draw may compute ranks again.
  */
-#include "checkpoints.h"
-#include "replay_check.h"
+#include "saved_bytes.h"
 
 enum { STEPS = 200, BATCH = 64, ACHIEVED = 0, GOAL = 1 };
 
@@ -13,11 +12,8 @@ static per_replay* create(int32_t prioritization) {
     float observations[STEPS], nexts[STEPS], goals[STEPS], rewards[STEPS], priorities[STEPS];
     static const uint8_t no_flags[STEPS];
     per_replay_options options = replay_options(STEPS + 10, 1);
-    per_array given[2], given_next[2];
-    per_steps steps;
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    per_array given_next[2];
+    set_fields(&options, fields, 2);
     options.prioritization = prioritization;
     options.beta_steps = 100;
     options.seed = 5;
@@ -28,16 +24,10 @@ static per_replay* create(int32_t prioritization) {
         goals[t] = rewards[t] = -1;
         priorities[t] = 1 + (float)(t * 7 % 31);
     }
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
     memset(given_next, 0, sizeof given_next);
-    given[ACHIEVED] = array_of(observations, PER_FLOAT32);
-    given[GOAL] = array_of(goals, PER_FLOAT32);
+    per_array given[2] = {[ACHIEVED] = array_of(observations, PER_FLOAT32), [GOAL] = array_of(goals, PER_FLOAT32)};
     given_next[ACHIEVED] = array_of(nexts, PER_FLOAT32);
-    steps.length = STEPS;
-    steps.fields = given;
-    steps.next_fields = given_next;
-    steps.reward = array_of(rewards, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(no_flags, PER_BOOL);
+    per_steps steps = steps_of(STEPS, given, given_next, rewards, no_flags, no_flags);
     steps.priorities = array_of(priorities, PER_FLOAT32);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     return replay;
@@ -54,32 +44,10 @@ static void set_run(per_replay* replay, int64_t first, int64_t count, float leas
     CHECK_OK(write_priorities(replay, count, ids, priorities, NULL));
 }
 
-typedef struct file {
-    char* bytes;
-    size_t size;
-} file;
-
-static int64_t append(void* context, const void* data, int64_t size) {
-    file* const to = (file*)context;
-    to->bytes = (char*)realloc(to->bytes, to->size + (size_t)size);
-    CHECK(to->bytes != NULL);
-    memcpy(to->bytes + to->size, data, (size_t)size);
-    to->size += (size_t)size;
-    return size;
-}
-
-static file saved(per_replay* replay) {
-    file bytes = {NULL, 0};
-    CHECK_OK(save_to(replay, append, &bytes));
-    return bytes;
-}
-
 /* Frees `before`. */
-static void check_saves_the_same(per_replay* replay, file before) {
-    const file now = saved(replay);
-    CHECK(now.size == before.size && memcmp(now.bytes, before.bytes, now.size) == 0);
-    free(now.bytes);
-    free(before.bytes);
+static void check_saves_the_same(per_replay* replay, bytes before) {
+    check_saved_as(&before, replay);
+    free(before.data);
 }
 
 static void check_same_draws(per_replay* replay, per_replay* twin, int n_draws) {
@@ -89,8 +57,7 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int n_draws) 
     for (int i = 0; i < n_draws; ++i) {
         per_replay_statistics statistics[2];
         for (int which = 0; which < 2; ++which) {
-            per_batch batch;
-            CHECK_OK(per_batch_init(&batch, sizeof batch));
+            per_batch batch = default_batch();
             batch.weights = weights[which];
             batch.probabilities = probabilities[which];
             batch.ids = ids[which];
@@ -135,11 +102,9 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
 }
 
 static void draw_with_hindsight(caller* context, per_status expected) {
-    per_hindsight_options hindsight;
-    per_batch batch;
     float weights[BATCH];
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    per_batch batch = default_batch();
+    per_hindsight_options hindsight = default_hindsight_options();
     hindsight.achieved_field = ACHIEVED;
     hindsight.goal_field = GOAL;
     hindsight.reward = reward;
@@ -160,20 +125,18 @@ static void a_reward_that_fails(int changes_within, int draws_in_vain) {
     check_same_draws(replay, twin, 2);
     set_run(replay, 0, 150, 20);
     set_run(twin, 0, 150, 20);
-    file before = saved(replay);
+    bytes before = saved(replay);
     draw_with_hindsight(&context, PER_ERROR_CALLBACK);
     if (!changes_within)
         check_saves_the_same(replay, before);
     else
-        free(before.bytes);
+        free(before.data);
     if (!changes_within) set_run(replay, 190, 3, 200);
     set_run(twin, 190, 3, 200);
     per_replay_statistics statistics = stats_of(replay);
-    per_replay_statistics of_twin = stats_of(twin);
-    CHECK(memcmp(&statistics, &of_twin, sizeof statistics) == 0);
+    check_same_statistics(twin, &statistics);
     check_same_draws(replay, twin, 3);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* It takes ranks, too; the calls within that fail then change nothing of what it did. */
@@ -190,8 +153,7 @@ static void a_reward_that_is_had_after_failures(void) {
     set_run(replay, 190, 3, 200);
     set_run(twin, 190, 3, 200);
     check_same_draws(replay, twin, 3);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* ----------------------------------------------------- too few to draw */
@@ -199,25 +161,22 @@ static void a_reward_that_is_had_after_failures(void) {
 static void more_than_there_are(int32_t of_buffer, int32_t prioritization) {
     static rows out;
     per_replay *replay = create(of_buffer), *twin = create(of_buffer);
-    per_sample_options options;
-    per_batch batch;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_sample_options options = default_sample_options();
+    per_batch batch = default_batch();
     options.scheme = PER_WITHOUT_REPLACEMENT;
     options.prioritization = prioritization;
     batch.weights = out.weights;
     check_same_draws(replay, twin, 2);
     set_run(replay, 0, 150, 20);
     set_run(twin, 0, 150, 20);
-    file before = saved(replay);
+    bytes before = saved(replay);
     CHECK_BAD(per_replay_sample(replay, &options, STEPS + 1, &batch, NULL), PER_ERROR_INVALID_ARGUMENT,
               "batch_size is 201", "without replacement");
     check_saves_the_same(replay, before);
     set_run(replay, 190, 3, 200);
     set_run(twin, 190, 3, 200);
     check_same_draws(replay, twin, 3);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 int main(void) {

@@ -2,53 +2,14 @@
  * A buffer whose only episode so far is one step long is saved, and the one that is loaded goes on bit for bit: in every
  * mode of autoreset, with next observations beside the rows or in those that follow, whatever is known of the end.
  */
-#include "checkpoints.h"
-#include "replay_check.h"
-
-typedef struct bytes {
-    unsigned char bytes[1 << 16];
-    int64_t size, n_read;
-} bytes;
-
-static int64_t put(void* context, const void* from, int64_t size) {
-    bytes* to = (bytes*)context;
-    CHECK(to->size + size <= (int64_t)sizeof to->bytes);
-    memcpy(to->bytes + to->size, from, (size_t)size);
-    to->size += size;
-    return size;
-}
-
-static int64_t get(void* context, void* to, int64_t size) {
-    bytes* from = (bytes*)context;
-    const int64_t left = from->size - from->n_read, n = size < left ? size : left;
-    memcpy(to, from->bytes + from->n_read, (size_t)n);
-    from->n_read += n;
-    return n;
-}
-
-static void check_same_file(per_replay* a, per_replay* b) {
-    static bytes of_a, of_b;
-    of_a.size = of_b.size = 0;
-    CHECK_OK(save_to(a, put, &of_a));
-    CHECK_OK(save_to(b, put, &of_b));
-    CHECK(of_a.size == of_b.size && memcmp(of_a.bytes, of_b.bytes, (size_t)of_a.size) == 0);
-}
-
-static per_replay* reloaded(per_replay* replay) {
-    static bytes file;
-    per_replay* loaded = NULL;
-    file.size = file.n_read = 0;
-    CHECK_OK(save_to(replay, put, &file));
-    CHECK_OK(load_from(get, &file, test_device(), 0, &loaded));
-    return loaded;
-}
+#include "saved_bytes.h"
 
 /* The same step to both; it may be refused, by both. */
 static void add_to_both(per_replay* a, per_replay* b, float observation, end how, next_kind kind) {
     int64_t id_a = -7, id_b = -7;
     const per_status status = try_step(a, 0, observation, 1, how, kind, observation + 1, &id_a);
     CHECK(try_step(b, 0, observation, 1, how, kind, observation + 1, &id_b) == status && id_a == id_b);
-    check_same_file(a, b);
+    check_same_saves(a, b);
 }
 
 static void check(int32_t store_next, int32_t autoreset, end how, next_kind kind, float after) {
@@ -62,12 +23,11 @@ static void check(int32_t store_next, int32_t autoreset, end how, next_kind kind
         return;
     }
     per_replay* loaded = reloaded(replay);
-    check_same_file(replay, loaded);
+    check_same_saves(replay, loaded);
     add_to_both(replay, loaded, after, GOES_ON, NEXT_GIVEN);
     add_to_both(replay, loaded, after + 1, how, kind);
     for (int t = 0; t < 20; ++t) add_to_both(replay, loaded, (float)t, t % 5 == 4 ? how : GOES_ON, NEXT_GIVEN);
-    per_replay_free(loaded);
-    per_replay_free(replay);
+    free_both(loaded, replay);
 }
 
 int main(void) {

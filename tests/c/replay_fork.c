@@ -5,9 +5,9 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "child_check.h"
 #include "replay_check.h"
 
 enum { ENVS = 64, ROWS = 32, FORKS = 60, BATCH = 64 };
@@ -111,26 +111,22 @@ static void use_in_child(void) {
     per_replay* other = create_replay(&options);
     add_full(other, 0, 1, 0, TERMINATED, 2);
     CHECK(live_of(other) == 1);
-    per_replay_free(other);
-    per_replay_free(replay);
+    free_both(other, replay);
     _exit(0);
 }
 
 int main(void) {
     per_replay_options options = replay_options(ROWS * ENVS, ENVS);
     pthread_t threads[3];
-    int status;
     replay = create_replay(&options);
     add_all(0); /* so that no draw finds nothing live */
     CHECK(pthread_create(&threads[0], NULL, add, NULL) == 0);
     CHECK(pthread_create(&threads[1], NULL, sample_and_update, NULL) == 0);
     CHECK(pthread_create(&threads[2], NULL, sample_and_update, NULL) == 0);
     for (int i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
-        pid_t child = fork();
-        CHECK(child >= 0);
+        pid_t child = start_child();
         if (child == 0) use_in_child();
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        check_child(child);
     }
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);

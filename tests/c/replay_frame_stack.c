@@ -23,11 +23,9 @@ typedef struct stacks {
 } stacks;
 
 static void draw_stacks(per_replay* replay, stacks* drawn) {
-    per_batch batch;
-    void *fields[1], *next_fields[1];
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-    fields[0] = drawn->observation;
-    next_fields[0] = drawn->next;
+    per_batch batch = default_batch();
+    void* fields[1] = {drawn->observation};
+    void* next_fields[1] = {drawn->next};
     batch.fields = fields;
     batch.next_fields = next_fields;
     batch.ids = drawn->ids;
@@ -157,28 +155,21 @@ static void next_observations_in_arrays_of_their_own(void) {
 /* Each field has its own stack, and the arrays of an add may hold stacks, of which the newest frame is kept. */
 static void stacks_are_a_field_s_own(void) {
     static const int64_t two[] = {2}, stacked[] = {3, 2};
-    per_field fields[3];
     per_replay_options options = replay_options(20, 1);
-    per_steps steps;
     per_array given[3], next[3];
-    per_batch batch;
-    void* out[3];
-    void* next_out[3];
     static uint8_t image[MANY][3][2], next_image[MANY][3][2];
     static float state[MANY], next_state[MANY], action[MANY][2];
     static int64_t ids[MANY];
-    fields[0] = field_of("observation.image", PER_UINT8, 1, two);
-    fields[1] = field_of("observation.state", PER_FLOAT32, 0, NULL);
+    per_field fields[3] = {field_of("observation.image", PER_UINT8, 1, two),
+                           field_of("observation.state", PER_FLOAT32, 0, NULL)};
     fields[1].stack = 1;
     fields[2] = field_of("action", PER_FLOAT32, 0, NULL);
     fields[2].stack = 2;
-    options.fields = fields;
-    options.n_fields = 3;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 3);
     options.frame_stack = 3;
     per_replay* replay = create_replay(&options);
 
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_steps steps = default_steps();
     for (int t = 1; t <= 3; ++t) {
         const uint8_t now = (uint8_t)t, frames[3][2] = {{99, 99}, {99, 99}, {now, now}};
         const uint8_t after[3][2] = {{99, 99}, {99, 99}, {(uint8_t)(t + 1), (uint8_t)(t + 1)}};
@@ -200,13 +191,9 @@ static void stacks_are_a_field_s_own(void) {
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
     CHECK(stats_of(replay).cuts == 0);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-    out[0] = image;
-    out[1] = state;
-    out[2] = action;
-    next_out[0] = next_image;
-    next_out[1] = next_state;
-    next_out[2] = NULL;
+    per_batch batch = default_batch();
+    void* out[3] = {image, state, action};
+    void* next_out[3] = {next_image, next_state, NULL};
     batch.fields = out;
     batch.next_fields = next_out;
     batch.ids = ids;

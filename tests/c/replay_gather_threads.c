@@ -4,9 +4,9 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "child_check.h"
 #include "replay_check.h"
 
 enum { ROWS = 256, PIXELS = 12000, LARGEST = 700, ENVS = 2 };
@@ -42,7 +42,6 @@ static void add_steps(per_replay* replay, int n) {
     per_array image = array_of(images, PER_UINT8), after = array_of(next, PER_UINT8);
     float rewards[ENVS];
     for (int t = 0; t < n; ++t) {
-        per_steps steps;
         for (int e = 0; e < ENVS; ++e) {
             rewards[e] = (float)(t * ENVS + e);
             for (int p = 0; p < PIXELS; ++p) {
@@ -50,12 +49,7 @@ static void add_steps(per_replay* replay, int n) {
                 next[e * PIXELS + p] = (uint8_t)(e + 7 * (t + 1) + p);
             }
         }
-        CHECK_OK(per_steps_init(&steps, sizeof steps));
-        steps.fields = &image;
-        steps.next_fields = &after;
-        steps.reward = array_of(rewards, PER_FLOAT32);
-        steps.terminated = array_of(no_flags, PER_BOOL);
-        steps.truncated = array_of(no_flags, PER_BOOL);
+        per_steps steps = steps_of(1, &image, &after, rewards, no_flags, no_flags);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
 }
@@ -117,9 +111,7 @@ static int threads_of_this_process(void) {
 static void compare_in_children(per_replay* one, per_replay* several, int32_t threads) {
     static const int64_t sizes[] = {0, 175, LARGEST};
     for (size_t i = 0; HAS_OWN_THREADS && i < sizeof sizes / sizeof *sizes; ++i) {
-        int status;
-        const pid_t child = fork();
-        CHECK(child >= 0);
+        const pid_t child = start_child();
         if (child == 0) {
             alarm(20); /* waiting for a thread that is not there ends the child, and the test */
             if (sizes[i] > 0) {
@@ -130,8 +122,7 @@ static void compare_in_children(per_replay* one, per_replay* several, int32_t th
             per_replay_free(several);
             _exit(0);
         }
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        check_child(child);
     }
     compare(one, several, LARGEST);
 }
@@ -147,8 +138,7 @@ int main(void) {
         compare_in_children(one, several, threads[k]);
         CHECK(!HAS_OWN_THREADS || on_cuda() ||
               threads_of_this_process() == n_before + (threads[k] > 1 ? threads[k] - 1 : 0));
-        per_replay_free(several);
-        per_replay_free(one);
+        free_both(several, one);
     }
     return 0;
 }

@@ -40,8 +40,7 @@ static void fill(batch* out, int of_sequences) {
 #define SAME(a, b) (memcmp(&(a), &(b), offsetof(batch, fields)) == 0)
 
 static per_sample_options any_options(void) {
-    per_sample_options options;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     return options;
 }
 
@@ -132,7 +131,7 @@ static void options_are_those_of_the_buffer(void) {
 static void are_no_draw(void) {
     static batch out, expected;
     per_replay_options options = shape(1);
-    per_replay_statistics before, after;
+    per_replay_statistics before;
     const int64_t ids[3] = {72, 50, 72};
     options.beta = 0;
     options.beta_final = 1;
@@ -150,14 +149,12 @@ static void are_no_draw(void) {
         fill(&out, 0);
         CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, PLACES, expected.ids, &out.arrays, NULL));
         CHECK(SAME(out, expected));
-        after = stats_of(replay);
-        CHECK(memcmp(&before, &after, sizeof before) == 0);
+        check_same_statistics(replay, &before);
         fill(&out, 0);
         CHECK_OK(per_replay_sample(replay, NULL, PLACES, &out.arrays, NULL));
         CHECK(SAME(out, expected));
     }
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* Priorities 1, 4, 16 and 0, alpha 1/2: P is 1/7, 2/7, 4/7 and 0; w is (4 P)^-1 over the largest of those given. */
@@ -249,7 +246,6 @@ static void the_dead_are_refused(void) {
     static batch out, garbage;
     per_replay* replay = filled(shape(1));
     const per_replay_statistics before = stats_of(replay);
-    per_replay_statistics after;
     const int64_t late[3] = {72, 0, -1}, unknown[3] = {72, 57, 1000}, waiting[2] = {72, 80}, minus[1] = {-1};
     fill(&out, 0);
     fill(&garbage, 0);
@@ -262,8 +258,7 @@ static void the_dead_are_refused(void) {
     CHECK_DEAD(waiting, "ids[1] is 80: no live transition");
     CHECK_DEAD(minus, "ids[0] is -1: no live transition");
     CHECK(SAME(out, garbage));
-    after = stats_of(replay);
-    CHECK(memcmp(&before, &after, sizeof after) == 0);
+    check_same_statistics(replay, &before);
     per_replay_free(replay);
 }
 
@@ -274,14 +269,13 @@ static void bad_arguments(void) {
     const per_replay_options options = replay_options(20, 1);
     per_replay *replay = filled(shape(0)), *sequences = filled(shape(4)), *empty = create_replay(&options);
     const per_replay_statistics before = stats_of(replay);
-    per_replay_statistics after;
     per_sample_options given = any_options();
     per_batch unknown;
     int64_t id = 0;
     int stream;
     fill(&out, 0);
     fill(&garbage, 0);
-#define CHECK_BAD_CALL(text, ...) CHECK_FAILS(per_replay_get_windows(__VA_ARGS__), PER_ERROR_INVALID_ARGUMENT, text)
+#define CHECK_BAD_CALL(text, ...) CHECK_REFUSED(per_replay_get_windows(__VA_ARGS__), text)
     CHECK_BAD_CALL("replay is NULL", NULL, NULL, 0, 2, ids, &out.arrays, NULL);
     CHECK_BAD_CALL("on_invalid is 2", replay, NULL, 2, 2, ids, &out.arrays, NULL);
     CHECK_BAD_CALL("count is -1", replay, NULL, 0, -1, ids, &out.arrays, NULL);
@@ -300,8 +294,7 @@ static void bad_arguments(void) {
     CHECK_NO_STREAM(per_replay_get_windows(replay, NULL, 0, 2, ids, &out.arrays, &stream));
     CHECK_OK(per_replay_get_windows(replay, NULL, 0, 0, NULL, &out.arrays, NULL));
     CHECK(SAME(out, garbage));
-    after = stats_of(replay);
-    CHECK(memcmp(&before, &after, sizeof after) == 0);
+    check_same_statistics(replay, &before);
 
     /* Nothing is live: no error by itself. */
     fill_rows(&of_empty);
@@ -310,8 +303,7 @@ static void bad_arguments(void) {
     CHECK(of_empty.ids[0] == -1 && of_empty.weights[0] == 0);
     CHECK_BAD_ID(per_replay_get_windows(empty, NULL, PER_INVALID_ERROR, 1, &id, &of_empty.batch, NULL), "ids[0] is 0");
     per_replay_free(replay);
-    per_replay_free(sequences);
-    per_replay_free(empty);
+    free_both(sequences, empty);
 }
 
 int main(void) {

@@ -20,8 +20,6 @@ static void every_dtype_keeps_its_bytes(void) {
     const float rewards[STEPS] = {0};
     const uint8_t flags[STEPS] = {0};
     uint64_t state = 1;
-    per_batch batch;
-    per_steps steps;
     int64_t size;
     for (int64_t i = 0; i <= DTYPES; ++i) {
         const int32_t dtype = i < DTYPES ? (int32_t)i : PER_UINT8;
@@ -32,17 +30,11 @@ static void every_dtype_keeps_its_bytes(void) {
         given[i] = array_of(given_bytes[i], dtype);
         out[i] = out_bytes[i];
     }
-    options.fields = fields;
-    options.n_fields = DTYPES + 1;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, DTYPES + 1);
     per_replay* replay = create_replay(&options);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.length = STEPS;
-    steps.fields = given;
-    steps.reward = array_of(rewards, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
+    per_steps steps = steps_of(STEPS, given, NULL, rewards, flags, flags);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.fields = out;
     CHECK_OK(per_replay_get(replay, STEPS, ids, &batch, NULL));
     for (int64_t i = 0; i <= DTYPES; ++i) {
@@ -55,25 +47,21 @@ static void every_dtype_keeps_its_bytes(void) {
 
 /* Gymnasium's float64 rewards, int64 observations in range, flags that are numbers. */
 static void other_dtypes_are_cast(void) {
-    per_field fields[1];
     per_replay_options options = replay_options(20, 1);
     const int64_t observations[] = {0, 255, 7}, beyond[] = {0, 256, 7};
     const double rewards[] = {0.1, -1e38, 1e-50};
     const int32_t terminated[] = {0, 0, 1};
     const float truncated[] = {0, -0.0f, 1};
     const uint8_t next[] = {255, 7, 9};
-    per_steps steps;
-    per_array given[1], next_given[1];
     static rows out;
     uint8_t stored[3];
-    void* fields_out[1];
     const int64_t ids[] = {0, 1, 2};
-    fields[0] = field_of("observation", PER_UINT8, 0, NULL);
+    per_field fields[1] = {field_of("observation", PER_UINT8, 0, NULL)};
     options.fields = fields;
     per_replay* replay = create_replay(&options);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    given[0] = array_of(beyond, PER_UINT64);
-    next_given[0] = array_of(next, PER_UINT8);
+    per_steps steps = default_steps();
+    per_array given[1] = {array_of(beyond, PER_UINT64)};
+    per_array next_given[1] = {array_of(next, PER_UINT8)};
     steps.length = 3;
     steps.fields = given;
     steps.next_fields = next_given;
@@ -81,16 +69,16 @@ static void other_dtypes_are_cast(void) {
     steps.terminated = array_of(terminated, PER_INT32);
     steps.truncated = array_of(truncated, PER_FLOAT32);
     if (!on_cuda()) /* where the steps beside it are added */
-        CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
-                    "observation[1] is 256: allowed are 0 .. 255 (uint8)");
+        CHECK_REFUSED(per_replay_add(replay, &steps, NULL, NULL),
+                      "observation[1] is 256: allowed are 0 .. 255 (uint8)");
     given[0] = array_of(observations, PER_INT64);
-    CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "observation has dtype int64");
+    CHECK_REFUSED(per_replay_add(replay, &steps, NULL, NULL), "observation has dtype int64");
     given[0].dtype = PER_UINT64;
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     fill_rows(&out);
     out.batch.weights = out.batch.probabilities = NULL;
     out.batch.next_fields = NULL;
-    fields_out[0] = stored;
+    void* fields_out[1] = {stored};
     out.batch.fields = fields_out;
     CHECK_OK(per_replay_get(replay, 3, ids, &out.batch, NULL));
     CHECK(stored[0] == 0 && stored[1] == 255 && stored[2] == 7);
@@ -155,17 +143,12 @@ static int accepts(int64_t length, int64_t n_envs, int32_t ndim, const int64_t* 
     static uint8_t flags[12];
     per_field field = field_of("observation", PER_FLOAT32, 1, shape);
     per_replay_options options = replay_options(20 * n_envs, n_envs);
-    per_steps steps;
     per_array given = array_of(values, PER_FLOAT32);
     options.fields = &field;
     per_replay* replay = create_replay(&options);
     given.shape = axes;
     given.ndim = ndim;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.length = length;
-    steps.fields = &given;
-    steps.reward = array_of(rewards, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
+    per_steps steps = steps_of(length, &given, NULL, rewards, flags, flags);
     per_status status = per_replay_add(replay, &steps, NULL, NULL);
     CHECK(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT);
     CHECK(stats_of(replay).added == (status == PER_OK ? length * n_envs : 0));

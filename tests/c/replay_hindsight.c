@@ -12,27 +12,16 @@ enum { PLACES = 64, ACHIEVED = 0, GOAL = 1 };
 static per_replay* create(per_replay_options options) {
     static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
                                         {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 2);
     return create_replay(&options);
 }
 
 /* A step from `observation` to the one after it; its goal is -1. */
 static void add_goal_step(per_replay* replay, float observation, float reward, uint8_t terminated, uint8_t truncated) {
     const float next = observation + 1, goal = -1;
-    per_array fields[2], next_fields[2];
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
-    fields[GOAL] = array_of(&goal, PER_FLOAT32);
-    next_fields[ACHIEVED] = array_of(&next, PER_FLOAT32);
-    next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
-    steps.fields = fields;
-    steps.next_fields = next_fields;
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = array_of(&terminated, PER_BOOL);
-    steps.truncated = array_of(&truncated, PER_BOOL);
+    per_array fields[2] = {[ACHIEVED] = array_of(&observation, PER_FLOAT32), [GOAL] = array_of(&goal, PER_FLOAT32)};
+    per_array next_fields[2] = {[ACHIEVED] = array_of(&next, PER_FLOAT32), [GOAL] = array_of(NULL, PER_FLOAT32)};
+    per_steps steps = steps_of(1, fields, next_fields, &reward, &terminated, &truncated);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
 
@@ -102,8 +91,7 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
 }
 
 static per_hindsight_options hindsight_options(calls* seen, int32_t strategy, double fraction) {
-    per_hindsight_options options;
-    CHECK_OK(per_hindsight_options_init(&options, sizeof options));
+    per_hindsight_options options = default_hindsight_options();
     CHECK(options.strategy == PER_GOAL_FUTURE && options.fraction == 0.8 && options.reward == NULL);
     options.achieved_field = ACHIEVED;
     options.goal_field = GOAL;
@@ -113,6 +101,20 @@ static per_hindsight_options hindsight_options(calls* seen, int32_t strategy, do
     options.context = seen;
     memset(seen, 0, sizeof *seen);
     return options;
+}
+
+static void draw_plain(per_replay* replay, batch* out) {
+    fill(out);
+    CHECK_OK(per_replay_sample(replay, NULL, PLACES, &out->arrays, NULL));
+}
+
+static void draw_relabelled(per_replay* replay, const per_hindsight_options* hindsight, batch* out) {
+    fill(out);
+    CHECK_OK(sample_with_hindsight(replay, NULL, hindsight, PLACES, &out->arrays, NULL));
+}
+
+static void check_same(const batch* a, const batch* b) {
+    CHECK(memcmp(a, b, offsetof(batch, fields)) == 0);
 }
 
 static void goals_of_each_strategy(void) {
@@ -126,8 +128,7 @@ static void goals_of_each_strategy(void) {
     for (int s = 0; s < 3; ++s) {
         const per_hindsight_options options = hindsight_options(&seen, strategies[s], 1);
         int earlier = 0, own = 0;
-        fill(&out);
-        CHECK_OK(sample_with_hindsight(replay, NULL, &options, PLACES, &out.arrays, NULL));
+        draw_relabelled(replay, &options, &out);
         CHECK(seen.n_calls == 1 && seen.n_steps == PLACES);
         for (int i = 0; i < PLACES; ++i) {
             const float at = out.observation[i], goal = out.goal[i];
@@ -152,17 +153,11 @@ static void add_unknown_step(per_replay* replay, float observation, uint8_t trun
     const float goal = -1, reward = 100;
     const uint8_t no_flag = 0;
     per_array fields[2], next_fields[2];
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
     fields[ACHIEVED] = next_fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
     fields[GOAL] = array_of(&goal, PER_FLOAT32);
     next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
-    steps.fields = fields;
-    steps.next_fields = next_fields;
+    per_steps steps = steps_of(1, fields, next_fields, &reward, &no_flag, &truncated);
     steps.next_mask = array_of(&no_flag, PER_BOOL);
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = array_of(&no_flag, PER_BOOL);
-    steps.truncated = array_of(&truncated, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
 
@@ -180,8 +175,7 @@ static void goals_that_nobody_knows(void) {
     add_goal_step(replay, 21, 100, 0, 0);
     add_goal_step(replay, 22, 100, 0, 0);
     add_unknown_step(replay, 23, 0);
-    fill(&out);
-    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    draw_relabelled(replay, &hindsight, &out);
     for (int i = 0; i < PLACES; ++i) CHECK(out.goal[i] == (out.observation[i] < 20 ? 12 : 23));
     per_replay_free(replay);
 }
@@ -201,23 +195,13 @@ static void goals_on_both_sides_of_the_end_of_a_lane(void) {
         const float observation[2] = {(float)t, (float)(100 + t)}, goal[2] = {-1, -1}, reward[2] = {0, 0};
         const float next[2] = {(float)t + 1, (float)(101 + t)};
         const uint8_t terminated[2] = {1, 0}, truncated[2] = {0, 0};
-        per_array fields[2], next_fields[2];
-        per_steps steps;
-        CHECK_OK(per_steps_init(&steps, sizeof steps));
-        fields[ACHIEVED] = array_of(observation, PER_FLOAT32);
-        fields[GOAL] = array_of(goal, PER_FLOAT32);
-        next_fields[ACHIEVED] = array_of(next, PER_FLOAT32);
-        next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
-        steps.fields = fields;
-        steps.next_fields = next_fields;
-        steps.reward = array_of(reward, PER_FLOAT32);
-        steps.terminated = array_of(terminated, PER_BOOL);
-        steps.truncated = array_of(truncated, PER_BOOL);
+        per_array fields[2] = {[ACHIEVED] = array_of(observation, PER_FLOAT32), [GOAL] = array_of(goal, PER_FLOAT32)};
+        per_array next_fields[2] = {[ACHIEVED] = array_of(next, PER_FLOAT32), [GOAL] = array_of(NULL, PER_FLOAT32)};
+        per_steps steps = steps_of(1, fields, next_fields, reward, terminated, truncated);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
     for (int draws = 0; draws < 20; ++draws) {
-        fill(&out);
-        CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        draw_relabelled(replay, &hindsight, &out);
         for (int i = 0; i < PLACES; ++i)
             if (out.observation[i] >= 100 + ROWS) is_goal[(int)out.goal[i]] = 1;
     }
@@ -240,8 +224,7 @@ static void windows_of_several_steps(void) {
     for (sets = 0; sets < 2; ++sets) {
         int64_t step = 0;
         seen.sets_terminated = sets;
-        fill(&out);
-        CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        draw_relabelled(replay, &hindsight, &out);
         for (i = 0; i < PLACES; ++i) {
             const float at = out.observation[i], goal = out.goal[i];
             const int m = at < 4 ? 3 : 6 - (int)at, to_goal = (int)(goal - at);
@@ -274,18 +257,14 @@ static void none_or_some_are_relabelled(void) {
     int i, relabelled = 0;
     add_episode(replay, 0, 20, TERMINATED);
     add_episode(twin, 0, 20, TERMINATED);
-    fill(&out);
-    fill(&plain);
-    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
-    CHECK_OK(per_replay_sample(twin, NULL, PLACES, &plain.arrays, NULL));
+    draw_relabelled(replay, &hindsight, &out);
+    draw_plain(twin, &plain);
     CHECK(seen.n_calls == 0);
-    CHECK(memcmp(&out, &plain, offsetof(batch, fields)) == 0);
+    check_same(&out, &plain);
     /* Which are drawn does not depend on relabelling. The chance that 64 of 64 or none are is below 1e-6 at 0.8. */
     hindsight.fraction = 0.8;
-    fill(&out);
-    fill(&plain);
-    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
-    CHECK_OK(per_replay_sample(twin, NULL, PLACES, &plain.arrays, NULL));
+    draw_relabelled(replay, &hindsight, &out);
+    draw_plain(twin, &plain);
     CHECK(memcmp(out.ids, plain.ids, sizeof out.ids) == 0 &&
           memcmp(out.weights, plain.weights, sizeof out.weights) == 0);
     for (i = 0; i < PLACES; ++i) {
@@ -293,8 +272,7 @@ static void none_or_some_are_relabelled(void) {
         if (out.goal[i] == -1) CHECK(out.reward[i] == 100);
     }
     CHECK(relabelled == seen.n_steps && relabelled > 0 && relabelled < PLACES);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 static void a_reward_function_that_fails_changes_nothing(void) {
@@ -315,15 +293,12 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     seen.answer = -7;
     CHECK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL) == PER_ERROR_CALLBACK);
     CHECK(strstr(per_last_error(), "-7") != NULL && strcmp(per_status_name(12), "PER_ERROR_CALLBACK") == 0);
-    per_replay_statistics after = stats_of(replay);
-    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    check_same_statistics(replay, &before);
     seen.answer = 0;
-    fill(&out);
-    CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    draw_relabelled(replay, &hindsight, &out);
     CHECK_OK(sample_with_hindsight(twin, NULL, &hindsight, PLACES, &expected.arrays, NULL));
-    CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    check_same(&out, &expected);
+    free_both(replay, twin);
 }
 
 /* By id a batch gets the goals that a draw of the same ids would get, and it counts as one, but not for beta. */
@@ -342,8 +317,7 @@ static void windows_by_id_get_goals_too(void) {
     seen.sets_terminated = 1;
     fill(&expected);
     for (int round = 0; round < 3; ++round) { /* three batches, each with other goals */
-        per_sample_options given;
-        CHECK_OK(per_sample_options_init(&given, sizeof given));
+        per_sample_options given = default_sample_options();
         given.beta = 0.5;
         memset(&seen.goals, 0, sizeof seen.goals);
         fill(&expected);
@@ -351,7 +325,7 @@ static void windows_by_id_get_goals_too(void) {
         CHECK_OK(sample_with_hindsight(twin, &given, &hindsight, PLACES, &expected.arrays, NULL));
         CHECK_OK(get_windows_with_hindsight(replay, &given, &hindsight, PER_INVALID_ERROR, PLACES, expected.ids,
                                             &out.arrays, NULL));
-        CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
+        check_same(&out, &expected);
     }
     CHECK(stats_of(replay).samples == 3 && stats_of(replay).beta_step == 0 && stats_of(replay).last_batch_size == 0);
 
@@ -378,18 +352,15 @@ static void windows_by_id_get_goals_too(void) {
     CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL),
                 PER_ERROR_CALLBACK, "-7");
     if (!on_cuda())
-        CHECK_FAILS(
+        CHECK_REFUSED(
             get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_ERROR, 3, with_dead, &out.arrays, NULL),
-            PER_ERROR_INVALID_ARGUMENT, "ids[1] is -1");
-    CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, 2, 3, with_dead, &out.arrays, NULL),
-                PER_ERROR_INVALID_ARGUMENT, "on_invalid is 2");
-    CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, 0, 3, NULL, &out.arrays, NULL),
-                PER_ERROR_INVALID_ARGUMENT, "ids is NULL");
+            "ids[1] is -1");
+    CHECK_REFUSED(get_windows_with_hindsight(replay, NULL, &hindsight, 2, 3, with_dead, &out.arrays, NULL),
+                  "on_invalid is 2");
+    CHECK_REFUSED(get_windows_with_hindsight(replay, NULL, &hindsight, 0, 3, NULL, &out.arrays, NULL), "ids is NULL");
     CHECK_OK(get_windows_with_hindsight(replay, NULL, &hindsight, 0, 0, NULL, &out.arrays, NULL));
-    per_replay_statistics after = stats_of(replay);
-    CHECK(memcmp(&before, &after, sizeof before) == 0);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    check_same_statistics(replay, &before);
+    free_both(replay, twin);
 }
 
 static int32_t last_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
@@ -404,8 +375,7 @@ static void* draw_and_end(void* replay) {
     static calls seen;
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
     hindsight.reward = last_reward;
-    fill(&out);
-    CHECK_OK(sample_with_hindsight((per_replay*)replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    draw_relabelled((per_replay*)replay, &hindsight, &out);
     return NULL;
 }
 
@@ -418,13 +388,10 @@ static void a_thread_that_ends_in_its_reward_function_makes_no_draw(void) {
     add_episode(twin, 0, 20, TERMINATED);
     CHECK(pthread_create(&thread, NULL, draw_and_end, replay) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result != NULL);
-    fill(&out);
-    fill(&expected);
-    CHECK_OK(per_replay_sample(replay, NULL, PLACES, &out.arrays, NULL));
-    CHECK_OK(per_replay_sample(twin, NULL, PLACES, &expected.arrays, NULL));
-    CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    draw_plain(replay, &out);
+    draw_plain(twin, &expected);
+    check_same(&out, &expected);
+    free_both(replay, twin);
 }
 
 /* Its own buffer is not locked, and what happens to it does not reach the batch. */
@@ -435,8 +402,7 @@ static int32_t meddling_reward(void* context, int64_t count, const void* achieve
     calls* seen = (calls*)context;
     per_replay* replay = seen->replay;
     const per_hindsight_options again = hindsight_options(&unused, PER_GOAL_FINAL, 1);
-    fill(&other);
-    CHECK_OK(per_replay_sample(replay, NULL, PLACES, &other.arrays, NULL));
+    draw_plain(replay, &other);
     CHECK_OK(sample_with_hindsight(replay, NULL, &again, PLACES, &other.arrays, NULL));
     CHECK_OK(change_gamma(replay, 0, NULL));
     add_episode(replay, 50, 200, TRUNCATED); /* overwrites all */
@@ -461,10 +427,9 @@ static void the_reward_function_may_use_the_buffer(void) {
     hindsight.reward = meddling_reward;
     seen.replay = replay;
     CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
-    CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
+    check_same(&out, &expected);
     CHECK(stats_of(replay).samples == 3);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 static void bad_arguments(void) {
@@ -476,41 +441,23 @@ static void bad_arguments(void) {
                            field_of("wide", PER_FLOAT32, 1, &pair), field_of("whole", PER_INT32, 0, NULL)};
     per_replay_options options = replay_options(50, 1);
     per_hindsight_options bad;
-    options.fields = fields;
-    options.n_fields = 4;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 4);
     per_replay* replay = create_replay(&options);
     fill(&out);
-#define REFUSED(words)                                                                                        \
-    do {                                                                                                      \
-        CHECK(sample_with_hindsight(replay, NULL, &bad, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT); \
-        if (strstr(per_last_error(), words) == NULL) fprintf(stderr, "%s\n", per_last_error());               \
-        CHECK(strstr(per_last_error(), words) != NULL);                                                       \
-        bad = good;                                                                                           \
-    } while (0)
-    bad = good;
-    bad.reward = NULL;
-    REFUSED("reward is NULL");
-    bad.achieved_field = -1;
-    REFUSED("achieved_field is -1: allowed are 0 .. 3");
-    bad.goal_field = 4;
-    REFUSED("goal_field is 4: allowed are 0 .. 3");
-    bad.achieved_field = 1;
-    REFUSED("achieved_field is \"goal\": must be an observation");
-    bad.goal_field = 0;
-    REFUSED("goal_field and achieved_field are both \"observation\": must be two fields");
-    bad.goal_field = 2;
-    REFUSED("goal_field is \"wide\": must have the dtype and shape of \"observation\"");
-    bad.goal_field = 3;
-    REFUSED("goal_field is \"whole\": must have");
-    bad.strategy = 3;
-    REFUSED("strategy is 3: allowed are 0 .. 2");
-    bad.fraction = 1.5;
-    REFUSED("fraction is 1.5");
-    bad.fraction = NAN;
-    REFUSED("fraction is nan");
-    bad.reserved = 1;
-    REFUSED("reserved is 1");
+#define REFUSED(member, value, words)   \
+    (bad = good, bad.member = (value)); \
+    CHECK_REFUSED(sample_with_hindsight(replay, NULL, &bad, 4, &out.arrays, NULL), words)
+    REFUSED(reward, NULL, "reward is NULL");
+    REFUSED(achieved_field, -1, "achieved_field is -1: allowed are 0 .. 3");
+    REFUSED(goal_field, 4, "goal_field is 4: allowed are 0 .. 3");
+    REFUSED(achieved_field, 1, "achieved_field is \"goal\": must be an observation");
+    REFUSED(goal_field, 0, "goal_field and achieved_field are both \"observation\": must be two fields");
+    REFUSED(goal_field, 2, "goal_field is \"wide\": must have the dtype and shape of \"observation\"");
+    REFUSED(goal_field, 3, "goal_field is \"whole\": must have");
+    REFUSED(strategy, 3, "strategy is 3: allowed are 0 .. 2");
+    REFUSED(fraction, 1.5, "fraction is 1.5");
+    REFUSED(fraction, NAN, "fraction is nan");
+    REFUSED(reserved, 1, "reserved is 1");
 #undef REFUSED
     CHECK(sample_with_hindsight(replay, NULL, &good, 0, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(sample_with_hindsight(replay, NULL, &good, 4, NULL, NULL) == PER_ERROR_INVALID_ARGUMENT);
@@ -526,22 +473,19 @@ static void loaders_refuse_hindsight(void) {
     const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);
     const per_sample_options sample = options_with_hindsight(NULL, &hindsight);
     per_replay* replay = create(replay_options(40, 1));
-    per_loader_options options;
     per_loader* loader;
-    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    per_loader_options options = default_loader_options();
     options.batch_size = 4;
     options.sample = &sample;
     options.device = test_device();
-    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "hindsight is not NULL");
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "hindsight is not NULL");
     if (!on_cuda()) {
-        per_shared_loader_options shared;
         per_shared_loader* shared_loader;
-        CHECK_OK(per_shared_loader_options_init(&shared, sizeof shared));
+        per_shared_loader_options shared = default_shared_loader_options();
         shared.batch_size = 4;
         shared.readers = 1;
         shared.sample = &sample;
-        CHECK_FAILS(per_shared_loader_create(replay, &shared, &shared_loader), PER_ERROR_INVALID_ARGUMENT,
-                    "hindsight is not NULL");
+        CHECK_REFUSED(per_shared_loader_create(replay, &shared, &shared_loader), "hindsight is not NULL");
     }
     per_replay_free(replay);
 }
@@ -560,8 +504,7 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
         int has_ended;
         seen.says_no = kind == 1;
         seen.sets_terminated = kind == 2;
-        fill(&out);
-        CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        draw_relabelled(replay, &hindsight, &out);
         for (int i = 0; i < PLACES; ++i) {
             const int both = out.observation[i] == 0;
             has_ended = kind == 2 || (kind == 0 && both);
@@ -581,35 +524,23 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     static calls seen;
     const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);
     int64_t ids[PLACES];
-    void* arrays[2];
     per_replay_options options = replay_options(40, 1);
-    per_batch batch;
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 2);
     options.n_step = N;
     options.sequence_length = 1;
     per_replay* replay = create_replay(&options);
     for (int t = 0; t < STEPS; ++t) {
         const float observation = (float)(10 + t), next = observation + 1, goal = -1, zero = 0;
         const uint8_t terminated = t == STEPS - 1, truncated = 0;
-        per_array given[2], following[2];
-        per_steps steps;
-        CHECK_OK(per_steps_init(&steps, sizeof steps));
-        given[ACHIEVED] = array_of(&observation, PER_FLOAT32);
-        following[ACHIEVED] = array_of(&next, PER_FLOAT32);
+        per_array given[2] = {[ACHIEVED] = array_of(&observation, PER_FLOAT32)};
+        per_array following[2] = {[ACHIEVED] = array_of(&next, PER_FLOAT32)};
         given[GOAL] = following[GOAL] = array_of(&goal, PER_FLOAT32);
-        steps.fields = given;
-        steps.next_fields = following;
-        steps.reward = array_of(&zero, PER_FLOAT32);
-        steps.terminated = array_of(&terminated, PER_BOOL);
-        steps.truncated = array_of(&truncated, PER_BOOL);
+        per_steps steps = steps_of(1, given, following, &zero, &terminated, &truncated);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
     CHECK(live_of(replay) == STEPS);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-    arrays[ACHIEVED] = achieved;
-    arrays[GOAL] = goals;
+    per_batch batch = default_batch();
+    void* arrays[2] = {[ACHIEVED] = achieved, [GOAL] = goals};
     batch.fields = arrays;
     batch.ids = ids;
     memset(goals, 0x55, sizeof goals);

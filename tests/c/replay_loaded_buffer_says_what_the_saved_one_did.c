@@ -2,43 +2,17 @@
  * Every option and every statistic of a buffer is that of the one which was saved, each of them with a value that no
  * other buffer has by itself.
  */
-#include "checkpoints.h"
-#include "replay_check.h"
-
-typedef struct stream {
-    unsigned char bytes[1 << 16];
-    int64_t size, n_read;
-} stream;
-
-static int64_t put(void* context, const void* from, int64_t size) {
-    stream* to = (stream*)context;
-    CHECK(to->size + size <= (int64_t)sizeof to->bytes);
-    memcpy(to->bytes + to->size, from, (size_t)size);
-    to->size += size;
-    return size;
-}
-
-static int64_t get(void* context, void* to, int64_t size) {
-    stream* from = (stream*)context;
-    const int64_t left = from->size - from->n_read, n = size < left ? size : left;
-    memcpy(to, from->bytes + from->n_read, (size_t)n);
-    from->n_read += n;
-    return n;
-}
+#include "saved_bytes.h"
 
 static per_replay_options described(per_replay* replay) {
-    per_replay_options options;
-    CHECK_OK(per_replay_options_init(&options, sizeof options));
-    CHECK_OK(per_replay_describe(replay, &options));
+    per_replay_options options = describe_replay(replay);
     options.fields = NULL; /* of each buffer its own */
     return options;
 }
 
 int main(void) {
-    static stream file;
     static rows drawn;
     per_replay_options options = replay_options(30, 1), saved, back;
-    per_replay *replay, *loaded = NULL;
     const int64_t late = -1;
     const float priority = 7;
     options.seed = 77;
@@ -62,7 +36,7 @@ int main(void) {
     options.critics = PER_CRITICS_MAX;
     options.gather_threads = on_cuda() ? 1 : 3;
     options.on_nan = PER_NAN_ERROR;
-    replay = create_replay(&options);
+    per_replay* replay = create_replay(&options);
     for (float t = 0; t < 6; ++t) add_full(replay, 0, t, 1, t == 5 ? TRUNCATED : GOES_ON, t + 1);
     add_full(replay, 0, 6, 1, GOES_ON, 7); /* the step in which it resets: dropped */
     for (float t = 20; t < 24; ++t) add_full(replay, 0, t, 1, GOES_ON, t + 1);
@@ -70,8 +44,7 @@ int main(void) {
     draw(replay, 8, &drawn);
     CHECK_OK(write_priorities(replay, 1, drawn.ids, &priority, NULL));
     CHECK_OK(write_priorities(replay, 1, &late, &priority, NULL));
-    CHECK_OK(save_to(replay, put, &file));
-    CHECK_OK(load_from(get, &file, test_device(), 0, &loaded));
+    per_replay* loaded = reloaded(replay);
     saved = described(replay);
     back = described(loaded);
     CHECK(memcmp(&saved, &back, sizeof saved) == 0);
@@ -80,7 +53,6 @@ int main(void) {
     CHECK(before.episodes == 2 && before.cuts == 1 && before.dropped == 1 && before.stale_updates == 1);
     before.memory_bytes = after.memory_bytes = before.huge_page_bytes = after.huge_page_bytes = 0;
     CHECK(memcmp(&before, &after, sizeof before) == 0);
-    per_replay_free(loaded);
-    per_replay_free(replay);
+    free_both(loaded, replay);
     return 0;
 }

@@ -83,23 +83,13 @@ static void check_same_rows(per_replay* a, per_replay* b, int64_t last_id) {
 }
 
 static void check_same(per_replay* a, per_replay* b, int64_t last_id) {
-    static rows of_a, of_b;
+    static rows drawn;
     per_replay_statistics stats_a = stats_of(a), stats_b = stats_of(b);
     stats_b.memory_bytes = stats_a.memory_bytes; /* each device's own */
     stats_b.huge_page_bytes = stats_a.huge_page_bytes;
     CHECK(memcmp(&stats_a, &stats_b, sizeof stats_a) == 0);
     check_same_rows(a, b, last_id);
-    if (stats_a.live == 0) return;
-    draw(a, 64, &of_a);
-    draw(b, 64, &of_b);
-    CHECK(memcmp(of_a.ids, of_b.ids, sizeof of_a.ids) == 0);
-    CHECK(memcmp(of_a.observation, of_b.observation, sizeof of_a.observation) == 0);
-    CHECK(memcmp(of_a.next, of_b.next, sizeof of_a.next) == 0);
-    CHECK(memcmp(of_a.reward, of_b.reward, sizeof of_a.reward) == 0);
-    CHECK(memcmp(of_a.discount, of_b.discount, sizeof of_a.discount) == 0);
-    CHECK(memcmp(of_a.n_steps, of_b.n_steps, sizeof of_a.n_steps) == 0);
-    CHECK(memcmp(of_a.priorities, of_b.priorities, sizeof of_a.priorities) == 0);
-    CHECK(memcmp(of_a.weights, of_b.weights, sizeof of_a.weights) == 0);
+    if (stats_a.live > 0) check_same_draw(a, b, 64, &drawn);
 }
 
 static void compare(per_replay_options options, uint64_t seed, int calm, int with_priorities) {
@@ -132,8 +122,7 @@ static void compare(per_replay_options options, uint64_t seed, int calm, int wit
     }
     CHECK(stats_of(at_once).live > 0 && stats_of(at_once).episodes > (on_cuda() ? 1 : 20));
     CHECK(options.store_next_observation || stats_of(at_once).cuts > (on_cuda() ? 1 : 20));
-    per_replay_free(at_once);
-    per_replay_free(one_by_one);
+    free_both(at_once, one_by_one);
 }
 
 /* Every kind of buffer; `calm` for long stretches in which nothing but steps happens. */

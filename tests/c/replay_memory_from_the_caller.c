@@ -69,9 +69,7 @@ static per_replay_options options_with_everything(void) {
     per_replay_options options = replay_options(200, 2);
     fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
     fields[1] = field_of("image", PER_FLOAT32, 1, large);
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 2);
     options.prioritization = PER_RANK;
     options.normalize_weights = PER_BUFFER_MAX;
     options.max_priority = PER_MAX_NOW;
@@ -90,15 +88,13 @@ static void add_images(per_replay* replay, int n) {
     for (int t = 0; t < n; ++t) {
         const float observations[2] = {(float)t, (float)t + 0.5f}, rewards[2] = {1, 2};
         const uint8_t flags[2] = {0, 0};
-        per_array fields[2];
-        per_steps steps;
         for (int env = 0; env < 2; ++env)
             for (int i = 0; i < 300; ++i) images[env][i] = (float)(t + env + i);
-        memset(fields, 0, sizeof fields);
+        per_array fields[2] = {{0}};
         fields[0].data = observations;
         fields[1].data = images;
         fields[0].dtype = fields[1].dtype = PER_FLOAT32;
-        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        per_steps steps = default_steps();
         steps.fields = fields;
         steps.reward.data = rewards;
         steps.reward.dtype = PER_FLOAT32;
@@ -109,11 +105,8 @@ static void add_images(per_replay* replay, int n) {
 }
 
 static void draw_images(per_replay* replay, int64_t* ids, float* images, float* weights) {
-    void* fields[2];
-    per_batch batch;
-    fields[0] = NULL;
-    fields[1] = images;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    void* fields[2] = {NULL, images};
+    per_batch batch = default_batch();
     batch.ids = ids;
     batch.fields = fields;
     batch.weights = weights;
@@ -136,7 +129,6 @@ static void rows_and_priorities_lie_there(void) {
     heap from = empty_heap();
     const per_replay_options plain = options_with_everything(), options = with_heap(plain, &from);
     per_replay *replay = create_replay(&options), *twin = create_replay(&plain);
-    per_replay_options described;
     int64_t rows = 0, priorities = 0;
     int i, has_image = 0;
     for (i = 0; i < from.n_asked; ++i)
@@ -152,8 +144,7 @@ static void rows_and_priorities_lie_there(void) {
     for (i = 0; i < from.n_asked; ++i)
         if (from.arrays[i].bytes == 200 * 1216) has_image = ((float*)(from.arrays[i].memory + 49 * 1216))[299] == 448;
     CHECK(has_image);
-    CHECK_OK(per_replay_options_init(&described, sizeof described));
-    CHECK_OK(per_replay_describe(replay, &described));
+    per_replay_options described = describe_replay(replay);
     CHECK(described.memory.allocate == allocate && described.memory.deallocate == deallocate &&
           described.memory.context == &from);
     i = from.n_asked;
@@ -168,11 +159,9 @@ static void later_calls_ask_for_none(void) {
     const per_replay_options options = with_heap(replay_options(100, 1), &from);
     per_replay* replay = create_replay(&options);
     const int n_asked = from.n_asked;
-    per_sample_options by_rank;
-    per_batch batch;
     for (int t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-    CHECK_OK(per_sample_options_init(&by_rank, sizeof by_rank));
+    per_batch batch = default_batch();
+    per_sample_options by_rank = default_sample_options();
     by_rank.prioritization = PER_RANK;
     by_rank.normalize_weights = PER_BUFFER_MAX;
     CHECK_OK(per_replay_sample(replay, &by_rank, 8192, &batch, NULL));
@@ -217,12 +206,9 @@ static void another_process_sees_rows(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     {
         static float image[300];
-        void* fields[2];
-        per_batch batch;
         const int64_t id = 0;
-        fields[0] = NULL;
-        fields[1] = image;
-        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        void* fields[2] = {NULL, image};
+        per_batch batch = default_batch();
         batch.fields = fields;
         CHECK_OK(per_replay_get(replay, 1, &id, &batch, NULL));
         CHECK(image[0] == 1000 && image[1] == 1);
@@ -235,10 +221,10 @@ static void what_is_refused(void) {
     per_replay_options options = with_heap(replay_options(100, 1), &from);
     per_replay* replay;
     options.memory.deallocate = NULL;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "deallocate is NULL");
+    CHECK_REFUSED(per_replay_create(&options, &replay), "deallocate is NULL");
     options.memory.allocate = NULL;
     options.memory.deallocate = deallocate;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "allocate is NULL");
+    CHECK_REFUSED(per_replay_create(&options, &replay), "allocate is NULL");
     options.memory.allocate = allocate;
     options.device = PER_CUDA;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED, "allocate is given: on PER_CUDA ");

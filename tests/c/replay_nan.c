@@ -93,9 +93,7 @@ static per_replay* create_of(int32_t dtype) {
     fields[0] = field_of("observation", dtype, 1, two);
     fields[0].stack = 3;
     fields[1] = field_of("advantage", PER_FLOAT32, 0, NULL);
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 2);
     options.on_nan = PER_NAN_ERROR;
     return create_replay(&options);
 }
@@ -105,16 +103,11 @@ static per_status add_bytes(per_replay* replay, const void* frames, int32_t dtyp
     static const int64_t one_frame[] = {1, 1, 2}, three_frames[] = {1, 1, 3, 2};
     const float reward = 0;
     const uint8_t no = 0;
-    per_array fields[2];
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    fields[0] = array_of(frames, dtype);
+    per_array fields[2] = {array_of(frames, dtype)};
     fields[0].shape = stacked ? three_frames : one_frame;
     fields[0].ndim = stacked ? 4 : 3;
     fields[1] = array_of(&advantage, PER_FLOAT32);
-    steps.fields = fields;
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+    per_steps steps = steps_of(1, fields, NULL, &reward, &no, &no);
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
@@ -172,16 +165,12 @@ static void large_frames(void) {
     const float reward = 0;
     const uint8_t no = 0;
     const int places[] = {0, 31, 32, 64, 100};
-    per_steps steps;
     options.fields = &field;
     options.on_nan = PER_NAN_ERROR;
     per_replay* replay = create_replay(&options);
     memset(frame, 0, sizeof frame);
     per_array given = array_of(frame, PER_FLOAT64);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.fields = &given;
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+    per_steps steps = steps_of(1, &given, NULL, &reward, &no, &no);
     for (int i = 0; i < 5; ++i) {
         char expected[40];
         frame[places[i]] = NAN;

@@ -18,19 +18,17 @@ static void check_empty(per_replay* replay) {
     } else {
         CHECK(memcmp(&untouched, &drawn, sizeof drawn) == 0);
     }
-    per_replay_statistics after = stats_of(replay);
-    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    check_same_statistics(replay, &before);
 }
 
 /* What is drawn is called by its name. */
 static void sequences_are_named(void) {
     per_replay_options options = replay_options(20, 1);
     per_epochs* walk = NULL;
-    per_batch batch;
     options.sequence_length = 4;
     per_replay* replay = create_replay(&options);
     add_step(replay, 0, 0, 0);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     CHECK_FAILS(per_replay_sample(replay, NULL, 8, &batch, NULL), PER_ERROR_EMPTY,
                 on_cuda() ? "no live sequence" : "no sequence is live");
     CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY, "no sequence is live");
@@ -52,11 +50,10 @@ int main(void) {
     add_step(replay, 0, 1, 0);
     check_empty(replay); /* rows, but none with a complete window */
     if (!on_cuda()) {
-        per_batch batch;
         per_epochs* walk = NULL;
         const char* const words =
             "no transition is live (steps added: 2, n_step: 2): one is once 2 steps of its episode";
-        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        per_batch batch = default_batch();
         CHECK_FAILS(per_replay_sample(replay, NULL, 32, &batch, NULL), PER_ERROR_EMPTY, words);
         CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY, words);
     }
@@ -80,7 +77,6 @@ int main(void) {
     draw(replay, 32, &drawn);
     draw(twin, 32, &of_twin);
     CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
     return 0;
 }

@@ -16,13 +16,9 @@ static void check_none(per_replay_options options) {
 /* Sizes whose bytes do not fit into 64 bits, or into any machine. */
 static void sizes_beyond_any_machine(void) {
     static const int64_t large[] = {INT64_C(1) << 40}, larger[] = {INT64_C(1) << 40, INT64_C(1) << 30};
-    per_field fields[2];
     per_replay_options options = replay_options(INT64_C(1) << 40, 1);
-    fields[0] = field_of("observation", PER_FLOAT64, 1, large);
-    fields[1] = field_of("action", PER_FLOAT64, 1, large);
-    options.fields = fields;
-    options.n_fields = 1;
-    options.field_size = sizeof(per_field);
+    per_field fields[2] = {field_of("observation", PER_FLOAT64, 1, large), field_of("action", PER_FLOAT64, 1, large)};
+    set_fields(&options, fields, 1);
     check_none(options); /* 2^83 bytes */
     options.capacity = 1000;
     options.n_fields = 2;
@@ -38,29 +34,26 @@ static void within_the_memory_of_the_device(void) {
     static rows drawn, of_twin;
     per_replay_options options = replay_options(20, 1), large = replay_options(10000000, 1);
     per_replay *replay = create_replay(&options), *twin;
-    per_batch batch;
     options.device = PER_CPU;
     twin = create_replay(&options);
     for (int t = 0; t < 9; ++t) {
         add_step(replay, 0, (float)t, 0);
         add_step(twin, 0, (float)t, 0);
     }
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     per_replay_statistics stats_before = stats_of(replay);
     for (int t = 0; t < 3; ++t) {
         check_none(large);
         CHECK_FAILS(per_replay_sample(replay, NULL, 1 << 24, &batch, NULL), PER_ERROR_OUT_OF_MEMORY,
                     " bytes of memory of the device: cudaErrorMemory");
     }
-    per_replay_statistics stats_after = stats_of(replay);
-    CHECK(memcmp(&stats_before, &stats_after, sizeof stats_before) == 0);
+    check_same_statistics(replay, &stats_before);
     draw(replay, 64, &drawn);
     draw(twin, 64, &of_twin);
     CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
     large.capacity = 1000000; /* 25 MB, which three failures leave room for */
     per_replay_free(create_replay(&large));
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 static void within_a_limit(void) {
@@ -76,14 +69,9 @@ static void within_a_limit(void) {
     per_replay_options options = replay_options(10, 1), small = replay_options(20, 1);
     per_replay *replay, *large, *twin = create_replay(&small), *same = create_replay(&small);
     per_array observation = array_of(given_bytes, PER_UINT8);
-    per_steps steps;
     options.fields = &field;
     replay = create_replay(&options);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.fields = &observation;
-    steps.reward = array_of(rewards, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
-    steps.length = 3;
+    per_steps steps = steps_of(3, &observation, NULL, rewards, flags, flags);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     for (int t = 0; t < 9; ++t) {
         add_step(twin, 0, (float)t, 0);
@@ -105,8 +93,7 @@ static void within_a_limit(void) {
                 PER_ERROR_OUT_OF_MEMORY, "out of memory");
     CHECK(setrlimit(RLIMIT_AS, &before) == 0);
 
-    per_replay_statistics stats_after = stats_of(replay);
-    CHECK(memcmp(&stats_before, &stats_after, sizeof stats_before) == 0);
+    check_same_statistics(replay, &stats_before);
     steps.length = 1;
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     CHECK(stats_of(replay).added == 4 && live_of(replay) == 3);
@@ -114,8 +101,7 @@ static void within_a_limit(void) {
     draw(same, 64, &of_twin);
     CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
     per_replay_free(replay);
-    per_replay_free(twin);
-    per_replay_free(same);
+    free_both(twin, same);
 #endif
 }
 

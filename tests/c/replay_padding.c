@@ -9,17 +9,14 @@ enum { STACK = 3, PLACES = 64, MOST_ENTRIES = 8, OBSERVATION = 0, GOAL = 1, HINT
 
 /* An observation; a goal, which is one too; and a field that is stacked, but none. */
 static per_replay* create(per_replay_options options, int32_t padding) {
-    per_field fields[FIELDS];
-    fields[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL);
-    fields[GOAL] = field_of("observation.goal", PER_FLOAT32, 0, NULL);
-    fields[HINT] = field_of("hint", PER_FLOAT32, 0, NULL);
+    per_field fields[FIELDS] = {[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL),
+                                [GOAL] = field_of("observation.goal", PER_FLOAT32, 0, NULL),
+                                [HINT] = field_of("hint", PER_FLOAT32, 0, NULL)};
     for (int i = 0; i < FIELDS; ++i) {
         fields[i].stack = STACK;
         fields[i].padding = padding;
     }
-    options.fields = fields;
-    options.n_fields = FIELDS;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, FIELDS);
     return create_replay(&options);
 }
 
@@ -27,17 +24,11 @@ static void add(per_replay* replay, float observation, end how, next_kind kind) 
     const float next = observation + 1, reward = 0;
     const uint8_t terminated = how == TERMINATED, truncated = how == TRUNCATED, known = kind != NEXT_UNKNOWN;
     per_array fields[FIELDS], next_fields[FIELDS];
-    per_steps steps;
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
     for (int i = 0; i < FIELDS; ++i) {
         fields[i] = array_of(&observation, PER_FLOAT32);
         next_fields[i] = array_of(i == HINT ? NULL : &next, PER_FLOAT32);
     }
-    steps.fields = fields;
-    if (kind == NEXT_GIVEN) steps.next_fields = next_fields;
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = array_of(&terminated, PER_BOOL);
-    steps.truncated = array_of(&truncated, PER_BOOL);
+    per_steps steps = steps_of(1, fields, kind == NEXT_GIVEN ? next_fields : NULL, &reward, &terminated, &truncated);
     if (kind != NEXT_LEFT_OUT) steps.next_mask = array_of(&known, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
@@ -213,12 +204,11 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
 static void goals_take_no_place_of_zeros(void) {
     static stacks drawn;
     per_replay_options options = replay_options(40, 1);
-    per_hindsight_options hindsight;
     int cut_short = 0, padded = 0;
     options.n_step = 4;
     per_replay* replay = create(options, PER_PADDING_ZERO);
     add_episode(replay, 1, 6, TRUNCATED, NEXT_GIVEN);
-    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    per_hindsight_options hindsight = default_hindsight_options();
     hindsight.achieved_field = OBSERVATION;
     hindsight.goal_field = GOAL;
     hindsight.fraction = 1;
@@ -245,8 +235,7 @@ static void padding_is_an_option_of_the_field(void) {
     per_replay_options options = replay_options(40, 1), described;
     per_field field = field_of("observation", PER_FLOAT32, 0, NULL);
     per_replay* replay = create(options, PER_PADDING_ZERO);
-    CHECK_OK(per_replay_options_init(&described, sizeof described));
-    CHECK_OK(per_replay_describe(replay, &described));
+    described = describe_replay(replay);
     CHECK(described.fields[GOAL].padding == PER_PADDING_ZERO && described.fields[GOAL].stack == STACK);
     per_replay_free(replay);
 

@@ -11,22 +11,17 @@ static void frames_of_so_many_bytes(int64_t n) {
     const uint8_t no = 0;
     void* const fields[1] = {drawn};
     int64_t ids[STEPS], i;
-    per_batch batch;
     options.fields = &field;
     per_replay* replay = create_replay(&options);
     for (int t = 0; t < STEPS; ++t) {
         const float reward = 0;
         const per_array given = array_of(frames[t], PER_UINT8);
-        per_steps steps;
         for (i = 0; i < n; ++i) frames[t][i] = (uint8_t)(1 + 31 * t + i % 200);
-        CHECK_OK(per_steps_init(&steps, sizeof steps));
-        steps.fields = &given;
-        steps.reward = array_of(&reward, PER_FLOAT32);
-        steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+        per_steps steps = steps_of(1, &given, NULL, &reward, &no, &no);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
     memset(drawn, 0, sizeof drawn);
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.fields = fields;
     batch.ids = ids;
     CHECK_OK(per_replay_sample(replay, NULL, STEPS, &batch, NULL));
@@ -41,18 +36,15 @@ int main(void) {
     const float reward = 0;
     const per_array given = array_of(&observation, PER_UINT8);
     uint8_t drawn[4] = {0};
-    void* fields[1];
-    per_steps steps;
-    per_batch batch;
     options.fields = &field;
     per_replay* replay = create_replay(&options);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_steps steps = default_steps();
     steps.fields = steps.next_fields = &given;
     steps.reward = array_of(&reward, PER_FLOAT32);
     steps.terminated = steps.truncated = array_of(&no_flag, PER_BOOL);
     for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-    fields[0] = drawn;
+    per_batch batch = default_batch();
+    void* fields[1] = {drawn};
     batch.fields = fields;
     CHECK_OK(per_replay_sample(replay, NULL, 4, &batch, NULL));
     for (int i = 0; i < 4; ++i) CHECK(drawn[i] == 9);

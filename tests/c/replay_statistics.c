@@ -4,8 +4,7 @@
 #include "replay_check.h"
 
 static per_sample_options systematic(double beta) {
-    per_sample_options options;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     options.scheme = PER_SYSTEMATIC;
     options.normalize_weights = PER_NONE;
     options.beta = beta;
@@ -75,8 +74,7 @@ static void a_call_that_fails_late_leaves_the_last_batch(void) {
     per_sample_options how = systematic(0);
     per_replay* replay = create_replay(&options);
     for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    fill_rows(&drawn);
-    CHECK_OK(per_replay_sample(replay, &how, 6, &drawn.batch, NULL));
+    draw_with(replay, &how, 6, &drawn);
     CHECK_OK(write_priorities(replay, 2, ids, zeros, NULL));
     how.scheme = PER_WITHOUT_REPLACEMENT;
     CHECK(per_replay_sample(replay, &how, 2, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
@@ -99,8 +97,7 @@ static void ages_of_several_environments(void) {
     int64_t t, i, sum = 0, largest = 0;
     for (t = 0; t < 25; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     for (t = 0; t < 4; ++t) add_full(replay, 2, (float)t, 0, GOES_ON, (float)t + 1);
-    fill_rows(&drawn);
-    CHECK_OK(per_replay_sample(replay, &how, 39, &drawn.batch, NULL));
+    draw_with(replay, &how, 39, &drawn);
     for (i = 0; i < 39; ++i) {
         const int64_t newest = drawn.ids[i] % 3 == 0 ? 24 * 3 : 3 * 3 + 2;
         const int64_t age = (newest - drawn.ids[i]) / 3;
@@ -119,16 +116,14 @@ static double bytes_of_a_row(const per_replay_options* like, int32_t prioritizat
     int64_t bytes[2];
     for (int i = 0; i < 2; ++i) {
         per_replay_options options = *like;
-        per_sample_options how;
         static rows drawn;
         options.capacity = ROWS * (i + 1);
         per_replay* replay = create_replay(&options);
-        CHECK_OK(per_sample_options_init(&how, sizeof how));
+        per_sample_options how = default_sample_options();
         how.prioritization = prioritization;
         how.normalize_weights = normalization;
         add_full(replay, 0, 0, 0, TERMINATED, 1);
-        fill_rows(&drawn);
-        CHECK_OK(per_replay_sample(replay, &how, 4, &drawn.batch, NULL));
+        draw_with(replay, &how, 4, &drawn);
         bytes[i] = stats_of(replay).memory_bytes;
         per_replay_free(replay);
     }

@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 #include "channel_check.h"
-#include "checkpoints.h"
+#include "child_check.h"
+#include "saved_bytes.h"
 
 enum { LARGE = 500, N_FIELDS = 3, BATCH = 64 }; /* the large field has 2000 bytes */
 
@@ -111,9 +112,7 @@ static per_replay_options options_with_everything(int64_t capacity, const char* 
     fields[0] = field_of("observation", PER_FLOAT32, 1, large);
     fields[1] = field_of("observation.small", PER_INT16, 0, NULL);
     fields[2] = field_of("action", PER_UINT8, 0, NULL);
-    options.fields = fields;
-    options.n_fields = N_FIELDS;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, N_FIELDS);
     options.memory.storage = storage;
     return options;
 }
@@ -124,8 +123,6 @@ static per_status try_steps(per_replay* replay, int64_t n, int t, uint64_t seed)
     static int16_t numbers[64][2], next_numbers[64][2];
     static uint8_t actions[64][2], ends[64][2], no[64][2];
     static float rewards[64][2];
-    per_array fields[N_FIELDS], next[N_FIELDS];
-    per_steps steps;
     CHECK(n <= 64);
     memset(ends, 0, sizeof ends);
     for (int k = 0; k < n; ++k)
@@ -140,57 +137,15 @@ static per_status try_steps(per_replay* replay, int64_t n, int t, uint64_t seed)
             rewards[k][env] = (float)(next_random(&seed) % 100);
         }
     if (next_random(&seed) % 8 == 0) ends[n - 1][1] = 1;
-    fields[0] = array_of(images, PER_FLOAT32);
-    fields[1] = array_of(numbers, PER_INT16);
-    fields[2] = array_of(actions, PER_UINT8);
-    next[0] = array_of(next_images, PER_FLOAT32);
-    next[1] = array_of(next_numbers, PER_INT16);
-    memset(&next[2], 0, sizeof next[2]);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.length = n;
-    steps.fields = fields;
-    steps.next_fields = next;
-    steps.reward = array_of(rewards, PER_FLOAT32);
-    steps.terminated = array_of(ends, PER_BOOL);
-    steps.truncated = array_of(no, PER_BOOL);
+    per_array fields[N_FIELDS] = {array_of(images, PER_FLOAT32), array_of(numbers, PER_INT16),
+                                  array_of(actions, PER_UINT8)};
+    per_array next[N_FIELDS] = {array_of(next_images, PER_FLOAT32), array_of(next_numbers, PER_INT16)};
+    per_steps steps = steps_of(n, fields, next, rewards, ends, no);
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
 static void add_steps(per_replay* replay, int64_t n, int t) {
     CHECK_OK(try_steps(replay, n, t, (uint64_t)t));
-}
-
-typedef struct bytes {
-    unsigned char* data;
-    int64_t size;
-} bytes;
-
-static int64_t append(void* context, const void* data, int64_t size) {
-    bytes* const to = context;
-    to->data = realloc(to->data, (size_t)(to->size + size));
-    CHECK(to->data != NULL);
-    memcpy(to->data + to->size, data, (size_t)size);
-    to->size += size;
-    return size;
-}
-
-static bytes saved(per_replay* replay) {
-    bytes all = {NULL, 0};
-    CHECK_OK(save_to(replay, append, &all));
-    return all;
-}
-
-static int holds(per_replay* replay, const bytes* expected) {
-    const bytes now = saved(replay);
-    const int same = now.size == expected->size && memcmp(now.data, expected->data, (size_t)now.size) == 0;
-    free(now.data);
-    return same;
-}
-
-static void check_same(per_replay* replay, per_replay* twin) {
-    const bytes expected = saved(twin);
-    CHECK(holds(replay, &expected));
-    free(expected.data);
 }
 
 typedef struct drawn {
@@ -202,15 +157,11 @@ typedef struct drawn {
 
 static void draw_all(per_replay* replay, int has_sequences, drawn* out) {
     static float rewards[BATCH * 8];
-    void *fields[N_FIELDS], *next[N_FIELDS];
-    per_batch batch;
     memset(out, 0, sizeof *out);
-    fields[0] = out->images;
-    fields[1] = out->numbers;
-    fields[2] = NULL;
-    next[0] = out->next_images;
+    void* fields[N_FIELDS] = {out->images, out->numbers, NULL};
+    void* next[N_FIELDS] = {out->next_images};
     next[1] = next[2] = NULL;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.fields = fields;
     if (!has_sequences) batch.next_fields = next;
     batch.ids = out->ids;
@@ -240,7 +191,6 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int has_seque
     static drawn mine, others;
     float errors[BATCH];
     const uint8_t actions[4] = {(uint8_t)next_random(seed), 1, 2, 3};
-    per_array fields[N_FIELDS];
     draw_all(twin, has_sequences, &others);
     memset(is_asked_for, 0, sizeof is_asked_for);
     draw_all(replay, has_sequences, &mine);
@@ -249,8 +199,7 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int has_seque
     for (int i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(seed) % 50);
     CHECK_OK(write_priorities(replay, BATCH, mine.ids, errors, NULL));
     CHECK_OK(write_priorities(twin, BATCH, mine.ids, errors, NULL));
-    memset(fields, 0, sizeof fields);
-    fields[2] = array_of(actions, PER_UINT8);
+    per_array fields[N_FIELDS] = {[2] = array_of(actions, PER_UINT8)};
     CHECK_OK(per_replay_set(replay, 4, mine.ids, fields, NULL));
     CHECK_OK(per_replay_set(twin, 4, mine.ids, fields, NULL));
 }
@@ -283,10 +232,9 @@ static void the_buffer_is_the_same(void) {
                 CHECK_OK(per_replay_cut(twin, 0, NULL, NULL));
             }
         }
-        check_same(replay, twin);
+        check_same_saves(replay, twin);
         CHECK(n_files() == 0); /* the file has no name */
-        per_replay_free(replay);
-        per_replay_free(twin);
+        free_both(replay, twin);
     }
 }
 
@@ -299,14 +247,12 @@ static void twelve_bytes_of_memory_a_row(void) {
 
 static void options_are_described(void) {
     char path[sizeof folder];
-    per_replay_options described;
     memcpy(path, folder, sizeof path);
     per_replay_options options = options_with_everything(100, path);
     options.memory.storage_preallocated = 1;
     per_replay* replay = create_replay(&options);
     path[0] = '?';
-    CHECK_OK(per_replay_options_init(&described, sizeof described));
-    CHECK_OK(per_replay_describe(replay, &described));
+    per_replay_options described = describe_replay(replay);
     CHECK(strcmp(described.memory.storage, folder) == 0 && described.memory.storage_preallocated == 1);
     per_replay_free(replay);
 }
@@ -321,11 +267,11 @@ static void what_is_loaded_lies_there(void) {
     for (int i = 0; i < 10; ++i) add_steps(replay, 30, 30 * i);
     for (int i = 0; i < 2; ++i) { /* a file, and a directory of checkpoints */
         CHECK_OK(i == 0 ? per_replay_save(replay, path, NULL) : per_replay_checkpoint(replay, path, NULL, NULL));
-        CHECK_OK(per_load_options_init(&place, sizeof place));
+        place = default_load_options();
         place.memory.storage = folder;
         CHECK_OK(per_replay_load(path, &place, &loaded));
         CHECK(stats_of(loaded).memory_bytes == stats_of(replay).memory_bytes);
-        check_same(loaded, replay);
+        check_same_saves(loaded, replay);
         check_room();
         check_same_draws(loaded, replay, 0, 1, &seed);
         per_replay_free(loaded);
@@ -337,7 +283,7 @@ static void what_is_loaded_lies_there(void) {
         CHECK(loaded == NULL);
         place.memory.storage = NULL;
         place.memory.storage_preallocated = 1;
-        CHECK_FAILS(per_replay_load(path, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "storage_preallocated");
+        CHECK_REFUSED(per_replay_load(path, &place, &loaded), "storage_preallocated");
         if (i == 0) CHECK(unlink(path) == 0);
     }
     per_replay_free(replay);
@@ -365,24 +311,21 @@ static void what_is_refused(void) {
     unlink(file);
     options.memory.storage = folder;
     options.memory.storage_preallocated = 2;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
-                "storage_preallocated is 2: allowed are 0 .. 1");
+    CHECK_REFUSED(per_replay_create(&options, &replay), "storage_preallocated is 2: allowed are 0 .. 1");
     options.memory.storage_preallocated = 0;
     options.device = PER_CUDA;
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA ");
     options.device = PER_CPU;
     field.shape = huge;
-    options.fields = &field;
-    options.n_fields = 1;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, &field, 1);
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_OUT_OF_MEMORY, "out of memory");
     options = options_with_everything(100, folder);
     options.capacity = INT64_C(1) << 40; /* some 2 10^15 bytes: more than a file of most file systems has */
     CHECK(per_replay_create(&options, &replay) != PER_OK && replay == NULL);
     options.memory.storage = NULL;
     options.memory.storage_preallocated = 1;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
-                "storage_preallocated is 1: must be 0 where storage is not given");
+    CHECK_REFUSED(per_replay_create(&options, &replay),
+                  "storage_preallocated is 1: must be 0 where storage is not given");
     CHECK(n_files() == 0);
 }
 
@@ -395,7 +338,7 @@ static int add_until_it_is_full(per_replay* replay) {
     bytes before = saved(replay);
     for (i = 0; i < 3; ++i) {
         CHECK_FAILS(try_steps(replay, 64, t, 0), PER_ERROR_IO, "storage /tmp/per-storage-");
-        CHECK(holds(replay, &before));
+        check_saved_as(&before, replay);
     }
     free(before.data);
     return t;
@@ -451,21 +394,18 @@ static void fill_the_disk(void) {
 
 static void a_full_disk_changes_nothing(void) {
     const pid_t child = fork();
-    int status;
     CHECK(child >= 0);
     if (child == 0) fill_the_disk();
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_child(child);
 }
 
 static void refuse_everything(per_replay* replay) {
     static const char* const why = "its rows in storage are the parent's";
-    per_batch batch;
     per_replay_statistics statistics;
     int64_t id = 0, live = 0;
     const float priority = 1;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
-#define REFUSED(call) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, why)
+    per_batch batch = default_batch();
+#define REFUSED(call) CHECK_REFUSED(call, why)
     REFUSED(try_steps(replay, 1, 0, 0));
     REFUSED(per_replay_sample(replay, NULL, 4, &batch, NULL));
     REFUSED(per_replay_get(replay, 1, &id, &batch, NULL));
@@ -481,7 +421,7 @@ static void refuse_everything(per_replay* replay) {
 
 static void a_child_leaves_the_rows_to_its_parent(void) {
     per_replay_options plain = options_with_everything(400, NULL), options = plain;
-    int status, t;
+    int t;
     options.memory.storage = folder;
     per_replay* replay = create_replay(&options);
     per_replay* twin = create_replay(&plain);
@@ -496,12 +436,10 @@ static void a_child_leaves_the_rows_to_its_parent(void) {
         per_replay_free(own);
         _exit(0);
     }
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_child(child);
     for (; t < 300; t += 20) add_steps(replay, 20, t), add_steps(twin, 20, t);
-    check_same(replay, twin);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    check_same_saves(replay, twin);
+    free_both(replay, twin);
 }
 
 /* A channel without a thread: who moves its steps hears of it, and the steps come in once there is room. */
@@ -526,9 +464,7 @@ static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
     n_reservations_left = -1;
     CHECK(moved(channel, INT64_MAX) == n - added);
     CHECK(stats_of(replay).added == n && stats_of(replay).cuts == 0 && channel_stats(channel).refused == 0);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 /* Its thread tries again a few times in a second, and says by a flush what it met. */
@@ -555,9 +491,7 @@ static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     while (status == PER_ERROR_IO); /* of a try before there was room */
     CHECK_OK(status);
     CHECK(stats_of(replay).added == n && stats_of(replay).cuts == 0);
-    per_writer_free(writer);
-    per_channel_free(channel);
-    per_replay_free(replay);
+    free_channel(writer, channel, replay);
 }
 
 /* Neither by buffers that end, nor by processes that do. */
@@ -570,8 +504,7 @@ static void nothing_is_left_behind(void) {
     CHECK(n_entries("/proc/self/fd") == descriptors);
     for (i = 0; i < 5; ++i) {
         CHECK(pipe(ready) == 0);
-        pid_t child = fork();
-        CHECK(child >= 0);
+        pid_t child = start_child();
         if (child == 0) {
             per_replay* const replay = create_replay(&options);
             int t = 0;

@@ -12,11 +12,10 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "checkpoints.h"
-#include "replay_check.h"
+#include "child_check.h"
+#include "saved_bytes.h"
 
 enum { ENVS = 2, ROWS = 400, LARGE = 4000, FIRST = 20, BATCH = 16, CHECKPOINTS = 8, LAST = 1 << 14, FILES = 30 };
 
@@ -29,9 +28,7 @@ static per_replay_options options_in(const char* storage) {
     per_replay_options options = replay_options(ROWS, ENVS);
     fields[0] = field_of("observation", PER_FLOAT32, 1, large);
     fields[1] = field_of("action", PER_INT16, 0, NULL);
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 2);
     options.memory.storage = storage;
     return options;
 }
@@ -42,23 +39,17 @@ static per_status try_add(per_replay* replay, int64_t env, int t) {
     const float reward = (float)t;
     const int16_t action = (int16_t)(t % 7);
     const uint8_t no = 0;
-    per_array fields[2], next_fields[2];
-    per_steps steps;
+    per_array fields[2];
     for (int i = 0; i < LARGE; ++i) {
         observation[i] = (float)(65536 * env + t);
         next[i] = observation[i] + 1;
     }
     fields[0] = array_of(observation, PER_FLOAT32);
     fields[1] = array_of(&action, PER_INT16);
-    next_fields[0] = array_of(next, PER_FLOAT32);
-    memset(&next_fields[1], 0, sizeof next_fields[1]);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_array next_fields[2] = {array_of(next, PER_FLOAT32)};
+    per_steps steps = steps_of(1, fields, next_fields, &reward, &no, &no);
     steps.length = steps.n_envs = 1;
     steps.env_ids = &env;
-    steps.fields = fields;
-    steps.next_fields = next_fields;
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
@@ -70,12 +61,11 @@ typedef struct rows_of_steps {
 } rows_of_steps;
 
 static per_batch batch_into(rows_of_steps* out) {
-    per_batch batch;
     out->fields[0] = out->observation;
     out->fields[1] = out->action;
     out->next_fields[0] = out->next;
     out->next_fields[1] = NULL;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.fields = out->fields;
     batch.next_fields = out->next_fields;
     batch.reward = out->reward;
@@ -106,36 +96,18 @@ static void check_all_rows(per_replay* replay) {
     free(rows);
 }
 
-static int64_t append(void* context, const void* data, int64_t size) {
-    return (int64_t)fwrite(data, 1, (size_t)size, context);
-}
-
-/* What a save writes, to be freed. */
-static char* saved(per_replay* replay, size_t* size_out) {
-    char* bytes = NULL;
-    FILE* const file = open_memstream(&bytes, size_out);
-    CHECK(file != NULL);
-    CHECK_OK(save_to(replay, append, file));
-    CHECK(fclose(file) == 0);
-    return bytes;
-}
-
 static per_replay* loaded(const char* storage) {
-    per_load_options place;
     per_replay* replay;
-    CHECK_OK(per_load_options_init(&place, sizeof place));
+    per_load_options place = default_load_options();
     place.memory.storage = storage;
     CHECK_OK(per_replay_load(folder, &place, &replay));
     return replay;
 }
 
 /* The checkpoint is that of a buffer that would save these bytes. */
-static void check_checkpoint(const char* expected, size_t size) {
+static void check_checkpoint(bytes expected) {
     per_replay* const replay = loaded(NULL);
-    size_t found_size;
-    char* const found = saved(replay, &found_size);
-    CHECK(found_size == size && memcmp(found, expected, size) == 0);
-    free(found);
+    check_saved_as(&expected, replay);
     per_replay_free(replay);
 }
 
@@ -180,11 +152,9 @@ static void* draw_update_and_set(void* argument) {
     rows_of_steps* const rows = malloc(sizeof *rows);
     float priorities[BATCH];
     int16_t actions[BATCH];
-    per_array fields[2];
     (void)argument;
     CHECK(rows != NULL);
-    memset(fields, 0, sizeof fields);
-    fields[1] = array_of(actions, PER_INT16);
+    per_array fields[2] = {[1] = array_of(actions, PER_INT16)};
     while (!is_stopping()) {
         per_batch batch = batch_into(rows);
         CHECK_OK(per_replay_sample(shared, NULL, BATCH, &batch, NULL));
@@ -202,16 +172,15 @@ static void* draw_update_and_set(void* argument) {
 }
 
 static void* load_batches(void* argument) {
-    per_loader_options options;
     per_loader* loader;
     per_batch batch;
     int64_t slot;
     (void)argument;
-    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    per_loader_options options = default_loader_options();
     options.batch_size = BATCH;
     CHECK_OK(per_loader_create(shared, &options, &loader));
     while (!is_stopping()) {
-        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        batch = default_batch();
         CHECK_OK(per_loader_next(loader, -1, &batch, &slot, NULL));
         for (int64_t i = 0; i < BATCH; ++i) {
             const float* const observation = (const float*)batch.fields[0] + i * LARGE;
@@ -230,7 +199,6 @@ static void threads_go_on_while_checkpoints_are_made(void) {
     void* (*const work[])(void*) = {add, add, draw_update_and_set, load_batches};
     pthread_t threads[4];
     per_replay* again;
-    size_t size;
     shared = filled(FIRST);
     for (int i = 0; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, work[i], (void*)&envs[i % ENVS]) == 0);
     for (int i = 0; i < CHECKPOINTS; ++i) {
@@ -243,13 +211,13 @@ static void threads_go_on_while_checkpoints_are_made(void) {
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK_OK(per_replay_checkpoint(shared, folder, NULL, NULL));
-    char* expected = saved(shared, &size);
-    check_checkpoint(expected, size);
+    bytes expected = saved(shared);
+    check_checkpoint(expected);
     per_replay_free(shared);
     again = loaded(folder);
     check_all_rows(again);
-    check_checkpoint(expected, size);
-    free(expected);
+    check_checkpoint(expected);
+    free(expected.data);
     per_replay_free(again);
     remove_files();
 }
@@ -286,8 +254,7 @@ static void go_on_without_room(void) {
 
 /* In a child: where processes may not have file systems of their own, it says so and passes. */
 static void fill_the_disk(void) {
-    char filler[PATH_MAX], *named, *before, *after;
-    size_t named_size, size, size_after;
+    char filler[PATH_MAX];
     int file, t = ROWS / ENVS;
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -297,61 +264,52 @@ static void fill_the_disk(void) {
     }
     per_replay* replay = filled(t);
     CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
-    named = saved(replay, &named_size);
+    bytes named = saved(replay);
     snprintf(filler, sizeof filler, "%s/filler", folder);
     file = open(filler, O_CREAT | O_WRONLY, 0600);
     CHECK(file >= 0 && posix_fallocate(file, 0, free_bytes() - (3 << 19)) == 0);
     close(file);
     CHECK_OK(try_add(replay, 0, t)); /* there is room for one copy, and not for two */
-    before = saved(replay, &size);
+    bytes before = saved(replay);
     CHECK_FAILS(try_add(replay, 1, t), PER_ERROR_IO, "cannot be written: No space left on device");
     file = open(filler, O_WRONLY | O_APPEND);
-    while (write(file, before, 4096) > 0) continue;
+    while (write(file, before.data, 4096) > 0) continue;
     CHECK(errno == ENOSPC);
     close(file);
     CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL, NULL), PER_ERROR_IO, "No space left on device");
-    after = saved(replay, &size_after);
-    CHECK(size_after == size && memcmp(after, before, size) == 0);
-    check_checkpoint(named, named_size);
-    free(after);
-    free(before);
+    check_saved_as(&before, replay);
+    check_checkpoint(named);
+    free(before.data);
     CHECK(unlink(filler) == 0); /* there is room again */
     CHECK_OK(try_add(replay, 1, t));
     CHECK_OK(try_add(replay, 0, t + 1));
-    check_checkpoint(named, named_size);
-    free(named);
+    check_checkpoint(named);
+    free(named.data);
     CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
-    before = saved(replay, &size);
+    before = saved(replay);
     per_replay_free(replay);
-    check_checkpoint(before, size);
+    check_checkpoint(before);
     replay = loaded(folder);
     check_all_rows(replay);
-    check_checkpoint(before, size);
+    check_checkpoint(before);
     per_replay_free(replay);
     go_on_without_room();
-    check_checkpoint(before, size);
-    free(before);
+    check_checkpoint(before);
+    free(before.data);
     _exit(0);
 }
 
-static void wait_for(pid_t child) {
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
 static void a_full_disk_changes_nothing(void) {
-    const pid_t child = fork();
+    const pid_t child = start_child();
     if (child == 0) fill_the_disk();
-    wait_for(child);
+    check_child(child);
 }
 
 /* ------------------------------------------------------------------- owners */
 
 static void check_busy(void) {
-    per_load_options place;
     per_replay* replay;
-    CHECK_OK(per_load_options_init(&place, sizeof place));
+    per_load_options place = default_load_options();
     place.memory.storage = folder;
     CHECK_FAILS(per_replay_load(folder, &place, &replay), PER_ERROR_BUSY, "a buffer has its rows already");
     CHECK(replay == NULL);
@@ -365,19 +323,18 @@ static void a_forked_child_has_the_file_too(void) {
     for (i = 0; i < 2; ++i) {
         CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
         CHECK(pipe(to_child) == 0);
-        pid_t child = fork();
-        CHECK(child >= 0);
+        pid_t child = start_child();
         if (child == 0) {
             close(to_child[1]);
             if (i == 1) CHECK(read(to_child[0], &byte, 1) == 0);
-            CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "the parent's");
+            CHECK_REFUSED(per_replay_checkpoint(replay, folder, NULL, NULL), "the parent's");
 #ifndef SANITIZED /* ThreadSanitizer takes a lock that the child made anew for one that is held */
             per_replay_free(replay);
 #endif
             _exit(0);
         }
         close(to_child[0]);
-        if (i == 0) wait_for(child);
+        if (i == 0) check_child(child);
         check_busy();
         CHECK_OK(try_add(replay, 0, FIRST + i));
         check_all_rows(replay);
@@ -386,7 +343,7 @@ static void a_forked_child_has_the_file_too(void) {
             check_busy(); /* the child has it */
         }
         close(to_child[1]);
-        if (i == 1) wait_for(child);
+        if (i == 1) check_child(child);
     }
     replay = loaded(folder);
     check_all_rows(replay);

@@ -79,14 +79,12 @@ static per_replay* load(stream* s, int32_t device) {
 
 /* Both go on alike. */
 static void check_twins(per_replay* replay, per_replay* twin) {
-    static rows drawn, expected;
+    static rows drawn;
     const per_replay_statistics a = stats_of(replay), b = stats_of(twin);
     CHECK(a.live == b.live && a.samples == b.samples && a.beta_step == b.beta_step && a.total == b.total);
     for (int i = 0; i < 3; ++i) {
         CHECK(add_full(replay, 0, 50, 1, GOES_ON, 51) == add_full(twin, 0, 50, 1, GOES_ON, 51));
-        draw(replay, PLACES, &drawn);
-        draw(twin, PLACES, &expected);
-        CHECK(memcmp(&drawn, &expected, offsetof(rows, fields)) == 0);
+        check_same_draw(replay, twin, PLACES, &drawn);
         set_priority(replay, drawn.ids[i], 3);
         set_priority(twin, drawn.ids[i], 3);
     }
@@ -120,8 +118,7 @@ static void a_stream_has_the_bytes_of_a_file(void) {
     other = load(&s, PER_CPU); /* whatever device wrote it */
     CHECK(live_of(other) == live_of(replay));
     per_replay_free(other);
-    per_replay_free(loaded);
-    per_replay_free(replay);
+    free_both(loaded, replay);
     CHECK(remove(path) == 0);
 }
 
@@ -220,8 +217,7 @@ static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
     CHECK_OK(save_to(replay, write_to, &s));
     CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
     for (int i = 0; i < 2; ++i) check_twins(replay, twin);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
@@ -286,7 +282,6 @@ static void use_handles(stream* s) {
     const float number = 1;
     per_batch batch;
     per_replay_statistics statistics;
-    per_loader_options loader_options;
     per_loader* new_loader = NULL;
     per_epochs* new_walk = NULL;
     int64_t count = 0, slot = 0;
@@ -301,7 +296,7 @@ static void use_handles(stream* s) {
     given.steps.n_envs = 1;
     given.steps.env_ids = &id;
     begin(&nested);
-    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    per_loader_options loader_options = default_loader_options();
     loader_options.batch_size = 4;
     loader_options.device = loader_device();
     CHECK_BUSY(per_replay_add(replay, &given.steps, NULL, NULL));
@@ -352,8 +347,7 @@ static void own_calls_are_busy_and_other_handles_are_not(void) {
     CHECK(count == 4);
     per_epochs_free(walk);
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(another);
+    free_both(replay, another);
 }
 
 static pthread_t adder;
@@ -479,8 +473,7 @@ static void a_thread_may_end_in_a_function(void) {
     CHECK(pthread_create(&thread, NULL, load_and_end, &s) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == &s);
     check_twins(replay, twin);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 static void* allocate(void* context, int64_t bytes, int64_t alignment, int32_t use) {
@@ -496,37 +489,35 @@ static void bad_arguments_are_refused(void) {
     static stream s;
     per_replay* replay = filled(5);
     per_replay* loaded = replay;
-    per_save_options saving;
-    per_load_options loading;
     per_save* save;
     begin(&s);
-    CHECK_FAILS(save_to(NULL, write_to, &s), PER_ERROR_INVALID_ARGUMENT, "replay is NULL");
-    CHECK_OK(per_save_options_init(&saving, sizeof saving));
+    CHECK_REFUSED(save_to(NULL, write_to, &s), "replay is NULL");
+    per_save_options saving = default_save_options();
     CHECK(saving.timeout_ms == PER_DIRECTORY_TIMEOUT_MS && saving.compression == -1 && saving.reserved == 0);
     CHECK(saving.write == NULL && saving.context == NULL);
     saving.write = write_to;
     saving.context = &s;
-    CHECK_FAILS(per_replay_save(replay, "a", &saving), PER_ERROR_INVALID_ARGUMENT, "path is given: must be NULL");
-    CHECK_FAILS(per_replay_save_start(replay, "a", &saving, &save), PER_ERROR_INVALID_ARGUMENT, "write is given");
-    CHECK_FAILS(per_replay_checkpoint(replay, "a", &saving, NULL), PER_ERROR_INVALID_ARGUMENT, "write is given");
+    CHECK_REFUSED(per_replay_save(replay, "a", &saving), "path is given: must be NULL");
+    CHECK_REFUSED(per_replay_save_start(replay, "a", &saving, &save), "write is given");
+    CHECK_REFUSED(per_replay_checkpoint(replay, "a", &saving, NULL), "write is given");
     CHECK(s.n_calls == 0);
     CHECK_OK(save_to(replay, write_to, &s));
-    CHECK_OK(per_load_options_init(&loading, sizeof loading));
+    per_load_options loading = default_load_options();
     CHECK(loading.device == PER_CPU && loading.device_index == 0 && loading.timeout_ms == PER_DIRECTORY_TIMEOUT_MS);
     CHECK(loading.read == NULL && loading.context == NULL && loading.memory.storage == NULL);
     loading.read = read_from;
     loading.context = &s;
-    CHECK_FAILS(per_replay_load("a", &loading, &loaded), PER_ERROR_INVALID_ARGUMENT, "path is given: must be NULL");
+    CHECK_REFUSED(per_replay_load("a", &loading, &loaded), "path is given: must be NULL");
     CHECK(loaded == NULL);
     loading.memory.storage = "/tmp";
-    CHECK_FAILS(per_replay_load(NULL, &loading, &loaded), PER_ERROR_INVALID_ARGUMENT, "storage is given: must be NULL");
+    CHECK_REFUSED(per_replay_load(NULL, &loading, &loaded), "storage is given: must be NULL");
     loading.memory.storage = NULL;
     loading.memory.allocate = allocate;
     loading.memory.deallocate = deallocate;
-    CHECK_FAILS(per_replay_load(NULL, &loading, &loaded), PER_ERROR_INVALID_ARGUMENT, "allocate is given: must be");
-    CHECK_FAILS(load_from(read_from, &s, test_device(), 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out is NULL");
+    CHECK_REFUSED(per_replay_load(NULL, &loading, &loaded), "allocate is given: must be");
+    CHECK_REFUSED(load_from(read_from, &s, test_device(), 0, NULL), "replay_out is NULL");
     loaded = replay;
-    CHECK_FAILS(load_from(read_from, &s, 7, 0, &loaded), PER_ERROR_INVALID_ARGUMENT, "device is 7");
+    CHECK_REFUSED(load_from(read_from, &s, 7, 0, &loaded), "device is 7");
     CHECK(loaded == NULL);
     per_replay_free(replay);
 }

@@ -107,8 +107,7 @@ static void check_invalid(const float* bad, int64_t n_critics, double epsilon) {
     CHECK_BAD_PRIORITY(write_td_errors(strict, 3, ids, n_critics, td_errors, NULL), "td_errors");
     if (!on_cuda()) {
         CHECK(strstr(per_last_error(), "1]") != NULL);
-        after = stats_of(strict);
-        CHECK(memcmp(&before, &after, sizeof before) == 0);
+        check_same_statistics(strict, &before);
         CHECK(priority_of(strict, 0) == 1 && priority_of(strict, 1) == 1 && priority_of(strict, 2) == 1);
     }
 
@@ -117,8 +116,7 @@ static void check_invalid(const float* bad, int64_t n_critics, double epsilon) {
     CHECK(priority_of(skipping, 1) == 1);
     after = stats_of(skipping);
     CHECK(after.rejected_updates == 1 && after.stale_updates == 0 && after.max_priority == (float)(3 + epsilon));
-    per_replay_free(strict);
-    per_replay_free(skipping);
+    free_both(strict, skipping);
 }
 
 static void errors_that_are_not_finite(void) {
@@ -148,8 +146,7 @@ static void priorities_that_are_not_allowed(void) {
         CHECK_OK(write_priorities(skipping, 2, ids, priorities, NULL));
         CHECK(priority_of(skipping, 0) == 7 && priority_of(skipping, 1) == 1);
         CHECK(stats_of(skipping).rejected_updates == 1);
-        per_replay_free(strict);
-        per_replay_free(skipping);
+        free_both(strict, skipping);
     }
 }
 
@@ -190,8 +187,7 @@ static void values_given_with_a_step(void) {
             CHECK_BAD_PRIORITY(per_replay_add(strict, &given.steps, NULL, NULL),
                                "td_errors of step 0 of environment 0 gives the priority ");
         }
-        per_replay_free(strict);
-        per_replay_free(skipping);
+        free_both(strict, skipping);
     }
 }
 

@@ -92,10 +92,9 @@ static void counts_are_those_of_the_ids_drawn(void) {
     for (int k = 0; k < 3; ++k) {
         per_replay* replay = counting(0, prioritizations[k], PER_MAX_EVER);
         for (int i = 0; i < rounds(400); ++i) {
-            per_sample_options options;
             add_steps(replay, 1 + random_below(5));
             int64_t live = live_of(replay);
-            CHECK_OK(per_sample_options_init(&options, sizeof options));
+            per_sample_options options = default_sample_options();
             options.scheme = of_calls[random_below(4)];
             options.uniform_fraction = (double)random_below(3) / 4;
             draw_counted(replay, &options,
@@ -139,10 +138,8 @@ static void check_used_up(per_replay* replay, int64_t oldest, int64_t end, int32
 static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioritization, int32_t max_priority) {
     static counted_rows out;
     per_replay* replay = counting(most, prioritization, max_priority);
-    per_replay_options described;
     int64_t end = 0, oldest = 0;
-    CHECK_OK(per_replay_options_init(&described, sizeof described));
-    CHECK_OK(per_replay_describe(replay, &described));
+    per_replay_options described = describe_replay(replay);
     CHECK(described.keep_times_sampled == 1 && described.max_times_sampled == most);
     for (int i = 0; i < rounds(600); ++i) {
         const int64_t n = random_below(4);
@@ -199,33 +196,28 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
                                         {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, NULL, 0, 0}};
     per_replay_options options = replay_options(CAPACITY, 1);
-    per_hindsight_options hindsight;
-    per_batch batch;
-    per_steps steps;
     const float number = 1;
     const uint8_t ends = 1;
     const per_array numbers[2] = {array_of(&number, PER_FLOAT32), array_of(&number, PER_FLOAT32)};
     int64_t id = -1;
-    options.fields = fields;
-    options.n_fields = 2;
-    options.field_size = sizeof(per_field);
+    set_fields(&options, fields, 2);
     options.max_times_sampled = 1;
     options.scheme = PER_WITHOUT_REPLACEMENT;
     options.rate_limit.samples_per_insert = 1;
     options.rate_limit.samples_tolerance = 2;
     per_replay* replay = create_replay(&options);
-    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    per_steps steps = default_steps();
     steps.fields = steps.next_fields = numbers;
     steps.reward = numbers[0];
     steps.terminated = array_of(&ends, PER_BOOL);
     steps.truncated = array_of(&ends, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    per_hindsight_options hindsight = default_hindsight_options();
     hindsight.achieved_field = 0;
     hindsight.goal_field = 1;
     hindsight.fraction = 1;
     hindsight.reward = no_reward;
-    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    per_batch batch = default_batch();
     batch.ids = &id;
     CHECK_FAILS(sample_with_hindsight(replay, NULL, &hindsight, 1, &batch, NULL), PER_ERROR_CALLBACK, "reward");
     CHECK(stats_of(replay).samples == 0 && live_of(replay) == 0);
@@ -238,18 +230,17 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
 static void what_does_not_fit_is_refused(void) {
     static counted_rows out;
     per_replay_options options = replay_options(CAPACITY, 1);
-    per_sample_options of_call;
     per_replay* replay = (per_replay*)&options;
     per_coordinator* coordinator = (per_coordinator*)&options;
     const int64_t id = 0;
     options.max_times_sampled = 1;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
-                "scheme is 0: must be PER_WITHOUT_REPLACEMENT (3) where max_times_sampled is given");
+    CHECK_REFUSED(per_replay_create(&options, &replay),
+                  "scheme is 0: must be PER_WITHOUT_REPLACEMENT (3) where max_times_sampled is given");
     options.scheme = PER_WITHOUT_REPLACEMENT;
     options.rate_limit.samples_per_insert = 1.5;
     options.rate_limit.samples_tolerance = 10;
-    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
-                "samples_per_insert is 1.5: must be at most max_times_sampled, 1");
+    CHECK_REFUSED(per_replay_create(&options, &replay),
+                  "samples_per_insert is 1.5: must be at most max_times_sampled, 1");
     options.rate_limit.samples_per_insert = 1;
     CHECK_FAILS(per_coordinator_create(&options, 1, NULL, &coordinator), PER_ERROR_UNSUPPORTED, "samples_per_insert");
     options.rate_limit.samples_per_insert = 0;
@@ -258,11 +249,11 @@ static void what_does_not_fit_is_refused(void) {
 
     replay = create_replay(&options);
     add_steps(replay, 3);
-    CHECK_OK(per_sample_options_init(&of_call, sizeof of_call));
+    per_sample_options of_call = default_sample_options();
     of_call.scheme = PER_INDEPENDENT;
     fill_counted(&out);
-    CHECK_FAILS(per_replay_sample(replay, &of_call, 1, &out.of.batch, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "scheme is 1: must be PER_WITHOUT_REPLACEMENT");
+    CHECK_REFUSED(per_replay_sample(replay, &of_call, 1, &out.of.batch, NULL),
+                  "scheme is 1: must be PER_WITHOUT_REPLACEMENT");
     /* Windows have no scheme. */
     CHECK_OK(per_replay_get_windows(replay, &of_call, PER_INVALID_ERROR, 1, &id, &out.of.batch, NULL));
     CHECK(live_of(replay) == 3);
@@ -272,13 +263,12 @@ static void what_does_not_fit_is_refused(void) {
     replay = create_replay(&options);
     add_steps(replay, 3);
     fill_counted(&out);
-    CHECK_FAILS(per_replay_sample(replay, NULL, 1, &out.of.batch, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "times_sampled is not NULL: keep_times_sampled of the buffer is 0");
-    CHECK_FAILS(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, 1, &id, &out.of.batch, NULL),
-                PER_ERROR_INVALID_ARGUMENT, "times_sampled is not NULL");
+    CHECK_REFUSED(per_replay_sample(replay, NULL, 1, &out.of.batch, NULL),
+                  "times_sampled is not NULL: keep_times_sampled of the buffer is 0");
+    CHECK_REFUSED(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, 1, &id, &out.of.batch, NULL),
+                  "times_sampled is not NULL");
     out.of.batch.weights = out.of.batch.probabilities = NULL;
-    CHECK_FAILS(per_replay_get(replay, 1, &id, &out.of.batch, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "times_sampled is not NULL");
+    CHECK_REFUSED(per_replay_get(replay, 1, &id, &out.of.batch, NULL), "times_sampled is not NULL");
     CHECK(stats_of(replay).samples == 0);
     per_replay_free(replay);
 }

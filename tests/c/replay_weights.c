@@ -68,12 +68,10 @@ static void largest_of_the_batch(void) {
 /* beta, scheme: of the call, where it gives them. */
 static void options_of_a_call(void) {
     per_replay* replay = create(1, PER_STRATIFIED);
-    per_sample_options options;
     static rows drawn;
-    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    per_sample_options options = default_sample_options();
     options.beta = 0;
-    fill_rows(&drawn);
-    CHECK_OK(per_replay_sample(replay, &options, 64, &drawn.batch, NULL));
+    draw_with(replay, &options, 64, &drawn);
     for (int i = 0; i < 64; ++i) CHECK(drawn.weights[i] == 1);
     options.beta = 2;
     CHECK_OK(per_replay_sample(replay, &options, 64, &drawn.batch, NULL));
@@ -114,8 +112,7 @@ static void arrays_may_be_left_out(void) {
     CHECK_OK(per_batch_init(&drawn.batch, sizeof drawn.batch));
     CHECK_OK(per_replay_sample(replay, NULL, 32, &drawn.batch, NULL)); /* even all of them */
     CHECK(stats_of(replay).samples == 12);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 /* Ranks are taken anew once more than a 32nd has changed. Until then a transition that changes weighs what the rank of
@@ -150,7 +147,6 @@ static void weights_beyond_float32(void) {
     enum { N = 32 };
     static rows drawn;
     per_replay_options options = replay_options(N + 8, 1);
-    per_sample_options sample;
     int64_t ids[N], n;
     options.alpha = 1;
     options.normalize_weights = PER_NONE;
@@ -160,7 +156,7 @@ static void weights_beyond_float32(void) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
         set_priority(replay, t, t == 0 ? 65536 : t % 2 == 0 ? 1 : (float)ldexp(1, -20));
     }
-    CHECK_OK(per_sample_options_init(&sample, sizeof sample));
+    per_sample_options sample = default_sample_options();
     sample.beta = 30;
     for (n = 1; n <= N; ++n) { /* every rest that a loop over vectors leaves */
         for (int t = 0; t < n; ++t) ids[t] = t;

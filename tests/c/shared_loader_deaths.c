@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "child_check.h"
 #include "reader_check.h"
 
 enum { KILLS = 400, READERS = 2, CHILDREN = READERS + 1, BATCH = 32, LIFE = 1 << 15 };
@@ -93,8 +94,7 @@ static int n_descriptors(void) {
 static pid_t start(int which, int life, per_channel* channel, per_shared_loader* loader, told* with, uint64_t seed) {
     const char* path = which == 0 ? path_of(channel) : path_of_batches(loader);
     with->done = with->survivor = 0;
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = start_child();
     if (child != 0) return child;
     if (which == 0)
         write_for_ever(path, life, with);

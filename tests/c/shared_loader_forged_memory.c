@@ -4,10 +4,9 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "child_check.h"
 #include "reader_check.h"
 
 enum { ROUNDS = 150, WRITES = 3000, BATCH = 8, ROWS = 60, SLOTS = 2 };
@@ -37,6 +36,12 @@ static void check_rows(per_replay* replay) {
     draw(replay, 500, &all);
     for (int i = 0; i < 500; ++i)
         CHECK(all.next[i] == all.observation[i] + 1 && all.reward[i] == all.observation[i] && all.ids[i] < ROWS);
+}
+
+static per_replay* filled_buffer(void) {
+    per_replay* replay = create_plain(ROWS + 2, 1);
+    for (int t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+    return replay;
 }
 
 /* The first mailbox from there on. It begins with the number of readers that it has had, and bytes that they wrote. */
@@ -92,24 +97,18 @@ static const mail of_no_reader[] = {
 };
 
 static void mail_that_no_reader_writes(mail forged) {
-    const per_replay_options options = replay_options(ROWS + 2, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = filled_buffer();
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
     per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
     per_batch batch;
-    struct stat status;
+    size_t size;
     uint64_t written;
-    int32_t descriptor;
-    for (int t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
     read_batch(reader, &batch);
     int64_t slot = read_batch(other, &batch);
     if (forged.number == OTHERS_SLOT) forged.number = slot;
-    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
-    CHECK(fstat(descriptor, &status) == 0);
-    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(memory != MAP_FAILED);
-    size_t mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
-    size_t mailbox_bytes = find_mailbox(memory, (size_t)status.st_size, 1, mailbox + 64) - mailbox;
+    unsigned char* memory = map_shared(descriptor_of_batches(loader), &size);
+    size_t mailbox = find_mailbox(memory, size, 1, 64);
+    size_t mailbox_bytes = find_mailbox(memory, size, 1, mailbox + 64) - mailbox;
     memcpy(&written, memory + mailbox + 8, sizeof written);
     memcpy(memory + mailbox + 2 * mailbox_bytes + written, &forged, sizeof forged);
     written += forged.n_bytes > 40 && forged.n_bytes < 4096 ? (uint64_t)forged.n_bytes : 40;
@@ -123,7 +122,7 @@ static void mail_that_no_reader_writes(mail forged) {
     reader = attach_reader(path_of_batches(loader));
     CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
     CHECK_OK(per_reader_release(other, slot));
-    munmap(memory, (size_t)status.st_size);
+    munmap(memory, size);
     per_reader_free(reader);
     per_reader_free(other);
     per_shared_loader_free(loader);
@@ -154,22 +153,16 @@ static void check_reader(per_reader* reader) {
  * is cut off, or not answered any more, and the others hear nothing of it. The loader goes on, and so does the place.
  */
 static void a_life_that_nobody_has(uint64_t life, int has_reader) {
-    const per_replay_options options = replay_options(ROWS + 2, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = filled_buffer();
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
     per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
     per_batch batch, of_other;
-    struct stat status;
-    int32_t descriptor;
+    size_t size;
     int64_t slot, latest = -1, of_reader;
-    for (int t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
     of_reader = read_batch(reader, &batch);
     slot = read_batch(other, &of_other);
-    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
-    CHECK(fstat(descriptor, &status) == 0);
-    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(memory != MAP_FAILED);
-    size_t mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
+    unsigned char* memory = map_shared(descriptor_of_batches(loader), &size);
+    size_t mailbox = find_mailbox(memory, size, 1, 64);
     if (!has_reader) {
         per_reader_free(reader);
         check_reader(other); /* so the loader knows that it has gone */
@@ -197,7 +190,7 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     CHECK(sharing_stats(loader).out == 0 && sharing_stats(loader).attached == 2);
     per_reader_free(reader);
     per_reader_free(other);
-    munmap(memory, (size_t)status.st_size);
+    munmap(memory, size);
     per_shared_loader_free(loader);
     check_rows(replay);
     per_replay_free(replay);
@@ -230,8 +223,7 @@ static const answer of_no_loader[] = {
 static void an_answer_that_no_loader_gives(answer forged) {
     per_replay_options options = replay_options(ROWS + 2, 1);
     per_batch batch;
-    struct stat status;
-    int32_t descriptor;
+    size_t size;
     int64_t slot;
     options.rate_limit.samples_per_insert = 1; /* so that nothing is answered */
     options.rate_limit.samples_tolerance = BATCH;
@@ -241,11 +233,8 @@ static void an_answer_that_no_loader_gives(answer forged) {
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(try_read(reader, 0, &batch, &slot) == PER_ERROR_BUSY); /* it has asked */
     CHECK_OK(per_reader_flush(reader, -1));
-    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
-    CHECK(fstat(descriptor, &status) == 0);
-    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(memory != MAP_FAILED);
-    unsigned char* of_loader = memory + find_mailbox(memory, (size_t)status.st_size, 1, 64) + 64;
+    unsigned char* memory = map_shared(descriptor_of_batches(loader), &size);
+    unsigned char* of_loader = memory + find_mailbox(memory, size, 1, 64) + 64;
     __atomic_store_n((uint64_t*)(void*)(of_loader + 8), forged.taken, __ATOMIC_SEQ_CST);
     __atomic_store_n((int32_t*)(void*)(of_loader + 28), forged.status, __ATOMIC_SEQ_CST);
     __atomic_store_n((int64_t*)(void*)(of_loader + 32), forged.slot, __ATOMIC_SEQ_CST);
@@ -254,7 +243,7 @@ static void an_answer_that_no_loader_gives(answer forged) {
         CHECK_FAILS(try_read(reader, 60000, &batch, &slot), PER_ERROR_CORRUPT_FILE, forged.message);
     else
         CHECK_FAILS(per_reader_flush(reader, 60000), PER_ERROR_CORRUPT_FILE, forged.message);
-    munmap(memory, (size_t)status.st_size);
+    munmap(memory, size);
     per_reader_free(reader);
     per_shared_loader_free(loader);
     per_replay_free(replay);
@@ -272,17 +261,12 @@ static per_status status_of_attaching(per_shared_loader* loader) {
 static void numbers_of_the_header_are_those_of_its_loader(void) {
     enum { OPTIONS_BYTES = 24 };
     const int64_t before_the_ring[] = {BATCH, 1, SLOTS, 1}; /* the batch size, readers, their slots, and n_step */
-    const per_replay_options options = replay_options(ROWS + 2, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(ROWS + 2, 1);
     per_shared_loader* loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
-    struct stat status;
+    size_t size;
     size_t at = 0;
     uint64_t bytes;
-    int32_t descriptor;
-    CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
-    CHECK(fstat(descriptor, &status) == 0);
-    unsigned char* memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(memory != MAP_FAILED);
+    unsigned char* memory = map_shared(descriptor_of_batches(loader), &size);
     while (memcmp(memory + at, before_the_ring, sizeof before_the_ring) != 0) CHECK((at += 8) < 256);
     at += sizeof before_the_ring;
     CHECK(status_of_attaching(loader) == PER_OK);
@@ -302,7 +286,7 @@ static void numbers_of_the_header_are_those_of_its_loader(void) {
     ++bytes;
     memcpy(memory + OPTIONS_BYTES, &bytes, sizeof bytes);
     CHECK(status_of_attaching(loader) == PER_OK);
-    munmap(memory, (size_t)status.st_size);
+    munmap(memory, size);
     per_shared_loader_free(loader);
     per_replay_free(replay);
 }
@@ -312,23 +296,14 @@ int main(void) {
     uint64_t state = 4;
     int i, n_cut_off = 0;
     for (i = 0; i < rounds(ROUNDS); ++i) {
-        const per_replay_options options = replay_options(ROWS + 2, 1);
-        per_replay* replay = create_replay(&options);
+        per_replay* replay = filled_buffer();
         per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
         float errors[BATCH];
         forger forging;
-        struct stat status;
         pthread_t thread;
         per_status latest = PER_OK;
-        int32_t descriptor;
-        for (int t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
         per_reader* reader = second_reader(loader);
-        CHECK_OK(per_shared_loader_get_address(loader, NULL, &descriptor));
-        CHECK(fstat(descriptor, &status) == 0);
-        CHECK(ftruncate(descriptor, 1) != 0);
-        forging.size = (size_t)status.st_size;
-        forging.memory = mmap(NULL, forging.size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-        CHECK(forging.memory != MAP_FAILED);
+        forging.memory = map_shared(descriptor_of_batches(loader), &forging.size);
         forging.mailbox = find_mailbox(forging.memory, forging.size, 2, 64);
         forging.seed = next_random(&state);
         forging.is_wild = i % 3 == 0;
@@ -349,16 +324,9 @@ int main(void) {
         n_cut_off += latest == PER_ERROR_CORRUPT_FILE;
         per_reader_free(reader);
         if (!forging.is_wild) {
-            per_batch batch;
             while (sharing_stats(loader).attached != 0) continue;
             reader = attach_reader(path_of_batches(loader));
-            for (int t = 0; t < 5; ++t) {
-                const int64_t slot = read_batch(reader, &batch);
-                for (int k = 0; k < BATCH; ++k) CHECK(((const float*)batch.next_fields[0])[k] == batch.reward[k] + 1);
-                CHECK_OK(send_td_errors(reader, BATCH, batch.ids, 1, errors, -1));
-                CHECK_OK(per_reader_release(reader, slot));
-            }
-            CHECK_OK(per_reader_flush(reader, -1));
+            check_reader(reader);
             per_reader_free(reader);
         }
         munmap(forging.memory, forging.size);

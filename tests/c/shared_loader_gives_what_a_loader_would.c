@@ -104,8 +104,7 @@ static void one_reader_is_a_loader(int64_t slots, int steps) {
     per_reader_free(reader);
     per_shared_loader_free(shared);
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 typedef struct got {
@@ -163,8 +162,7 @@ static void readers_share_what_one_loader_draws(void) {
     munmap(all, READERS * sizeof *all);
     per_shared_loader_free(shared);
     per_loader_free(loader);
-    per_replay_free(replay);
-    per_replay_free(twin);
+    free_both(replay, twin);
 }
 
 int main(void) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "child_check.h"
 #include "reader_check.h"
 #include "save_check.h"
 
@@ -24,8 +25,7 @@ static void fill(per_replay* replay, int first, int end) {
 }
 
 static per_replay* small_buffer(void) {
-    const per_replay_options options = replay_options(100, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(100, 1);
     fill(replay, 0, 50);
     return replay;
 }
@@ -54,9 +54,8 @@ static void start_taking(taker* it, per_reader* reader) {
 }
 
 static per_status describe(per_reader* reader) {
-    per_replay_options options;
     int64_t batch_size;
-    CHECK_OK(per_replay_options_init(&options, sizeof options));
+    per_replay_options options = default_replay_options();
     return per_reader_describe(reader, &options, &batch_size);
 }
 
@@ -87,24 +86,23 @@ static void no_reader_keeps_all_slots(void) {
     CHECK_FAILS(try_read(one, 20, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
     CHECK(slot == -1);
     for (int i = 0; i < 20; ++i) CHECK_OK(per_reader_release(two, read_batch(two, &batch)));
-    CHECK_FAILS(per_reader_release(two, first), PER_ERROR_INVALID_ARGUMENT,
-                "allowed are those of batches that are out");
-    CHECK_FAILS(per_reader_release(one, 99), PER_ERROR_INVALID_ARGUMENT, "slot is 99");
-    CHECK_FAILS(per_reader_release(one, -1), PER_ERROR_INVALID_ARGUMENT, "slot is -1");
+    CHECK_REFUSED(per_reader_release(two, first), "allowed are those of batches that are out");
+    CHECK_REFUSED(per_reader_release(one, 99), "slot is 99");
+    CHECK_REFUSED(per_reader_release(one, -1), "slot is -1");
     CHECK_OK(per_reader_flush(two, -1));
     CHECK(sharing_stats(loader).out == 2 && sharing_stats(loader).attached == 2 && sharing_stats(loader).places == 2);
     start_taking(&waits, one); /* as another thread of its process releases one */
     CHECK_OK(per_reader_release(one, first));
     pthread_join(waits.thread, NULL);
     CHECK(waits.status == PER_OK && waits.slot != second);
-    CHECK_FAILS(per_reader_release(one, first == waits.slot ? 99 : first), PER_ERROR_INVALID_ARGUMENT, "slot is");
+    CHECK_REFUSED(per_reader_release(one, first == waits.slot ? 99 : first), "slot is");
     /* Its place is free at once, and what it had is drawn into again. */
     CHECK_OK(per_reader_stop(one));
     CHECK_OK(per_reader_stop(one));
-    CHECK_FAILS(try_read(one, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
-    CHECK_FAILS(per_reader_release(one, second), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
-    CHECK_FAILS(per_reader_flush(one, -1), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
-    CHECK_FAILS(describe(one), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
+    CHECK_REFUSED(try_read(one, -1, &batch, &slot), "reader was stopped");
+    CHECK_REFUSED(per_reader_release(one, second), "reader was stopped");
+    CHECK_REFUSED(per_reader_flush(one, -1), "reader was stopped");
+    CHECK_REFUSED(describe(one), "reader was stopped");
     third = attach_reader(path_of_batches(loader));
     for (int i = 0; i < 20; ++i) CHECK_OK(per_reader_release(third, read_batch(third, &batch)));
     CHECK(sharing_stats(loader).returned == 2 && sharing_stats(loader).readers == 3);
@@ -116,8 +114,7 @@ static void no_reader_keeps_all_slots(void) {
 }
 
 static void a_draw_that_fails_is_told(void) {
-    const per_replay_options options = replay_options(100, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(100, 1);
     per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
     per_reader* reader = attach_reader(path_of_batches(loader));
     per_batch batch;
@@ -189,16 +186,13 @@ static void what_is_wrong_with_values_is_told_or_counted(void) {
     static int64_t ids[1 << 20];
     const int64_t never = 1000, negative = -2, late = 0, nobody = -1;
     const float bad = NAN, below = -1;
-    per_replay_options described;
     int64_t batch_size;
-    CHECK_FAILS(send_td_errors(reader, 1, &late, 1, &bad, -1), PER_ERROR_INVALID_ARGUMENT, "TD errors must be finite");
-    CHECK_FAILS(send_priorities(reader, 1, &late, &below, -1), PER_ERROR_INVALID_ARGUMENT,
-                "priorities[0] is -1: must be finite and >= 0");
-    CHECK_FAILS(send_td_errors(reader, 1, &negative, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
-                "ids[0] is -2: never issued");
-    CHECK_FAILS(send_td_errors(reader, 1 << 20, ids, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
-                "count is 1048576: ids and values of a call to a reader may take");
-    CHECK_FAILS(send_td_errors(reader, 1, &late, 1, errors, -2), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    CHECK_REFUSED(send_td_errors(reader, 1, &late, 1, &bad, -1), "TD errors must be finite");
+    CHECK_REFUSED(send_priorities(reader, 1, &late, &below, -1), "priorities[0] is -1: must be finite and >= 0");
+    CHECK_REFUSED(send_td_errors(reader, 1, &negative, 1, errors, -1), "ids[0] is -2: never issued");
+    CHECK_REFUSED(send_td_errors(reader, 1 << 20, ids, 1, errors, -1),
+                  "count is 1048576: ids and values of a call to a reader may take");
+    CHECK_REFUSED(send_td_errors(reader, 1, &late, 1, errors, -2), "timeout_ms is -2");
     CHECK_OK(send_td_errors(reader, 0, NULL, 1, NULL, -1));
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(sharing_stats(loader).updates == 0 && sharing_stats(loader).refused == 0);
@@ -210,7 +204,7 @@ static void what_is_wrong_with_values_is_told_or_counted(void) {
     CHECK_OK(send_td_errors(reader, 1, &nobody, 1, errors, -1));
     CHECK_OK(per_reader_flush(reader, -1));
     CHECK(sharing_stats(loader).updates == 2 && stats_of(replay).stale_updates == 2);
-    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    per_replay_options described = default_replay_options();
     CHECK_OK(per_reader_describe(reader, &described, &batch_size));
     CHECK(batch_size == BATCH && described.capacity == 100 && described.n_step == 1);
     CHECK(described.n_fields == 1 && strcmp(described.fields[0].name, "observation") == 0);
@@ -223,21 +217,18 @@ static void what_cannot_be_is_named(void) {
     per_replay* replay = small_buffer();
     per_shared_loader *loader = share_batches(replay, BATCH, 1, 2, NULL), *second = loader;
     per_channel* channel = create_channel(replay, 0, NULL, 8, PER_FULL_WAITS);
-    per_shared_loader_options options;
     per_reader* reader = (per_reader*)replay;
     per_writer* writer = NULL;
     int32_t descriptor;
     char path[200];
-    CHECK_OK(per_shared_loader_options_init(&options, sizeof options));
+    per_shared_loader_options options = default_shared_loader_options();
     CHECK(options.slots == 2);
     options.batch_size = BATCH;
-    CHECK_FAILS(per_shared_loader_create(replay, &options, &second), PER_ERROR_INVALID_ARGUMENT,
-                "readers is 0: allowed are 1 .. 1024");
+    CHECK_REFUSED(per_shared_loader_create(replay, &options, &second), "readers is 0: allowed are 1 .. 1024");
     CHECK(second == NULL);
     options.readers = 4;
     options.slots = 257;
-    CHECK_FAILS(per_shared_loader_create(replay, &options, &second), PER_ERROR_INVALID_ARGUMENT,
-                "slots is 257: allowed are 1 .. 256");
+    CHECK_REFUSED(per_shared_loader_create(replay, &options, &second), "slots is 257: allowed are 1 .. 256");
     options.slots = 2;
     CHECK_FAILS(per_shared_loader_create(replay, &options, &second), PER_ERROR_BUSY, "has a loader already");
     CHECK_FAILS(per_reader_attach(path_of(channel), -1, &reader), PER_ERROR_CORRUPT_FILE,
@@ -290,8 +281,7 @@ static void memory_of_another_version_is_named(void) {
 }
 
 static void a_closed_loader_is_told_to_its_readers(void) {
-    const per_replay_options options = replay_options(100, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(100, 1);
     per_batch batch;
     taker waits;
     const int64_t id = 0;
@@ -308,8 +298,8 @@ static void a_closed_loader_is_told_to_its_readers(void) {
     CHECK(priority_of(replay, 0) == 7); /* what was sent before is there */
     pthread_join(waits.thread, NULL);
     CHECK(waits.status == PER_ERROR_INVALID_ARGUMENT && strstr(waits.message, "the shared loader was closed") != NULL);
-    CHECK_FAILS(per_reader_release(reader, slot), PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
-    CHECK_FAILS(describe(reader), PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
+    CHECK_REFUSED(per_reader_release(reader, slot), "the shared loader was closed");
+    CHECK_REFUSED(describe(reader), "the shared loader was closed");
     CHECK(batch.reward[0] + 1 == ((const float*)batch.next_fields[0])[0]);
     per_reader_free(reader);
     per_reader_free(other);
@@ -325,8 +315,7 @@ static void a_dead_buffer_is_told_to_its_readers(void) {
     per_batch batch;
     int64_t slot;
     CHECK(pipe(ends) == 0);
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = start_child();
     if (child == 0) {
         per_replay* replay = small_buffer();
         per_shared_loader* loader = share_batches(replay, BATCH, 1, 1, NULL);
@@ -339,10 +328,8 @@ static void a_dead_buffer_is_told_to_its_readers(void) {
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
     /* Also who does not wait hears of it. */
-    CHECK_FAILS(try_read(reader, 0, &batch, &slot), PER_ERROR_INVALID_ARGUMENT,
-                "the shared loader's process has ended");
-    CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT,
-                "the shared loader's process has ended");
+    CHECK_REFUSED(try_read(reader, 0, &batch, &slot), "the shared loader's process has ended");
+    CHECK_REFUSED(try_read(reader, -1, &batch, &slot), "the shared loader's process has ended");
     CHECK(batch.reward == NULL);
     per_reader_free(reader);
     close(ends[0]);
@@ -356,22 +343,19 @@ static void a_forked_child_has_none(void) {
     per_batch batch;
     int64_t slot = read_batch(reader, &batch);
     char path[200];
-    int status;
     strcpy(path, path_of_batches(loader));
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = start_child();
     if (child == 0) {
         static rows drawn;
         per_shared_loader_statistics statistics;
         per_reader* other = NULL;
         const char* again;
         alarm(20);
-        CHECK_FAILS(per_shared_loader_get_statistics(loader, &statistics, sizeof statistics),
-                    PER_ERROR_INVALID_ARGUMENT, "before a fork");
-        CHECK_FAILS(per_shared_loader_get_address(loader, &again, NULL), PER_ERROR_INVALID_ARGUMENT, "before a fork");
-        CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT, "before a fork");
-        CHECK_FAILS(per_reader_release(reader, slot), PER_ERROR_INVALID_ARGUMENT, "before a fork");
-        CHECK_FAILS(per_reader_stop(reader), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_REFUSED(per_shared_loader_get_statistics(loader, &statistics, sizeof statistics), "before a fork");
+        CHECK_REFUSED(per_shared_loader_get_address(loader, &again, NULL), "before a fork");
+        CHECK_REFUSED(try_read(reader, -1, &batch, &slot), "before a fork");
+        CHECK_REFUSED(per_reader_release(reader, slot), "before a fork");
+        CHECK_REFUSED(per_reader_stop(reader), "before a fork");
         CHECK_FAILS(per_reader_attach(path, -1, &other), PER_ERROR_BUSY, "has 1 readers already");
         per_reader_free(reader);
         per_shared_loader_free(loader);
@@ -380,8 +364,7 @@ static void a_forked_child_has_none(void) {
         per_replay_free(replay);
         _exit(0);
     }
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_child(child);
     CHECK_OK(per_reader_release(reader, slot));
     CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
     per_reader_free(reader);
@@ -392,8 +375,7 @@ static void a_forked_child_has_none(void) {
 static void a_buffer_on_a_device_has_none(void) {
     per_replay* replay = small_buffer();
     per_shared_loader* loader;
-    per_shared_loader_options options;
-    CHECK_OK(per_shared_loader_options_init(&options, sizeof options));
+    per_shared_loader_options options = default_shared_loader_options();
     options.batch_size = BATCH;
     options.readers = 1;
     CHECK_FAILS(per_shared_loader_create(replay, &options, &loader), PER_ERROR_UNSUPPORTED, "for buffers on PER_CPU");

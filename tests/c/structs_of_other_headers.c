@@ -118,9 +118,9 @@ static void of_a_tree(void) {
     CHECK_OK(per_tree_create(options, &tree));
     CHECK_OK(per_tree_describe(tree, description, size));
     CHECK(description->struct_size == size && description->capacity == 9 && description->total == 0);
-    CHECK_FAILS(per_tree_describe(tree, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
+    CHECK_REFUSED(per_tree_describe(tree, too_short(), 8), "struct_size is 8");
     per_tree_free(tree);
-    CHECK_FAILS(per_tree_create(too_short(), &tree), PER_ERROR_INVALID_ARGUMENT, "options.struct_size is 8");
+    CHECK_REFUSED(per_tree_create(too_short(), &tree), "options.struct_size is 8");
 }
 
 /* The fields of the program, as far apart as its struct is large. */
@@ -175,19 +175,15 @@ static void change(per_replay* replay) {
     settings->gamma = 0.5;
     CHECK_UNKNOWN(per_replay_change_settings(replay, settings, NULL), settings);
     CHECK_OK(per_replay_change_settings(replay, settings, NULL));
-    CHECK_FAILS(per_replay_change_settings(replay, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT,
-                "settings.struct_size is 8");
+    CHECK_REFUSED(per_replay_change_settings(replay, too_short(), NULL), "settings.struct_size is 8");
 }
 
 static void add_to(per_replay* replay) {
     const float observations[3] = {0, 1, 2}, next[3] = {1, 2, 3}, goals[3] = {5, 5, 5}, rewards[3] = {1, 2, 3};
     const uint8_t flags[3] = {0, 0, 0};
     per_steps* steps = end_of_page(size_of(STEPS, sizeof *steps));
-    per_array fields[2], next_fields[2];
-    fields[0] = array_of(observations, PER_FLOAT32);
-    fields[1] = array_of(goals, PER_FLOAT32);
-    next_fields[0] = array_of(next, PER_FLOAT32);
-    next_fields[1] = array_of(NULL, PER_FLOAT32);
+    per_array fields[2] = {array_of(observations, PER_FLOAT32), array_of(goals, PER_FLOAT32)};
+    per_array next_fields[2] = {array_of(next, PER_FLOAT32), array_of(NULL, PER_FLOAT32)};
     CHECK_OK(per_steps_init(steps, size_of(STEPS, sizeof *steps)));
     steps->length = 3;
     steps->fields = fields;
@@ -196,7 +192,7 @@ static void add_to(per_replay* replay) {
     steps->terminated = steps->truncated = array_of(flags, PER_BOOL);
     CHECK_UNKNOWN(per_replay_add(replay, steps, NULL, NULL), steps);
     CHECK_OK(per_replay_add(replay, steps, NULL, NULL));
-    CHECK_FAILS(per_replay_add(replay, too_short(), NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "steps.struct_size is 8");
+    CHECK_REFUSED(per_replay_add(replay, too_short(), NULL, NULL), "steps.struct_size is 8");
 }
 
 static void draw_from(per_replay* replay) {
@@ -242,20 +238,18 @@ static void draw_from(per_replay* replay) {
     CHECK_UNKNOWN(per_epochs_next(epochs, batch, &count, NULL), batch);
     CHECK_OK(synchronized(replay, per_epochs_next(epochs, batch, &count, NULL)));
     CHECK(count == 3 && rewards[0] + rewards[1] + rewards[2] == 6);
-    CHECK_FAILS(per_epochs_next(epochs, too_short(), &count, NULL), PER_ERROR_INVALID_ARGUMENT, "batch.struct_size");
+    CHECK_REFUSED(per_epochs_next(epochs, too_short(), &count, NULL), "batch.struct_size");
     per_epochs_free(epochs);
     CHECK_UNKNOWN(per_replay_get_bootstraps(replay, 4, batch, &count, NULL), batch);
     CHECK_OK(per_replay_get_bootstraps(replay, 4, batch, &count, NULL));
     CHECK(count == 1 && ids[0] == 2);
 
-    CHECK_FAILS(per_replay_sample(replay, too_short(), 4, batch, NULL), PER_ERROR_INVALID_ARGUMENT, "options.struct");
-    CHECK_FAILS(per_replay_sample(replay, options, 4, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT, "batch.struct");
-    CHECK_FAILS(per_replay_get(replay, 1, &id, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT, "batch.struct_size");
-    CHECK_FAILS(per_replay_get_bootstraps(replay, 4, too_short(), &count, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "batch.struct_size");
+    CHECK_REFUSED(per_replay_sample(replay, too_short(), 4, batch, NULL), "options.struct");
+    CHECK_REFUSED(per_replay_sample(replay, options, 4, too_short(), NULL), "batch.struct");
+    CHECK_REFUSED(per_replay_get(replay, 1, &id, too_short(), NULL), "batch.struct_size");
+    CHECK_REFUSED(per_replay_get_bootstraps(replay, 4, too_short(), &count, NULL), "batch.struct_size");
     with_hindsight->hindsight = too_short();
-    CHECK_FAILS(per_replay_sample(replay, with_hindsight, 4, batch, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "hindsight.struct_size");
+    CHECK_REFUSED(per_replay_sample(replay, with_hindsight, 4, batch, NULL), "hindsight.struct_size");
 }
 
 static void set_priorities_of(per_replay* replay) {
@@ -271,8 +265,7 @@ static void set_priorities_of(per_replay* replay) {
     CHECK_OK(per_replay_update_priorities(replay, priorities, NULL));
     CHECK_OK(per_replay_get_priorities(replay, 1, &id, &priority, NULL));
     CHECK(priority > 3 && priority < 3.1f);
-    CHECK_FAILS(per_replay_update_priorities(replay, too_short(), NULL), PER_ERROR_INVALID_ARGUMENT,
-                "priorities.struct_size is 8");
+    CHECK_REFUSED(per_replay_update_priorities(replay, too_short(), NULL), "priorities.struct_size is 8");
 }
 
 static void of_files(per_replay* replay) {
@@ -293,8 +286,8 @@ static void of_files(per_replay* replay) {
     CHECK_OK(per_replay_load(path, loading, &loaded));
     per_replay_free(loaded);
     CHECK(unlink(path) == 0);
-    CHECK_FAILS(per_replay_save(replay, path, too_short()), PER_ERROR_INVALID_ARGUMENT, "options.struct_size is 8");
-    CHECK_FAILS(per_replay_load(path, too_short(), &loaded), PER_ERROR_INVALID_ARGUMENT, "options.struct_size is 8");
+    CHECK_REFUSED(per_replay_save(replay, path, too_short()), "options.struct_size is 8");
+    CHECK_REFUSED(per_replay_load(path, too_short(), &loaded), "options.struct_size is 8");
 }
 
 static void of_a_loader(per_replay* replay) {
@@ -315,11 +308,11 @@ static void of_a_loader(per_replay* replay) {
     CHECK_OK(per_loader_next(loader, -1, batch, &slot, NULL));
     CHECK(batch->struct_size == size_of(BATCH, sizeof *batch) && batch->ids != NULL && batch->mask == NULL);
     CHECK_OK(per_loader_release(loader, slot, NULL));
-    CHECK_FAILS(per_loader_next(loader, -1, too_short(), &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out.struct");
+    CHECK_REFUSED(per_loader_next(loader, -1, too_short(), &slot, NULL), "batch_out.struct");
     per_loader_free(loader);
     options->sample = too_short();
-    CHECK_FAILS(per_loader_create(replay, options, &loader), PER_ERROR_INVALID_ARGUMENT, "sample.struct_size is 8");
-    CHECK_FAILS(per_loader_create(replay, too_short(), &loader), PER_ERROR_INVALID_ARGUMENT, "options.struct_size");
+    CHECK_REFUSED(per_loader_create(replay, options, &loader), "sample.struct_size is 8");
+    CHECK_REFUSED(per_loader_create(replay, too_short(), &loader), "options.struct_size");
 }
 
 static void of_a_channel(per_replay* replay) {
@@ -333,9 +326,9 @@ static void of_a_channel(per_replay* replay) {
     CHECK_OK(per_channel_create(replay, options, &channel));
     CHECK_OK(per_channel_get_statistics(channel, statistics, size));
     CHECK(statistics->struct_size == size && statistics->slots == 8);
-    CHECK_FAILS(per_channel_get_statistics(channel, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
+    CHECK_REFUSED(per_channel_get_statistics(channel, too_short(), 8), "struct_size is 8");
     per_channel_free(channel);
-    CHECK_FAILS(per_channel_create(replay, too_short(), &channel), PER_ERROR_INVALID_ARGUMENT, "options.struct_size");
+    CHECK_REFUSED(per_channel_create(replay, too_short(), &channel), "options.struct_size");
 }
 
 /* On the CPU only. */
@@ -355,17 +348,16 @@ static void of_a_shared_loader(per_replay* replay) {
     CHECK_OK(per_shared_loader_create(replay, options, &loader));
     CHECK_OK(per_shared_loader_get_statistics(loader, statistics, size));
     CHECK(statistics->struct_size == size && statistics->places == 3);
-    CHECK_FAILS(per_shared_loader_get_statistics(loader, too_short(), 8), PER_ERROR_INVALID_ARGUMENT,
-                "struct_size is 8");
+    CHECK_REFUSED(per_shared_loader_get_statistics(loader, too_short(), 8), "struct_size is 8");
     CHECK_OK(per_shared_loader_get_address(loader, &path, NULL));
     CHECK_OK(per_reader_attach(path, -1, &reader));
     CHECK_OK(per_batch_init(batch, size_of(BATCH, sizeof *batch)));
     CHECK_OK(per_reader_next(reader, -1, batch, &slot));
     CHECK(batch->struct_size == size_of(BATCH, sizeof *batch) && batch->ids != NULL && batch->mask == NULL);
-    CHECK_FAILS(per_reader_next(reader, -1, too_short(), &slot), PER_ERROR_INVALID_ARGUMENT, "batch_out.struct");
+    CHECK_REFUSED(per_reader_next(reader, -1, too_short(), &slot), "batch_out.struct");
     per_reader_free(reader);
     per_shared_loader_free(loader);
-    CHECK_FAILS(per_shared_loader_create(replay, too_short(), &loader), PER_ERROR_INVALID_ARGUMENT, "options.struct");
+    CHECK_REFUSED(per_shared_loader_create(replay, too_short(), &loader), "options.struct");
 }
 
 static void statistics_of(per_replay* replay) {
@@ -373,8 +365,8 @@ static void statistics_of(per_replay* replay) {
     per_replay_statistics* statistics = end_of_page(size);
     CHECK_OK(per_replay_get_statistics(replay, statistics, size));
     CHECK(statistics->struct_size == size && statistics->added == 3 && statistics->memory_bytes > 0);
-    CHECK_FAILS(per_replay_get_statistics(replay, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
-    CHECK_FAILS(per_replay_describe(replay, too_short()), PER_ERROR_INVALID_ARGUMENT, "options_out.struct_size is 8");
+    CHECK_REFUSED(per_replay_get_statistics(replay, too_short(), 8), "struct_size is 8");
+    CHECK_REFUSED(per_replay_describe(replay, too_short()), "options_out.struct_size is 8");
 }
 
 static void of_a_coordinator(per_replay* replay) {
@@ -397,14 +389,11 @@ static void of_a_coordinator(per_replay* replay) {
     CHECK(law->struct_size == size_of_law && law->live == 3);
     CHECK_UNKNOWN(per_coordinator_report(coordinator, 0, law), law);
     CHECK_OK(per_coordinator_report(coordinator, 0, law));
-    CHECK_FAILS(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, too_short(), 8), PER_ERROR_INVALID_ARGUMENT,
-                "struct_size is 8");
-    CHECK_FAILS(per_coordinator_report(coordinator, 0, too_short()), PER_ERROR_INVALID_ARGUMENT,
-                "summary.struct_size is 8");
-    CHECK_FAILS(per_coordinator_get_state(coordinator, too_short(), 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 8");
-    CHECK_FAILS(per_coordinator_create(options, 1, too_short(), &again), PER_ERROR_INVALID_ARGUMENT,
-                "state.struct_size");
-    CHECK_FAILS(per_coordinator_create(too_short(), 1, NULL, &again), PER_ERROR_INVALID_ARGUMENT, "options.struct");
+    CHECK_REFUSED(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, too_short(), 8), "struct_size is 8");
+    CHECK_REFUSED(per_coordinator_report(coordinator, 0, too_short()), "summary.struct_size is 8");
+    CHECK_REFUSED(per_coordinator_get_state(coordinator, too_short(), 8), "struct_size is 8");
+    CHECK_REFUSED(per_coordinator_create(options, 1, too_short(), &again), "state.struct_size");
+    CHECK_REFUSED(per_coordinator_create(too_short(), 1, NULL, &again), "options.struct");
     per_coordinator_free(coordinator);
 }
 

@@ -70,13 +70,13 @@ static void check_update(void) {
             check_unchanged();
         }
     }
-    CHECK_FAILS(per_update(NULL, 1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
-    CHECK_FAILS(per_update(tree, -1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_REFUSED(per_update(NULL, 1, indices, priorities, NULL), "tree");
+    CHECK_REFUSED(per_update(tree, -1, indices, priorities, NULL), "count");
     if (on_cuda())
-        CHECK_FAILS(per_update(tree, 4294967295, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT,
-                    "count is 4294967295: allowed on PER_CUDA are 0 .. 4294967294");
-    CHECK_FAILS(per_update(tree, 1, NULL, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "indices");
-    CHECK_FAILS(per_update(tree, 1, indices, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
+        CHECK_REFUSED(per_update(tree, 4294967295, indices, priorities, NULL),
+                      "count is 4294967295: allowed on PER_CUDA are 0 .. 4294967294");
+    CHECK_REFUSED(per_update(tree, 1, NULL, priorities, NULL), "indices");
+    CHECK_REFUSED(per_update(tree, 1, indices, NULL, NULL), "priorities");
     CHECK_NO_STREAM(per_update(tree, 1, indices, priorities, &tree));
     CHECK_OK(per_update(tree, 0, NULL, NULL, NULL));
     check_unchanged();
@@ -94,21 +94,16 @@ static void check_sample(void) {
     memcpy(indices, first, sizeof first);
 
     for (int i = 0; i < 4; ++i)
-        CHECK_FAILS(per_sample(tree, bad_sizes[i], PER_STRATIFIED, 1, indices, NULL, NULL, NULL),
-                    PER_ERROR_INVALID_ARGUMENT, "batch_size");
-    CHECK_FAILS(per_sample(tree, 0, PER_STRATIFIED, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "batch_size is 0: allowed are 1 .. 16777216");
+        CHECK_REFUSED(per_sample(tree, bad_sizes[i], PER_STRATIFIED, 1, indices, NULL, NULL, NULL), "batch_size");
+    CHECK_REFUSED(per_sample(tree, 0, PER_STRATIFIED, 1, indices, NULL, NULL, NULL),
+                  "batch_size is 0: allowed are 1 .. 16777216");
     for (int i = 0; i < 3; ++i)
-        CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, bad_betas[i], indices, NULL, NULL, NULL),
-                    PER_ERROR_INVALID_ARGUMENT, "beta");
-    CHECK_FAILS(per_sample(tree, BATCH, -1, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "scheme");
-    CHECK_FAILS(per_sample(tree, BATCH, 4, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "scheme is 4: allowed are 0 .. 3");
-    CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, 1, NULL, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "indices_out");
+        CHECK_REFUSED(per_sample(tree, BATCH, PER_STRATIFIED, bad_betas[i], indices, NULL, NULL, NULL), "beta");
+    CHECK_REFUSED(per_sample(tree, BATCH, -1, 1, indices, NULL, NULL, NULL), "scheme");
+    CHECK_REFUSED(per_sample(tree, BATCH, 4, 1, indices, NULL, NULL, NULL), "scheme is 4: allowed are 0 .. 3");
+    CHECK_REFUSED(per_sample(tree, BATCH, PER_STRATIFIED, 1, NULL, NULL, NULL, NULL), "indices_out");
     CHECK_NO_STREAM(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, &tree));
-    CHECK_FAILS(per_sample(NULL, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "tree");
+    CHECK_REFUSED(per_sample(NULL, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL), "tree");
     CHECK(memcmp(indices, first, sizeof first) == 0);
     check_unchanged();
 
@@ -128,31 +123,31 @@ static void check_readers(void) {
     uint64_t size = sizeof description;
     CHECK_BAD_ENTRY(per_tree_get_priorities(tree, 2, indices, priorities, NULL), "indices[1]");
     CHECK(priorities[0] == (on_cuda() ? priorities_before[0] : -7) && priorities[1] == (on_cuda() ? 0 : -7));
-    CHECK_FAILS(per_tree_get_priorities(tree, 2, NULL, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_tree_get_priorities(tree, -1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_tree_get_priorities(tree, 1, indices, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
+    CHECK_REFUSED(per_tree_get_priorities(tree, 2, NULL, priorities, NULL), "count");
+    CHECK_REFUSED(per_tree_get_priorities(tree, -1, indices, priorities, NULL), "count");
+    CHECK_REFUSED(per_tree_get_priorities(tree, 1, indices, NULL, NULL), "priorities_out");
     CHECK_NO_STREAM(per_tree_get_priorities(tree, 1, indices, priorities, &tree));
-    CHECK_FAILS(per_tree_get_priorities(NULL, 1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_REFUSED(per_tree_get_priorities(NULL, 1, indices, priorities, NULL), "tree");
 
-    CHECK_FAILS(per_tree_find(tree, -1, &prefix_sum, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_tree_find(tree, 1, NULL, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "prefix_sums");
-    CHECK_FAILS(per_tree_find(tree, 1, &prefix_sum, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "indices_out");
+    CHECK_REFUSED(per_tree_find(tree, -1, &prefix_sum, indices, NULL), "count");
+    CHECK_REFUSED(per_tree_find(tree, 1, NULL, indices, NULL), "prefix_sums");
+    CHECK_REFUSED(per_tree_find(tree, 1, &prefix_sum, NULL, NULL), "indices_out");
     CHECK_NO_STREAM(per_tree_find(tree, 1, &prefix_sum, indices, &tree));
-    CHECK_FAILS(per_tree_find(NULL, 1, &prefix_sum, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
-    CHECK_FAILS(per_tree_find_mass(tree, -1, &unit, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_tree_find_mass(tree, 1, NULL, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "units");
-    CHECK_FAILS(per_tree_find_mass(tree, 1, &unit, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "indices_out");
+    CHECK_REFUSED(per_tree_find(NULL, 1, &prefix_sum, indices, NULL), "tree");
+    CHECK_REFUSED(per_tree_find_mass(tree, -1, &unit, indices, NULL), "count");
+    CHECK_REFUSED(per_tree_find_mass(tree, 1, NULL, indices, NULL), "units");
+    CHECK_REFUSED(per_tree_find_mass(tree, 1, &unit, NULL, NULL), "indices_out");
     CHECK_NO_STREAM(per_tree_find_mass(tree, 1, &unit, indices, &tree));
-    CHECK_FAILS(per_tree_find_mass(NULL, 1, &unit, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_REFUSED(per_tree_find_mass(NULL, 1, &unit, indices, NULL), "tree");
 
     memset(&description, 0xAA, sizeof description);
-    CHECK_FAILS(per_tree_describe(NULL, &description, size), PER_ERROR_INVALID_ARGUMENT, "tree");
-    CHECK_FAILS(per_tree_describe(tree, NULL, size), PER_ERROR_INVALID_ARGUMENT, "description_out");
-    CHECK_FAILS(per_tree_describe(tree, &description, size - 8), PER_ERROR_INVALID_ARGUMENT, "struct_size is 32");
+    CHECK_REFUSED(per_tree_describe(NULL, &description, size), "tree");
+    CHECK_REFUSED(per_tree_describe(tree, NULL, size), "description_out");
+    CHECK_REFUSED(per_tree_describe(tree, &description, size - 8), "struct_size is 32");
     for (size = 0; size < sizeof description; ++size) CHECK(((unsigned char*)&description)[size] == 0xAA);
-    CHECK_FAILS(per_tree_reset(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_REFUSED(per_tree_reset(NULL, NULL), "tree");
     CHECK_NO_STREAM(per_tree_reset(tree, &tree));
-    CHECK_FAILS(per_tree_synchronize(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_REFUSED(per_tree_synchronize(NULL, NULL), "tree");
     CHECK_NO_STREAM(per_tree_synchronize(tree, &tree));
     CHECK_OK(per_tree_synchronize(tree, NULL));
     check_unchanged();

@@ -29,9 +29,8 @@ static inline int64_t after_bad_entry(void) {
 #define per_tree_reset(tree, ...) synchronized(tree, per_tree_reset(tree, __VA_ARGS__))
 
 static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
-    per_tree_options options;
+    per_tree_options options = default_tree_options();
     per_tree* tree = NULL;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = capacity;
     options.seed = seed;
     options.device = test_device();

@@ -5,9 +5,9 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "child_check.h"
 #include "tree_check.h"
 
 enum { N = 100000, BATCH = 512, FORKS = 60 };
@@ -72,7 +72,6 @@ static void refuse_everything(void) {
 }
 
 static void use_in_child(void) {
-    per_tree_options options;
     per_tree* other;
     int64_t index = 1;
     const float priority = 1;
@@ -81,7 +80,7 @@ static void use_in_child(void) {
         refuse_everything();
     else
         use_copy();
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    per_tree_options options = default_tree_options();
     options.capacity = 10;
     CHECK_OK(per_tree_create(&options, &other));
     CHECK_OK((per_update)(other, 1, &index, &priority, NULL));
@@ -93,7 +92,6 @@ static void use_in_child(void) {
 int main(void) {
     static float priorities[N];
     pthread_t threads[3];
-    int status;
     for (int i = 0; i < N; ++i) priorities[i] = 1;
     tree = create_tree(N, 0);
     update_all(tree, N, priorities);
@@ -101,11 +99,9 @@ int main(void) {
     CHECK(pthread_create(&threads[1], NULL, sample, NULL) == 0);
     CHECK(pthread_create(&threads[2], NULL, sample, NULL) == 0);
     for (int i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
-        pid_t child = fork();
-        CHECK(child >= 0);
+        pid_t child = start_child();
         if (child == 0) use_in_child();
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        check_child(child);
     }
     CHECK(total_of(tree) == N);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);

@@ -12,7 +12,7 @@ enum { N = 1000, BATCH = 1 << 24 };
 static void check_too_large(int64_t capacity) {
     per_tree_options options;
     per_tree* large = (per_tree*)&options;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options = default_tree_options();
     options.capacity = capacity;
     options.device = test_device();
     CHECK_FAILS(per_tree_create(&options, &large), PER_ERROR_OUT_OF_MEMORY, on_cuda() ? "Memory" : "memory");

@@ -4,7 +4,7 @@
 int main(void) {
     per_tree_options options;
     per_tree* tree = (per_tree*)&options;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options = default_tree_options();
     options.capacity = 10;
     options.device = PER_CUDA;
     options.device_index = 1000;

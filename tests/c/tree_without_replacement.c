@@ -87,8 +87,8 @@ static void all_leaves_and_one_more(void) {
     CHECK_OK(per_sample(twin, 6, PER_WITHOUT_REPLACEMENT, 1, twin_indices, NULL, NULL, NULL));
     indices[0] = -7;
     weights[0] = -7;
-    CHECK_FAILS(per_sample(tree, 7, PER_WITHOUT_REPLACEMENT, 1, indices, NULL, weights, NULL),
-                PER_ERROR_INVALID_ARGUMENT, on_cuda() ? "batch_size" : "batch_size is 7: only 6");
+    CHECK_REFUSED(per_sample(tree, 7, PER_WITHOUT_REPLACEMENT, 1, indices, NULL, weights, NULL),
+                  on_cuda() ? "batch_size" : "batch_size is 7: only 6");
     CHECK(indices[0] == after_bad_entry() && weights[0] == (on_cuda() ? 0 : -7));
     CHECK(total_mass_of(tree) == total_mass_of(twin));
     /* It was no draw. */

@@ -1,0 +1,37 @@
+/* Child processes, and shared memory as any process sees it. Include this after defining a feature macro of POSIX. */
+#ifndef CHILD_CHECK_H
+#define CHILD_CHECK_H
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* Returns 0 in the child. */
+static inline pid_t start_child(void) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    return child;
+}
+
+/* Waits for the child, which must exit with 0. */
+static inline void check_child(pid_t child) {
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Maps all of the memory of a channel or a shared loader, which nobody can cut short. */
+static inline unsigned char* map_shared(int32_t descriptor, size_t* size_out) {
+    struct stat status;
+    CHECK(fstat(descriptor, &status) == 0);
+    CHECK(ftruncate(descriptor, 1) != 0);
+    *size_out = (size_t)status.st_size;
+    unsigned char* memory = mmap(NULL, *size_out, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+#endif
