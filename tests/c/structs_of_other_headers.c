@@ -210,6 +210,7 @@ static void draw_from(per_replay* replay) {
     batch->reward = rewards;
     CHECK_UNKNOWN(per_replay_sample(replay, options, 4, batch, NULL), options);
     CHECK_UNKNOWN(per_replay_sample(replay, options, 4, batch, NULL), batch);
+    CHECK(stats_of(replay).samples == 0);
     CHECK_OK(per_replay_sample(replay, options, 4, batch, NULL));
     CHECK(ids[3] >= 0 && rewards[3] == (float)(ids[3] + 1));
     CHECK_UNKNOWN(per_replay_get(replay, 1, &id, batch, NULL), batch);

@@ -1,6 +1,7 @@
 /*
- * Each bad argument of each function is refused by name, and the handle and the outputs are as they were. Of entries
- * that only the device can look at, CUDA leaves out the bad ones, reports how many, and takes the others.
+ * Bad entries of arrays, and arguments just beyond what this tree allows, are refused by name, and the handle and the
+ * outputs are as they were. CUDA skips entries that only the device can check, reports their number, and takes the
+ * others. tests/abi/bad_arguments.py tries each argument that is bad alone.
  */
 #include <math.h>
 
@@ -70,21 +71,15 @@ static void check_update(void) {
             check_unchanged();
         }
     }
-    CHECK_REFUSED(per_update(NULL, 1, indices, priorities, NULL), "tree");
-    CHECK_REFUSED(per_update(tree, -1, indices, priorities, NULL), "count");
     if (on_cuda())
         CHECK_REFUSED(per_update(tree, 4294967295, indices, priorities, NULL),
                       "count is 4294967295: allowed on PER_CUDA are 0 .. 4294967294");
-    CHECK_REFUSED(per_update(tree, 1, NULL, priorities, NULL), "indices");
-    CHECK_REFUSED(per_update(tree, 1, indices, NULL, NULL), "priorities");
-    CHECK_NO_STREAM(per_update(tree, 1, indices, priorities, &tree));
     CHECK_OK(per_update(tree, 0, NULL, NULL, NULL));
     check_unchanged();
 }
 
 static void check_sample(void) {
-    static const int64_t bad_sizes[] = {0, -1, INT64_MIN, (1 << 24) + 1};
-    static const float bad_betas[] = {-0.1f, INFINITY, NAN};
+    static const int64_t bad_sizes[] = {0, (1 << 24) + 1};
     int64_t indices[BATCH], first[BATCH], twin_indices[BATCH];
     per_tree* twin = create_tree(N, 77);
     update_all(twin, N, priorities_before);
@@ -93,17 +88,12 @@ static void check_sample(void) {
     CHECK(memcmp(first, twin_indices, sizeof first) == 0);
     memcpy(indices, first, sizeof first);
 
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 2; ++i)
         CHECK_REFUSED(per_sample(tree, bad_sizes[i], PER_STRATIFIED, 1, indices, NULL, NULL, NULL), "batch_size");
     CHECK_REFUSED(per_sample(tree, 0, PER_STRATIFIED, 1, indices, NULL, NULL, NULL),
                   "batch_size is 0: allowed are 1 .. 16777216");
-    for (int i = 0; i < 3; ++i)
-        CHECK_REFUSED(per_sample(tree, BATCH, PER_STRATIFIED, bad_betas[i], indices, NULL, NULL, NULL), "beta");
     CHECK_REFUSED(per_sample(tree, BATCH, -1, 1, indices, NULL, NULL, NULL), "scheme");
     CHECK_REFUSED(per_sample(tree, BATCH, 4, 1, indices, NULL, NULL, NULL), "scheme is 4: allowed are 0 .. 3");
-    CHECK_REFUSED(per_sample(tree, BATCH, PER_STRATIFIED, 1, NULL, NULL, NULL, NULL), "indices_out");
-    CHECK_NO_STREAM(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, &tree));
-    CHECK_REFUSED(per_sample(NULL, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL), "tree");
     CHECK(memcmp(indices, first, sizeof first) == 0);
     check_unchanged();
 
@@ -115,62 +105,18 @@ static void check_sample(void) {
 }
 
 static void check_readers(void) {
-    int64_t indices[2] = {0, N};
+    const int64_t indices[2] = {0, N};
     float priorities[2] = {-7, -7};
-    double prefix_sum = 0;
-    uint64_t unit = 0;
     per_tree_description description;
-    uint64_t size = sizeof description;
+    unsigned char untouched[sizeof description];
     CHECK_BAD_ENTRY(per_tree_get_priorities(tree, 2, indices, priorities, NULL), "indices[1]");
     CHECK(priorities[0] == (on_cuda() ? priorities_before[0] : -7) && priorities[1] == (on_cuda() ? 0 : -7));
     CHECK_REFUSED(per_tree_get_priorities(tree, 2, NULL, priorities, NULL), "count");
-    CHECK_REFUSED(per_tree_get_priorities(tree, -1, indices, priorities, NULL), "count");
-    CHECK_REFUSED(per_tree_get_priorities(tree, 1, indices, NULL, NULL), "priorities_out");
-    CHECK_NO_STREAM(per_tree_get_priorities(tree, 1, indices, priorities, &tree));
-    CHECK_REFUSED(per_tree_get_priorities(NULL, 1, indices, priorities, NULL), "tree");
-
-    CHECK_REFUSED(per_tree_find(tree, -1, &prefix_sum, indices, NULL), "count");
-    CHECK_REFUSED(per_tree_find(tree, 1, NULL, indices, NULL), "prefix_sums");
-    CHECK_REFUSED(per_tree_find(tree, 1, &prefix_sum, NULL, NULL), "indices_out");
-    CHECK_NO_STREAM(per_tree_find(tree, 1, &prefix_sum, indices, &tree));
-    CHECK_REFUSED(per_tree_find(NULL, 1, &prefix_sum, indices, NULL), "tree");
-    CHECK_REFUSED(per_tree_find_mass(tree, -1, &unit, indices, NULL), "count");
-    CHECK_REFUSED(per_tree_find_mass(tree, 1, NULL, indices, NULL), "units");
-    CHECK_REFUSED(per_tree_find_mass(tree, 1, &unit, NULL, NULL), "indices_out");
-    CHECK_NO_STREAM(per_tree_find_mass(tree, 1, &unit, indices, &tree));
-    CHECK_REFUSED(per_tree_find_mass(NULL, 1, &unit, indices, NULL), "tree");
-
     memset(&description, 0xAA, sizeof description);
-    CHECK_REFUSED(per_tree_describe(NULL, &description, size), "tree");
-    CHECK_REFUSED(per_tree_describe(tree, NULL, size), "description_out");
-    CHECK_REFUSED(per_tree_describe(tree, &description, size - 8), "struct_size is 32");
-    for (size = 0; size < sizeof description; ++size) CHECK(((unsigned char*)&description)[size] == 0xAA);
-    CHECK_REFUSED(per_tree_reset(NULL, NULL), "tree");
-    CHECK_NO_STREAM(per_tree_reset(tree, &tree));
-    CHECK_REFUSED(per_tree_synchronize(NULL, NULL), "tree");
-    CHECK_NO_STREAM(per_tree_synchronize(tree, &tree));
+    memset(untouched, 0xAA, sizeof untouched);
+    CHECK_REFUSED(per_tree_describe(tree, &description, sizeof description - 8), "struct_size is 32");
+    CHECK(memcmp(&description, untouched, sizeof description) == 0);
     CHECK_OK(per_tree_synchronize(tree, NULL));
-    check_unchanged();
-}
-
-static void check_misaligned(void) {
-    int64_t indices[BATCH + 1] = {0};
-    uint64_t units[BATCH + 1] = {0};
-    double sums[BATCH + 1] = {0};
-    float floats[BATCH + 1] = {0};
-    CHECK_MISALIGNED(per_update(tree, BATCH, MISALIGNED(indices), floats, NULL), "indices");
-    CHECK_MISALIGNED(per_update(tree, BATCH, indices, MISALIGNED(floats), NULL), "priorities");
-    CHECK_MISALIGNED(per_sample(tree, BATCH, PER_STRATIFIED, 1, MISALIGNED(indices), NULL, NULL, NULL), "indices_out");
-    CHECK_MISALIGNED(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, MISALIGNED(floats), NULL, NULL),
-                     "priorities_out");
-    CHECK_MISALIGNED(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, MISALIGNED(floats), NULL),
-                     "weights_out");
-    CHECK_MISALIGNED(per_tree_find(tree, BATCH, MISALIGNED(sums), indices, NULL), "prefix_sums");
-    CHECK_MISALIGNED(per_tree_find(tree, BATCH, sums, MISALIGNED(indices), NULL), "indices_out");
-    CHECK_MISALIGNED(per_tree_find_mass(tree, BATCH, MISALIGNED(units), indices, NULL), "units");
-    CHECK_MISALIGNED(per_tree_find_mass(tree, BATCH, units, MISALIGNED(indices), NULL), "indices_out");
-    CHECK_MISALIGNED(per_tree_get_priorities(tree, BATCH, MISALIGNED(indices), floats, NULL), "indices");
-    CHECK_MISALIGNED(per_tree_get_priorities(tree, BATCH, indices, MISALIGNED(floats), NULL), "priorities_out");
     check_unchanged();
 }
 
@@ -203,7 +149,6 @@ int main(void) {
     check_update();
     check_sample();
     check_readers();
-    check_misaligned();
     check_empty();
     per_tree_free(tree);
     per_tree_free(NULL);

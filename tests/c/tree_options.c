@@ -1,12 +1,6 @@
 /* per_tree_options: what _init sets, which sizes are accepted, and what per_tree_create() refuses. */
 #include "tree_check.h"
 
-/* A program built against a newer header: one field more. */
-typedef struct newer_options {
-    per_tree_options known;
-    uint64_t appended;
-} newer_options;
-
 static void check_refused(per_tree_options options, per_status status, const char* text) {
     per_tree* tree = (per_tree*)&options;
     CHECK_FAILS(per_tree_create(&options, &tree), status, text);
@@ -15,8 +9,6 @@ static void check_refused(per_tree_options options, per_status status, const cha
 
 static void sizes(void) {
     per_tree_options options;
-    newer_options newer;
-    per_tree* tree;
     memset(&options, 0xAA, sizeof options);
     for (uint64_t size = 0; size < sizeof options; ++size)
         CHECK_REFUSED(per_tree_options_init(&options, size), "struct_size");
@@ -24,18 +16,11 @@ static void sizes(void) {
     CHECK_REFUSED(per_tree_options_init(&options, UINT64_MAX - 7), "struct_size");
     CHECK(((unsigned char*)&options)[0] == 0xAA);
     CHECK_REFUSED(per_tree_options_init(NULL, sizeof options), "options");
-
-    memset(&newer, 0xAA, sizeof newer);
-    CHECK_OK(per_tree_options_init(&newer.known, sizeof newer));
-    CHECK(newer.known.struct_size == sizeof newer && newer.appended == 0);
-    newer.known.capacity = 9;
-    newer.known.device = test_device();
-    CHECK_OK(per_tree_create(&newer.known, &tree));
-    CHECK(description_of(tree).capacity == 9);
-    per_tree_free(tree);
-    newer.appended = 1;
-    CHECK_FAILS(per_tree_create(&newer.known, &tree), PER_ERROR_UNSUPPORTED, "options");
-    CHECK(tree == NULL);
+    /* A program built against a newer header: what this library does not know is set to zero. */
+    uint64_t newer[sizeof options / sizeof(uint64_t) + 1];
+    memset(newer, 0xAA, sizeof newer);
+    CHECK_OK(per_tree_options_init((per_tree_options*)(void*)newer, sizeof newer));
+    CHECK(newer[0] == sizeof newer && newer[sizeof options / sizeof(uint64_t)] == 0);
 }
 
 int main(void) {
@@ -47,8 +32,6 @@ int main(void) {
     good.capacity = 10;
     good.device = test_device();
 
-    options = good, options.capacity = -1;
-    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
     options = good, options.capacity = (INT64_C(1) << 40) + 1;
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
     options = good, options.device = 2;
@@ -58,14 +41,6 @@ int main(void) {
                   on_cuda() ? "device_index is -1: must be >= 0" : "device_index is -1: must be 0 for PER_CPU");
     options = good, options.device_index = 1000;
     check_refused(options, on_cuda() ? PER_ERROR_NO_DEVICE : PER_ERROR_INVALID_ARGUMENT, "device_index is 1000");
-    options = good, options.struct_size = 0;
-    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "struct_size");
-    CHECK_REFUSED(per_tree_create(&good, NULL), "tree_out");
-    {
-        per_tree* tree = (per_tree*)&options;
-        CHECK_REFUSED(per_tree_create(NULL, &tree), "options");
-        CHECK(tree == NULL);
-    }
     sizes();
 
     CHECK(per_abi_version() == PER_ABI_VERSION);

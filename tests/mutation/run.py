@@ -192,11 +192,12 @@ class Work:
             "ASAN_OPTIONS": f"{ASAN_OPTIONS}:detect_leaks=0",  # Python leaks
         }
         pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        bad_arguments = [sys.executable, str(REPOSITORY / "tests/abi/bad_arguments.py"), str(self.build / "libper.so")]
         return {
             f"python.{path.stem}": {"command": [*pytest, str(path)], "environment": environment}
             for path in sorted((REPOSITORY / "bindings/python/tests").glob("test_*.py"))
             if not PYTHON_LEFT_OUT.search(path.stem)
-        }
+        } | {"abi.bad_arguments": {"command": bad_arguments, "environment": environment}}
 
 
 def put(path: pathlib.Path, content: bytes) -> None:
