@@ -32,6 +32,12 @@ static inline per_loader* create_loader(per_replay* replay, int64_t batch_size, 
     return create_loader_on(loader_device(), replay, batch_size, slots, sample);
 }
 
+/* twin: NULL where there is only one buffer. */
+static inline void free_loader(per_loader* loader, per_replay* replay, per_replay* twin) {
+    per_loader_free(loader);
+    free_both(replay, twin);
+}
+
 /* For batches so large that a call which did not wait for their draws would overtake them. */
 static inline int64_t large_batch(void) {
     return on_cuda() ? 32 : MANY;

@@ -66,8 +66,7 @@ static void options_of_its_own(void) {
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
     CHECK(stats_of(replay).beta_step == 0); /* a beta given with the call does not advance it */
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 /* Beta counts what was handed out, also for draws that are no loader's. */
@@ -83,8 +82,7 @@ static void samples_between_use_the_beta_after_what_was_handed_out(void) {
     draw(replay, BATCH, &drawn);
     CHECK(stats_of(replay).beta_step == 2);
     CHECK_OK(per_loader_release(loader, slot, NULL));
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 int main(void) {

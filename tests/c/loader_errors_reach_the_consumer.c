@@ -42,8 +42,7 @@ static void an_empty_buffer(void) {
     int64_t slot = take(loader, &batch);
     CHECK(batch.ids[0] >= 20);
     CHECK_OK(per_loader_release(loader, slot, NULL));
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 /* Filled after the loader was created: what failed ahead of its turn is drawn again. */
@@ -53,8 +52,7 @@ static void a_buffer_that_is_filled_later(void) {
     fill(replay, 0, 20);
     fill(twin, 0, 20);
     for (int i = 0; i < 6; ++i) check_next(loader, twin, 8);
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 static void more_than_can_be_drawn(void) {
@@ -71,8 +69,7 @@ static void more_than_can_be_drawn(void) {
     fill(replay, 5, 5);
     slot = take(loader, &batch);
     CHECK_OK(per_loader_release(loader, slot, NULL));
-    per_loader_free(loader);
-    per_replay_free(replay);
+    free_loader(loader, replay, NULL);
 }
 
 /* n_step of the loader's own was allowed when it was created. */
@@ -91,8 +88,7 @@ static void a_setting_that_came_later(void) {
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL)); /* drawn before */
     CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "n_step is 2") != NULL);
-    per_loader_free(loader);
-    per_replay_free(replay);
+    free_loader(loader, replay, NULL);
 }
 
 /* ------------------------------------------------------------ bad arguments */
@@ -157,8 +153,7 @@ static void bad_arguments(void) {
     CHECK_OK(per_loader_release(loader, slot, NULL));
     CHECK_REFUSED(per_loader_release(loader, slot, NULL), "slot is");
     per_loader_free(loader);
-    per_loader_free(NULL);
-    per_replay_free(replay);
+    free_loader(NULL, replay, NULL);
 }
 
 static void more_memory_than_there_is(void) {

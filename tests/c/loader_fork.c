@@ -52,8 +52,7 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
         CHECK_OK(write_td_errors(replay, BATCH, drawn.ids, 1, drawn.weights, NULL));
         use_own_loader(replay);
     }
-    per_loader_free(loader);
-    per_replay_free(replay);
+    free_loader(loader, replay, NULL);
     _exit(0);
 }
 
@@ -73,7 +72,6 @@ int main(void) {
         CHECK_OK(per_loader_release(loader, slot, NULL));
         check_child(child);
     }
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
     return 0;
 }

@@ -60,8 +60,7 @@ static void follows_the_order_of_calls(int slots) {
         change(twin, round, ids);
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 /* While two batches are out there is no memory for the next draw: the release asks for it. */
@@ -92,8 +91,7 @@ static void release_asks_where_handing_out_could_not(void) {
     draw(twin, batch_size, &expected);
     take(loader, &batch);
     check_batch(&batch, &expected, batch_size);
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 int main(void) {

@@ -80,8 +80,7 @@ static void after_draws_ahead_failed(void) {
         check_batch(&batch, &expected, 8);
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 typedef struct taker {
@@ -127,8 +126,7 @@ static void with_a_batch_that_is_there(void) {
     let_go(thread);
     CHECK(pthread_join(waiting, NULL) == 0);
     CHECK_OK(per_loader_release(loader, other.slot, NULL));
-    per_loader_free(loader);
-    per_replay_free(replay);
+    free_loader(loader, replay, NULL);
 }
 
 int main(void) {

@@ -21,8 +21,7 @@ static void create(void) {
 }
 
 static void destroy(void) {
-    per_loader_free(loader);
-    per_replay_free(replay);
+    free_loader(loader, replay, NULL);
 }
 
 static int64_t sum_of_ids(const per_batch* batch) {

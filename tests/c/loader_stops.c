@@ -86,8 +86,7 @@ static void while_others_wait(void) {
     nanosleep(&pause, NULL);
     for (int i = 2; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, stop, NULL) == 0);
     for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
-    per_loader_free(shared);
-    per_replay_free(replay);
+    free_loader(shared, replay, NULL);
 }
 
 /* Leaving main while the thread draws. */

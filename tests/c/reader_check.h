@@ -36,6 +36,12 @@ static inline per_reader* attach_reader(const char* path) {
     return reader;
 }
 
+static inline void free_shared(per_reader* reader, per_shared_loader* loader, per_replay* replay) {
+    per_reader_free(reader);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
 static inline per_shared_loader_statistics sharing_stats(per_shared_loader* loader) {
     per_shared_loader_statistics statistics;
     CHECK_OK(per_shared_loader_get_statistics(loader, &statistics, sizeof statistics));

@@ -221,8 +221,7 @@ static void loaders_draw_the_same(void) {
         check_same(drawn.next_fields[0], expected.next, B, sizeof(float));
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 static void ranges_that_are_none(void) {

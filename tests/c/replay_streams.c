@@ -59,6 +59,15 @@ static void begin(stream* s) {
     s->visit = NULL;
 }
 
+static void save_into(stream* s, per_replay* replay) {
+    begin(s);
+    CHECK_OK(save_to(replay, write_to, s));
+}
+
+static int are_equal(const stream* a, const stream* b) {
+    return a->size == b->size && memcmp(a->bytes, b->bytes, (size_t)a->size) == 0;
+}
+
 static per_replay* filled(int n_steps) {
     per_replay_options options = replay_options(40, 2);
     options.n_step = 2;
@@ -98,8 +107,7 @@ static void a_stream_has_the_bytes_of_a_file(void) {
     per_replay *replay = filled(30), *loaded = NULL, *other;
     ssize_t size;
     CHECK(file >= 0);
-    begin(&s);
-    CHECK_OK(save_to(replay, write_to, &s));
+    save_into(&s, replay);
     CHECK_OK(per_replay_save(replay, path, NULL));
     CHECK(close(file) == 0);
     {
@@ -151,13 +159,12 @@ static void functions_may_take_less_than_they_are_given(void) {
     static stream whole, s;
     static const int64_t pieces[3] = {1, 7, 1000};
     per_replay *replay = filled(30), *loaded;
-    begin(&whole);
-    CHECK_OK(save_to(replay, write_to, &whole));
+    save_into(&whole, replay);
     for (int i = 0; i < 3; ++i) {
         begin(&s);
         s.piece = pieces[i];
         CHECK_OK(save_to(replay, write_to, &s));
-        CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
+        CHECK(are_equal(&s, &whole));
         CHECK(s.n_calls >= s.size / s.piece);
         loaded = load(&s, test_device());
         CHECK(s.at == s.size && live_of(loaded) == live_of(replay));
@@ -199,8 +206,7 @@ static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
     static const int64_t answers[4] = {0, -1, INT64_MIN, MAX_PIECE + 1};
     per_replay *replay = filled(30), *twin = filled(30);
     int k;
-    begin(&whole);
-    CHECK_OK(save_to(replay, write_to, &whole));
+    save_into(&whole, replay);
     for (k = 1; k <= 40; ++k) {
         begin(&s);
         s.piece = whole.size / 40 + 1;
@@ -213,9 +219,8 @@ static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
         CHECK(memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
     }
     CHECK(k > 20);
-    begin(&s);
-    CHECK_OK(save_to(replay, write_to, &s));
-    CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
+    save_into(&s, replay);
+    CHECK(are_equal(&s, &whole));
     for (int i = 0; i < 2; ++i) check_twins(replay, twin);
     free_both(replay, twin);
 }
@@ -225,8 +230,7 @@ static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
     static const int64_t answers[3] = {-1, INT64_MIN, MAX_PIECE + 1};
     per_replay* replay = filled(30);
     per_replay* loaded;
-    begin(&s);
-    CHECK_OK(save_to(replay, write_to, &s));
+    save_into(&s, replay);
     int64_t size = s.size;
     s.n_calls = 0;
     per_replay_free(load(&s, test_device()));
@@ -337,8 +341,7 @@ static void own_calls_are_busy_and_other_handles_are_not(void) {
     s.replay = replay;
     CHECK_OK(save_to(replay, write_to, &s));
     CHECK(n_visits > 0);
-    begin(&after);
-    CHECK_OK(save_to(replay, write_to, &after));
+    save_into(&after, replay);
     CHECK(after.size == s.size);
     CHECK_OK(per_loader_release(loader, slot_out, NULL));
     CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
@@ -346,8 +349,7 @@ static void own_calls_are_busy_and_other_handles_are_not(void) {
     CHECK_OK(per_epochs_next(walk, &drawn.batch, &count, NULL));
     CHECK(count == 4);
     per_epochs_free(walk);
-    per_loader_free(loader);
-    free_both(replay, another);
+    free_loader(loader, replay, another);
 }
 
 static pthread_t adder;
@@ -372,8 +374,7 @@ static void other_threads_wait_for_the_end_of_the_save(void) {
     static stream s, before;
     per_replay* replay = filled(30);
     const int64_t added = stats_of(replay).added;
-    begin(&before);
-    CHECK_OK(save_to(replay, write_to, &before));
+    save_into(&before, replay);
     n_visits = has_begun = has_added = 0;
     begin(&s);
     s.visit = start_adding;
@@ -381,7 +382,7 @@ static void other_threads_wait_for_the_end_of_the_save(void) {
     s.piece = before.size / 8 + 1;
     CHECK_OK(save_to(replay, write_to, &s));
     CHECK(pthread_join(adder, NULL) == 0 && n_visits == 8);
-    CHECK(s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0);
+    CHECK(are_equal(&s, &before));
     CHECK(stats_of(replay).added == added + 1);
     per_replay_free(replay);
 }
@@ -421,14 +422,13 @@ static void fork_once(stream* s) {
 static void forks_do_not_wait(void) {
     static stream s, before;
     per_replay* replay = filled(30);
-    begin(&before);
-    CHECK_OK(save_to(replay, write_to, &before));
+    save_into(&before, replay);
     n_visits = 0;
     begin(&s);
     s.visit = fork_once;
     s.replay = replay;
     per_status status = save_to(replay, write_to, &s);
-    int good = status == PER_OK && s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0;
+    int good = status == PER_OK && are_equal(&s, &before);
     if (own_child == 0) {
         if (!on_cuda()) add_full(replay, 0, 70, 1, GOES_ON, 71);
         _exit(good || on_cuda() ? 0 : 1);
@@ -466,8 +466,7 @@ static void a_thread_may_end_in_a_function(void) {
     s.visit = end_thread;
     CHECK(pthread_create(&thread, NULL, save_and_end, &s) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == &s && s.size == 100);
-    begin(&s);
-    CHECK_OK(save_to(replay, write_to, &s));
+    save_into(&s, replay);
     s.n_calls = 0;
     s.visit = end_thread;
     CHECK(pthread_create(&thread, NULL, load_and_end, &s) == 0);

@@ -244,9 +244,7 @@ static void an_answer_that_no_loader_gives(answer forged) {
     else
         CHECK_FAILS(per_reader_flush(reader, 60000), PER_ERROR_CORRUPT_FILE, forged.message);
     munmap(memory, size);
-    per_reader_free(reader);
-    per_shared_loader_free(loader);
-    per_replay_free(replay);
+    free_shared(reader, loader, replay);
 }
 
 static per_status status_of_attaching(per_shared_loader* loader) {

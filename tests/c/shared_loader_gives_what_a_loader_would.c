@@ -103,8 +103,7 @@ static void one_reader_is_a_loader(int64_t slots, int steps) {
     CHECK(stats_of(replay).beta_step == ROUNDS && stats_of(replay).updates == stats_of(twin).updates);
     per_reader_free(reader);
     per_shared_loader_free(shared);
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 typedef struct got {
@@ -161,8 +160,7 @@ static void readers_share_what_one_loader_draws(void) {
     CHECK(sharing_stats(shared).handed == READERS * READ && sharing_stats(shared).readers == READERS);
     munmap(all, READERS * sizeof *all);
     per_shared_loader_free(shared);
-    per_loader_free(loader);
-    free_both(replay, twin);
+    free_loader(loader, replay, twin);
 }
 
 int main(void) {

@@ -108,9 +108,7 @@ static void no_reader_keeps_all_slots(void) {
     CHECK(sharing_stats(loader).returned == 2 && sharing_stats(loader).readers == 3);
     per_reader_free(one);
     per_reader_free(two);
-    per_reader_free(third);
-    per_shared_loader_free(loader);
-    per_replay_free(replay);
+    free_shared(third, loader, replay);
 }
 
 static void a_draw_that_fails_is_told(void) {
@@ -123,9 +121,7 @@ static void a_draw_that_fails_is_told(void) {
     CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_EMPTY, "no transition is live");
     fill(replay, 0, 10);
     CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
-    per_reader_free(reader);
-    per_shared_loader_free(loader);
-    per_replay_free(replay);
+    free_shared(reader, loader, replay);
 }
 
 static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
@@ -208,9 +204,7 @@ static void what_is_wrong_with_values_is_told_or_counted(void) {
     CHECK_OK(per_reader_describe(reader, &described, &batch_size));
     CHECK(batch_size == BATCH && described.capacity == 100 && described.n_step == 1);
     CHECK(described.n_fields == 1 && strcmp(described.fields[0].name, "observation") == 0);
-    per_reader_free(reader);
-    per_shared_loader_free(loader);
-    per_replay_free(replay);
+    free_shared(reader, loader, replay);
 }
 
 static void what_cannot_be_is_named(void) {
@@ -367,9 +361,7 @@ static void a_forked_child_has_none(void) {
     check_child(child);
     CHECK_OK(per_reader_release(reader, slot));
     CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
-    per_reader_free(reader);
-    per_shared_loader_free(loader);
-    per_replay_free(replay);
+    free_shared(reader, loader, replay);
 }
 
 static void a_buffer_on_a_device_has_none(void) {
@@ -424,9 +416,7 @@ static void a_save_keeps_no_place_and_no_slot(void) {
     CHECK_OK(try_read(waits, 60000, &batch, &slot));
     per_reader_free(waits);
     per_reader_free(in_place_of_loud);
-    per_reader_free(in_place_of_quiet);
-    per_shared_loader_free(loader);
-    per_replay_free(replay);
+    free_shared(in_place_of_quiet, loader, replay);
 }
 
 int main(void) {
