@@ -36,9 +36,7 @@ int main(void) {
             per_replay* replay = create_replay(&options);
             int64_t first_id = 0;
             for (int again = 0; again < 2; ++again) {
-                call given;
-                fill_call(&given, n, observation, next, reward, NULL, NULL);
-                CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+                add_given(replay, n, observation, next, reward, NULL, NULL, NULL);
                 check_all_drawn(replay, first_id, n);
                 CHECK_OK(per_replay_clear(replay, NULL));
                 first_id += n;

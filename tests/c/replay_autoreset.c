@@ -77,9 +77,7 @@ static void next_step_in_one_call(void) {
     const uint8_t terminated[] = {0, 1, 0, 0, 0};
     int64_t ids[5];
     per_replay* replay = create(PER_AUTORESET_NEXT_STEP);
-    call given;
-    fill_call(&given, 5, observations, next, rewards, terminated, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
+    add_given(replay, 5, observations, next, rewards, terminated, NULL, ids);
     CHECK(ids[0] == 0 && ids[1] == 1 && ids[2] == -1 && ids[3] == 3 && ids[4] == 4);
     CHECK_LIVE(replay, 0, 1, 3, 4);
     per_replay_free(replay);
@@ -110,9 +108,7 @@ static void same_step_needs_next_mask_at_ends(void) {
 static void same_step_without_end(void) {
     per_replay* replay = create(PER_AUTORESET_SAME_STEP);
     const float observation = 0, next = 1, reward = 2;
-    call given;
-    fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    add_given(replay, 1, &observation, &next, &reward, NULL, NULL, NULL);
     CHECK_LIVE(replay, 0);
     per_replay_free(replay);
 }
@@ -156,7 +152,6 @@ static void episodes_that_begin_elsewhere_are_not_counted(void) {
     per_replay* replay = create(PER_AUTORESET_DISABLED);
     const float observations[] = {0, 1, 2, 2, 9, 3}, next[] = {1, 2, 2, 9, 3, 4}, rewards[6] = {0};
     const uint8_t terminated[] = {0, 0, 0, 1, 0, 0}, truncated[] = {0, 0, 0, 0, 1, 0};
-    call given;
     add_full(replay, 0, 0, 0, TERMINATED, 1);
     add_full(replay, 0, 10, 0, GOES_ON, 1);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
@@ -166,8 +161,7 @@ static void episodes_that_begin_elsewhere_are_not_counted(void) {
     add_full(replay, 0, 0, 0, GOES_ON, 0);
     CHECK(stats_of(replay).suspected_resets == 0);
     /* In one call: the ends of the steps with observations 2 and 9 are followed by what they announced. */
-    fill_call(&given, 6, observations, next, rewards, terminated, truncated);
-    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    add_given(replay, 6, observations, next, rewards, terminated, truncated, NULL);
     CHECK(stats_of(replay).suspected_resets == 2);
     per_replay_free(replay);
 }

@@ -136,6 +136,15 @@ static inline void fill_call(call* given, int64_t length, const float* observati
                             terminated != NULL ? terminated : no_flags, truncated != NULL ? truncated : no_flags);
 }
 
+/* Adds steps to a buffer with the one field, as fill_call() describes them. */
+static inline void add_given(per_replay* replay, int64_t length, const float* observation, const float* next,
+                             const float* reward, const uint8_t* terminated, const uint8_t* truncated,
+                             int64_t* ids_out) {
+    call given;
+    fill_call(&given, length, observation, next, reward, terminated, truncated);
+    CHECK_OK(per_replay_add(replay, &given.steps, ids_out, NULL));
+}
+
 typedef enum end { GOES_ON, TERMINATED, TRUNCATED } end;
 typedef enum next_kind { NEXT_LEFT_OUT, NEXT_GIVEN, NEXT_UNKNOWN } next_kind;
 
@@ -176,6 +185,12 @@ static inline int64_t add_unknown_end(per_replay* replay, int64_t env, float obs
 
 enum { MANY = 2048 };
 
+/* Points members of a batch to the arrays of these names in `out`, whatever struct that is. */
+#define POINT_BATCH(batch, out)                                                                                      \
+    ((batch).reward = (out)->reward, (batch).discount = (out)->discount, (batch).gamma_m = (out)->gamma_m,           \
+     (batch).n_steps = (out)->n_steps, (batch).terminated = (out)->terminated, (batch).truncated = (out)->truncated, \
+     (batch).ids = (out)->ids, (batch).priorities = (out)->priorities)
+
 /* A batch with all that a buffer with the one field gives, of single frames. */
 typedef struct rows {
     float observation[MANY], next[MANY], reward[MANY], discount[MANY], weights[MANY], priorities[MANY];
@@ -195,16 +210,9 @@ static inline void fill_rows(rows* out) {
     out->next_fields[0] = out->next;
     out->batch.fields = out->fields;
     out->batch.next_fields = out->next_fields;
-    out->batch.reward = out->reward;
-    out->batch.discount = out->discount;
-    out->batch.n_steps = out->n_steps;
-    out->batch.terminated = out->terminated;
-    out->batch.truncated = out->truncated;
+    POINT_BATCH(out->batch, out);
     out->batch.weights = out->weights;
-    out->batch.ids = out->ids;
-    out->batch.priorities = out->priorities;
     out->batch.probabilities = out->probabilities;
-    out->batch.gamma_m = out->gamma_m;
 }
 
 static inline void draw_with(per_replay* replay, const per_sample_options* options, int64_t batch_size, rows* out) {

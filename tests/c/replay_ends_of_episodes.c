@@ -103,11 +103,9 @@ static void lanes_are_apart(void) {
     const float rewards[3][2] = {{1, 2}, {3, 4}, {5, 6}};
     const uint8_t terminated[3][2] = {{0, 0}, {1, 0}, {0, 0}}, none[3][2] = {{0, 0}, {0, 0}, {0, 0}};
     int64_t ids[3][2];
-    call given;
     options.gamma = 0.5;
     per_replay* replay = create_replay(&options);
-    fill_call(&given, 3, observations[0], next[0], rewards[0], terminated[0], none[0]);
-    CHECK_OK(per_replay_add(replay, &given.steps, ids[0], NULL));
+    add_given(replay, 3, observations[0], next[0], rewards[0], terminated[0], none[0], ids[0]);
     CHECK(ids[0][0] == 0 && ids[0][1] == 1 && ids[1][0] == 2 && ids[1][1] == 3);
     CHECK(ids[2][0] == 6 && ids[2][1] == 5); /* environment 0 spent row 2 on its final observation */
     CHECK_LIVE(replay, 0, 1, 2, 3, 5, 6);

@@ -72,8 +72,7 @@ static void a_row_is_announced_before_it_is_taken(void) {
     for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     check_refused(replay, &given);
-    fill_call(&given, 1, &observation, NULL, &reward, NULL, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL)); /* it takes the row that waited */
+    add_given(replay, 1, &observation, NULL, &reward, NULL, NULL, NULL); /* it takes the row that waited */
     CHECK_LIVE(replay, 0, 1, 2);
     per_replay_free(replay);
 }

@@ -56,14 +56,7 @@ static void prepare(gathered* out, int with_next) {
     out->next_fields[ACTION] = out->next_fields[ADVANTAGE] = NULL;
     out->batch.fields = out->fields;
     if (with_next) out->batch.next_fields = out->next_fields;
-    out->batch.reward = out->reward;
-    out->batch.discount = out->discount;
-    out->batch.gamma_m = out->gamma_m;
-    out->batch.n_steps = out->n_steps;
-    out->batch.terminated = out->terminated;
-    out->batch.truncated = out->truncated;
-    out->batch.ids = out->ids;
-    out->batch.priorities = out->priorities;
+    POINT_BATCH(out->batch, out);
 }
 
 static void check_row(per_replay* replay, int64_t id, int t, float next, float discount, end how) {

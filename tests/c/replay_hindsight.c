@@ -32,9 +32,15 @@ static void add_episode(per_replay* replay, float first, int count, end how) {
                       t == count - 1 && how == TRUNCATED);
 }
 
+static per_replay* with_episode(per_replay_options options) {
+    per_replay* replay = create(options);
+    add_episode(replay, 0, 20, TERMINATED);
+    return replay;
+}
+
 typedef struct batch {
     float observation[PLACES], goal[PLACES], next[PLACES], reward[PLACES], discount[PLACES], gamma_m[PLACES];
-    float weights[PLACES];
+    float weights[PLACES], priorities[PLACES];
     int32_t n_steps[PLACES];
     uint8_t terminated[PLACES], truncated[PLACES];
     int64_t ids[PLACES];
@@ -50,14 +56,8 @@ static void fill(batch* out) {
     out->next_fields[ACHIEVED] = out->next;
     out->arrays.fields = out->fields;
     out->arrays.next_fields = out->next_fields;
-    out->arrays.reward = out->reward;
-    out->arrays.discount = out->discount;
-    out->arrays.gamma_m = out->gamma_m;
-    out->arrays.n_steps = out->n_steps;
-    out->arrays.terminated = out->terminated;
-    out->arrays.truncated = out->truncated;
+    POINT_BATCH(out->arrays, out);
     out->arrays.weights = out->weights;
-    out->arrays.ids = out->ids;
 }
 
 /* What a reward function saw, and what it is to do. */
@@ -253,10 +253,8 @@ static void none_or_some_are_relabelled(void) {
     static batch out, plain;
     static calls seen;
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0);
-    per_replay *replay = create(replay_options(100, 1)), *twin = create(replay_options(100, 1));
+    per_replay *replay = with_episode(replay_options(100, 1)), *twin = with_episode(replay_options(100, 1));
     int i, relabelled = 0;
-    add_episode(replay, 0, 20, TERMINATED);
-    add_episode(twin, 0, 20, TERMINATED);
     draw_relabelled(replay, &hindsight, &out);
     draw_plain(twin, &plain);
     CHECK(seen.n_calls == 0);
@@ -281,10 +279,7 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     per_replay_options options = replay_options(100, 1);
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
     options.beta_steps = 10;
-    per_replay* replay = create(options);
-    per_replay* twin = create(options);
-    add_episode(replay, 0, 20, TERMINATED);
-    add_episode(twin, 0, 20, TERMINATED);
+    per_replay *replay = with_episode(options), *twin = with_episode(options);
     fill(&out);
     fill(&expected);
     CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
@@ -310,10 +305,7 @@ static void windows_by_id_get_goals_too(void) {
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0.8);
     options.n_step = 3;
     options.beta_steps = 10;
-    per_replay* replay = create(options);
-    per_replay* twin = create(options);
-    add_episode(replay, 0, 20, TERMINATED);
-    add_episode(twin, 0, 20, TERMINATED);
+    per_replay *replay = with_episode(options), *twin = with_episode(options);
     seen.sets_terminated = 1;
     fill(&expected);
     for (int round = 0; round < 3; ++round) { /* three batches, each with other goals */
@@ -381,11 +373,9 @@ static void* draw_and_end(void* replay) {
 
 static void a_thread_that_ends_in_its_reward_function_makes_no_draw(void) {
     static batch out, expected;
-    per_replay *replay = create(replay_options(100, 1)), *twin = create(replay_options(100, 1));
+    per_replay *replay = with_episode(replay_options(100, 1)), *twin = with_episode(replay_options(100, 1));
     void* result = NULL;
     pthread_t thread;
-    add_episode(replay, 0, 20, TERMINATED);
-    add_episode(twin, 0, 20, TERMINATED);
     CHECK(pthread_create(&thread, NULL, draw_and_end, replay) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result != NULL);
     draw_plain(replay, &out);
@@ -416,10 +406,7 @@ static void the_reward_function_may_use_the_buffer(void) {
     per_replay_options options = replay_options(30, 1);
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0.7);
     options.n_step = 4;
-    per_replay* replay = create(options);
-    per_replay* twin = create(options);
-    add_episode(replay, 0, 20, TERMINATED);
-    add_episode(twin, 0, 20, TERMINATED);
+    per_replay *replay = with_episode(options), *twin = with_episode(options);
     fill(&out);
     fill(&expected);
     seen.sets_terminated = 1;

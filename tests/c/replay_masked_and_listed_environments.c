@@ -121,14 +121,12 @@ static void a_masked_trajectory_goes_on_at_its_next_step(void) {
     call given;
     options.gamma = 0.5;
     per_replay* replay = create_replay(&options);
-    fill_call(&given, 1, first, first_next, rewards, NULL, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
+    add_given(replay, 1, first, first_next, rewards, NULL, NULL, ids);
     fill_call(&given, 1, second, second_next, rewards, NULL, NULL);
     given.steps.mask = array_of(mask, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
     CHECK(ids[0] == 2 && ids[1] == -1);
-    fill_call(&given, 1, third, third_next, rewards, NULL, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
+    add_given(replay, 1, third, third_next, rewards, NULL, NULL, ids);
     CHECK(ids[0] == 4 && ids[1] == 3);
     CHECK(stats_of(replay).cuts == 0);
     CHECK_LIVE(replay, 0, 1, 2, 3, 4);

@@ -32,15 +32,8 @@ static void fill(batch* out, int kind) {
     out->next_fields[0] = out->next;
     out->arrays.fields = out->fields;
     if (!is_of_sequences(kind)) out->arrays.next_fields = out->next_fields;
-    out->arrays.reward = out->reward;
-    out->arrays.discount = out->discount;
-    out->arrays.gamma_m = out->gamma_m;
-    out->arrays.n_steps = out->n_steps;
-    out->arrays.terminated = out->terminated;
-    out->arrays.truncated = out->truncated;
+    POINT_BATCH(out->arrays, out);
     out->arrays.weights = out->weights;
-    out->arrays.ids = out->ids;
-    out->arrays.priorities = out->priorities;
     out->arrays.probabilities = out->probabilities;
     if (is_of_sequences(kind)) out->arrays.mask = out->mask;
 }

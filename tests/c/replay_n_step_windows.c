@@ -100,9 +100,7 @@ static void a_step_flagged_both_ways_is_terminated(void) {
     const float observation = 1, next = 2, reward = 3;
     const uint8_t set = 1;
     per_replay* replay = create(20, 1, 0.5);
-    call given;
-    fill_call(&given, 1, &observation, &next, &reward, &set, &set);
-    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    add_given(replay, 1, &observation, &next, &reward, &set, &set, NULL);
     CHECK_WINDOW(replay, 0, 1, 3, 0, 2, 1, 1, 0);
     per_replay_free(replay);
 }

@@ -98,8 +98,7 @@ static void given_priorities(void) {
     CHECK(ids[0] == 0 && ids[1] == 3);
     CHECK(stats_of(replay).max_priority == 7 && live_of(replay) == 1);
     CHECK(priority_of(replay, 0) == 0); /* remembered until it is live */
-    fill_call(&given, 1, next, more, rewards, NULL, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
+    add_given(replay, 1, next, more, rewards, NULL, NULL, ids);
     CHECK(ids[0] == 2 && ids[1] == 5);
     CHECK(priority_of(replay, 0) == 7 && priority_of(replay, 3) == 0.5f);
     CHECK(priority_of(replay, 2) == 7 && priority_of(replay, 5) == 7); /* without one of their own */
@@ -137,17 +136,14 @@ static per_replay* nearly_full(void) {
 static void the_largest_now_is_taken_once_for_each_step(void) {
     const float observations[4] = {4, 103, 5, 104}, rewards[4] = {0, 0, 0, 0};
     per_replay* replay = nearly_full();
-    call given;
-    fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL)); /* overwrites id 0 */
+    add_given(replay, 1, observations, NULL, rewards, NULL, NULL, NULL); /* overwrites id 0 */
     CHECK(priority_of(replay, 0) == 0 && priority_of(replay, 6) == 40 && priority_of(replay, 5) == 40);
     per_replay_free(replay);
 
     replay = nearly_full();
     set_priority(replay, 6, 3); /* which keeps the 40 from going on to them */
     set_priority(replay, 5, 3);
-    fill_call(&given, 2, observations, NULL, rewards, NULL, NULL);
-    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    add_given(replay, 2, observations, NULL, rewards, NULL, NULL, NULL);
     CHECK(priority_of(replay, 6) == 3 && priority_of(replay, 5) == 3);
     CHECK(priority_of(replay, 8) == 3 && priority_of(replay, 7) == 3); /* live by the second step */
     per_replay_free(replay);

@@ -64,16 +64,9 @@ static void fill(sequences* out) {
     out->fields[1] = out->action;
     out->fields[2] = out->state;
     out->batch.fields = out->fields;
-    out->batch.reward = out->reward;
-    out->batch.discount = out->discount;
-    out->batch.gamma_m = out->gamma_m;
-    out->batch.n_steps = out->n_steps;
-    out->batch.terminated = out->terminated;
-    out->batch.truncated = out->truncated;
+    POINT_BATCH(out->batch, out);
     out->batch.mask = out->mask;
-    out->batch.ids = out->ids;
     out->batch.weights = out->weights;
-    out->batch.priorities = out->priorities;
 }
 
 static void draw_sequences(per_replay* replay, const per_sample_options* options, int64_t batch_size, sequences* out) {

@@ -191,9 +191,7 @@ static void large_fields_come_in_pieces(void) {
     per_replay* replay = create_replay(&options);
     for (int t = 0; t < STEPS; ++t) {
         const float reward = 1;
-        call given;
-        fill_call(&given, 1, frame, NULL, &reward, NULL, NULL);
-        CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+        add_given(replay, 1, frame, NULL, &reward, NULL, NULL, NULL);
     }
     CHECK_OK(save_to(replay, discard, &total));
     CHECK(total > (int64_t)(STEPS * sizeof frame));
