@@ -10,7 +10,7 @@
 
 enum { MOST = 40, ARRAYS = 16 };
 
-/* The last bytes of pages of their own, one array after the other; used again for the next call. */
+/* Each array is the end of its own pages. The next call reuses them. */
 static struct {
     char* end;
     size_t size;

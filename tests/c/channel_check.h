@@ -23,7 +23,7 @@ static inline per_channel* create_channel(per_replay* replay, int64_t n_envs, co
     return create_channel_moved_by(PER_MOVED_BY_THREAD, replay, n_envs, env_ids, slots, when_full);
 }
 
-/* How many steps came in by a call that moves so many. */
+/* Moves up to max_steps steps and returns their number. */
 static inline int64_t moved(per_channel* channel, int64_t max_steps) {
     int64_t steps = -1;
     CHECK_OK(per_channel_move(channel, max_steps, &steps));

@@ -20,7 +20,7 @@ static void pause_ns(long nanoseconds) {
     nanosleep(&time, NULL);
 }
 
-/* What processes know of each other. */
+/* Memory that the processes share. */
 typedef struct shared {
     volatile int64_t done;     /* steps that were written before the next one was begun */
     volatile int64_t survivor; /* a child of the writer's, which outlives it */

@@ -85,7 +85,7 @@ static void a_step_comes_in_as_a_whole_and_none_overtakes_it(void) {
     free_channel(writer, channel, replay);
 }
 
-/* The third step is not what the second goes on to; the buffer refuses it, and it is none of the four. */
+/* The third step does not continue the second. The buffer refuses it, and it does not count as one of the four. */
 static void what_the_buffer_refuses_does_not_count(void) {
     per_replay_options options = replay_options(100, 1);
     char before[600];

@@ -1,4 +1,4 @@
-/* What the C tests check with: the first failure prints where and ends the program with status 1. */
+/* Checks for the C tests. The first failure prints its place and ends the program with status 1. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -40,7 +40,7 @@ static inline int32_t scale_of(per_tree* tree) {
         if (!on_cuda()) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, "stream is "); \
     } while (0)
 
-/* Of `n` rounds, as many as there is time for where each waits for a simulated GPU, perhaps under a sanitizer. */
+/* Returns n, or fewer on a simulated GPU, which takes longer for each, and longer still under a sanitizer. */
 static inline int rounds(int n) {
 #ifdef SANITIZED
     const int shorter = 60;

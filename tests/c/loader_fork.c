@@ -1,6 +1,6 @@
 /*
  * A fork at any moment of a loader: in the child its calls are errors, freeing it is not, and a buffer on the CPU is
- * usable, also for a loader of its own. In the parent it goes on as if nothing had been.
+ * usable, also for another loader. In the parent the loader goes on unchanged.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>

@@ -34,7 +34,7 @@ static void check_rows(const per_batch* batch) {
     for (int i = 0; i < BATCH; ++i) CHECK(((const float*)batch->fields[0])[i] == (float)batch->ids[i]);
 }
 
-/* Slots come back in an order of their own; what is out is looked at after every call. */
+/* Slots come back in another order. All slots that are out are checked after every call. */
 static void held_batches_stay(void) {
     struct {
         per_batch batch;

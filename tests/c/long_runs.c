@@ -70,7 +70,7 @@ enum { LEAVES = 50000, BATCH = 4096, ROUNDS = 250, DRAWS = 1 << 16 };
 
 static float shadow[LEAVES]; /* what the tree must hold */
 
-/* Of a magnitude that wanders from denormal numbers to the largest, with zeros and extremes in between. */
+/* The magnitude wanders from denormal numbers to the largest, with zeros and extremes in between. */
 static float any_priority(uint64_t* state, int64_t round) {
     const uint64_t random = next_random(state);
     const int exponent = (int)(round * 7 % 250) - 140;

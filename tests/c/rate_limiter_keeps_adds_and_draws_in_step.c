@@ -1,5 +1,5 @@
 /*
- * What the rate limiter allows is what per.h says: here worked out anew from all that was added and drawn, at each of
+ * The rate limiter allows what per.h says, computed here from all that was added and drawn, at each of
  * many random calls. What it does not allow changes nothing, and with it one side may always go on.
  */
 #include "replay_check.h"
@@ -32,7 +32,7 @@ static int64_t random_below(int64_t n) {
     return (int64_t)((random_state >> 33) % (uint64_t)n);
 }
 
-/* What is allowed, in quarters of a transition, in which all the rates below are whole: no rounding. */
+/* Rounds down quarters of a transition. All rates below are whole numbers of quarters. */
 static int64_t floored_quarters(int64_t quarters) {
     return quarters >= 0 ? quarters / 4 : -((3 - quarters) / 4);
 }
@@ -160,7 +160,7 @@ static void one_call_brings_as_much_as_several(int64_t samples_per_insert, int64
     }
 }
 
-/* Where nothing is overwritten, no more than the capacity is ever added: 3 lanes of 4 rows. */
+/* Without overwriting, a buffer of 3 lanes with 4 rows never gets more than 12 steps. */
 static void a_least_size_that_is_never_there_is_refused(void) {
     per_replay_options options = replay_options(10, 3);
     options.rate_limit.min_size_to_sample = 13;
@@ -194,7 +194,7 @@ static void without_limits_nothing_waits(void) {
     per_replay_free(replay);
 }
 
-/* Of 4 environments 2 are left out. On CUDA the host does not read the mask that a call is given. */
+/* The mask leaves out 2 of 4 environments. On CUDA the host does not read it. */
 static void steps_that_a_mask_leaves_out(void) {
     static const float zeros[4];
     static const uint8_t mask[4] = {1, 0, 0, 1};

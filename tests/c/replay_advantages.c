@@ -117,7 +117,7 @@ static void truncated_and_running_episodes(void) {
     CHECK_ADVANTAGE(replay, b, 5, 7);         /* 2 + 10/2 - 2 */
     CHECK_ADVANTAGE(replay, a, 2.25f, 3.25f); /* 1 + 2/2 - 1 = 1; 1 + 5/4 */
     CHECK_ADVANTAGE(replay, c, 2, 5);         /* 4 + 2/2 - 3 */
-    /* What follows f is not known: it has none, but its value serves e. */
+    /* The observation after f is unknown: f has no advantage, but its value serves e. */
     CHECK_ADVANTAGE(replay, e, 1, 3); /* 1 + 4/2 - 2 */
     CHECK_ADVANTAGE(replay, f, -9, -9);
     per_replay_free(replay);

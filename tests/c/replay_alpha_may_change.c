@@ -98,7 +98,7 @@ int main(void) {
     for (i = 0; i < 600; ++i) CHECK(drawn.weights[i] == 1);
     set_priority(replay, 2, 100);
     CHECK(stats_of(replay).total == LIVE);
-    /* What was set meanwhile counts when alpha is positive again. */
+    /* Priorities set meanwhile count when alpha is positive again. */
     CHECK_OK(change_alpha(replay, 1, NULL));
     CHECK(fabs(stats_of(replay).total - (0.25 + 100 + 4 + 9 + 1e-6)) <= 1e-5);
     for (i = 0; i < 3; ++i) {

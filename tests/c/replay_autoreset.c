@@ -147,7 +147,7 @@ static void reset_steps_are_counted_only_if_they_cannot_be_some(void) {
     per_replay_free(replay);
 }
 
-/* Not after another observation, a cut by hand, or an end at an unknown observation, nor in the middle of an episode. */
+/* A start after another observation, a cut by hand or an unknown end, or within an episode, is no reset. */
 static void episodes_that_begin_elsewhere_are_not_counted(void) {
     per_replay* replay = create(PER_AUTORESET_DISABLED);
     const float observations[] = {0, 1, 2, 2, 9, 3}, next[] = {1, 2, 2, 9, 3, 4}, rewards[6] = {0};

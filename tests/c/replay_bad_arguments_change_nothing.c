@@ -144,7 +144,7 @@ static const float late_nan[3][ENVS] = {{1, 1}, {1, 1}, {1, NAN}};
 
 static void add_steps(void) {
     call given;
-    /* Of three steps the last one's second environment is bad: nothing of the first two is added either. */
+    /* Only the second environment of the third step is bad, but the first two steps are not added either. */
     fill_good(&given, 3);
     given.steps.next_fields = NULL;
     given.steps.truncated = array_of(last_ends, PER_BOOL);
@@ -165,14 +165,14 @@ static void add_both_or_nothing(void) {
     fill_good(&given, 3);
     given.steps.priorities = given.steps.td_errors = array_of(late_nan, PER_FLOAT32);
     check_refused(&given.steps, "priorities");
-    /* A call without steps is none, whatever its arrays are. */
+    /* A call without steps does nothing, whatever its arrays are. */
     CHECK_OK(per_steps_init(&given.steps, sizeof given.steps));
     given.steps.length = 0;
     CHECK_OK(per_replay_add(replay, &given.steps, ids_out, NULL));
     check_unchanged();
 }
 
-/* Of two observations the one after the step is given, or neither. */
+/* The next observation is given for all observation fields, or for none. */
 static void next_observations_of_all_or_none(void) {
     per_replay_options options = replay_options(20, 1);
     const float zero = 0;
@@ -354,7 +354,7 @@ static void settings_arguments(void) {
     check_unchanged();
 }
 
-/* What it does from here on is what a twin on the CPU does that has seen no bad call. Frees the twin. */
+/* The buffer goes on like a twin on the CPU that has seen no bad call. Frees the twin. */
 static void goes_on_like(per_replay* twin) {
     static rows drawn;
     int64_t ids[6], twin_ids[6];
@@ -373,7 +373,7 @@ static void goes_on_like(per_replay* twin) {
 
 /* --------------------------------------------------------- what CUDA leaves out */
 
-/* Begins anew with both. */
+/* Creates both buffers again. */
 static per_replay* create_pair(void) {
     per_replay_free(replay);
     replay = create(PER_CUDA);
@@ -445,7 +445,7 @@ static void priorities_of_steps_are_left_out(int are_td_errors) {
     goes_on_like(twin);
 }
 
-/* What is said of ids 0, 4 and 2, the bad entry left out. */
+/* Updates both buffers; the twin's call lacks the bad entry. */
 static void update_both(per_replay* twin, int at, const int64_t* ids, const float* values, const char* kind) {
     int64_t good_ids[2];
     float good_values[2];

@@ -1,5 +1,5 @@
 /*
- * per_replay_compute_capacity() gives the smallest capacity that keeps so many transitions live, or sequences: buffers of
+ * per_replay_compute_capacity() gives the smallest capacity that keeps that many transitions or sequences live: buffers of
  * that capacity are filled with episodes of many lengths and looked at after every step; with one row a lane less some
  * episodes leave too few.
  */

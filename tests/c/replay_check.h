@@ -233,7 +233,7 @@ static inline void check_same_draw(per_replay* replay, per_replay* twin, int64_t
     CHECK(memcmp(out, &of_twin, offsetof(rows, fields)) == 0);
 }
 
-/* Where `id` stands among the first `count` ids of a batch; -1 if it does not. */
+/* Index of `id` among the first `count` ids of a batch; -1 if it is not among them. */
 static inline int64_t place_of(const rows* drawn, int64_t count, int64_t id) {
     for (int64_t i = 0; i < count; ++i)
         if (drawn->ids[i] == id) return i;

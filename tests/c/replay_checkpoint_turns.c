@@ -18,7 +18,7 @@
 
 static char folder[] = "/tmp/per-turns-XXXXXX";
 
-/* How many times the library asked for a lock. */
+/* Number of times that the library asked for a lock. */
 static int n_locks;
 
 int flock(int file, int operation) {

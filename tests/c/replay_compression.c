@@ -192,7 +192,7 @@ static int is_compressed(per_replay* replay) {
 
 /* -------------------------------------------------------------------- cases */
 
-/* What the compressed buffer saves is, loaded to where it cannot be compressed, what its twin saves. */
+/* The compressed buffer's file, loaded to where frames cannot be compressed, is saved like the twin. */
 static void check_same_files(per_replay* const* buffers) {
     char folder[] = "/tmp/per-compression-XXXXXX", path[PATH_MAX];
     per_replay* loaded;

@@ -155,7 +155,7 @@ static void every_observation_is_compared(void) {
     per_replay_free(replay);
 }
 
-/* Where no next observation was announced, nothing can be compared. */
+/* Without an announced next observation nothing can be compared. */
 static void nothing_announced_nothing_cut(void) {
     per_replay* replay = create();
     add_step(replay, 0, 0, 1);

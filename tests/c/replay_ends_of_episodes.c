@@ -80,7 +80,7 @@ static void unknown_final_observations(void) {
     per_replay_free(replay);
 }
 
-/* Where next_mask is 0 in the middle of an episode, the next observation is simply left out. */
+/* next_mask 0 in the middle of an episode only leaves the next observation out. */
 static void next_mask_in_the_middle_of_an_episode(void) {
     per_replay* replay = create();
     const float observation = 0, next = NAN, reward = 1;

@@ -68,7 +68,7 @@ static void dead_rows_are_left_out(void) {
     per_replay_free(replay);
 }
 
-/* Nor do other rows take the place of those that were cleared: rows 16 to 34 of 20 slots. */
+/* Other rows, 16 to 34 of 20 slots, do not take the place of cleared ones. */
 static void cleared_rows_are_left_out(void) {
     static rows out;
     per_replay* replay = filled(10);

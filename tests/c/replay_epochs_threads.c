@@ -1,4 +1,4 @@
-/* Several consumers of one walk get every transition of every epoch once among them, into memory of their own. */
+/* Several consumers of one walk together get every transition of every epoch once, each into its own memory. */
 #include <pthread.h>
 
 #include "replay_check.h"
@@ -28,7 +28,7 @@ static void* consume(void* argument) {
     return NULL;
 }
 
-/* What others add and draw meanwhile has no part in the epochs. */
+/* Steps and draws of other threads do not change the epochs. */
 static void* use(void* argument) {
     static rows drawn;
     (void)argument;

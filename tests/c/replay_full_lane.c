@@ -102,7 +102,7 @@ static void one_full_lane_refuses_the_call(void) {
     per_replay_free(replay);
 }
 
-/* With arrays of their own, next observations take no rows: the capacity is exact. */
+/* Next observations that are stored apart take no rows: the capacity is exact. */
 static void capacity_is_exact_with_stored_next_observations(void) {
     per_replay_options options = replay_options(4, 1);
     const float observation = 9, next = 10, reward = 0;

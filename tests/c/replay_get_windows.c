@@ -93,7 +93,7 @@ static void equal_those_of_a_draw(void) {
     }
 }
 
-/* What a call leaves out is the buffer's; and the scheme, which is that of its draws, has no say. */
+/* Options that a call leaves out are those of the buffer. The scheme has no effect. */
 static void options_are_those_of_the_buffer(void) {
     static batch drawn, windows;
     for (int prioritization = 0; prioritization < 3; ++prioritization) {

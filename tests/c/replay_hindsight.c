@@ -60,7 +60,7 @@ static void fill(batch* out) {
     out->arrays.weights = out->weights;
 }
 
-/* What a reward function saw, and what it is to do. */
+/* Arguments that a reward function got, and its instructions. */
 typedef struct calls {
     int n_calls;
     int64_t n_steps;
@@ -148,7 +148,7 @@ static void goals_of_each_strategy(void) {
     per_replay_free(replay);
 }
 
-/* As add_goal_step(), where nobody knows what was observed after the step. */
+/* Like add_goal_step(), but the observation after the step is unknown. */
 static void add_unknown_step(per_replay* replay, float observation, uint8_t truncated) {
     const float goal = -1, reward = 100;
     const uint8_t no_flag = 0;
@@ -161,8 +161,8 @@ static void add_unknown_step(per_replay* replay, float observation, uint8_t trun
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
 
-/* What was achieved after the last step of an episode is no goal where nobody knows it: the step before it has the last
-   one, whether the episode runs on or was truncated there, and whatever comes after it. */
+/* An unknown observation after the last step of an episode is no goal. The step before it achieves the last goal, whether
+   the episode runs on or was truncated there, and whatever follows it. */
 static void goals_that_nobody_knows(void) {
     static batch out;
     static calls seen;
@@ -321,7 +321,7 @@ static void windows_by_id_get_goals_too(void) {
     }
     CHECK(stats_of(replay).samples == 3 && stats_of(replay).beta_step == 0 && stats_of(replay).last_batch_size == 0);
 
-    /* What is not live has no goal, and no rewards are asked for it. */
+    /* Ids that are not live get no goal, and no rewards are requested for them. */
     hindsight.fraction = 1;
     hindsight.strategy = PER_GOAL_FINAL;
     seen.sets_terminated = 0;
@@ -496,7 +496,7 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
     per_replay_free(replay);
 }
 
-/* Where a goal is an observation: with n_step > T it is in the entries that the sequence has, and zeros stay zeros. */
+/* A goal may be an observation. With n_step > T it fills only the entries that the sequence has. */
 static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     enum { STEPS = 6, N = 3, ENTRIES = 1 + N };
     static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},

@@ -5,7 +5,7 @@
  */
 #include "replay_check.h"
 
-/* Of the kinds of buffers on CUDA; prime to their numbers. */
+/* CUDA tries one in ONE_IN kinds of buffers. It is prime to the numbers of kinds. */
 #ifdef SANITIZED
 enum { ONE_IN = 61 };
 #else
@@ -16,7 +16,7 @@ enum { MAX_ENVS = 3, MAX_LENGTH = 160, CALLS = 30, CALM_CALLS = 30 };
 
 typedef struct steps {
     int envs, length; /* of a call at most */
-    int calm;         /* so many times rarer are ends, gaps and what is left out */
+    int calm;         /* factor by which ends, gaps and masked steps are rarer */
     float observation[MAX_LENGTH * MAX_ENVS], next[MAX_LENGTH * MAX_ENVS], reward[MAX_LENGTH * MAX_ENVS];
     float priorities[MAX_LENGTH * MAX_ENVS];
     uint8_t terminated[MAX_LENGTH * MAX_ENVS], truncated[MAX_LENGTH * MAX_ENVS], mask[MAX_LENGTH * MAX_ENVS];

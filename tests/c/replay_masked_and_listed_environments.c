@@ -104,7 +104,7 @@ static void unavailable_next_observations_are_not_looked_at(void) {
     given.observation = array_of(observation, PER_FLOAT64);
     given.next = array_of(next, PER_FLOAT64);
     CHECK_BAD_STEP(per_replay_add(replay, &given.steps, NULL, NULL), "next_observation[1]");
-    /* Where steps are refused one by one, the other environment's was added: its lane begins again. */
+    /* CUDA refuses steps one by one and has added the other environment's: its lane begins again. */
     CHECK_OK(per_replay_clear(replay, NULL));
     given.steps.next_mask = array_of(next_mask, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));

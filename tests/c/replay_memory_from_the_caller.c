@@ -17,7 +17,7 @@ typedef struct array {
     int32_t use;
 } array;
 
-/* What the caller's memory is made of, and what it was asked for. */
+/* The caller's memory, and the requests for it. */
 typedef struct heap {
     array arrays[MAX_ARRAYS];
     int n_asked, n_lent;
@@ -62,7 +62,7 @@ static heap empty_heap(void) {
     return made;
 }
 
-/* All that the options can ask for: frames with arrays of their own, priorities apart, ranks and both maxima. */
+/* Options that use every kind of memory: next observations stored apart, priorities, ranks and both maxima. */
 static per_replay_options options_with_everything(void) {
     static const int64_t large[] = {300};
     static per_field fields[2];
@@ -189,7 +189,7 @@ static void no_memory_leaves_nothing_behind(void) {
     }
 }
 
-/* What another process writes to shared memory is there for this one: rows are read from where the caller has them. */
+/* Rows are read from the caller's memory: writes of another process to shared memory are seen. */
 static void another_process_sees_rows(void) {
     heap from = empty_heap();
     const per_replay_options options = with_heap(options_with_everything(), &from);

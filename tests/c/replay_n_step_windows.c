@@ -184,7 +184,7 @@ static void n_step_may_change_in_a_running_buffer(void) {
     CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_LIVE(replay, 0, 1, 2, 3, 4);
     CHECK(priority_of(replay, 4) == 2);
-    /* As far as the lane has rows for it: n_step + frame_stack + 1 of 20. */
+    /* The lane has 20 rows, and n_step + frame_stack + 1 are needed. */
     CHECK_OK(change_n_step(replay, 18, NULL));
     CHECK_REFUSED(change_n_step(replay, 19, NULL), "21");
     CHECK_REFUSED(change_n_step(replay, -1, NULL), "n_step");

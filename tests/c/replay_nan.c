@@ -49,7 +49,7 @@ static void infinities_are_numbers(void) {
     per_replay_free(replay);
 }
 
-/* Neither steps that a mask leaves out, nor a next observation that next_mask says is not known. */
+/* Steps outside the mask and unknown next observations are not checked. */
 static void what_is_masked_is_not_looked_at(void) {
     const float observations[] = {0, NAN, 1}, next[] = {1, NAN, NAN}, rewards[] = {0, NAN, 0};
     const uint8_t mask[] = {1, 0, 1}, next_mask[] = {1, 1, 0};
@@ -64,7 +64,7 @@ static void what_is_masked_is_not_looked_at(void) {
     per_replay_free(replay);
 }
 
-/* Of a call of several steps the CPU adds none, and CUDA all others. */
+/* The CPU adds no step of the call, CUDA all but the bad one. */
 static void one_of_many_steps(void) {
     enum { STEPS = 70, BAD = 33 };
     float observations[STEPS], rewards[STEPS];
@@ -139,7 +139,7 @@ static void every_dtype_of_floats(void) {
     }
 }
 
-/* Whole numbers are no NaN whatever their bits, and what is not stored of a stack is not looked at. */
+/* Integers are no NaN whatever their bits, and frames of a stack that are not stored are not checked. */
 static void nothing_else_is_a_nan(void) {
     static const int32_t bits[] = {0x7fc00000, -1};
     static const float oldest[] = {NAN, NAN, NAN, NAN, 1, 2}, newest[] = {1, 2, 3, 4, 5, NAN};

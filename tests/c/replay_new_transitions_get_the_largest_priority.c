@@ -101,7 +101,7 @@ static void given_priorities(void) {
     add_given(replay, 1, next, more, rewards, NULL, NULL, ids);
     CHECK(ids[0] == 2 && ids[1] == 5);
     CHECK(priority_of(replay, 0) == 7 && priority_of(replay, 3) == 0.5f);
-    CHECK(priority_of(replay, 2) == 7 && priority_of(replay, 5) == 7); /* without one of their own */
+    CHECK(priority_of(replay, 2) == 7 && priority_of(replay, 5) == 7); /* which were given none */
     per_replay_free(replay);
 }
 
@@ -121,7 +121,7 @@ static void a_priority_counts_for_later_calls(void) {
     per_replay_free(replay);
 }
 
-/* Of two environments whose lanes have 4 rows; all that is live has priority 2, but for the oldest row of the first. */
+/* Two environments with lanes of 4 rows. The oldest row of the first has priority 40, all other live ones 2. */
 static per_replay* nearly_full(void) {
     per_replay* replay = create(8, 2, PER_MAX_NOW);
     for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0); /* ids 0, 2, 4 and 6, of which 6 is not live yet */

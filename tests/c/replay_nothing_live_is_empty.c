@@ -21,7 +21,7 @@ static void check_empty(per_replay* replay) {
     check_same_statistics(replay, &before);
 }
 
-/* What is drawn is called by its name. */
+/* Messages name what is drawn. */
 static void sequences_are_named(void) {
     per_replay_options options = replay_options(20, 1);
     per_epochs* walk = NULL;

@@ -74,7 +74,7 @@ static void what_init_sets(void) {
     CHECK(isnan(settings.gamma) && settings.n_step == 0 && settings.save_compression == -1 && settings.reserved == 0);
 }
 
-/* What all _init functions share, and calls that fill a struct; `init` fills `size` bytes at `bytes`. */
+/* Checks shared by all _init functions and calls that fill a struct. `init` fills `size` bytes at `bytes`. */
 static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
     unsigned char bytes[1024];
     uint64_t i, announced;
@@ -327,7 +327,7 @@ static void describe_resolves_what_was_left_open(void) {
     CHECK(described.fields[1].role == PER_ROLE_OBSERVATION && described.fields[1].stack == 1);
     CHECK(described.fields[2].role == PER_ROLE_PLAIN && described.fields[2].stack == 1);
     CHECK(strcmp(described.fields[2].name, "action") == 0);
-    /* What was described creates the same buffer. */
+    /* The description creates the same buffer. */
     {
         per_replay* copy = create_replay(&described);
         CHECK(stats_of(copy).capacity == 100);

@@ -71,7 +71,7 @@ static float first_of_episode(float observation) {
     return 10 * floorf(observation / 10) + 1;
 }
 
-/* Of a stack whose newest frame is the observation, where each frame of the episode holds `value`, or 0: its own. */
+/* True for a right stack with this newest frame. Frames of the episode hold `value`, or their own number if it is 0. */
 static int is_padded_with_zeros(const float* stack, float newest, float value) {
     int age, good = 1;
     for (age = 0; age < STACK; ++age) {
@@ -174,7 +174,7 @@ static void sequences(void) {
             const float newest = stack[STACK - 1];
             if (newest == 0) { /* the episode has ended */
                 CHECK(stack[0] == 0 && stack[1] == 0);
-            } else if (newest == 22 && newest != start + (float)t) { /* given once more */
+            } else if (newest == 22 && newest != start + (float)t) { /* repeated */
                 CHECK(is_padded_with_zeros(stack, newest, 0));
             } else {
                 CHECK(newest == start + (float)t && is_padded_with_zeros(stack, newest, 0));

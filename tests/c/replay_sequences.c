@@ -142,7 +142,7 @@ static void sequences_of_episodes_that_ended_are_padded(void) {
     CHECK(live_of(replay) == 3);
     CHECK_SEQUENCE(replay, 6, 2, 100, {10, 11, 12, 13, 14, 0}, {17, 18.5f, 20, 14}, {.25f, .25f, .25f, .5f},
                    {-10, -11, -12, -13}, {2, 2, 2, 1}, {0, 0, 0, 0}, {0, 0, 1, 1}, {1, 1, 1, 1});
-    /* An episode of one step is none after the burn-in; row 12 holds its final observation. */
+    /* An episode of one step has nothing after the burn-in. Row 12 holds its final observation. */
     add_episode(replay, 20, 20, TERMINATED, NEXT_GIVEN);
     CHECK(live_of(replay) == 3);
     /* The last observation stands in for the unknown one. */
@@ -240,7 +240,7 @@ static void priorities_of_td_errors(void) {
     per_replay_free(replay);
 }
 
-/* Of a sequence without a step that has a return yet, and of one that was overwritten, no error is anybody's. */
+/* Errors of an overwritten sequence, or of one whose steps have no return yet, belong to no sequence. */
 static void errors_that_are_nobodys_change_no_other_sequence(void) {
     const float none[4] = {NAN, NAN, INFINITY, NAN};
     per_replay_options options = sequence_options(16, 1);

@@ -1,4 +1,4 @@
-/* What per_replay_get_statistics() says of updates, of the last batch and of memory, by hand. */
+/* Statistics of updates, of the last batch and of memory, by hand. */
 #include <sys/prctl.h>
 
 #include "replay_check.h"
@@ -156,7 +156,7 @@ static void memory_is_what_the_header_says(void) {
     CHECK(bytes_of_a_row(&options, -1, -1) == row);
 }
 
-/* What the kernel says of the whole process; -1: nothing. */
+/* The kernel's count for the whole process; -1 if it has none. */
 static int64_t huge_bytes_of_process(void) {
     char line[256];
     int64_t kilobytes = -1;

@@ -178,7 +178,7 @@ static void check_frames_are_asked_for(const float* frames, int n) {
         if (frames[1] != 0) check_asked_for(frames, LARGE * sizeof(float));
 }
 
-/* The last batch, whose transitions have stacks of so many frames, or which has sequences. */
+/* Checks the last batch: transitions with stacks of n_frames, or sequences. */
 static void check_batch_is_asked_for(const drawn* batch, int has_sequences, int n_frames) {
     if (has_sequences) check_frames_are_asked_for(batch->images, 6);
     for (int i = 0; i < 8 && !has_sequences; ++i) {
@@ -362,7 +362,7 @@ static void room_that_is_refused_changes_nothing(void) {
     per_replay_free(replay);
 }
 
-/* In a child: where processes may not have file systems of their own, it says so and passes. */
+/* Runs in a child. Passes with a message if processes may not mount file systems. */
 static void fill_the_disk(void) {
     char filler[PATH_MAX];
     per_replay_options options = options_with_everything(8000, folder); /* some 16 MB */
@@ -430,7 +430,7 @@ static void a_child_leaves_the_rows_to_its_parent(void) {
     if (child == 0) {
         refuse_everything(replay);
         per_replay_free(replay);
-        per_replay* own = create_replay(&options); /* of its own, in the same directory */
+        per_replay* own = create_replay(&options); /* in the same directory */
         add_steps(own, 20, 5000);
         CHECK(stats_of(own).added == 40);
         per_replay_free(own);
@@ -494,7 +494,7 @@ static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     free_channel(writer, channel, replay);
 }
 
-/* Neither by buffers that end, nor by processes that do. */
+/* Neither a freed buffer nor a killed process leaves files or descriptors. */
 static void nothing_is_left_behind(void) {
     per_replay_options options = options_with_everything(400, folder);
     const int descriptors = n_entries("/proc/self/fd");

@@ -252,7 +252,7 @@ static void go_on_without_room(void) {
     per_replay_free(replay);
 }
 
-/* In a child: where processes may not have file systems of their own, it says so and passes. */
+/* Runs in a child. Passes with a message if processes may not mount file systems. */
 static void fill_the_disk(void) {
     char filler[PATH_MAX];
     int file, t = ROWS / ENVS;
@@ -328,7 +328,7 @@ static void a_forked_child_has_the_file_too(void) {
             close(to_child[1]);
             if (i == 1) CHECK(read(to_child[0], &byte, 1) == 0);
             CHECK_REFUSED(per_replay_checkpoint(replay, folder, NULL, NULL), "the parent's");
-#ifndef SANITIZED /* ThreadSanitizer takes a lock that the child made anew for one that is held */
+#ifndef SANITIZED /* ThreadSanitizer takes a lock that the child created again for one that is held */
             per_replay_free(replay);
 #endif
             _exit(0);

@@ -52,7 +52,7 @@ static int64_t read_from(void* context, void* bytes_out, int64_t size) {
     return n;
 }
 
-/* As if nothing had been written, read or called. */
+/* Resets the stream. */
 static void begin(stream* s) {
     s->size = s->at = s->n_calls = 0;
     s->piece = s->bad_at = 0;
@@ -130,7 +130,7 @@ static void a_stream_has_the_bytes_of_a_file(void) {
     CHECK(remove(path) == 0);
 }
 
-/* What stands before and behind a checkpoint is the caller's. */
+/* Bytes before and behind a checkpoint are the caller's. */
 static void a_stream_may_hold_several_checkpoints_and_what_else(void) {
     static stream s;
     static const int n_steps[3] = {0, 5, 30};
@@ -154,7 +154,7 @@ static void a_stream_may_hold_several_checkpoints_and_what_else(void) {
     CHECK(s.size - s.at == 4 && memcmp(s.bytes + s.at, "mine", 4) == 0);
 }
 
-/* Also where a field is larger than what a call is given: taken() looks at the sizes. */
+/* Fields may be larger than a piece. taken() checks the sizes. */
 static void functions_may_take_less_than_they_are_given(void) {
     static stream whole, s;
     static const int64_t pieces[3] = {1, 7, 1000};

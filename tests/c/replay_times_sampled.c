@@ -1,6 +1,6 @@
 /*
  * How often each transition is drawn is what is counted here from the ids of all batches; and with max_times_sampled none
- * is drawn more often than that, whatever is called in between, until its row is written anew.
+ * is drawn more often than that, whatever is called in between, until its row is overwritten.
  */
 #include "replay_check.h"
 
@@ -17,7 +17,7 @@ static void fill_counted(counted_rows* out) {
     out->of.batch.times_sampled = out->times_sampled;
 }
 
-/* How often each transition was drawn, by id. */
+/* Number of draws of each transition, by id. */
 static int32_t uses[MOST_IDS];
 
 static uint64_t random_state = 1;
@@ -62,7 +62,7 @@ static void draw_counted(per_replay* replay, const per_sample_options* options, 
     }
 }
 
-/* What is no draw says what was counted so far, and counts nothing. */
+/* Calls that are no draws report the counts and do not change them. */
 static void read_counted(per_replay* replay) {
     static counted_rows out;
     int64_t ids[CAPACITY], count = live_ids_of(replay, ids), i;

@@ -17,12 +17,12 @@
 
 enum { KILLS = 400, READERS = 2, CHILDREN = READERS + 1, BATCH = 32, LIFE = 1 << 15 };
 
-/* What a child tells: its batches or steps so far, and that it saw a row that nobody wrote. */
+/* Reports of a child: its batches or steps so far, and whether it saw a row that nobody wrote. */
 typedef struct told {
     volatile int64_t done;
     volatile int64_t wrong;
     volatile int64_t sent;     /* calls that set priorities, of all lives */
-    volatile int64_t survivor; /* a child of its own, which outlives it */
+    volatile int64_t survivor; /* the child's own child, which outlives it */
 } told;
 
 static void pause_ns(long nanoseconds) {
@@ -154,7 +154,7 @@ int main(void) {
     while (sharing_stats(loader).out != 0) pause_ns(1000000);
     CHECK(sharing_stats(loader).attached == 0 && sharing_stats(loader).readers == n_readers);
     CHECK(sharing_stats(loader).returned > 0 && sharing_stats(loader).refused == 0);
-    /* What was sent is applied, and of the calls in which readers died none, or all. */
+    /* All that was sent is applied. A call in which a reader died is applied as a whole, or not at all. */
     for (k = 1; k < CHILDREN; ++k) n_sent += with[k].sent;
     CHECK(sharing_stats(loader).updates >= n_sent && sharing_stats(loader).updates <= n_sent + n_readers);
     per_shared_loader_free(loader);

@@ -65,7 +65,7 @@ static per_reader* second_reader(per_shared_loader* loader) {
     return reader;
 }
 
-/* What a reader tells, as the memory has it. */
+/* A reader's message as it lies in memory. */
 typedef struct mail {
     uint32_t kind, reserved;
     int64_t n_bytes, number, n_critics, n_steps;

@@ -59,7 +59,7 @@ static per_status describe(per_reader* reader) {
     return per_reader_describe(reader, &options, &batch_size);
 }
 
-/* Also those that had gone before the loader's thread looked. */
+/* Readers count even if they have left before the loader's thread looks. */
 static void all_readers_are_counted(void) {
     per_replay* replay = small_buffer();
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 1, NULL);
@@ -149,7 +149,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     /* 16 are allowed before more is added: another batch. */
     CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
     CHECK_FAILS(try_read(reader, 30, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
-    /* What the other one sends comes through meanwhile, also before steps that it writes. */
+    /* Updates of the other reader come through meanwhile, even before steps that it writes. */
     CHECK_OK(send_td_errors(other, 1, ids, 1, errors, -1));
     CHECK_OK(per_reader_flush(other, 60000));
     CHECK(stats_of(replay).updates == 1);
@@ -162,7 +162,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
         ++n;
     }
     CHECK(n > 10);
-    /* Where one side ends, the other goes on without limits. */
+    /* If one side ends, the other goes on without limits. */
     CHECK_OK(per_replay_stop_limiting(replay));
     CHECK_OK(per_channel_flush(channel, -1));
     for (i = 0; i < 50; ++i) CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
@@ -321,7 +321,7 @@ static void a_dead_buffer_is_told_to_its_readers(void) {
     read_batch(reader, &batch);
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
-    /* Also who does not wait hears of it. */
+    /* A call that does not wait reports it, too. */
     CHECK_REFUSED(try_read(reader, 0, &batch, &slot), "the shared loader's process has ended");
     CHECK_REFUSED(try_read(reader, -1, &batch, &slot), "the shared loader's process has ended");
     CHECK(batch.reward == NULL);

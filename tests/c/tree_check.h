@@ -16,7 +16,7 @@ static inline per_status synchronized(per_tree* tree, per_status status) {
 /* A bad entry is named on the CPU. On CUDA the call skips it, as if it had not been there, and it is counted. */
 #define CHECK_BAD_ENTRY(call, text) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, on_cuda() ? "1 entries" : (text))
 
-/* What an output of a bad entry holds then, that held -7 before. */
+/* The output for a bad entry, which held -7 before. */
 static inline int64_t after_bad_entry(void) {
     return on_cuda() ? -1 : -7;
 }

@@ -1,7 +1,7 @@
-/* Of equal indices in one update the last one wins, and the total counts it once. */
+/* The last of equal indices in one update wins, and the total counts it once. */
 #include "tree_check.h"
 
-/* So few leaves that sums are not added up anew, but changed by what each leaf changes by. */
+/* So few leaves that sums change by the difference of each leaf, and are not computed again. */
 static void few_in_a_large_tree(void) {
     enum { N = 2000, APART = 150, PLACES = 12, COUNT = 30 };
     int64_t indices[COUNT];

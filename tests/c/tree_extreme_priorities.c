@@ -1,4 +1,4 @@
-/* From the smallest subnormal to the largest float32, alternating and mixed: sums stay exact, no leaf is lost. */
+/* Priorities from the smallest subnormal to the largest float32, mixed: sums stay exact, no leaf is lost. */
 #include <float.h>
 #include <math.h>
 
@@ -65,7 +65,7 @@ static void all_magnitudes(void) {
     CHECK(priorities[0] == SMALLEST && priorities[N - 1] > 1e38f);
     update_all(tree, N, priorities);
     check_tree(tree, N, priorities);
-    /* From the largest down: each change of scale is decided by what is left. */
+    /* Priorities fall from the largest: the remaining ones decide each change of scale. */
     for (int i = N - 1; i >= 0; --i) {
         priorities[i] = 0;
         update_one(tree, i, 0);

@@ -3,7 +3,7 @@
 
 #include "tree_check.h"
 
-/* Of each leaf, or with a larger step of every so many-th. */
+/* Checks each leaf, or every step-th. */
 static void check_units(int64_t capacity, int64_t step, uint64_t seed) {
     per_tree* tree = create_tree(capacity, 0);
     float* priorities = malloc((size_t)capacity * sizeof *priorities);

@@ -1,4 +1,4 @@
-/* PER_ISA names the instruction set; a name that is none is an error when a tree is created, not a silent choice. */
+/* PER_ISA names the instruction set. An unknown name is an error when a tree is created, not a silent choice. */
 #define _POSIX_C_SOURCE 200809L
 #include "tree_check.h"
 

@@ -1,4 +1,4 @@
-/* A library without CUDA, or a machine without a device: asking for one says why there is none. */
+/* Without CUDA or a device, asking for one is an error that says why. */
 #include "tree_check.h"
 
 int main(void) {

@@ -54,7 +54,7 @@ static void indices_differ_and_the_tree_is_unchanged(void) {
     uint64_t state = 2, mass;
     int32_t scale;
     for (int round = 0; round < 50; round += 50 / rounds(50)) {
-        /* From even to so skewed that a few leaves hold nearly everything. */
+        /* Priorities range from even to so skewed that a few leaves hold nearly everything. */
         for (int i = 0; i < N; ++i) priorities[i] = i % 5 == 0 ? 0 : (float)exp(round * next_uniform(&state));
         update_all(tree, N, priorities);
         mass = total_mass_of(tree);
