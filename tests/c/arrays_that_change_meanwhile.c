@@ -4,12 +4,12 @@
  * refused, and the handle goes on.
  */
 #define _DEFAULT_SOURCE
-#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "replay_check.h"
+#include "thread_check.h"
 
 enum { N = 512, ENVS = 512, ROUNDS = 6000 };
 
@@ -42,13 +42,13 @@ static void start(flips* flipping, int64_t* entries, const int64_t* good, int64_
     flipping->good = good;
     flipping->bad = bad;
     memcpy(entries, good, N * sizeof *entries);
-    CHECK(pthread_create(&flipping->thread, NULL, flip, flipping) == 0);
+    flipping->thread = start_thread(flip, flipping);
     while (!__atomic_load_n(&flipping->running, __ATOMIC_RELAXED)) sched_yield();
 }
 
 static void stop(flips* flipping) {
     __atomic_store_n(&flipping->stopping, 1, __ATOMIC_RELAXED);
-    CHECK(pthread_join(flipping->thread, NULL) == 0);
+    join_thread(flipping->thread);
 }
 
 static void check_status(per_status status) {

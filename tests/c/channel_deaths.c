@@ -6,19 +6,12 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "channel_check.h"
-#include "child_check.h"
+#include "posix_check.h"
 
 enum { KILLS = 200, SLOTS = 64, ROWS = 1 << 15 };
-
-static void pause_ns(long nanoseconds) {
-    struct timespec time = {0, 0};
-    time.tv_nsec = nanoseconds;
-    nanosleep(&time, NULL);
-}
 
 /* Memory that the processes share. */
 typedef struct shared {

@@ -3,12 +3,11 @@
  * the writer is cut off: no fault, no wait without end, and other environments as they were.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "channel_check.h"
-#include "child_check.h"
+#include "posix_check.h"
+#include "thread_check.h"
 
 enum { ROUNDS = 300, WRITES = 2000, SLOTS = 32, FRAME = 4096 };
 
@@ -63,10 +62,8 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     static uint8_t no[STEPS * ENVS], mask[STEPS * ENVS];
     const per_array field = array_of(values, PER_FLOAT32);
     per_replay_options options = replay_options(64 * ENVS, ENVS);
-    const struct timespec a_little = {0, 100000};
     mask_forger forging;
     size_t size;
-    pthread_t thread;
     int64_t n_moved = 0, left;
     size_t at = 0;
     int i;
@@ -89,17 +86,17 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     forging.size = SLOTS * ENVS;
     forging.has_ended = 0;
     memset(mask, 0, sizeof mask);
-    CHECK(pthread_create(&thread, NULL, forge_masks, &forging) == 0);
+    pthread_t thread = start_thread(forge_masks, &forging);
     for (i = 0; i < n_tries; ++i) {
         const per_status written = per_writer_add(writer, &steps, 0);
         CHECK(written == PER_OK || written == PER_ERROR_BUSY);
         if (moved_by == PER_MOVED_BY_CALLS)
             n_moved += moved(channel, MOST);
         else
-            nanosleep(&a_little, NULL);
+            pause_ns(100000);
     }
     __atomic_store_n(&forging.has_ended, 1, __ATOMIC_RELAXED);
-    pthread_join(thread, NULL);
+    join_thread(thread);
     if (moved_by == PER_MOVED_BY_CALLS)
         while ((i = (int)moved(channel, MOST)) != 0) n_moved += i;
     memset(mask, 1, sizeof mask); /* the limit is told by a number only once a step has been added */
@@ -151,7 +148,6 @@ static void frames_change_while_they_are_packed(void) {
     per_field field = field_of("observation", PER_UINT8, 2, shape);
     per_replay_options options = replay_options(CAPACITY, 1);
     static frame_forger forging;
-    pthread_t thread;
     int64_t n_ids;
     static int64_t ids[CAPACITY];
     size_t size, at, n_marks = 0;
@@ -173,7 +169,7 @@ static void frames_change_while_they_are_packed(void) {
     }
     CHECK(forging.n_frames > 0);
     forging.seed = 8;
-    CHECK(pthread_create(&thread, NULL, forge_frames, &forging) == 0);
+    pthread_t thread = start_thread(forge_frames, &forging);
     for (int t = 0; t < N_STEPS; ++t) {
         memset(frame, t / 100 % 2, sizeof frame);
         for (int i = 0; i < FRAME; i += 64) memset(frame + i + t % 32, (t + i / 64) % 2, 9);
@@ -181,7 +177,7 @@ static void frames_change_while_they_are_packed(void) {
     }
     CHECK_OK(per_channel_flush(channel, -1));
     __atomic_store_n(&forging.has_ended, 1, __ATOMIC_RELAXED);
-    pthread_join(thread, NULL);
+    join_thread(thread);
     CHECK_OK(per_replay_get_live_ids(replay, CAPACITY, ids, &n_ids));
     CHECK(n_ids > CAPACITY / 2);
     for (int64_t id = 0; id < n_ids; ++id) {
@@ -270,19 +266,18 @@ int main(void) {
                                                        &lane, SLOTS, i % 2 ? PER_FULL_WAITS : PER_FULL_DROPS);
         per_writer* writer = attach(path_of(channel));
         forger forging;
-        pthread_t thread;
         forging.memory = map_shared(descriptor_of(channel), &forging.size);
         forging.seed = next_random(&state);
         forging.is_wild = i % 3 != 0;
         add_full(replay, 0, 5, 1, GOES_ON, 6);
-        CHECK(pthread_create(&thread, NULL, forge, &forging) == 0);
+        pthread_t thread = start_thread(forge, &forging);
         for (int t = 0; t < 200; ++t) {
             int64_t steps;
             write_step(writer, (float)t, (float)t + 1, t % 7 == 0, 1);
             if (!by_calls || t % 4 != 0) continue;
             CHECK(per_channel_move(channel, 7, &steps) == PER_OK ? steps <= 7 : steps == 0);
         }
-        pthread_join(thread, NULL);
+        join_thread(thread);
         per_status flushed = per_channel_flush(channel, 1000);
         CHECK(flushed == PER_OK || flushed == PER_ERROR_CORRUPT_FILE);
         if (flushed == PER_ERROR_CORRUPT_FILE) {

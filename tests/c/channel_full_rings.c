@@ -5,7 +5,6 @@
  */
 #define _XOPEN_SOURCE 700 /* posix_openpt() */
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -13,8 +12,9 @@
 
 #include "channel_check.h"
 #include "checkpoints.h"
-#include "child_check.h"
+#include "posix_check.h"
 #include "save_check.h"
+#include "thread_check.h"
 
 enum { SLOTS = 8 };
 
@@ -268,18 +268,17 @@ static void a_call_that_waits_for_room_holds_up_no_other(void) {
     per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
     waiting_writer waiting;
-    pthread_t thread;
     for (int t = 1; t < SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0)); /* after the cut */
     waiting.writer = writer;
     waiting.status = PER_ERROR_INTERNAL;
-    CHECK(pthread_create(&thread, NULL, write_one, &waiting) == 0);
+    pthread_t thread = start_thread(write_one, &waiting);
     while (channel_stats(channel).waits == 0) sched_yield();
     CHECK_FAILS(write_step(writer, 99, 99, 0, 0), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
     CHECK_FAILS(write_step(writer, 99, 99, 0, 20), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
     CHECK_FAILS(per_writer_cut(writer, 0, NULL, 20), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
     CHECK_FAILS(per_writer_flush(writer, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
     CHECK(moved(channel, 1) == 1);
-    CHECK(pthread_join(thread, NULL) == 0);
+    join_thread(thread);
     CHECK_OK(waiting.status);
     CHECK_OK(write_step(writer, SLOTS + 1, SLOTS + 2, 0, 0)); /* the cut has left, too */
     CHECK(moved(channel, INT64_MAX) == SLOTS);

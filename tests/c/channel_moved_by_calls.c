@@ -5,16 +5,15 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "channel_check.h"
 #include "checkpoints.h"
-#include "child_check.h"
+#include "posix_check.h"
 #include "save_check.h"
+#include "thread_check.h"
 
 enum { SLOTS = 8, ALL = 2000 };
 
@@ -106,8 +105,7 @@ static void what_the_buffer_refuses_does_not_count(void) {
 
 static void* draw_in_a_while(void* replay) {
     static rows out;
-    const struct timespec while_ = {0, 20000000};
-    nanosleep(&while_, NULL);
+    pause_ns(20000000);
     draw(replay, 8, &out);
     return NULL;
 }
@@ -115,7 +113,6 @@ static void* draw_in_a_while(void* replay) {
 /* 1 + 8 / 2 steps are allowed, then 4 more by 8 draws. */
 static void the_rate_limiter_holds_the_calls(void) {
     per_replay_options options = replay_options(100, 1);
-    pthread_t thread;
     int t;
     options.rate_limit.samples_per_insert = 2;
     options.rate_limit.samples_tolerance = 8;
@@ -129,15 +126,15 @@ static void the_rate_limiter_holds_the_calls(void) {
     CHECK_FAILS(per_channel_flush(channel, 0), PER_ERROR_BUSY, "2 steps that were written are not in the buffer yet");
     CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "2 steps that were written");
     CHECK(stats_of(replay).added == 5);
-    CHECK(pthread_create(&thread, NULL, draw_in_a_while, replay) == 0);
+    pthread_t thread = start_thread(draw_in_a_while, replay);
     CHECK_OK(per_channel_flush(channel, -1));
-    pthread_join(thread, NULL);
+    join_thread(thread);
     CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).refused == 0);
     for (; t < SLOTS + 3; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
     CHECK(moved(channel, INT64_MAX) == 2); /* the other two of the 4 */
-    CHECK(pthread_create(&thread, NULL, draw_in_a_while, replay) == 0);
+    thread = start_thread(draw_in_a_while, replay);
     CHECK_OK(per_channel_flush(channel, 60000)); /* which is no time that the draw takes */
-    pthread_join(thread, NULL);
+    join_thread(thread);
     CHECK(stats_of(replay).added == SLOTS + 3);
     free_channel(writer, channel, replay);
 }
@@ -157,14 +154,13 @@ static void* flush_all(void* channel) {
 
 /* Begins calls of per_channel_flush() on several threads, and leaves them time to get as far as they can. */
 static void begin_to_flush(flushers* these) {
-    const struct timespec while_ = {0, 20000000};
-    for (int i = 0; i < FLUSHERS; ++i) CHECK(pthread_create(&these->threads[i], NULL, flush_all, these->channel) == 0);
+    for (int i = 0; i < FLUSHERS; ++i) these->threads[i] = start_thread(flush_all, these->channel);
     these->are_there = 1;
-    nanosleep(&while_, NULL);
+    pause_ns(20000000);
 }
 
 static void end_to_flush(flushers* these) {
-    for (int i = 0; i < FLUSHERS; ++i) pthread_join(these->threads[i], NULL);
+    for (int i = 0; i < FLUSHERS; ++i) join_thread(these->threads[i]);
 }
 
 static int64_t begin_during_a_save(void* these, const void* data, int64_t size) {
@@ -251,9 +247,8 @@ typedef struct mover {
 static void* move_many(void* context) {
     mover* it = context;
     while (channel_stats(it->channel).added < ALL) {
-        const struct timespec a_little = {0, 10000};
         it->steps += moved(it->channel, 3);
-        nanosleep(&a_little, NULL);
+        pause_ns(10000);
     }
     return NULL;
 }
@@ -264,13 +259,12 @@ static void a_writer_that_waits_is_woken_and_several_threads_may_move(void) {
     per_channel* channel = by_calls(replay);
     per_writer* writer = attach(path_of(channel));
     mover movers[2] = {{NULL, 0}, {NULL, 0}};
-    pthread_t writing, moving;
     movers[0].channel = movers[1].channel = channel;
-    CHECK(pthread_create(&writing, NULL, write_many, writer) == 0);
-    CHECK(pthread_create(&moving, NULL, move_many, &movers[0]) == 0);
+    pthread_t writing = start_thread(write_many, writer);
+    pthread_t moving = start_thread(move_many, &movers[0]);
     move_many(&movers[1]);
-    pthread_join(writing, NULL);
-    pthread_join(moving, NULL);
+    join_thread(writing);
+    join_thread(moving);
     CHECK(movers[0].steps + movers[1].steps == ALL);
     CHECK(live_of(replay) == ALL && stats_of(replay).cuts == 0);
     free_channel(writer, channel, replay);

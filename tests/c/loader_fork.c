@@ -5,8 +5,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
 
-#include "child_check.h"
 #include "loader_check.h"
+#include "posix_check.h"
 
 enum { BATCH = 512, SLOTS = 3, FORKS = 60 };
 

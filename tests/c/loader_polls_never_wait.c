@@ -4,13 +4,13 @@
  * registered before the library's runs after it, and waits there until the polls were made.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "loader_check.h"
+#include "thread_check.h"
 
 static sem_t is_held, may_go_on;
 static int holds;
@@ -32,9 +32,8 @@ static void* fork_once(void* argument) {
 }
 
 static pthread_t hold_all_handles(void) {
-    pthread_t thread;
     holds = 1;
-    CHECK(pthread_create(&thread, NULL, fork_once, NULL) == 0);
+    pthread_t thread = start_thread(fork_once, NULL);
     while (sem_wait(&is_held) != 0) continue;
     return thread;
 }
@@ -42,7 +41,7 @@ static pthread_t hold_all_handles(void) {
 static void let_go(pthread_t thread) {
     holds = 0;
     CHECK(sem_post(&may_go_on) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    join_thread(thread);
 }
 
 static void fill(per_replay* replay, int count) {
@@ -103,7 +102,6 @@ static void with_a_batch_that_is_there(void) {
     taker other;
     per_batch batch;
     int64_t slot;
-    pthread_t waiting;
     fill(replay, 20);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
     CHECK(stats_of(replay).samples == 3); /* which waits for the draws */
@@ -112,7 +110,7 @@ static void with_a_batch_that_is_there(void) {
     CHECK(stats_of(replay).samples == 4);
     pthread_t thread = hold_all_handles();
     other.loader = loader;
-    CHECK(pthread_create(&waiting, NULL, take_waiting, &other) == 0);
+    pthread_t waiting = start_thread(take_waiting, &other);
     if (on_cuda()) {
         for (int i = 0; i < 1000; ++i) {
             CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
@@ -124,7 +122,7 @@ static void with_a_batch_that_is_there(void) {
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
     let_go(thread);
-    CHECK(pthread_join(waiting, NULL) == 0);
+    join_thread(waiting);
     CHECK_OK(per_loader_release(loader, other.slot, NULL));
     free_loader(loader, replay, NULL);
 }

@@ -1,10 +1,10 @@
 /* A slot that is out stays as it is until it is released, whatever is drawn meanwhile; with all of them out the next
    call is PER_ERROR_BUSY or waits for a release. */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
-#include <time.h>
 
 #include "loader_check.h"
+#include "posix_check.h"
+#include "thread_check.h"
 
 enum { BATCH = 256, SLOTS = 4, STEPS = 2000, ROUNDS = 300 };
 
@@ -93,8 +93,7 @@ static void polling_gets_every_batch(void) {
 }
 
 static void* release_later(void* slot) {
-    const struct timespec pause = {0, 20000000};
-    nanosleep(&pause, NULL);
+    pause_ns(20000000);
     CHECK_OK(per_loader_release(loader, *(int64_t*)slot, NULL));
     return NULL;
 }
@@ -102,13 +101,12 @@ static void* release_later(void* slot) {
 static void waits_for_a_release(void) {
     per_batch batch;
     int64_t slots[SLOTS];
-    pthread_t thread;
     create();
     for (int i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batch);
-    CHECK(pthread_create(&thread, NULL, release_later, &slots[1]) == 0);
+    pthread_t thread = start_thread(release_later, &slots[1]);
     take(loader, &batch);
     check_rows(&batch);
-    CHECK(pthread_join(thread, NULL) == 0);
+    join_thread(thread);
     destroy();
 }
 

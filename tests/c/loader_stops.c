@@ -3,10 +3,10 @@
  * batch. The buffer then goes on, in a state that depends on the order of calls alone.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
-#include <time.h>
 
 #include "loader_check.h"
+#include "posix_check.h"
+#include "thread_check.h"
 
 enum { SLOTS = 3 };
 
@@ -76,16 +76,15 @@ static void* stop(void* argument) {
 }
 
 static void while_others_wait(void) {
-    const struct timespec pause = {0, 10000000};
     per_replay* replay = filled();
     pthread_t threads[4];
     per_batch batch;
     shared = create_loader(replay, batch_size, SLOTS, NULL);
     for (int i = 0; i < SLOTS; ++i) take(shared, &batch);
-    for (int i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, wait_for_a_batch, NULL) == 0);
-    nanosleep(&pause, NULL);
-    for (int i = 2; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, stop, NULL) == 0);
-    for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 2; ++i) threads[i] = start_thread(wait_for_a_batch, NULL);
+    pause_ns(10000000);
+    for (int i = 2; i < 4; ++i) threads[i] = start_thread(stop, NULL);
+    for (int i = 0; i < 4; ++i) join_thread(threads[i]);
     free_loader(shared, replay, NULL);
 }
 

@@ -2,9 +2,9 @@
  * Several consumers of one loader, while others add, update and draw: every batch is whole, goes to one consumer, and
  * is counted once.
  */
-#include <pthread.h>
 
 #include "loader_check.h"
+#include "thread_check.h"
 
 enum { CONSUMERS = 3, BATCH = 64, SLOTS = 3, BATCHES = 700, STEPS = 2000 };
 
@@ -56,12 +56,12 @@ int main(void) {
     replay = create_replay(&options);
     for (int t = 0; t < n_steps / 2; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
-    CHECK(pthread_create(&others[0], NULL, add, NULL) == 0);
-    CHECK(pthread_create(&others[1], NULL, use, NULL) == 0);
-    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i], NULL, consume, NULL) == 0);
-    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i], NULL) == 0);
+    others[0] = start_thread(add, NULL);
+    others[1] = start_thread(use, NULL);
+    for (int i = 0; i < CONSUMERS; ++i) consumers[i] = start_thread(consume, NULL);
+    for (int i = 0; i < CONSUMERS; ++i) join_thread(consumers[i]);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
+    for (int i = 0; i < 2; ++i) join_thread(others[i]);
     int64_t samples = stats_of(replay).samples;
     int64_t beta_steps = stats_of(replay).beta_step;
     CHECK(samples - beta_steps == SLOTS); /* drawn ahead; all else counted, each once */

@@ -4,14 +4,12 @@
  * or limits end. While a thread waits, others use the buffer; and a wait ends in time though another call holds it.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "child_check.h"
+#include "posix_check.h"
 #include "replay_check.h"
 #include "save_check.h"
+#include "thread_check.h"
 
 enum { RATE = 4, TOLERANCE = 64, MIN_SIZE = 10, BATCH = 24, ADDERS = 3, DRAWERS = 2, STEPS = 3000 };
 
@@ -53,8 +51,7 @@ static int64_t drawn;
 static int is_over;
 
 static void nap(void) {
-    const struct timespec time = {0, 20000000};
-    nanosleep(&time, NULL);
+    pause_ns(20000000);
 }
 
 static void* add_all(void* env) {
@@ -76,30 +73,44 @@ static void adders_and_drawers_keep_in_step(void) {
     pthread_t adders[ADDERS], drawers[DRAWERS];
     const int64_t added = (int64_t)ADDERS * rounds(STEPS);
     replay = limited();
-    for (int i = 0; i < DRAWERS; ++i) CHECK(pthread_create(&drawers[i], NULL, draw_all, NULL) == 0);
-    for (int i = 0; i < ADDERS; ++i) CHECK(pthread_create(&adders[i], NULL, add_all, (void*)&envs[i]) == 0);
-    for (int i = 0; i < ADDERS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
+    for (int i = 0; i < DRAWERS; ++i) drawers[i] = start_thread(draw_all, NULL);
+    for (int i = 0; i < ADDERS; ++i) adders[i] = start_thread(add_all, (void*)&envs[i]);
+    for (int i = 0; i < ADDERS; ++i) join_thread(adders[i]);
     /* One side has ended. The other draws what is due, and waits. */
     CHECK(stats_of(replay).added == added);
     while (per_replay_wait_to_sample(replay, BATCH, 0) == PER_OK) nap();
     CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 20), PER_ERROR_BUSY, "before more is added");
     __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
     CHECK_OK(per_replay_stop_limiting(replay));
-    for (int i = 0; i < DRAWERS; ++i) CHECK(pthread_join(drawers[i], NULL) == 0);
+    for (int i = 0; i < DRAWERS; ++i) join_thread(drawers[i]);
     /* Each drawer drew once after the limits had ended, or found that all was over. */
     CHECK(drawn <= RATE * (added - MIN_SIZE) + TOLERANCE + DRAWERS * BATCH);
     CHECK(drawn > RATE * (added - MIN_SIZE) + TOLERANCE - BATCH);
     per_replay_free(replay);
 }
 
-static void* wait_to_add(void* status_out) {
-    *(per_status*)status_out = per_replay_wait_to_add(replay, 16, -1);
+/* A thread in a call that waits. */
+typedef struct waiter {
+    per_status (*wait)(per_replay* replay, int64_t count, int64_t timeout_ms);
+    int64_t count, timeout_ms;
+    per_status status;
+    pthread_t thread;
+} waiter;
+
+static void* run_waiter(void* context) {
+    waiter* const it = context;
+    it->status = it->wait(replay, it->count, it->timeout_ms);
     return NULL;
 }
 
-static void* wait_to_draw(void* status_out) {
-    *(per_status*)status_out = per_replay_wait_to_sample(replay, BATCH, -1);
-    return NULL;
+static void start_waiting(waiter* it) {
+    it->thread = start_thread(run_waiter, it);
+    nap();
+}
+
+static void check_ended(waiter* it, per_status status) {
+    join_thread(it->thread);
+    CHECK(it->status == status);
 }
 
 /* Adds until no more is allowed: 16 steps are not until 64 transitions are drawn. */
@@ -110,63 +121,48 @@ static void fill(void) {
 }
 
 static void draws_wake_an_adder(void) {
-    pthread_t thread;
-    per_status status = PER_ERROR_INTERNAL;
+    waiter adder = {per_replay_wait_to_add, 16, -1, PER_ERROR_INTERNAL, 0};
     fill();
-    CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
-    nap();
+    start_waiting(&adder);
     for (int i = 0; i < 4; ++i) CHECK_OK(try_draw(16));
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(status == PER_OK);
+    check_ended(&adder, PER_OK);
     per_replay_free(replay);
 }
 
 static void adds_wake_a_drawer(void) {
-    pthread_t thread;
-    per_status status = PER_ERROR_INTERNAL;
+    waiter drawer = {per_replay_wait_to_sample, BATCH, -1, PER_ERROR_INTERNAL, 0};
     replay = limited();
-    CHECK(pthread_create(&thread, NULL, wait_to_draw, &status) == 0);
-    nap();
+    start_waiting(&drawer);
     for (int i = 0; i < MIN_SIZE; ++i) CHECK_OK(try_add(0));
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(status == PER_OK);
+    check_ended(&drawer, PER_OK);
     per_replay_free(replay);
 }
 
 /* After a clear fewer than MIN_SIZE are there, so that any add is allowed. */
 static void a_clear_wakes_an_adder(void) {
-    pthread_t thread;
-    per_status status = PER_ERROR_INTERNAL;
+    waiter adder = {per_replay_wait_to_add, 16, -1, PER_ERROR_INTERNAL, 0};
     fill();
-    CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
-    nap();
+    start_waiting(&adder);
     CHECK_OK(per_replay_clear(replay, NULL));
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(status == PER_OK);
+    check_ended(&adder, PER_OK);
     per_replay_free(replay);
 }
 
 static void the_end_of_limits_wakes_all(void) {
-    pthread_t threads[2];
-    per_status statuses[2] = {PER_ERROR_INTERNAL, PER_ERROR_INTERNAL};
+    waiter adders[2] = {{per_replay_wait_to_add, 16, -1, PER_ERROR_INTERNAL, 0},
+                        {per_replay_wait_to_add, 16, -1, PER_ERROR_INTERNAL, 0}};
     fill();
-    CHECK(pthread_create(&threads[0], NULL, wait_to_add, &statuses[0]) == 0);
-    CHECK(pthread_create(&threads[1], NULL, wait_to_add, &statuses[1]) == 0);
-    nap();
+    for (int i = 0; i < 2; ++i) start_waiting(&adders[i]);
     CHECK_OK(per_replay_stop_limiting(replay));
-    CHECK(pthread_join(threads[0], NULL) == 0 && pthread_join(threads[1], NULL) == 0);
-    CHECK(statuses[0] == PER_OK && statuses[1] == PER_OK);
+    for (int i = 0; i < 2; ++i) check_ended(&adders[i], PER_OK);
     per_replay_free(replay);
 }
 
 /* The child has no thread that waits, and goes on alone. */
 static void a_fork_does_not_wait(void) {
-    pthread_t thread;
-    per_status status = PER_ERROR_INTERNAL;
-    int exit_status;
+    waiter adder = {per_replay_wait_to_add, 16, -1, PER_ERROR_INTERNAL, 0};
     fill();
-    CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
-    nap();
+    start_waiting(&adder);
     pid_t child = start_child();
     if (child == 0) {
         CHECK(try_add(0) == PER_ERROR_BUSY);
@@ -176,32 +172,23 @@ static void a_fork_does_not_wait(void) {
         per_replay_free(replay);
         _exit(0);
     }
-    CHECK(waitpid(child, &exit_status, 0) == child && exit_status == 0);
+    check_child(child);
     CHECK(try_add(0) == PER_ERROR_BUSY);
     CHECK_OK(per_replay_stop_limiting(replay));
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(status == PER_OK);
+    check_ended(&adder, PER_OK);
     per_replay_free(replay);
-}
-
-static void* wait_a_second_to_add(void* status_out) {
-    *(per_status*)status_out = per_replay_wait_to_add(replay, 16, 1000);
-    return NULL;
 }
 
 /* A wait that begins during the save, and one that has begun before. */
 static void a_save_does_not_keep_who_waits(void) {
-    pthread_t thread;
-    per_status status = PER_ERROR_INTERNAL;
+    waiter adder = {per_replay_wait_to_add, 16, 1000, PER_ERROR_INTERNAL, 0};
     held save;
     fill();
-    CHECK(pthread_create(&thread, NULL, wait_a_second_to_add, &status) == 0);
-    nap();
+    start_waiting(&adder);
     hold_buffer(&save, replay);
     CHECK_FAILS(per_replay_wait_to_add(replay, 1, 20), PER_ERROR_BUSY, "another call on the buffer");
     CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 0), PER_ERROR_BUSY, "another call on the buffer");
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(status == PER_ERROR_BUSY);
+    check_ended(&adder, PER_ERROR_BUSY);
     let_go(&save);
     CHECK_OK(per_replay_wait_to_sample(replay, BATCH, 0));
     per_replay_free(replay);

@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
@@ -13,8 +12,9 @@
 #include <unistd.h>
 
 #include "checkpoints.h"
-#include "child_check.h"
+#include "posix_check.h"
 #include "replay_check.h"
+#include "thread_check.h"
 
 static char folder[] = "/tmp/per-turns-XXXXXX";
 
@@ -76,11 +76,10 @@ static void other_calls_and_forks_do_not_wait(void) {
     per_replay* const replay = buffer_of(5);
     per_replay* loaded = NULL;
     const int lock = locked_by_another(LOCK_EX);
-    pthread_t thread;
     const int64_t live = live_of(replay);
     int status = -1;
     __atomic_store_n(&n_locks, 0, __ATOMIC_RELAXED);
-    CHECK(pthread_create(&thread, NULL, checkpoint_for_as_long_as_it_takes, replay) == 0);
+    pthread_t thread = start_thread(checkpoint_for_as_long_as_it_takes, replay);
     while (__atomic_load_n(&n_locks, __ATOMIC_RELAXED) == 0) usleep(1000);
     add_step(replay, 0, 5, 0); /* it is in the checkpoint, which has not begun */
     CHECK(live_of(replay) == live + 1);
@@ -91,7 +90,7 @@ static void other_calls_and_forks_do_not_wait(void) {
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     close(lock);
-    CHECK(pthread_join(thread, NULL) == 0);
+    join_thread(thread);
     CHECK_OK(per_replay_load(folder, NULL, &loaded));
     CHECK(live_of(loaded) == live + 1);
     free_both(loaded, replay);

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "child_check.h"
+#include "posix_check.h"
 #include "saved_bytes.h"
 
 enum { SIDE = 84, SCREEN = SIDE * SIDE, GOAL = 4, MAP = 64, N_FIELDS = 5, N_ENVS = 2, BATCH = 32, STEPS = 16 };

@@ -1,7 +1,7 @@
 /* Several consumers of one walk together get every transition of every epoch once, each into its own memory. */
-#include <pthread.h>
 
 #include "replay_check.h"
+#include "thread_check.h"
 
 enum { CONSUMERS = 4, EPOCHS = 50, STEPS = 1000, BATCH = 7 };
 
@@ -42,14 +42,13 @@ static void* use(void* argument) {
 int main(void) {
     static consumer consumers[CONSUMERS];
     per_replay_options options = replay_options(STEPS + 600, 1);
-    pthread_t user;
     replay = create_replay(&options);
     for (int t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     CHECK_OK(per_epochs_create(replay, rounds(EPOCHS), BATCH, 0, NULL, &walk));
-    CHECK(pthread_create(&user, NULL, use, NULL) == 0);
-    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i].thread, NULL, consume, &consumers[i]) == 0);
-    for (int i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i].thread, NULL) == 0);
-    CHECK(pthread_join(user, NULL) == 0);
+    pthread_t user = start_thread(use, NULL);
+    for (int i = 0; i < CONSUMERS; ++i) consumers[i].thread = start_thread(consume, &consumers[i]);
+    for (int i = 0; i < CONSUMERS; ++i) join_thread(consumers[i].thread);
+    join_thread(user);
     for (int t = 0; t < STEPS; ++t) {
         int times = 0;
         for (int i = 0; i < CONSUMERS; ++i) times += consumers[i].times[t];

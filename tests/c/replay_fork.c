@@ -4,11 +4,11 @@
  * of its own.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
 #include <unistd.h>
 
-#include "child_check.h"
+#include "posix_check.h"
 #include "replay_check.h"
+#include "thread_check.h"
 
 enum { ENVS = 64, ROWS = 32, FORKS = 60, BATCH = 64 };
 
@@ -118,16 +118,16 @@ int main(void) {
     pthread_t threads[3];
     replay = create_replay(&options);
     add_all(0); /* so that no draw finds nothing live */
-    CHECK(pthread_create(&threads[0], NULL, add, NULL) == 0);
-    CHECK(pthread_create(&threads[1], NULL, sample_and_update, NULL) == 0);
-    CHECK(pthread_create(&threads[2], NULL, sample_and_update, NULL) == 0);
+    threads[0] = start_thread(add, NULL);
+    threads[1] = start_thread(sample_and_update, NULL);
+    threads[2] = start_thread(sample_and_update, NULL);
     for (int i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
         pid_t child = start_child();
         if (child == 0) use_in_child();
         check_child(child);
     }
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 3; ++i) join_thread(threads[i]);
     CHECK(stats_of(replay).added % ENVS == 0 && stats_of(replay).cuts == 0); /* nothing of the children is here */
     per_replay_free(replay);
     return 0;

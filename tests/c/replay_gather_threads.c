@@ -6,7 +6,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-#include "child_check.h"
+#include "posix_check.h"
 #include "replay_check.h"
 
 enum { ROWS = 256, PIXELS = 12000, LARGEST = 700, ENVS = 2 };

@@ -2,9 +2,9 @@
  * Handles share nothing: a buffer does the same whether it is alone, takes turns with others, or others work at the
  * same time in other threads. The message of a failure is the thread's own.
  */
-#include <pthread.h>
 
 #include "replay_check.h"
+#include "thread_check.h"
 
 enum { HANDLES = 4, ROUNDS = 300, BATCH = 32, IDS = ROUNDS * BATCH };
 
@@ -80,8 +80,8 @@ int main(void) {
     for (i = 0; i < HANDLES; ++i) per_replay_free(replays[i]);
     for (i = 0; i < HANDLES; ++i) {
         which[i] = i;
-        CHECK(pthread_create(&threads[i], NULL, play_in_thread, &which[i]) == 0);
+        threads[i] = start_thread(play_in_thread, &which[i]);
     }
-    for (i = 0; i < HANDLES; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (i = 0; i < HANDLES; ++i) join_thread(threads[i]);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "replay_check.h"
+#include "thread_check.h"
 
 enum { PLACES = 64, ACHIEVED = 0, GOAL = 1 };
 
@@ -374,10 +375,8 @@ static void* draw_and_end(void* replay) {
 static void a_thread_that_ends_in_its_reward_function_makes_no_draw(void) {
     static batch out, expected;
     per_replay *replay = with_episode(replay_options(100, 1)), *twin = with_episode(replay_options(100, 1));
-    void* result = NULL;
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, draw_and_end, replay) == 0);
-    CHECK(pthread_join(thread, &result) == 0 && result != NULL);
+    pthread_t thread = start_thread(draw_and_end, replay);
+    CHECK(join_thread(thread) != NULL);
     draw_plain(replay, &out);
     draw_plain(twin, &expected);
     check_same(&out, &expected);

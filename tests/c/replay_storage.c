@@ -15,11 +15,10 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "channel_check.h"
-#include "child_check.h"
+#include "posix_check.h"
 #include "saved_bytes.h"
 
 enum { LARGE = 500, N_FIELDS = 3, BATCH = 64 }; /* the large field has 2000 bytes */
@@ -470,7 +469,6 @@ static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
 /* Its thread tries again a few times in a second, and says by a flush what it met. */
 static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     enum { SLOTS = 16384, CAPACITY = 2 * SLOTS };
-    const struct timespec while_ = {0, 300000000};
     per_replay_options options = replay_options(CAPACITY, 1);
     per_status status;
     int n;
@@ -483,7 +481,7 @@ static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_IO,
                 "No space left on device; what was written is tried again");
     int before = __atomic_load_n(&n_refused, __ATOMIC_RELAXED);
-    nanosleep(&while_, NULL);
+    pause_ns(300000000);
     CHECK(__atomic_load_n(&n_refused, __ATOMIC_RELAXED) - before < 50);
     CHECK(stats_of(replay).added < n && channel_stats(channel).refused == 0);
     __atomic_store_n(&n_reservations_left, -1, __ATOMIC_RELAXED);

@@ -8,14 +8,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "child_check.h"
+#include "posix_check.h"
 #include "saved_bytes.h"
+#include "thread_check.h"
 
 enum { ENVS = 2, ROWS = 400, LARGE = 4000, FIRST = 20, BATCH = 16, CHECKPOINTS = 8, LAST = 1 << 14, FILES = 30 };
 
@@ -200,7 +200,7 @@ static void threads_go_on_while_checkpoints_are_made(void) {
     pthread_t threads[4];
     per_replay* again;
     shared = filled(FIRST);
-    for (int i = 0; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, work[i], (void*)&envs[i % ENVS]) == 0);
+    for (int i = 0; i < 4; ++i) threads[i] = start_thread(work[i], (void*)&envs[i % ENVS]);
     for (int i = 0; i < CHECKPOINTS; ++i) {
         CHECK_OK(per_replay_checkpoint(shared, folder, NULL, NULL));
         again = loaded(NULL);
@@ -209,7 +209,7 @@ static void threads_go_on_while_checkpoints_are_made(void) {
         usleep(1000 * (i % 4) * 10);
     }
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 4; ++i) join_thread(threads[i]);
     CHECK_OK(per_replay_checkpoint(shared, folder, NULL, NULL));
     bytes expected = saved(shared);
     check_checkpoint(expected);

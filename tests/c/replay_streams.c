@@ -11,6 +11,7 @@
 
 #include "checkpoints.h"
 #include "loader_check.h"
+#include "thread_check.h"
 
 enum { ROOM = 1 << 20, MAX_PIECE = 1 << 20, PLACES = 64 };
 
@@ -289,9 +290,8 @@ static void use_handles(stream* s) {
     int64_t count = 0, slot = 0;
     call given;
     if (n_visits++ == 0 && !on_cuda()) { /* there a batch, too, is handed out by a call on the buffer */
-        pthread_t taker;
-        CHECK(pthread_create(&taker, NULL, take_meanwhile, NULL) == 0);
-        CHECK(pthread_join(taker, NULL) == 0);
+        pthread_t taker = start_thread(take_meanwhile, NULL);
+        join_thread(taker);
     }
     fill_rows(&drawn);
     fill_call(&given, 1, &number, NULL, &number, NULL, NULL);
@@ -362,7 +362,7 @@ static void* add_meanwhile(void* replay) {
 
 /* Lets the other thread try. */
 static void start_adding(stream* s) {
-    if (n_visits++ == 0) CHECK(pthread_create(&adder, NULL, add_meanwhile, s->replay) == 0);
+    if (n_visits++ == 0) adder = start_thread(add_meanwhile, s->replay);
     while (!__atomic_load_n(&has_begun, __ATOMIC_SEQ_CST)) sched_yield();
     for (int i = 0; i < 1000; ++i) sched_yield();
     CHECK(!__atomic_load_n(&has_added, __ATOMIC_SEQ_CST));
@@ -379,7 +379,8 @@ static void other_threads_wait_for_the_end_of_the_save(void) {
     s.replay = replay;
     s.piece = before.size / 8 + 1;
     CHECK_OK(save_to(replay, write_to, &s));
-    CHECK(pthread_join(adder, NULL) == 0 && n_visits == 8);
+    join_thread(adder);
+    CHECK(n_visits == 8);
     CHECK(are_equal(&s, &before));
     CHECK(stats_of(replay).added == added + 1);
     per_replay_free(replay);
@@ -409,10 +410,9 @@ static void* fork_meanwhile(void* replay) {
 static pid_t own_child;
 
 static void fork_once(stream* s) {
-    pthread_t forking;
     if (n_visits++ > 0) return;
-    CHECK(pthread_create(&forking, NULL, fork_meanwhile, s->replay) == 0);
-    CHECK(pthread_join(forking, NULL) == 0);
+    pthread_t forking = start_thread(fork_meanwhile, s->replay);
+    join_thread(forking);
     own_child = fork();
 }
 
@@ -456,19 +456,17 @@ static void* load_and_end(void* context) {
 static void a_thread_may_end_in_a_function(void) {
     static stream s;
     per_replay *replay = filled(30), *twin = filled(30);
-    void* result = NULL;
-    pthread_t thread;
     begin(&s);
     s.piece = 100;
     s.replay = replay;
     s.visit = end_thread;
-    CHECK(pthread_create(&thread, NULL, save_and_end, &s) == 0);
-    CHECK(pthread_join(thread, &result) == 0 && result == &s && s.size == 100);
+    pthread_t thread = start_thread(save_and_end, &s);
+    CHECK(join_thread(thread) == &s && s.size == 100);
     save_into(&s, replay);
     s.n_calls = 0;
     s.visit = end_thread;
-    CHECK(pthread_create(&thread, NULL, load_and_end, &s) == 0);
-    CHECK(pthread_join(thread, &result) == 0 && result == &s);
+    thread = start_thread(load_and_end, &s);
+    CHECK(join_thread(thread) == &s);
     check_twins(replay, twin);
     free_both(replay, twin);
 }

@@ -74,8 +74,7 @@ static void one_critic_that_is_not_finite(void) {
     static const float td_errors[][3] = {
         {NAN, 2, 3}, {2, NAN, 3}, {2, 3, NAN}, {-INFINITY, 2, 3}, {INFINITY, -INFINITY, 0}};
     const int64_t id = 1;
-    int i;
-    for (i = 0; i < 5; ++i) {
+    for (int i = 0; i < 5; ++i) {
         per_replay* replay = create_for(PER_CRITICS_MAX, 0, PER_INVALID_ERROR);
         CHECK_BAD_PRIORITY(write_td_errors(replay, 1, &id, 3, td_errors[i], NULL), "td_errors[0]");
         CHECK(priority_of(replay, 1) == 1 && stats_of(replay).max_priority == 1);

@@ -2,9 +2,9 @@
  * Threads on one buffer: each call is atomic. Every observation says of which environment and step it is, every row of
  * a batch must fit together, and what was counted must add up in the end.
  */
-#include <pthread.h>
 
 #include "replay_check.h"
+#include "thread_check.h"
 
 /* The first steps are there before the threads begin, so that something is live: on CUDA whoever asks for the next
    report would hear of another thread's empty draw. */
@@ -89,16 +89,16 @@ int main(void) {
     replay = create_replay(&options);
     for (int t = 0; t < FIRST; ++t)
         for (int i = 0; i < ENVS; ++i) add_one(i, t);
-    for (int i = 0; i < SAMPLERS; ++i) CHECK(pthread_create(&others[i], NULL, sample_and_update, NULL) == 0);
-    CHECK(pthread_create(&others[SAMPLERS], NULL, look, NULL) == 0);
-    CHECK(pthread_create(&others[SAMPLERS + 1], NULL, change_settings, NULL) == 0);
+    for (int i = 0; i < SAMPLERS; ++i) others[i] = start_thread(sample_and_update, NULL);
+    others[SAMPLERS] = start_thread(look, NULL);
+    others[SAMPLERS + 1] = start_thread(change_settings, NULL);
     for (int i = 0; i < ENVS; ++i) {
         envs[i] = i;
-        CHECK(pthread_create(&adders[i], NULL, add, &envs[i]) == 0);
+        adders[i] = start_thread(add, &envs[i]);
     }
-    for (int i = 0; i < ENVS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
+    for (int i = 0; i < ENVS; ++i) join_thread(adders[i]);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < SAMPLERS + 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
+    for (int i = 0; i < SAMPLERS + 2; ++i) join_thread(others[i]);
     CHECK(stats_of(replay).added == ENVS * rounds(ROUNDS));
     CHECK(stats_of(replay).episodes == ENVS * (rounds(ROUNDS) / 11) && stats_of(replay).rejected_updates == 0);
     per_replay_free(replay);

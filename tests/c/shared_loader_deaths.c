@@ -8,11 +8,10 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "channel_check.h"
-#include "child_check.h"
+#include "posix_check.h"
 #include "reader_check.h"
 
 enum { KILLS = 400, READERS = 2, CHILDREN = READERS + 1, BATCH = 32, LIFE = 1 << 15 };
@@ -24,12 +23,6 @@ typedef struct told {
     volatile int64_t sent;     /* calls that set priorities, of all lives */
     volatile int64_t survivor; /* the child's own child, which outlives it */
 } told;
-
-static void pause_ns(long nanoseconds) {
-    struct timespec time = {0, 0};
-    time.tv_nsec = nanoseconds;
-    nanosleep(&time, NULL);
-}
 
 /* Every value of a row says who wrote it, and when. */
 static void write_for_ever(const char* path, int life, told* with) {

@@ -3,11 +3,11 @@
  * process goes on: priorities change, or a reader is cut off. The next reader of the place finds it whole.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
 #include <unistd.h>
 
-#include "child_check.h"
+#include "posix_check.h"
 #include "reader_check.h"
+#include "thread_check.h"
 
 enum { ROUNDS = 150, WRITES = 3000, BATCH = 8, ROWS = 60, SLOTS = 2 };
 
@@ -298,7 +298,6 @@ int main(void) {
         per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
         float errors[BATCH];
         forger forging;
-        pthread_t thread;
         per_status latest = PER_OK;
         per_reader* reader = second_reader(loader);
         forging.memory = map_shared(descriptor_of_batches(loader), &forging.size);
@@ -306,7 +305,7 @@ int main(void) {
         forging.seed = next_random(&state);
         forging.is_wild = i % 3 == 0;
         for (int t = 0; t < BATCH; ++t) errors[t] = (float)(t + 1);
-        CHECK(pthread_create(&thread, NULL, forge, &forging) == 0);
+        pthread_t thread = start_thread(forge, &forging);
         for (int t = 0; t < 60; ++t) {
             per_batch batch;
             int64_t slot;
@@ -316,7 +315,7 @@ int main(void) {
             send_td_errors(reader, BATCH, batch.ids, 1, errors, 1);
             per_reader_release(reader, slot);
         }
-        pthread_join(thread, NULL);
+        join_thread(thread);
         sharing_stats(loader);
         check_rows(replay);
         n_cut_off += latest == PER_ERROR_CORRUPT_FILE;

@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -14,9 +13,10 @@
 #include <unistd.h>
 
 #include "channel_check.h"
-#include "child_check.h"
+#include "posix_check.h"
 #include "reader_check.h"
 #include "save_check.h"
+#include "thread_check.h"
 
 enum { BATCH = 8 };
 
@@ -50,7 +50,7 @@ static void* run_taker(void* context) {
 static void start_taking(taker* it, per_reader* reader) {
     memset(it, 0, sizeof *it);
     it->reader = reader;
-    CHECK(pthread_create(&it->thread, NULL, run_taker, it) == 0);
+    it->thread = start_thread(run_taker, it);
 }
 
 static per_status describe(per_reader* reader) {
@@ -93,7 +93,7 @@ static void no_reader_keeps_all_slots(void) {
     CHECK(sharing_stats(loader).out == 2 && sharing_stats(loader).attached == 2 && sharing_stats(loader).places == 2);
     start_taking(&waits, one); /* as another thread of its process releases one */
     CHECK_OK(per_reader_release(one, first));
-    pthread_join(waits.thread, NULL);
+    join_thread(waits.thread);
     CHECK(waits.status == PER_OK && waits.slot != second);
     CHECK_REFUSED(per_reader_release(one, first == waits.slot ? 99 : first), "slot is");
     /* Its place is free at once, and what it had is drawn into again. */
@@ -143,7 +143,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     per_writer* writer = attach(path_of(channel));
     start_taking(&waits, reader);
     for (; t < 4; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
-    pthread_join(waits.thread, NULL);
+    join_thread(waits.thread);
     CHECK(waits.status == PER_OK);
     CHECK_OK(per_reader_release(reader, waits.slot));
     /* 16 are allowed before more is added: another batch. */
@@ -290,7 +290,7 @@ static void a_closed_loader_is_told_to_its_readers(void) {
     CHECK_OK(send_priorities(other, 1, &id, &error, -1));
     per_shared_loader_free(loader);
     CHECK(priority_of(replay, 0) == 7); /* what was sent before is there */
-    pthread_join(waits.thread, NULL);
+    join_thread(waits.thread);
     CHECK(waits.status == PER_ERROR_INVALID_ARGUMENT && strstr(waits.message, "the shared loader was closed") != NULL);
     CHECK_REFUSED(per_reader_release(reader, slot), "the shared loader was closed");
     CHECK_REFUSED(describe(reader), "the shared loader was closed");

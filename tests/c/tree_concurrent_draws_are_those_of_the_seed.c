@@ -2,8 +2,8 @@
  * Threads that sample one tree together draw the batches that one thread would: each number of a batch is taken once,
  * only who gets which is open.
  */
-#include <pthread.h>
 
+#include "thread_check.h"
 #include "tree_check.h"
 
 enum { N = 1000, BATCH = 16, BATCHES = 3000, THREADS = 4 };
@@ -32,8 +32,8 @@ int main(void) {
     for (int i = 0; i < N; ++i) priorities[i] = (float)(i % 11);
     update_all(tree, N, priorities);
     update_all(twin, N, priorities);
-    for (int i = 0; i < THREADS; ++i) CHECK(pthread_create(&threads[i], NULL, draw, drawn[i * n]) == 0);
-    for (int i = 0; i < THREADS; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < THREADS; ++i) threads[i] = start_thread(draw, drawn[i * n]);
+    for (int i = 0; i < THREADS; ++i) join_thread(threads[i]);
     for (int i = 0; i < THREADS * n; ++i)
         CHECK_OK(per_sample(twin, BATCH, PER_INDEPENDENT, 0, expected[i], NULL, NULL, NULL));
     qsort(drawn, (size_t)(THREADS * n), sizeof drawn[0], compare);

@@ -4,10 +4,10 @@
  * on the CPU it can make one of its own.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
 #include <unistd.h>
 
-#include "child_check.h"
+#include "posix_check.h"
+#include "thread_check.h"
 #include "tree_check.h"
 
 enum { N = 100000, BATCH = 512, FORKS = 60 };
@@ -95,9 +95,9 @@ int main(void) {
     for (int i = 0; i < N; ++i) priorities[i] = 1;
     tree = create_tree(N, 0);
     update_all(tree, N, priorities);
-    CHECK(pthread_create(&threads[0], NULL, exchange_priorities, NULL) == 0);
-    CHECK(pthread_create(&threads[1], NULL, sample, NULL) == 0);
-    CHECK(pthread_create(&threads[2], NULL, sample, NULL) == 0);
+    threads[0] = start_thread(exchange_priorities, NULL);
+    threads[1] = start_thread(sample, NULL);
+    threads[2] = start_thread(sample, NULL);
     for (int i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
         pid_t child = start_child();
         if (child == 0) use_in_child();
@@ -105,7 +105,7 @@ int main(void) {
     }
     CHECK(total_of(tree) == N);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 3; ++i) join_thread(threads[i]);
     per_tree_free(tree);
     return 0;
 }

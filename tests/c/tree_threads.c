@@ -2,8 +2,8 @@
  * Several threads on one tree: each call is atomic. Writers move one unit of priority between two leaves, in one update
  * each, so whoever looks finds the same total and draws only leaves that have mass at that moment.
  */
-#include <pthread.h>
 
+#include "thread_check.h"
 #include "tree_check.h"
 
 enum { N = 4096, BATCH = 64, ROUNDS = 4000, READERS = 3 };
@@ -48,10 +48,10 @@ int main(void) {
     tree = create_tree(N, 3);
     for (int i = 0; i < N; i += 2) priorities[i] = 1;
     update_all(tree, N, priorities);
-    for (int i = 0; i < 2; ++i) CHECK(pthread_create(&writers[i], NULL, write_pairs, &seeds[i]) == 0);
-    for (int i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, read_all, NULL) == 0);
-    for (int i = 0; i < 2; ++i) CHECK(pthread_join(writers[i], NULL) == 0);
-    for (int i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
+    for (int i = 0; i < 2; ++i) writers[i] = start_thread(write_pairs, &seeds[i]);
+    for (int i = 0; i < READERS; ++i) readers[i] = start_thread(read_all, NULL);
+    for (int i = 0; i < 2; ++i) join_thread(writers[i]);
+    for (int i = 0; i < READERS; ++i) join_thread(readers[i]);
     per_tree_free(tree);
     return 0;
 }

@@ -2,8 +2,8 @@
  * Threads that sample without a pause do not keep an update out: they go on until all updates are done, so the program
  * ends only if the updates get their turn. (With locks that let readers overtake, each waited for milliseconds.)
  */
-#include <pthread.h>
 
+#include "thread_check.h"
 #include "tree_check.h"
 
 enum { N = 10000, BATCH = 256, UPDATES = 2000, READERS = 3 };
@@ -28,13 +28,13 @@ int main(void) {
     tree = create_tree(N, 0);
     for (int i = 0; i < N; ++i) priorities[i] = 1;
     update_all(tree, N, priorities);
-    for (int i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, sample, NULL) == 0);
+    for (int i = 0; i < READERS; ++i) readers[i] = start_thread(sample, NULL);
     for (int i = 0; i < updates; ++i) {
         index = i % N;
         update_one(tree, index, 2);
     }
     __atomic_store_n(&finished, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
+    for (int i = 0; i < READERS; ++i) join_thread(readers[i]);
     CHECK(total_of(tree) == N + updates);
     per_tree_free(tree);
     return 0;

@@ -1,10 +1,11 @@
-/* Child processes, and shared memory as any process sees it. Include this after defining a feature macro of POSIX. */
-#ifndef CHILD_CHECK_H
-#define CHILD_CHECK_H
+/* Child processes, shared memory and pauses. Define a feature macro of POSIX before including this. */
+#ifndef POSIX_CHECK_H
+#define POSIX_CHECK_H
 
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -32,6 +33,12 @@ static inline unsigned char* map_shared(int32_t descriptor, size_t* size_out) {
     unsigned char* memory = mmap(NULL, *size_out, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
     return memory;
+}
+
+/* Less than a second. */
+static inline void pause_ns(long nanoseconds) {
+    const struct timespec time = {0, nanoseconds};
+    nanosleep(&time, NULL);
 }
 
 #endif
