@@ -67,16 +67,11 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     int64_t n_moved = 0, left;
     size_t at = 0;
     int i;
-    options.rate_limit.samples_per_insert = 1;
-    options.rate_limit.samples_tolerance = ALLOWED;
+    set_rate_limit(&options, 1, ALLOWED, 0);
     per_replay* replay = create_replay(&options);
     per_channel* channel = create_channel_moved_by(moved_by, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
-    per_steps steps = default_steps();
-    steps.length = STEPS;
-    steps.fields = &field;
-    steps.reward = field;
-    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
+    per_steps steps = steps_of(STEPS, &field, NULL, values, no, no);
     steps.mask = array_of(mask, PER_BOOL);
     for (i = 0; i < STEPS * ENVS; ++i) mask[i] = (uint8_t)(i * 7 % 16 < 8);
     unsigned char* memory = map_shared(descriptor_of(channel), &size);

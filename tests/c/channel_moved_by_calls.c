@@ -55,12 +55,9 @@ static void write_some(per_writer* writer, int64_t n_envs, const int64_t* env_id
     static const float value[2] = {1, 1};
     static const uint8_t no[2] = {0, 0};
     const per_array field = array_of(value, PER_FLOAT32);
-    per_steps steps = default_steps();
+    per_steps steps = steps_of(1, &field, &field, value, no, no);
     steps.n_envs = n_envs;
     steps.env_ids = env_ids;
-    steps.fields = steps.next_fields = &field;
-    steps.reward = field;
-    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
     CHECK_OK(per_writer_add(writer, &steps, 0));
 }
 
@@ -114,8 +111,7 @@ static void* draw_in_a_while(void* replay) {
 static void the_rate_limiter_holds_the_calls(void) {
     per_replay_options options = replay_options(100, 1);
     int t;
-    options.rate_limit.samples_per_insert = 2;
-    options.rate_limit.samples_tolerance = 8;
+    set_rate_limit(&options, 2, 8, 0);
     per_replay* replay = create_replay(&options);
     per_channel* channel = by_calls(replay);
     per_writer* writer = attach(path_of(channel));
@@ -198,8 +194,7 @@ static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     per_channel* channel;
     flushers these = {NULL, {0}, 0};
     rows out;
-    options.rate_limit.samples_per_insert = 2;
-    options.rate_limit.samples_tolerance = 8;
+    set_rate_limit(&options, 2, 8, 0);
     per_replay* replay = create_replay(&options);
     these.channel = channel = by_calls(replay);
     per_writer* writer = attach(path_of(channel));

@@ -10,9 +10,7 @@ enum { SLOTS = 8 };
 
 static per_replay* limited(int64_t samples_per_insert, int64_t tolerance, int64_t min_size, int64_t n_envs) {
     per_replay_options options = replay_options(100 * n_envs, n_envs);
-    options.rate_limit.samples_per_insert = (double)samples_per_insert;
-    options.rate_limit.samples_tolerance = tolerance;
-    options.rate_limit.min_size_to_sample = min_size;
+    set_rate_limit(&options, (double)samples_per_insert, tolerance, min_size);
     return create_replay(&options);
 }
 
@@ -53,8 +51,7 @@ static void a_channel_waits_and_its_writer_sees_a_full_ring(void) {
 /* A step that the buffer refuses, among others that wait: slots are given back as soon as their steps are done with. */
 static void a_refused_step_holds_up_no_slots(void) {
     per_replay_options options = replay_options(100, 1);
-    options.rate_limit.samples_per_insert = 2;
-    options.rate_limit.samples_tolerance = 8;
+    set_rate_limit(&options, 2, 8, 0);
     options.on_gap = PER_GAP_ERROR;
     per_replay* replay = create_replay(&options);
     per_channel* channel = create_channel(replay, 0, NULL, 4 * SLOTS, PER_FULL_WAITS);
@@ -90,12 +87,9 @@ static void write_masked(per_writer* writer, const uint8_t* mask, const int64_t*
     static const float values[ENVS];
     static const uint8_t no[ENVS];
     const per_array field = array_of(values, PER_FLOAT32);
-    per_steps steps = default_steps();
+    per_steps steps = steps_of(1, &field, &field, values, no, no);
     steps.n_envs = env != NULL;
     steps.env_ids = env;
-    steps.fields = steps.next_fields = &field;
-    steps.reward = field;
-    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
     if (mask != NULL) steps.mask = array_of(mask, PER_BOOL);
     CHECK_OK(per_writer_add(writer, &steps, 60000));
 }

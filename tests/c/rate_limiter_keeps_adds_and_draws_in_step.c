@@ -6,9 +6,7 @@
 
 static per_replay* limited(double samples_per_insert, int64_t tolerance, int64_t min_size, int64_t n_envs) {
     per_replay_options options = replay_options(200 * n_envs, n_envs);
-    options.rate_limit.samples_per_insert = samples_per_insert;
-    options.rate_limit.samples_tolerance = tolerance;
-    options.rate_limit.min_size_to_sample = min_size;
+    set_rate_limit(&options, samples_per_insert, tolerance, min_size);
     return create_replay(&options);
 }
 

@@ -17,9 +17,7 @@ static per_replay* replay;
 
 static per_replay* limited(void) {
     per_replay_options options = replay_options(1000, ADDERS);
-    options.rate_limit.samples_per_insert = RATE;
-    options.rate_limit.samples_tolerance = TOLERANCE;
-    options.rate_limit.min_size_to_sample = MIN_SIZE;
+    set_rate_limit(&options, RATE, TOLERANCE, MIN_SIZE);
     return create_replay(&options);
 }
 

@@ -30,21 +30,16 @@ static int64_t add(per_replay* replay, int64_t env, float observation, float val
     static const int32_t zero;
     const uint8_t terminated = how == TERMINATED, truncated = how == TRUNCATED, known = kind != NEXT_UNKNOWN;
     int64_t id = -7;
-    per_array fields[N_FIELDS] = {
-        [OBSERVATION] = array_of(&observation, PER_FLOAT32), [VALUE] = array_of(&value, PER_FLOAT32)};
+    per_array fields[N_FIELDS] = {[OBSERVATION] = array_of(&observation, PER_FLOAT32),
+                                  [VALUE] = array_of(&value, PER_FLOAT32),
+                                  [VECTOR] = array_of(pair, PER_FLOAT32),
+                                  [WHOLE] = array_of(&zero, PER_INT32)};
     fields[ADVANTAGE] = fields[RETURN] = fields[COUNT] = array_of(&minus_nine, PER_FLOAT32);
-    fields[VECTOR] = array_of(pair, PER_FLOAT32);
-    fields[WHOLE] = array_of(&zero, PER_INT32);
     per_array next_fields[N_FIELDS] = {[OBSERVATION] = array_of(&next, PER_FLOAT32)};
-    per_steps steps = default_steps();
+    per_steps steps = steps_of(1, fields, kind == NEXT_GIVEN ? next_fields : NULL, &reward, &terminated, &truncated);
     steps.n_envs = 1;
     steps.env_ids = &env;
-    steps.fields = fields;
-    if (kind == NEXT_GIVEN) steps.next_fields = next_fields;
     if (kind == NEXT_UNKNOWN) steps.next_mask = array_of(&known, PER_BOOL);
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = array_of(&terminated, PER_BOOL);
-    steps.truncated = array_of(&truncated, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &steps, &id, NULL));
     return id;
 }

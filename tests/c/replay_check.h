@@ -54,6 +54,13 @@ static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs
     return options;
 }
 
+static inline void set_rate_limit(per_replay_options* options, double samples_per_insert, int64_t tolerance,
+                                  int64_t min_size) {
+    options->rate_limit.samples_per_insert = samples_per_insert;
+    options->rate_limit.samples_tolerance = tolerance;
+    options->rate_limit.min_size_to_sample = min_size;
+}
+
 static inline per_replay* create_replay(const per_replay_options* options) {
     per_replay* replay = NULL;
     CHECK_OK(per_replay_create(options, &replay));
@@ -102,6 +109,20 @@ static inline per_array array_of(const void* data, int32_t dtype) {
     array.data = data;
     array.dtype = dtype;
     return array;
+}
+
+/* Hindsight with goals of these fields. */
+static inline per_hindsight_options relabelling(int32_t achieved_field, int32_t goal_field,
+                                                int32_t (*reward)(void* context, int64_t count, const void* achieved,
+                                                                  const void* goals, float* rewards_out,
+                                                                  uint8_t* terminated_out),
+                                                void* context) {
+    per_hindsight_options options = default_hindsight_options();
+    options.achieved_field = achieved_field;
+    options.goal_field = goal_field;
+    options.reward = reward;
+    options.context = context;
+    return options;
 }
 
 /* ------------------------------------------------------------------ adding */

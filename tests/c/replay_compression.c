@@ -156,10 +156,7 @@ static void gather(per_replay* replay, int has_sequences, way how, const int64_t
     batch.ids = out->ids;
     batch.reward = out->reward;
     if (how != AS_ADDED) batch.weights = out->weights;
-    per_hindsight_options hindsight = default_hindsight_options();
-    hindsight.achieved_field = 1;
-    hindsight.goal_field = 2;
-    hindsight.reward = reward_of;
+    per_hindsight_options hindsight = relabelling(1, 2, reward_of, NULL);
     if (how == DRAWN) CHECK_OK(per_replay_sample(replay, NULL, BATCH, &batch, NULL));
     if (how == RELABELLED) CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, BATCH, &batch, NULL));
     if (how == BY_ID) CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, BATCH, ids, &batch, NULL));

@@ -104,11 +104,7 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
 static void draw_with_hindsight(caller* context, per_status expected) {
     float weights[BATCH];
     per_batch batch = default_batch();
-    per_hindsight_options hindsight = default_hindsight_options();
-    hindsight.achieved_field = ACHIEVED;
-    hindsight.goal_field = GOAL;
-    hindsight.reward = reward;
-    hindsight.context = context;
+    per_hindsight_options hindsight = relabelling(ACHIEVED, GOAL, reward, context);
     batch.weights = weights;
     CHECK(sample_with_hindsight(context->replay, NULL, &hindsight, BATCH, &batch, NULL) == expected);
 }

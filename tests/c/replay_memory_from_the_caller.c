@@ -90,16 +90,8 @@ static void add_images(per_replay* replay, int n) {
         const uint8_t flags[2] = {0, 0};
         for (int env = 0; env < 2; ++env)
             for (int i = 0; i < 300; ++i) images[env][i] = (float)(t + env + i);
-        per_array fields[2] = {{0}};
-        fields[0].data = observations;
-        fields[1].data = images;
-        fields[0].dtype = fields[1].dtype = PER_FLOAT32;
-        per_steps steps = default_steps();
-        steps.fields = fields;
-        steps.reward.data = rewards;
-        steps.reward.dtype = PER_FLOAT32;
-        steps.terminated.data = steps.truncated.data = flags;
-        steps.terminated.dtype = steps.truncated.dtype = PER_BOOL;
+        const per_array fields[2] = {array_of(observations, PER_FLOAT32), array_of(images, PER_FLOAT32)};
+        const per_steps steps = steps_of(1, fields, NULL, rewards, flags, flags);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
 }

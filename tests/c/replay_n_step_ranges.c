@@ -98,12 +98,8 @@ static per_sample_options range_of(int64_t shortest, int64_t longest) {
 static void make(int kind, int way, const per_sample_options* options, batch* out) {
     per_replay* replay = filled(kind);
     int64_t ids[2 * K], count, samples;
-    per_hindsight_options hindsight = default_hindsight_options();
-    hindsight.achieved_field = 0;
-    hindsight.goal_field = 1;
+    per_hindsight_options hindsight = relabelling(0, 1, reward, &kind);
     hindsight.fraction = 0.5;
-    hindsight.reward = reward;
-    hindsight.context = &kind;
     CHECK_OK(per_replay_get_live_ids(replay, 2 * K, ids, &count));
     fill(out, kind);
     CHECK_OK(per_replay_sample(replay, options, B, &out->arrays, NULL));

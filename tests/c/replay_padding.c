@@ -208,11 +208,8 @@ static void goals_take_no_place_of_zeros(void) {
     options.n_step = 4;
     per_replay* replay = create(options, PER_PADDING_ZERO);
     add_episode(replay, 1, 6, TRUNCATED, NEXT_GIVEN);
-    per_hindsight_options hindsight = default_hindsight_options();
-    hindsight.achieved_field = OBSERVATION;
-    hindsight.goal_field = GOAL;
+    per_hindsight_options hindsight = relabelling(OBSERVATION, GOAL, reward, NULL);
     hindsight.fraction = 1;
-    hindsight.reward = reward;
     fill(&drawn);
     CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &drawn.batch, NULL));
     for (int64_t i = 0; i < PLACES; ++i) {

@@ -38,10 +38,7 @@ int main(void) {
     uint8_t drawn[4] = {0};
     options.fields = &field;
     per_replay* replay = create_replay(&options);
-    per_steps steps = default_steps();
-    steps.fields = steps.next_fields = &given;
-    steps.reward = array_of(&reward, PER_FLOAT32);
-    steps.terminated = steps.truncated = array_of(&no_flag, PER_BOOL);
+    const per_steps steps = steps_of(1, &given, &given, &reward, &no_flag, &no_flag);
     for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     per_batch batch = default_batch();
     void* fields[1] = {drawn};

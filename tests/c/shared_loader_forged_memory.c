@@ -225,8 +225,7 @@ static void an_answer_that_no_loader_gives(answer forged) {
     per_batch batch;
     size_t size;
     int64_t slot;
-    options.rate_limit.samples_per_insert = 1; /* so that nothing is answered */
-    options.rate_limit.samples_tolerance = BATCH;
+    set_rate_limit(&options, 1, BATCH, 0); /* so that nothing is answered */
     per_replay* replay = create_replay(&options);
     per_shared_loader* loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
     per_reader* reader = attach_reader(path_of_batches(loader));

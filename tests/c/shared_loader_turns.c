@@ -131,9 +131,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     float errors[BATCH] = {1};
     int64_t ids[BATCH] = {0}, slot;
     int t = 0, i, n = 0;
-    options.rate_limit.samples_per_insert = 1;
-    options.rate_limit.samples_tolerance = 16;
-    options.rate_limit.min_size_to_sample = 4;
+    set_rate_limit(&options, 1, 16, 4);
     per_replay* replay = create_replay(&options);
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
     per_reader* reader = attach_reader(path_of_batches(loader));
