@@ -53,7 +53,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     call given;
     options.sequence_length = sequence_length;
     per_replay* replay = create_replay(&options);
-    for (int t = 0; t < 20; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, 20);
     CHECK_OK(per_batch_init(&out.batch, sizeof out.batch));
     per_replay_statistics before = stats_of(replay);
     fill_call(&given, n, &number, NULL, &number, NULL, NULL);

@@ -10,10 +10,6 @@ static per_replay* create(double capacity) {
     return create_replay(&options);
 }
 
-static void fill(per_replay* replay, int first, int count) {
-    for (int t = first; t < first + count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-}
-
 static void check_empty(per_loader* loader, int waits) {
     per_batch batch;
     int64_t slot = -7;
@@ -30,15 +26,15 @@ static void an_empty_buffer(void) {
     per_batch batch;
     for (int i = 0; i < 10; ++i) check_empty(loader, i % 2 == 0);
     CHECK(stats_of(replay).samples == 0 && stats_of(replay).beta_step == 0);
-    fill(replay, 0, 20);
-    fill(twin, 0, 20);
+    add_run(replay, 0, 20);
+    add_run(twin, 0, 20);
     for (int i = 0; i < 6; ++i) check_next(loader, twin, 8);
     /* Batches drawn before are handed out, then it is empty again. */
     CHECK_OK(per_replay_clear(replay, NULL));
     for (int i = 0; i < 3; ++i) check_next(loader, twin, 8);
     check_empty(loader, 1);
     check_empty(loader, 0);
-    fill(replay, 50, 5);
+    add_run(replay, 50, 55);
     int64_t slot = take(loader, &batch);
     CHECK(batch.ids[0] >= 20);
     CHECK_OK(per_loader_release(loader, slot, NULL));
@@ -49,8 +45,8 @@ static void an_empty_buffer(void) {
 static void a_buffer_that_is_filled_later(void) {
     per_replay *replay = create(100), *twin = create(100);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
-    fill(replay, 0, 20);
-    fill(twin, 0, 20);
+    add_run(replay, 0, 20);
+    add_run(twin, 0, 20);
     for (int i = 0; i < 6; ++i) check_next(loader, twin, 8);
     free_loader(loader, replay, twin);
 }
@@ -61,12 +57,12 @@ static void more_than_can_be_drawn(void) {
     int64_t slot;
     per_sample_options options = default_sample_options();
     options.scheme = PER_WITHOUT_REPLACEMENT;
-    fill(replay, 0, 5);
+    add_run(replay, 0, 5);
     per_loader* loader = create_loader(replay, 8, 2, &options);
     CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "batch_size is 8") != NULL);
     CHECK(stats_of(replay).samples == 0);
-    fill(replay, 5, 5);
+    add_run(replay, 5, 10);
     slot = take(loader, &batch);
     CHECK_OK(per_loader_release(loader, slot, NULL));
     free_loader(loader, replay, NULL);
@@ -79,7 +75,7 @@ static void a_setting_that_came_later(void) {
     int64_t slot;
     replay_with_steps.n_step = 3;
     per_replay* replay = create_replay(&replay_with_steps);
-    fill(replay, 0, 20);
+    add_run(replay, 0, 20);
     per_sample_options options = default_sample_options();
     options.n_step = 2;
     per_loader* loader = create_loader(replay, 8, 1, &options);
@@ -134,7 +130,7 @@ static void bad_arguments(void) {
     CHECK_REFUSED(per_loader_create(replay, &options, &loader), "beta is -1");
     options.sample = NULL;
 
-    fill(replay, 0, 20);
+    add_run(replay, 0, 20);
     loader = create_loader(replay, 8, 2, NULL);
     CHECK_FAILS(per_loader_create(replay, &options, &other), PER_ERROR_BUSY, "loader");
     CHECK(other == NULL);

@@ -16,9 +16,7 @@ static per_replay* filled(void) {
     per_replay_options options = replay_options(n_steps + 10, 1);
     options.seed = 8;
     options.beta_steps = 1000;
-    per_replay* replay = create_replay(&options);
-    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    return replay;
+    return create_filled(&options, n_steps);
 }
 
 static void use_own_loader(per_replay* replay) {

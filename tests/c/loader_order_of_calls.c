@@ -14,9 +14,7 @@ static per_replay* filled(void) {
     per_replay_options options = replay_options(n_steps + 100, 1);
     options.seed = 9;
     options.n_step = 2;
-    per_replay* replay = create_replay(&options);
-    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    return replay;
+    return create_filled(&options, n_steps);
 }
 
 /* The same calls on both buffers; `ids` are those of the batch just handed out. */

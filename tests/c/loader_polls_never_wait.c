@@ -44,10 +44,6 @@ static void let_go(pthread_t thread) {
     join_thread(thread);
 }
 
-static void fill(per_replay* replay, int count) {
-    for (int t = 0; t < count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-}
-
 /* Polls until the call has something to say. */
 static per_status poll(per_loader* loader, per_batch* batch, int64_t* slot) {
     per_status status;
@@ -71,8 +67,8 @@ static void after_draws_ahead_failed(void) {
     CHECK(poll(loader, &batch, &slot) == PER_ERROR_EMPTY);
     CHECK(strcmp(per_last_error(), "no transition is live") == 0);
     CHECK(poll(loader, &batch, &slot) == PER_ERROR_EMPTY);
-    fill(replay, 20);
-    fill(twin, 20);
+    add_run(replay, 0, 20);
+    add_run(twin, 0, 20);
     for (int i = 0; i < 5; ++i) {
         CHECK_OK(poll(loader, &batch, &slot));
         draw(twin, 8, &expected);
@@ -102,7 +98,7 @@ static void with_a_batch_that_is_there(void) {
     taker other;
     per_batch batch;
     int64_t slot;
-    fill(replay, 20);
+    add_run(replay, 0, 20);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
     CHECK(stats_of(replay).samples == 3); /* which waits for the draws */
     CHECK_OK(poll(loader, &batch, &slot));

@@ -16,7 +16,7 @@ static per_loader* loader;
 static void create(void) {
     per_replay_options options = replay_options(n_steps + 10, 1);
     replay = create_replay(&options);
-    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, n_steps);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
 }
 

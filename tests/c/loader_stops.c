@@ -15,9 +15,7 @@ static int64_t batch_size, n_steps;
 static per_replay* filled(void) {
     per_replay_options options = replay_options(n_steps + 10, 1);
     options.seed = 4;
-    per_replay* replay = create_replay(&options);
-    for (int t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    return replay;
+    return create_filled(&options, n_steps);
 }
 
 static void while_it_draws(void) {

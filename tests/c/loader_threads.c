@@ -32,7 +32,7 @@ static void* consume(void* argument) {
 
 static void* add(void* argument) {
     (void)argument;
-    for (int t = n_steps / 2; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, n_steps / 2, n_steps);
     return NULL;
 }
 
@@ -54,7 +54,7 @@ int main(void) {
     per_replay_options options = replay_options(n_steps + 10, 1);
     options.beta_steps = 10;
     replay = create_replay(&options);
-    for (int t = 0; t < n_steps / 2; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, n_steps / 2);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
     others[0] = start_thread(add, NULL);
     others[1] = start_thread(use, NULL);

@@ -129,18 +129,14 @@ static void environments_that_a_writer_leaves_out_do_not_count(int32_t moved_by,
     free_channel(writer, channel, replay);
 }
 
-static void fill(per_replay* replay, int first, int end) {
-    for (; first < end; ++first) add_full(replay, 0, (float)first, 0, GOES_ON, (float)first + 1);
-}
-
 static void a_loader_draws_as_far_as_is_allowed(void) {
     per_replay *replay = limited(1, 8, 4, 1), *twin = limited(0, 0, 0, 1);
     static rows expected;
     per_batch batch;
     int64_t slot;
     int i, t = 4;
-    fill(replay, 0, t);
-    fill(twin, 0, t);
+    add_run(replay, 0, t);
+    add_run(twin, 0, t);
     /* Asked for are three batches, and allowed is one. */
     per_loader* loader = create_loader(replay, 8, 3, NULL);
     for (i = 0; i < 20; ++i) {
@@ -150,8 +146,8 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
         CHECK_OK(per_loader_release(loader, slot, NULL));
         CHECK_FAILS(try_next(loader, -1, &batch, &slot), PER_ERROR_BUSY, "before more is added");
         CHECK_FAILS(per_replay_wait_to_sample(replay, 8, 0), PER_ERROR_BUSY, "before more is added");
-        fill(replay, t, t + 8);
-        fill(twin, t, t + 8);
+        add_run(replay, t, t + 8);
+        add_run(twin, t, t + 8);
         t += 8;
         CHECK_OK(per_replay_wait_to_sample(replay, 8, 0));
     }

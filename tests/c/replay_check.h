@@ -43,6 +43,13 @@ static inline void set_fields(per_replay_options* options, const per_field* fiel
     options->field_size = sizeof(per_field);
 }
 
+/* The fields observation and goal: one float32 each. */
+static inline void set_goal_fields(per_replay_options* options) {
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
+    set_fields(options, fields, 2);
+}
+
 /* Options of a buffer with the one field; the caller changes what differs. */
 static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs) {
     static const per_field observation = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0};
@@ -193,6 +200,17 @@ static inline int64_t add_full(per_replay* replay, int64_t env, float observatio
     int64_t id = -7;
     CHECK_OK(try_step(replay, env, observation, reward, how, NEXT_GIVEN, next, &id));
     return id;
+}
+
+/* Steps whose observations are first .. end - 1, each of which announces the next one. */
+static inline void add_run(per_replay* replay, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+}
+
+static inline per_replay* create_filled(const per_replay_options* options, int64_t n_steps) {
+    per_replay* replay = create_replay(options);
+    add_run(replay, 0, n_steps);
+    return replay;
 }
 
 /* The last step of an episode whose final observation nobody knows. */

@@ -40,7 +40,7 @@ static void ranks_are_due_for_what_is_live(void) {
     options.prioritization = PER_RANK;
     options.alpha = 1;
     per_replay* replay = create_replay(&options);
-    for (int t = 0; t < BEFORE; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, BEFORE);
     draw(replay, 16, &drawn);
     CHECK_OK(per_replay_clear(replay, NULL));
     for (int t = 0; t < AFTER; ++t) {
@@ -95,8 +95,8 @@ int main(void) {
     CHECK(stats_of(replay).beta_step == stats_of(replay).samples);
     CHECK_OK(per_replay_clear(replay, NULL));
     CHECK_OK(per_replay_clear(replay, NULL));
-    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    for (int t = 0; t < 3; ++t) add_full(twin, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, 3);
+    add_run(twin, 0, 3);
     for (int t = 0; t < stats_of(replay).samples; ++t) draw(twin, 16, &of_twin);
     draw(replay, 16, &drawn);
     draw(twin, 16, &of_twin);

@@ -120,7 +120,7 @@ static void last_minibatch_is_smaller_or_dropped(void) {
     per_replay_options options = replay_options(20, 1);
     per_replay* replay = create_replay(&options);
     per_epochs* walk;
-    for (int t = 0; t < 10; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, 10);
     CHECK_OK(per_epochs_create(replay, 2, 4, 0, NULL, &walk));
     for (int t = 0; t < 7; ++t) CHECK(next(replay, walk, &out) == kept[t]);
     per_epochs_free(walk);
@@ -142,7 +142,7 @@ static void orders_are_uniform(void) {
     double counts[6] = {0}, chi_square = 0;
     options.seed = 1;
     per_replay* replay = create_replay(&options);
-    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, 3);
     CHECK_OK(per_epochs_create(replay, 6000, 3, 0, NULL, &walk));
     while (next(replay, walk, &out) > 0) counts[out.ids[0] * 2 + (out.ids[1] > out.ids[2])] += 1;
     for (int t = 0; t < 6; ++t) chi_square += (counts[t] - 1000) * (counts[t] - 1000) / 1000;

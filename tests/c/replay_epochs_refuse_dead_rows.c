@@ -6,9 +6,7 @@
 
 static per_replay* filled(int64_t n) {
     per_replay_options options = replay_options(20, 1);
-    per_replay* replay = create_replay(&options);
-    for (int64_t t = 0; t < n; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    return replay;
+    return create_filled(&options, n);
 }
 
 static per_status next(per_replay* replay, per_epochs* walk, rows* out, int64_t* count) {
@@ -81,7 +79,7 @@ static void cleared_rows_are_left_out(void) {
         CHECK_REFUSED(next(replay, walk, &out, &count), "4 ids");
         CHECK(count == 4);
         for (int k = 0; k < 4; ++k) CHECK(out.ids[k] == -1 && out.observation[k] == 0 && out.weights[k] == 0);
-        for (int k = 0; k < 25; ++k) add_full(replay, 0, (float)k, 0, GOES_ON, (float)k + 1);
+        add_run(replay, 0, 25);
     }
     CHECK_REFUSED(next(replay, walk, &out, &count), "2 ids");
     CHECK(count == 2);
@@ -122,7 +120,7 @@ static void dead_rows_are_refused(void) {
     for (i = 0; i < 2; ++i) CHECK_REFUSED(per_epochs_next(walk, &out.batch, &count, NULL), "not live any more");
     CHECK(count == -1 && out.ids[0] == -1);
     /* Other rows, live in each of their slots, do not take their place: rows 16 to 34 of 20 slots. */
-    for (i = 0; i < 25; ++i) add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
+    add_run(replay, 0, 25);
     CHECK_REFUSED(per_epochs_next(walk, &out.batch, &count, NULL), "not live any more");
     per_epochs_free(walk);
     per_replay_free(replay);

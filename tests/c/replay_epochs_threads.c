@@ -43,7 +43,7 @@ int main(void) {
     static consumer consumers[CONSUMERS];
     per_replay_options options = replay_options(STEPS + 600, 1);
     replay = create_replay(&options);
-    for (int t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, STEPS);
     CHECK_OK(per_epochs_create(replay, rounds(EPOCHS), BATCH, 0, NULL, &walk));
     pthread_t user = start_thread(use, NULL);
     for (int i = 0; i < CONSUMERS; ++i) consumers[i].thread = start_thread(consume, &consumers[i]);

@@ -7,13 +7,11 @@
 enum { STEPS = 200, BATCH = 64, ACHIEVED = 0, GOAL = 1 };
 
 static per_replay* create(int32_t prioritization) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
     float observations[STEPS], nexts[STEPS], goals[STEPS], rewards[STEPS], priorities[STEPS];
     static const uint8_t no_flags[STEPS];
     per_replay_options options = replay_options(STEPS + 10, 1);
     per_array given_next[2];
-    set_fields(&options, fields, 2);
+    set_goal_fields(&options);
     options.prioritization = prioritization;
     options.beta_steps = 100;
     options.seed = 5;

@@ -69,7 +69,7 @@ static void a_row_is_announced_before_it_is_taken(void) {
     call given;
     options.overwrite = 0;
     per_replay* replay = create_replay(&options);
-    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, 3);
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     check_refused(replay, &given);
     add_given(replay, 1, &observation, NULL, &reward, NULL, NULL, NULL); /* it takes the row that waited */

@@ -11,7 +11,7 @@ static per_replay* filled(uint64_t seed, int64_t n, int64_t draws) {
     per_replay_options options = replay_options(50, 1);
     options.seed = seed;
     per_replay* replay = create_replay(&options);
-    for (int64_t t = 0; t < n; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, n);
     for (int64_t t = 0; t < draws; ++t) draw(replay, 5, &drawn);
     return replay;
 }

@@ -9,14 +9,12 @@ enum { B = 16 };
 static char line[4096];
 
 static per_replay* filled(uint64_t seed, int64_t n, int64_t step) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
     static const float own_goals[64] = {0};
     float observation[64], next[64], reward[64], priorities[64];
     uint8_t terminated[64] = {0}, truncated[64] = {0};
     per_replay_options options = replay_options(60, 1);
     options.seed = seed;
-    set_fields(&options, fields, 2);
+    set_goal_fields(&options);
     per_replay* replay = create_replay(&options);
     for (int64_t t = 0; t < n; ++t) {
         observation[t] = reward[t] = (float)t;

@@ -11,9 +11,7 @@ enum { PLACES = 64, ACHIEVED = 0, GOAL = 1 };
 
 /* A buffer with the fields observation, which says what is achieved, and goal: one float32 each. */
 static per_replay* create(per_replay_options options) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
-    set_fields(&options, fields, 2);
+    set_goal_fields(&options);
     return create_replay(&options);
 }
 

@@ -40,14 +40,12 @@ static void fill(batch* out, int kind) {
 
 /* Two environments, with episodes of 11 and 7 steps, some of whose ends are unknown. */
 static per_replay* filled(int kind) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
     static const float goals[2 * K] = {0};
     float observations[2 * K], next[2 * K], rewards[2 * K], priorities[2 * K];
     uint8_t terminated[2 * K], truncated[2 * K], known[2 * K];
     per_array given[2];
     per_replay_options options = replay_options(2 * K + 30, 2);
-    set_fields(&options, fields, 2);
+    set_goal_fields(&options);
     options.n_step = LONGEST;
     options.gamma = 0.5;
     options.seed = 3;

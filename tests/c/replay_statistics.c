@@ -73,7 +73,7 @@ static void a_call_that_fails_late_leaves_the_last_batch(void) {
     per_replay_options options = replay_options(10, 1);
     per_sample_options how = systematic(0);
     per_replay* replay = create_replay(&options);
-    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, 3);
     draw_with(replay, &how, 6, &drawn);
     CHECK_OK(write_priorities(replay, 2, ids, zeros, NULL));
     how.scheme = PER_WITHOUT_REPLACEMENT;
@@ -95,7 +95,7 @@ static void ages_of_several_environments(void) {
     per_sample_options how = systematic(0);
     per_replay* replay = create_replay(&options);
     int64_t t, i, sum = 0, largest = 0;
-    for (t = 0; t < 25; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    add_run(replay, 0, 25);
     for (t = 0; t < 4; ++t) add_full(replay, 2, (float)t, 0, GOES_ON, (float)t + 1);
     draw_with(replay, &how, 39, &drawn);
     for (i = 0; i < 39; ++i) {
