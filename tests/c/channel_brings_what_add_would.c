@@ -40,15 +40,15 @@ typedef struct given {
 static void fill(given* call, uint64_t* state) {
     const int64_t length = (int64_t)(next_random(state) % MOST) + 1;
     const uint64_t bits = next_random(state);
-    int64_t i, n = LANES;
+    int64_t n = LANES;
     memset(call, 0, sizeof *call);
     CHECK_OK(per_steps_init(&call->steps, sizeof call->steps));
     if (bits & 1) n = (int64_t)(next_random(state) % LANES) + 1;
-    for (i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
         call->lanes[i] = (i + (int64_t)(bits >> 8)) % LANES;
         call->envs[i] = env_ids[call->lanes[i]];
     }
-    for (i = 0; i < length * n; ++i) {
+    for (int64_t i = 0; i < length * n; ++i) {
         const uint64_t r = next_random(state);
         call->observation[i][0] = (float)(r % 5);
         call->observation[i][1] = call->next[i][1] = 1;
@@ -83,8 +83,8 @@ static void fill(given* call, uint64_t* state) {
 /* Steps of single environments that are not masked. */
 static int64_t count_of(const given* call) {
     const int64_t n = call->steps.length * call->steps.n_envs;
-    int64_t i, count = 0;
-    for (i = 0; i < n; ++i) count += call->steps.mask.data == NULL || call->mask[i] != 0;
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) count += call->steps.mask.data == NULL || call->mask[i] != 0;
     return count;
 }
 

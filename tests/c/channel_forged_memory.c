@@ -64,7 +64,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     per_replay_options options = replay_options(64 * ENVS, ENVS);
     mask_forger forging;
     size_t size;
-    int64_t n_moved = 0, left;
+    int64_t n_moved = 0;
     size_t at = 0;
     int i;
     set_rate_limit(&options, 1, ALLOWED, 0);
@@ -100,7 +100,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
         while ((i = (int)moved(channel, MOST)) != 0) n_moved += i;
     else
         CHECK_OK(per_channel_flush(channel, 60000));
-    left = 1 + ALLOWED - stats_of(replay).added;
+    int64_t left = 1 + ALLOWED - stats_of(replay).added;
     CHECK_OK(per_replay_wait_to_add(replay, left, 0));
     CHECK_FAILS(per_replay_wait_to_add(replay, left + 1, 0), PER_ERROR_BUSY, "before more is drawn");
     if (moved_by == PER_MOVED_BY_CALLS) CHECK(stats_of(replay).added == n_moved);
@@ -145,7 +145,7 @@ static void frames_change_while_they_are_packed(void) {
     static frame_forger forging;
     int64_t n_ids;
     static int64_t ids[CAPACITY];
-    size_t size, at, n_marks = 0;
+    size_t size, n_marks = 0;
     field.compression = PER_COMPRESSION_DELTA;
     options.fields = &field;
     per_replay* replay = create_replay(&options);
@@ -155,7 +155,7 @@ static void frames_change_while_they_are_packed(void) {
     for (int t = 0; t < 2 * SLOTS; ++t) write_frame(writer, frame);
     CHECK_OK(per_channel_flush(channel, -1));
     unsigned char* memory = map_shared(descriptor_of(channel), &size);
-    for (at = 0; at < size; ++at) {
+    for (size_t at = 0; at < size; ++at) {
         n_marks = memory[at] == MARK ? n_marks + 1 : 0;
         if (n_marks < FRAME) continue;
         CHECK(forging.n_frames < SLOTS);
@@ -252,8 +252,8 @@ static void choices_of_the_header_are_those_of_a_channel(void) {
 
 int main(void) {
     uint64_t state = 4;
-    int i, n_cut_off = 0;
-    for (i = 0; i < rounds(ROUNDS); ++i) {
+    int n_cut_off = 0;
+    for (int i = 0; i < rounds(ROUNDS); ++i) {
         static const int64_t lane = 1;
         per_replay* replay = create_plain(200, 2);
         const int by_calls = i % 5 < 2;

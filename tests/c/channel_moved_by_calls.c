@@ -364,11 +364,11 @@ static void a_forked_child_that_frees_a_channel_keeps_its_own_files(void) {
     per_channel* channel = by_calls(replay);
     const pid_t child = start_child();
     if (child == 0) {
-        int files[FILES], i;
+        int files[FILES];
         alarm(20);
-        for (i = 0; i < FILES; ++i) CHECK((files[i] = dup(STDERR_FILENO)) >= 0);
+        for (int i = 0; i < FILES; ++i) CHECK((files[i] = dup(STDERR_FILENO)) >= 0);
         per_channel_free(channel);
-        for (i = 0; i < FILES; ++i) CHECK(fcntl(files[i], F_GETFD) >= 0);
+        for (int i = 0; i < FILES; ++i) CHECK(fcntl(files[i], F_GETFD) >= 0);
         _exit(0);
     }
     check_child(child);

@@ -40,13 +40,13 @@ static void held_batches_stay(void) {
         per_batch batch;
         int64_t slot, sum;
     } held[SLOTS];
-    int n = 0, round, i;
+    int n = 0;
     create();
-    for (round = 0; round < rounds(ROUNDS); ++round) {
+    for (int round = 0; round < rounds(ROUNDS); ++round) {
         if (n < SLOTS && round * 7 % 5 != 0) {
             held[n].slot = take(loader, &held[n].batch);
             held[n].sum = sum_of_ids(&held[n].batch);
-            for (i = 0; i < n; ++i) CHECK(held[i].slot != held[n].slot);
+            for (int i = 0; i < n; ++i) CHECK(held[i].slot != held[n].slot);
             ++n;
         } else if (n > 0) {
             const int which = round % n;
@@ -54,7 +54,7 @@ static void held_batches_stay(void) {
             held[which] = held[--n];
         }
         CHECK(stats_of(replay).samples >= round / 2); /* waits for the draws that are due */
-        for (i = 0; i < n; ++i) {
+        for (int i = 0; i < n; ++i) {
             check_rows(&held[i].batch);
             CHECK(sum_of_ids(&held[i].batch) == held[i].sum);
         }

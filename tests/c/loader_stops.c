@@ -39,9 +39,9 @@ static void with_every_slot_out(void) {
     per_replay* replay = filled();
     per_loader *loader = create_loader(replay, batch_size, SLOTS, NULL), *next;
     per_batch batches[SLOTS], none;
-    int64_t slots[SLOTS], first_id, slot;
+    int64_t slots[SLOTS], slot;
     for (int i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batches[i]);
-    first_id = batches[0].ids[0];
+    int64_t first_id = batches[0].ids[0];
     CHECK_OK(per_loader_stop(loader));
     CHECK_OK(per_loader_stop(loader));
     CHECK(try_next(loader, -1, &none, &slot) == PER_ERROR_INVALID_ARGUMENT);

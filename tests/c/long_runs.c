@@ -36,9 +36,9 @@ static void check_memory(int64_t before, const char* of) {
 /* Counts of classes against what is expected; classes of fewer than 25 are put together. Wilson and Hilferty 1931: the
    cube root of chi^2 / k is close to normal. */
 static void check_chi_square(int64_t n_classes, const int64_t* counts, const double* expected, const char* of) {
-    double chi_square = 0, sum = 0, held_sum = 0, deviate;
-    int64_t i, count = 0, held_count = 0, freedom = -2;
-    for (i = 0; i <= n_classes; ++i) {
+    double chi_square = 0, sum = 0, held_sum = 0;
+    int64_t count = 0, held_count = 0, freedom = -2;
+    for (int64_t i = 0; i <= n_classes; ++i) {
         if (sum >= 25 || i == n_classes) {
             if (i == n_classes) { /* what is left goes to the last class that is large enough */
                 held_sum += sum;
@@ -57,7 +57,7 @@ static void check_chi_square(int64_t n_classes, const int64_t* counts, const dou
         count += counts[i];
     }
     if (freedom < 1) return;
-    deviate =
+    double deviate =
         (cbrt(chi_square / (double)freedom) - 1 + 2 / (9.0 * (double)freedom)) / sqrt(2 / (9.0 * (double)freedom));
     if (deviate <= 6.0) return;
     fprintf(stderr, "%s: chi-square %.1f with %lld degrees of freedom\n", of, chi_square, (long long)freedom);
@@ -112,15 +112,15 @@ static void tree_of_changing_priorities(void) {
     per_tree_options options;
     per_tree* tree = NULL;
     uint64_t state = 11;
-    int64_t round, i, before = 0, n_updates = 0, n_draws = 0;
+    int64_t before = 0, n_updates = 0, n_draws = 0;
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = LEAVES;
     options.seed = 12;
     CHECK_OK(per_tree_create(&options, &tree));
-    for (round = 0; round < rounds; ++round) {
+    for (int64_t round = 0; round < rounds; ++round) {
         const int32_t scheme = (int32_t)(round % 4);
         const int64_t n = scheme == PER_WITHOUT_REPLACEMENT ? BATCH / 16 : BATCH;
-        for (i = 0; i < BATCH; ++i) {
+        for (int64_t i = 0; i < BATCH; ++i) {
             /* a run, or anywhere; of equal indices the last one wins */
             indices[i] = (int64_t)((round % 3 == 0 ? (uint64_t)(round * BATCH + i) : next_random(&state)) % LEAVES);
             priorities[i] = any_priority(&state, round);
@@ -128,7 +128,7 @@ static void tree_of_changing_priorities(void) {
         }
         CHECK_OK(per_update(tree, BATCH, indices, priorities, NULL));
         CHECK_OK(per_sample(tree, n, scheme, 0.5f, drawn, priorities_out, weights, NULL));
-        for (i = 0; i < n; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
             CHECK(priorities_out[i] > 0 && priorities_out[i] == shadow[drawn[i]]);
             CHECK(weights[i] >= 0 && weights[i] <= 1);
         }
@@ -170,14 +170,14 @@ static void buffer_that_wraps(void) {
     const int64_t calls = CALLS * n_times, every = calls / 16 > 0 ? calls / 16 : 1;
     per_replay_options options = replay_options(ROWS, 1);
     uint64_t state = 13;
-    int64_t call_number, i, step = 0, before = 0, n_stale = 0, n_updates = 0;
+    int64_t step = 0, before = 0, n_stale = 0, n_updates = 0;
     options.alpha = 1;
     options.seed = 14;
     options.scheme = PER_INDEPENDENT;
     per_replay* replay = create_replay(&options);
-    for (call_number = 0; call_number < calls; ++call_number) {
+    for (int64_t call_number = 0; call_number < calls; ++call_number) {
         call given;
-        for (i = 0; i < STEPS; ++i) {
+        for (int64_t i = 0; i < STEPS; ++i) {
             observation[i] = reward[i] = number_of_step(step + i);
             terminated[i] = (step + i) % EPISODE == EPISODE - 1;
             next[i] = terminated[i] ? -1 : number_of_step(step + i + 1);
@@ -186,21 +186,21 @@ static void buffer_that_wraps(void) {
         fill_call(&given, STEPS, observation, next, reward, terminated, NULL);
         given.steps.priorities = array_of(priorities, PER_FLOAT32);
         CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
-        for (i = 0; i < STEPS; ++i) {
+        for (int64_t i = 0; i < STEPS; ++i) {
             CHECK(ids[i] == id_of_step(step + i));
             priority_of_row[ids[i] % ROWS] = priorities[i];
             priority_of_row[(ids[i] + 1) % ROWS] = 0; /* the row of its next observation, until a step follows there */
         }
         step += STEPS;
         draw(replay, 64, &drawn);
-        for (i = 0; i < 64; ++i) {
+        for (int64_t i = 0; i < 64; ++i) {
             const int64_t id = drawn.ids[i], of_id = id - id / (EPISODE + 1);
             CHECK(id >= 0 && id <= ids[STEPS - 1] && id > ids[STEPS - 1] + 1 - ROWS);
             CHECK(drawn.reward[i] == number_of_step(of_id) && drawn.observation[i] == drawn.reward[i]);
             CHECK(drawn.priorities[i] == priority_of_row[id % ROWS]);
         }
         /* Every other update comes too late: of a row that was overwritten long ago. */
-        for (i = 0; i < 64; ++i) {
+        for (int64_t i = 0; i < 64; ++i) {
             errors[i] = (float)(1 + next_random(&state) % 7);
             if (i % 2 == 1 && drawn.ids[i] >= 2 * ROWS) drawn.ids[i] -= 2 * ROWS;
             if (drawn.ids[i] <= ids[STEPS - 1] + 1 - ROWS)
@@ -217,12 +217,12 @@ static void buffer_that_wraps(void) {
         if (call_number % every == every - 1) {
             double total = 0;
             const int64_t newest = ids[STEPS - 1] + (terminated[STEPS - 1] ? 1 : 0);
-            for (i = 0; i < ROWS; ++i) total += (double)priority_of_row[i];
+            for (int64_t i = 0; i < ROWS; ++i) total += (double)priority_of_row[i];
             CHECK(statistics.total == total); /* whole numbers: exact */
-            for (i = 0; i < AGES; ++i) expected[i] = counts[i] = 0;
-            for (i = 0; i < ROWS && i <= newest; ++i)
+            for (int64_t i = 0; i < AGES; ++i) expected[i] = counts[i] = 0;
+            for (int64_t i = 0; i < ROWS && i <= newest; ++i)
                 expected[i * AGES / ROWS] += 32 * MANY * ((double)priority_of_row[(newest - i) % ROWS] / total);
-            for (i = 0; i < 32; ++i) {
+            for (int64_t i = 0; i < 32; ++i) {
                 draw(replay, MANY, &drawn);
                 for (int64_t k = 0; k < MANY; ++k) ++counts[(newest - drawn.ids[k]) * AGES / ROWS];
             }

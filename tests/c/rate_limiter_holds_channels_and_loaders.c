@@ -134,12 +134,12 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
     static rows expected;
     per_batch batch;
     int64_t slot;
-    int i, t = 4;
+    int t = 4;
     add_run(replay, 0, t);
     add_run(twin, 0, t);
     /* Asked for are three batches, and allowed is one. */
     per_loader* loader = create_loader(replay, 8, 3, NULL);
-    for (i = 0; i < 20; ++i) {
+    for (int i = 0; i < 20; ++i) {
         draw(twin, 8, &expected);
         CHECK_OK(try_next(loader, -1, &batch, &slot));
         check_batch(&batch, &expected, 8);

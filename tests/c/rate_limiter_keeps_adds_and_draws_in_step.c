@@ -143,14 +143,14 @@ static void adds_of_nothing_are_allowed_at_any_time(void) {
 static void one_call_brings_as_much_as_several(int64_t samples_per_insert, int64_t tolerance, int64_t min_size,
                                                int64_t n_envs) {
     per_replay* ones = limited((double)samples_per_insert, tolerance, min_size, n_envs);
-    int64_t most = 0, before, length, i;
+    int64_t most = 0;
     while (add_steps(ones, 1) == PER_OK) ++most;
     per_replay_free(ones);
-    for (before = 0; before <= most; ++before) {
-        for (length = 1; length < most - before + 4; ++length) {
+    for (int64_t before = 0; before <= most; ++before) {
+        for (int64_t length = 1; length < most - before + 4; ++length) {
             per_replay* at_once = limited((double)samples_per_insert, tolerance, min_size, n_envs);
             const int fits = before + length <= most;
-            for (i = 0; i < before; ++i) CHECK_OK(add_steps(at_once, 1));
+            for (int64_t i = 0; i < before; ++i) CHECK_OK(add_steps(at_once, 1));
             CHECK((add_steps(at_once, length) == PER_OK) == fits);
             CHECK(stats_of(at_once).added == (before + (fits ? length : 0)) * n_envs);
             per_replay_free(at_once);

@@ -97,14 +97,14 @@ static void terminated_episode(void) {
 static void truncated_and_running_episodes(void) {
     static const float values[] = {6, 10, 2};
     per_replay* replay = create(40, 2, 1);
-    int64_t ids[16], a, b, c, d, e, f;
+    int64_t ids[16];
     float next[16];
-    a = add(replay, 1, 0, 1, 1, GOES_ON, NEXT_GIVEN, 1);
-    b = add(replay, 1, 1, 2, 2, TRUNCATED, NEXT_GIVEN, 55);
-    c = add(replay, 1, 7, 3, 4, GOES_ON, NEXT_GIVEN, 8);
-    d = add(replay, 0, 20, 4, 8, TRUNCATED, NEXT_GIVEN, 66);
-    e = add(replay, 0, 30, 2, 1, GOES_ON, NEXT_GIVEN, 31);
-    f = add(replay, 0, 31, 4, 1, GOES_ON, NEXT_LEFT_OUT, 0);
+    int64_t a = add(replay, 1, 0, 1, 1, GOES_ON, NEXT_GIVEN, 1);
+    int64_t b = add(replay, 1, 1, 2, 2, TRUNCATED, NEXT_GIVEN, 55);
+    int64_t c = add(replay, 1, 7, 3, 4, GOES_ON, NEXT_GIVEN, 8);
+    int64_t d = add(replay, 0, 20, 4, 8, TRUNCATED, NEXT_GIVEN, 66);
+    int64_t e = add(replay, 0, 30, 2, 1, GOES_ON, NEXT_GIVEN, 31);
+    int64_t f = add(replay, 0, 31, 4, 1, GOES_ON, NEXT_LEFT_OUT, 0);
     CHECK(bootstraps(replay, ids, next) == 3); /* environment 0 first */
     CHECK(ids[0] == d && next[0] == 66 && ids[1] == b && next[1] == 55 && ids[2] == c && next[2] == 8);
     CHECK_OK(estimate(replay, 3, ids, values));
@@ -121,13 +121,13 @@ static void truncated_and_running_episodes(void) {
 static void unknown_final_observations_and_cuts(void) {
     static const float eight = 8;
     per_replay* replay = create(40, 1, 1);
-    int64_t ids[16], a, b, c, d, e;
+    int64_t ids[16];
     float next[16];
-    a = add(replay, 0, 0, 1, 1, GOES_ON, NEXT_GIVEN, 1);
-    b = add(replay, 0, 1, 2, 2, TRUNCATED, NEXT_UNKNOWN, 0);
-    c = add(replay, 0, 2, 2, 2, GOES_ON, NEXT_GIVEN, 3);
-    d = add(replay, 0, 9, 1, 1, GOES_ON, NEXT_LEFT_OUT, 0); /* not 3: c was the last one before a cut */
-    e = add(replay, 0, 10, 4, 1, GOES_ON, NEXT_LEFT_OUT, 0);
+    int64_t a = add(replay, 0, 0, 1, 1, GOES_ON, NEXT_GIVEN, 1);
+    int64_t b = add(replay, 0, 1, 2, 2, TRUNCATED, NEXT_UNKNOWN, 0);
+    int64_t c = add(replay, 0, 2, 2, 2, GOES_ON, NEXT_GIVEN, 3);
+    int64_t d = add(replay, 0, 9, 1, 1, GOES_ON, NEXT_LEFT_OUT, 0); /* not 3: c was the last one before a cut */
+    int64_t e = add(replay, 0, 10, 4, 1, GOES_ON, NEXT_LEFT_OUT, 0);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL)); /* what follows e will never be known */
     CHECK(bootstraps(replay, ids, next) == 1 && ids[0] == c && next[0] == 3);
     CHECK_OK(estimate(replay, 1, ids, &eight));
@@ -146,9 +146,9 @@ static void windows(void) {
     void* next_fields[N_FIELDS] = {NULL};
     float stacks[4][2] = {{0}}, discount[4], priorities[4] = {-7};
     int32_t n_steps[4];
-    int64_t ids[4], count = -1, t;
+    int64_t ids[4], count = -1;
     CHECK_OK(change_n_step(replay, 3, NULL));
-    for (t = 0; t < 10; ++t) add(replay, 0, (float)t, 0, 1, GOES_ON, NEXT_GIVEN, (float)t + 1);
+    for (int64_t t = 0; t < 10; ++t) add(replay, 0, (float)t, 0, 1, GOES_ON, NEXT_GIVEN, (float)t + 1);
     per_batch batch = default_batch();
     next_fields[OBSERVATION] = stacks;
     batch.next_fields = next_fields;

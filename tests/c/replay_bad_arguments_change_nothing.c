@@ -449,8 +449,8 @@ static void priorities_of_steps_are_left_out(int are_td_errors) {
 static void update_both(per_replay* twin, int at, const int64_t* ids, const float* values, const char* kind) {
     int64_t good_ids[2];
     float good_values[2];
-    int i, n = 0;
-    for (i = 0; i < 3; ++i) {
+    int n = 0;
+    for (int i = 0; i < 3; ++i) {
         if (i == at) continue;
         good_ids[n] = ids[i];
         good_values[n++] = values[i];

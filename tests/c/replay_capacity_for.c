@@ -38,8 +38,8 @@ static per_status add_step_of_all(per_replay* replay, int64_t n, int64_t t, int 
 /* The fewest that are live after any step, from the end of the first episode on. */
 static int64_t fewest_live(const per_replay_options* options, filling filled) {
     per_replay* replay = create_replay(options);
-    int64_t t = 0, episode, fewest = INT64_MAX;
-    for (episode = 0; episode < filled.n_others + 3; ++episode) {
+    int64_t t = 0, fewest = INT64_MAX;
+    for (int64_t episode = 0; episode < filled.n_others + 3; ++episode) {
         const int is_first = episode == 0 || episode == filled.n_others + 2;
         const int64_t length = is_first ? filled.first : episode == 1 ? filled.second : filled.others;
         int64_t live;

@@ -69,10 +69,10 @@ static void draws_of_each_kind_follow_from_their_key(int64_t sequence_length) {
             for (int i = 0; i < 3; ++i) {
                 per_sample_options options = options_of(scheme, prioritization, fractions[i]);
                 per_replay *plain = filled(seed, sequence_length), *keyed = filled(5, sequence_length);
-                batch expected[3], first;
+                batch expected[3];
                 for (int k = 0; k < 3; ++k) expected[k] = drawn(plain, &options, sequence_length);
                 CHECK(!same(&expected[0], &expected[1]));
-                first = drawn(keyed, &options, sequence_length);
+                batch first = drawn(keyed, &options, sequence_length);
                 CHECK(!same(&first, &expected[0]) && !same(&first, &expected[1]));
                 for (int k = 5; k >= 0; --k) { /* backwards, and each twice */
                     options.key = keys[k % 3];

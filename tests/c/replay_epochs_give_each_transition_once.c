@@ -53,10 +53,10 @@ static void check_permutation(const int64_t* ids, const int64_t* others, int64_t
 /* The live ids by drawing many: no two in one epoch, all of them in each. */
 static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     static rows drawn, out;
-    int64_t first[64], second[64], third[64], i, n;
+    int64_t first[64], second[64], third[64];
     per_replay *replay = filled(4, n_step), *twin = filled(4, n_step);
     per_epochs *walk, *twin_walk;
-    n = live_of(replay);
+    int64_t n = live_of(replay);
     CHECK(n > 20 && n < 64);
     CHECK_OK(per_epochs_create(replay, 3, batch_size, 0, NULL, &walk));
     CHECK(stats_of(replay).samples == 3 && stats_of(replay).beta_step == 0);
@@ -66,7 +66,7 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     CHECK(memcmp(first, second, (size_t)n * sizeof *first) != 0);
     check_permutation(first, first, n);
     draw(replay, MANY, &drawn);
-    for (i = 0; i < n; ++i) CHECK(place_of(&drawn, MANY, first[i]) >= 0);
+    for (int64_t i = 0; i < n; ++i) CHECK(place_of(&drawn, MANY, first[i]) >= 0);
 
     /* The same calls give the same walk, also if draws and adds come in between, and the draws after it agree. */
     CHECK_OK(per_epochs_create(twin, 3, n, 1, NULL, &twin_walk));
@@ -82,7 +82,7 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     CHECK(memcmp(first, third, (size_t)n * sizeof *first) == 0);
 
     /* Over is over. */
-    for (i = 0; i < 3; ++i) {
+    for (int64_t i = 0; i < 3; ++i) {
         CHECK(next(replay, walk, &out) == 0);
         CHECK(out.ids[0] == 0 && out.weights[0] == 0); /* nothing was written */
     }

@@ -34,19 +34,19 @@ static void dead_rows_are_left_out(void) {
     per_replay* replay = filled(10);
     per_epochs* walk;
     int64_t count = -1, expected[10];
-    int i, k, n_dead = 0;
+    int n_dead = 0;
     order_of_walk(expected);
     CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
     CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 8);
-    for (i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
         const int n_dead_before = n_dead;
         char text[32];
         fill_rows(&out);
         out.observation[0] = out.weights[1] = out.reward[2] = -7;
         per_status status = next(replay, walk, &out, &count);
         CHECK(count == 5);
-        for (k = 0; k < 5; ++k) {
+        for (int k = 0; k < 5; ++k) {
             const int64_t id = expected[5 * i + k];
             const int is_dead = id >= 8;
             n_dead += is_dead;

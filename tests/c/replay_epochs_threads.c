@@ -16,11 +16,11 @@ typedef struct consumer {
 
 static void* consume(void* argument) {
     consumer* self = argument;
-    int64_t count = 1, i;
+    int64_t count = 1;
     fill_rows(&self->out);
     while (count > 0) {
         CHECK_OK(synchronized(replay, per_epochs_next(walk, &self->out.batch, &count, NULL)));
-        for (i = 0; i < count; ++i) {
+        for (int64_t i = 0; i < count; ++i) {
             CHECK(self->out.observation[i] == (float)self->out.ids[i]);
             ++self->times[self->out.ids[i]];
         }

@@ -33,9 +33,9 @@ static per_replay* create(int32_t prioritization) {
 
 /* ids first .. first + count - 1 get priorities from `least` on. */
 static void set_run(per_replay* replay, int64_t first, int64_t count, float least) {
-    int64_t ids[STEPS], i;
+    int64_t ids[STEPS];
     float priorities[STEPS];
-    for (i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
         ids[i] = first + i;
         priorities[i] = least + (float)i;
     }

@@ -35,10 +35,10 @@ static void fill(batch* out, int of_sequences) {
 /* Two environments, episodes of 11 and 7 steps, some of whose ends are unknown; priorities 1, 2, 3, ... by id. */
 static per_replay* filled(per_replay_options options) {
     per_replay* replay = create_replay(&options);
-    int64_t t, env, ids[80];
+    int64_t ids[80];
     float priorities[80];
-    for (t = 0; t < 40; ++t)
-        for (env = 0; env < 2; ++env) {
+    for (int64_t t = 0; t < 40; ++t)
+        for (int64_t env = 0; env < 2; ++env) {
             const int ends = t % (env ? 7 : 11) == 0;
             int64_t id;
             CHECK_OK(try_step(replay, env, (float)(100 * env + t), (float)(t % 5), ends ? 1 + (end)(t % 2) : GOES_ON,
@@ -46,7 +46,7 @@ static per_replay* filled(per_replay_options options) {
                               (float)(100 * env + t + 1), &id));
             CHECK(id >= 0);
         }
-    for (t = 0; t < 80; ++t) {
+    for (int64_t t = 0; t < 80; ++t) {
         ids[t] = t;
         priorities[t] = (float)(t + 1);
     }

@@ -28,7 +28,7 @@ int main(void) {
         const uint64_t seed = strtoull(strtok(line, ","), NULL, 10);
         const int64_t n = atoi(strtok(NULL, ",")), draws = atoi(strtok(NULL, ","));
         const int epoch = atoi(strtok(NULL, ","));
-        int64_t place = 0, count, i;
+        int64_t place = 0, count;
         CHECK(strcmp(strtok(NULL, ","), "->") == 0);
         if (epoch == 0) {
             per_epochs_free(walk);
@@ -39,7 +39,7 @@ int main(void) {
         for (; place < n; place += count) {
             CHECK_OK(synchronized(replay, per_epochs_next(walk, &out.batch, &count, NULL)));
             CHECK(count == (n - place < 4 ? n - place : 4));
-            for (i = 0; i < count; ++i) CHECK(out.ids[i] == atoi(strtok(NULL, ",\n")));
+            for (int64_t i = 0; i < count; ++i) CHECK(out.ids[i] == atoi(strtok(NULL, ",\n")));
         }
         CHECK(strtok(NULL, ",\n") == NULL);
     }

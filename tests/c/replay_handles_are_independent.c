@@ -63,25 +63,25 @@ int main(void) {
     static rows drawn;
     per_replay* replays[HANDLES];
     pthread_t threads[HANDLES];
-    int which[HANDLES], i, round;
+    int which[HANDLES];
     int64_t ids[BATCH];
-    for (i = 0; i < HANDLES; ++i) {
+    for (int i = 0; i < HANDLES; ++i) {
         per_replay* replay = create(i);
-        for (round = 0; round < rounds(ROUNDS); ++round) play(replay, round, &drawn, alone[i] + round * BATCH);
+        for (int round = 0; round < rounds(ROUNDS); ++round) play(replay, round, &drawn, alone[i] + round * BATCH);
         per_replay_free(replay);
     }
-    for (i = 0; i < HANDLES; ++i) replays[i] = create(i);
-    for (round = 0; round < rounds(ROUNDS); ++round) {
-        for (i = 0; i < HANDLES; ++i) {
+    for (int i = 0; i < HANDLES; ++i) replays[i] = create(i);
+    for (int round = 0; round < rounds(ROUNDS); ++round) {
+        for (int i = 0; i < HANDLES; ++i) {
             play(replays[i], round, &drawn, ids);
             CHECK(memcmp(ids, alone[i] + round * BATCH, sizeof ids) == 0);
         }
     }
-    for (i = 0; i < HANDLES; ++i) per_replay_free(replays[i]);
-    for (i = 0; i < HANDLES; ++i) {
+    for (int i = 0; i < HANDLES; ++i) per_replay_free(replays[i]);
+    for (int i = 0; i < HANDLES; ++i) {
         which[i] = i;
         threads[i] = start_thread(play_in_thread, &which[i]);
     }
-    for (i = 0; i < HANDLES; ++i) join_thread(threads[i]);
+    for (int i = 0; i < HANDLES; ++i) join_thread(threads[i]);
     return 0;
 }

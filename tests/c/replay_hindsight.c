@@ -253,7 +253,7 @@ static void none_or_some_are_relabelled(void) {
     static calls seen;
     per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0);
     per_replay *replay = with_episode(replay_options(100, 1)), *twin = with_episode(replay_options(100, 1));
-    int i, relabelled = 0;
+    int relabelled = 0;
     draw_relabelled(replay, &hindsight, &out);
     draw_plain(twin, &plain);
     CHECK(seen.n_calls == 0);
@@ -264,7 +264,7 @@ static void none_or_some_are_relabelled(void) {
     draw_plain(twin, &plain);
     CHECK(memcmp(out.ids, plain.ids, sizeof out.ids) == 0 &&
           memcmp(out.weights, plain.weights, sizeof out.weights) == 0);
-    for (i = 0; i < PLACES; ++i) {
+    for (int i = 0; i < PLACES; ++i) {
         relabelled += out.goal[i] != -1;
         if (out.goal[i] == -1) CHECK(out.reward[i] == 100);
     }

@@ -45,11 +45,11 @@ static void* allocate(void* context, int64_t bytes, int64_t alignment, int32_t u
 
 static void deallocate(void* context, void* memory, int64_t bytes, int32_t use) {
     heap* const from = context;
-    int i = 0, k;
+    int i = 0;
     while (i < from->n_asked && from->arrays[i].memory != memory) ++i;
     CHECK(i < from->n_asked && from->arrays[i].bytes == bytes && from->arrays[i].use == use);
-    for (k = 32; k < GUARD; ++k) CHECK(from->arrays[i].mapping[bytes + k] == 0xAB); /* nothing beyond its end */
-    from->arrays[i].memory = NULL;                                                  /* so that a second time is seen */
+    for (int k = 32; k < GUARD; ++k) CHECK(from->arrays[i].mapping[bytes + k] == 0xAB); /* nothing beyond its end */
+    from->arrays[i].memory = NULL; /* so that a second time is seen */
     munmap(from->arrays[i].mapping, (size_t)bytes + GUARD);
     --from->n_lent;
 }

@@ -95,14 +95,14 @@ static per_sample_options range_of(int64_t shortest, int64_t longest) {
 /* The second batch of a buffer. */
 static void make(int kind, int way, const per_sample_options* options, batch* out) {
     per_replay* replay = filled(kind);
-    int64_t ids[2 * K], count, samples;
+    int64_t ids[2 * K], count;
     per_hindsight_options hindsight = relabelling(0, 1, reward, &kind);
     hindsight.fraction = 0.5;
     CHECK_OK(per_replay_get_live_ids(replay, 2 * K, ids, &count));
     fill(out, kind);
     CHECK_OK(per_replay_sample(replay, options, B, &out->arrays, NULL));
     fill(out, kind);
-    samples = stats_of(replay).samples;
+    int64_t samples = stats_of(replay).samples;
     if (count > B) count = B;
     if (way == DRAWN) CHECK_OK(per_replay_sample(replay, options, B, &out->arrays, NULL));
     if (way == DRAWN_WITH_GOALS) CHECK_OK(sample_with_hindsight(replay, options, &hindsight, B, &out->arrays, NULL));
@@ -130,9 +130,9 @@ static void rows_are_those_of_their_n(int kind, int way, int64_t shortest) {
     const int64_t steps = is_of_sequences(kind) ? STEPS : 1, stack = kind % 2 ? 2 : 1;
     const int64_t length = (is_of_sequences(kind) ? STEPS + LONGEST : 1) * stack;
     per_sample_options options = range_of(shortest, LONGEST);
-    int64_t i, n, seen = 0;
+    int64_t i, seen = 0;
     make(kind, way, &options, &out);
-    for (n = 1; n <= LONGEST; ++n) {
+    for (int64_t n = 1; n <= LONGEST; ++n) {
         const per_sample_options fixed = range_of(0, n);
         make(kind, way, &fixed, &with[n]);
     }

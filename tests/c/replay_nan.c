@@ -68,12 +68,12 @@ static void what_is_masked_is_not_looked_at(void) {
 static void one_of_many_steps(void) {
     enum { STEPS = 70, BAD = 33 };
     float observations[STEPS], rewards[STEPS];
-    int64_t ids[STEPS], t;
+    int64_t ids[STEPS];
     per_replay_options options = replay_options(100, 1);
     call given;
     options.on_nan = PER_NAN_ERROR;
     per_replay* replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) {
+    for (int64_t t = 0; t < STEPS; ++t) {
         observations[t] = (float)t;
         rewards[t] = t == BAD ? NAN : (float)t;
         ids[t] = -7;
@@ -81,7 +81,7 @@ static void one_of_many_steps(void) {
     fill_call(&given, STEPS, observations, NULL, rewards, NULL, NULL);
     CHECK_BAD_STEP(per_replay_add(replay, &given.steps, ids, NULL), "reward[33] is nan");
     CHECK(stats_of(replay).added == (on_cuda() ? STEPS - 1 : 0));
-    for (t = 0; t < STEPS; ++t) CHECK(ids[t] == (!on_cuda() ? -7 : t < BAD ? t : t == BAD ? -1 : t - 1));
+    for (int64_t t = 0; t < STEPS; ++t) CHECK(ids[t] == (!on_cuda() ? -7 : t < BAD ? t : t == BAD ? -1 : t - 1));
     per_replay_free(replay);
 }
 

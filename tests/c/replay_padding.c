@@ -73,8 +73,8 @@ static float first_of_episode(float observation) {
 
 /* True for a right stack with this newest frame. Frames of the episode hold `value`, or their own number if it is 0. */
 static int is_padded_with_zeros(const float* stack, float newest, float value) {
-    int age, good = 1;
-    for (age = 0; age < STACK; ++age) {
+    int good = 1;
+    for (int age = 0; age < STACK; ++age) {
         const float frame = newest - (float)age;
         const float expected = frame < first_of_episode(newest) ? 0 : value != 0 ? value : frame;
         good = good && stack[STACK - 1 - age] == expected;

@@ -10,13 +10,13 @@ static void frames_of_so_many_bytes(int64_t n) {
     static uint8_t frames[STEPS][MOST], drawn[STEPS * MOST];
     const uint8_t no = 0;
     void* const fields[1] = {drawn};
-    int64_t ids[STEPS], i;
+    int64_t ids[STEPS];
     options.fields = &field;
     per_replay* replay = create_replay(&options);
     for (int t = 0; t < STEPS; ++t) {
         const float reward = 0;
         const per_array given = array_of(frames[t], PER_UINT8);
-        for (i = 0; i < n; ++i) frames[t][i] = (uint8_t)(1 + 31 * t + i % 200);
+        for (int64_t i = 0; i < n; ++i) frames[t][i] = (uint8_t)(1 + 31 * t + i % 200);
         per_steps steps = steps_of(1, &given, NULL, &reward, &no, &no);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }

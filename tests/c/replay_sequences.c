@@ -86,8 +86,8 @@ static void check_sequence(per_replay* replay, int64_t id, int64_t n_step, const
     static sequences drawn;
     const size_t length = (size_t)(4 + n_step);
     float gamma_m[4];
-    int64_t i = 0, t;
-    for (t = 0; t < 4; ++t) gamma_m[t] = wanted->mask[t] ? (float)pow(0.5, wanted->n_steps[t]) : 0;
+    int64_t i = 0;
+    for (int64_t t = 0; t < 4; ++t) gamma_m[t] = wanted->mask[t] ? (float)pow(0.5, wanted->n_steps[t]) : 0;
     draw_sequences(replay, NULL, MOST_SEQUENCES, &drawn);
     while (i < MOST_SEQUENCES && drawn.ids[i] != id) ++i;
     if (i < MOST_SEQUENCES && drawn.state[i] == wanted->state &&

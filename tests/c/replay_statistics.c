@@ -94,11 +94,11 @@ static void ages_of_several_environments(void) {
     per_replay_options options = replay_options(30, 3);
     per_sample_options how = systematic(0);
     per_replay* replay = create_replay(&options);
-    int64_t t, i, sum = 0, largest = 0;
+    int64_t sum = 0, largest = 0;
     add_run(replay, 0, 25);
-    for (t = 0; t < 4; ++t) add_full(replay, 2, (float)t, 0, GOES_ON, (float)t + 1);
+    for (int64_t t = 0; t < 4; ++t) add_full(replay, 2, (float)t, 0, GOES_ON, (float)t + 1);
     draw_with(replay, &how, 39, &drawn);
-    for (i = 0; i < 39; ++i) {
+    for (int64_t i = 0; i < 39; ++i) {
         const int64_t newest = drawn.ids[i] % 3 == 0 ? 24 * 3 : 3 * 3 + 2;
         const int64_t age = (newest - drawn.ids[i]) / 3;
         sum += age;

@@ -331,11 +331,11 @@ static void what_is_refused(void) {
 /* Adds steps until there is no room for them, which changes nothing. Returns how many of each environment. */
 static int add_until_it_is_full(per_replay* replay) {
     per_status status;
-    int t = 0, i;
+    int t = 0;
     while ((status = try_steps(replay, 20, t, 0)) == PER_OK) t += 20;
     CHECK(status == PER_ERROR_IO && strstr(per_last_error(), "No space left on device") != NULL);
     bytes before = saved(replay);
-    for (i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i) {
         CHECK_FAILS(try_steps(replay, 64, t, 0), PER_ERROR_IO, "storage /tmp/per-storage-");
         check_saved_as(&before, replay);
     }
@@ -446,7 +446,7 @@ static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
     enum { SLOTS = 4096, CAPACITY = 16 * SLOTS };
     per_replay_options options = replay_options(CAPACITY, 1);
     per_status status;
-    int64_t n = 0, steps = 0, added;
+    int64_t n = 0, steps = 0;
     options.memory.storage = folder;
     per_replay* replay = create_replay(&options);
     per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
@@ -457,7 +457,7 @@ static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
         status = per_channel_move(channel, INT64_MAX, &steps);
     } while (status == PER_OK && n < CAPACITY);
     CHECK(status == PER_ERROR_IO && steps == 0 && strstr(per_last_error(), "No space left on device") != NULL);
-    added = stats_of(replay).added;
+    int64_t added = stats_of(replay).added;
     CHECK(added < n);
     CHECK_FAILS(per_channel_flush(channel, 0), PER_ERROR_IO, "No space left on device");
     n_reservations_left = -1;
@@ -496,11 +496,11 @@ static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
 static void nothing_is_left_behind(void) {
     per_replay_options options = options_with_everything(400, folder);
     const int descriptors = n_entries("/proc/self/fd");
-    int i, status, ready[2];
+    int status, ready[2];
     char byte;
-    for (i = 0; i < 50; ++i) per_replay_free(create_replay(&options));
+    for (int i = 0; i < 50; ++i) per_replay_free(create_replay(&options));
     CHECK(n_entries("/proc/self/fd") == descriptors);
-    for (i = 0; i < 5; ++i) {
+    for (int i = 0; i < 5; ++i) {
         CHECK(pipe(ready) == 0);
         pid_t child = start_child();
         if (child == 0) {

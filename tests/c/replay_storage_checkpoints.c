@@ -255,7 +255,7 @@ static void go_on_without_room(void) {
 /* Runs in a child. Passes with a message if processes may not mount file systems. */
 static void fill_the_disk(void) {
     char filler[PATH_MAX];
-    int file, t = ROWS / ENVS;
+    int t = ROWS / ENVS;
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("storage", folder, "tmpfs", 0, "size=16m,nr_inodes=30") != 0) {
@@ -266,7 +266,7 @@ static void fill_the_disk(void) {
     CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
     bytes named = saved(replay);
     snprintf(filler, sizeof filler, "%s/filler", folder);
-    file = open(filler, O_CREAT | O_WRONLY, 0600);
+    int file = open(filler, O_CREAT | O_WRONLY, 0600);
     CHECK(file >= 0 && posix_fallocate(file, 0, free_bytes() - (3 << 19)) == 0);
     close(file);
     CHECK_OK(try_add(replay, 0, t)); /* there is room for one copy, and not for two */
@@ -318,9 +318,9 @@ static void check_busy(void) {
 /* A child frees the buffer before its parent does, and another one after it. */
 static void a_forked_child_has_the_file_too(void) {
     per_replay* replay = filled(FIRST);
-    int to_child[2], i;
+    int to_child[2];
     char byte;
-    for (i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
         CHECK_OK(per_replay_checkpoint(replay, folder, NULL, NULL));
         CHECK(pipe(to_child) == 0);
         pid_t child = start_child();

@@ -37,15 +37,15 @@ static void magnitude_plus_epsilon(void) {
 static void magnitudes_of_many(void) {
     enum { MOST = 40 };
     per_replay_options options = replay_options(MOST + 8, 1);
-    int64_t ids[MOST], n, i;
+    int64_t ids[MOST];
     float td_errors[MOST];
     options.epsilon = 0.25;
     per_replay* replay = create_replay(&options);
-    for (i = 0; i < MOST; ++i) ids[i] = add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
-    for (n = 1; n <= MOST; ++n) {
-        for (i = 0; i < n; ++i) td_errors[i] = (float)((i + n) % 2 == 0 ? i + n : -i - n);
+    for (int64_t i = 0; i < MOST; ++i) ids[i] = add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
+    for (int64_t n = 1; n <= MOST; ++n) {
+        for (int64_t i = 0; i < n; ++i) td_errors[i] = (float)((i + n) % 2 == 0 ? i + n : -i - n);
         CHECK_OK(write_td_errors(replay, n, ids, 1, td_errors, NULL));
-        for (i = 0; i < n; ++i) CHECK(priority_of(replay, ids[i]) == (float)(i + n) + 0.25f);
+        for (int64_t i = 0; i < n; ++i) CHECK(priority_of(replay, ids[i]) == (float)(i + n) + 0.25f);
     }
     per_replay_free(replay);
 }

@@ -48,18 +48,18 @@ static void check_batch(double beta, int32_t scheme) {
 static void largest_of_the_batch(void) {
     per_replay* replay = create(1, PER_INDEPENDENT);
     static rows drawn;
-    int seen_without = 0, round, i;
-    for (round = 0; round < 200; ++round) {
+    int seen_without = 0;
+    for (int round = 0; round < 200; ++round) {
         float largest = 0;
         int64_t least = 3;
         draw(replay, 3, &drawn);
-        for (i = 0; i < 3; ++i) {
+        for (int i = 0; i < 3; ++i) {
             if (drawn.weights[i] > largest) largest = drawn.weights[i];
             if (drawn.ids[i] < least) least = drawn.ids[i];
         }
         CHECK(largest == 1);
         seen_without += least > 0;
-        for (i = 0; i < 3; ++i) CHECK(drawn.weights[i] == (float)pow(2, (double)(least - drawn.ids[i])));
+        for (int i = 0; i < 3; ++i) CHECK(drawn.weights[i] == (float)pow(2, (double)(least - drawn.ids[i])));
     }
     CHECK(seen_without > 50 && seen_without < 200); /* expected 200 (6/7)^3 = 126 */
     per_replay_free(replay);
@@ -147,7 +147,7 @@ static void weights_beyond_float32(void) {
     enum { N = 32 };
     static rows drawn;
     per_replay_options options = replay_options(N + 8, 1);
-    int64_t ids[N], n;
+    int64_t ids[N];
     options.alpha = 1;
     options.normalize_weights = PER_NONE;
     options.beta = 30;
@@ -158,7 +158,7 @@ static void weights_beyond_float32(void) {
     }
     per_sample_options sample = default_sample_options();
     sample.beta = 30;
-    for (n = 1; n <= N; ++n) { /* every rest that a loop over vectors leaves */
+    for (int64_t n = 1; n <= N; ++n) { /* every rest that a loop over vectors leaves */
         for (int t = 0; t < n; ++t) ids[t] = t;
         fill_rows(&drawn);
         CHECK_OK(per_replay_get_windows(replay, &sample, PER_INVALID_ERROR, n, ids, &drawn.batch, NULL));

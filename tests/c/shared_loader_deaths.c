@@ -104,17 +104,17 @@ int main(void) {
     pid_t children[CHILDREN];
     uint64_t state = 11;
     int64_t n_sent = 0;
-    int i, k, status, n_readers = READERS;
+    int status, n_readers = READERS;
     CHECK(with != MAP_FAILED);
     alarm(500); /* a wait that does not end ends the test */
     per_replay* replay = create_replay(&options);
-    for (i = 0; i < 100; ++i) add_full(replay, 1, (float)i, (float)i, GOES_ON, (float)i + 1);
+    for (int i = 0; i < 100; ++i) add_full(replay, 1, (float)i, (float)i, GOES_ON, (float)i + 1);
     per_channel* channel = create_channel(replay, 1, &lane, 64, PER_FULL_WAITS);
     per_shared_loader* loader = share_batches(replay, BATCH, READERS, 2, NULL);
-    for (k = 0; k < CHILDREN; ++k) children[k] = start(k, 0, channel, loader, &with[k], (uint64_t)k);
-    for (k = 0; k < CHILDREN; ++k)
+    for (int k = 0; k < CHILDREN; ++k) children[k] = start(k, 0, channel, loader, &with[k], (uint64_t)k);
+    for (int k = 0; k < CHILDREN; ++k)
         while (with[k].done < 2) pause_ns(50000);
-    for (i = 1; i <= rounds(KILLS); ++i) {
+    for (int i = 1; i <= rounds(KILLS); ++i) {
         const int which = (int)(next_random(&state) % CHILDREN);
         int64_t done[CHILDREN];
         pause_ns((long)(next_random(&state) % 2000000));
@@ -131,24 +131,24 @@ int main(void) {
         children[which] = start(which, i, channel, loader, &with[which], next_random(&state));
         if (which > 0) ++n_readers;
         /* Everybody goes on. */
-        for (k = 0; k < CHILDREN; ++k) done[k] = with[k].done;
-        for (k = 0; k < CHILDREN; ++k)
+        for (int k = 0; k < CHILDREN; ++k) done[k] = with[k].done;
+        for (int k = 0; k < CHILDREN; ++k)
             while (with[k].done < done[k] + 2) {
                 CHECK(waitpid(children[k], &status, WNOHANG) == 0);
                 pause_ns(50000);
             }
-        for (k = 0; k < CHILDREN; ++k) CHECK(with[k].wrong == 0);
+        for (int k = 0; k < CHILDREN; ++k) CHECK(with[k].wrong == 0);
     }
-    for (k = 0; k < CHILDREN; ++k) {
+    for (int k = 0; k < CHILDREN; ++k) {
         CHECK(kill(children[k], SIGKILL) == 0);
         if (with[k].survivor != 0) CHECK(kill((pid_t)with[k].survivor, SIGKILL) == 0);
     }
-    for (k = 0; k < CHILDREN; ++k) CHECK(waitpid(children[k], &status, 0) == children[k]);
+    for (int k = 0; k < CHILDREN; ++k) CHECK(waitpid(children[k], &status, 0) == children[k]);
     while (sharing_stats(loader).out != 0) pause_ns(1000000);
     CHECK(sharing_stats(loader).attached == 0 && sharing_stats(loader).readers == n_readers);
     CHECK(sharing_stats(loader).returned > 0 && sharing_stats(loader).refused == 0);
     /* All that was sent is applied. A call in which a reader died is applied as a whole, or not at all. */
-    for (k = 1; k < CHILDREN; ++k) n_sent += with[k].sent;
+    for (int k = 1; k < CHILDREN; ++k) n_sent += with[k].sent;
     CHECK(sharing_stats(loader).updates >= n_sent && sharing_stats(loader).updates <= n_sent + n_readers);
     per_shared_loader_free(loader);
     per_channel_free(channel);

@@ -158,9 +158,9 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
     per_batch batch, of_other;
     size_t size;
-    int64_t slot, latest = -1, of_reader;
-    of_reader = read_batch(reader, &batch);
-    slot = read_batch(other, &of_other);
+    int64_t latest = -1;
+    int64_t of_reader = read_batch(reader, &batch);
+    int64_t slot = read_batch(other, &of_other);
     unsigned char* memory = map_shared(descriptor_of_batches(loader), &size);
     size_t mailbox = find_mailbox(memory, size, 1, 64);
     if (!has_reader) {
@@ -291,8 +291,8 @@ static void numbers_of_the_header_are_those_of_its_loader(void) {
 int main(void) {
     const uint64_t lives[] = {0, 2, 3, UINT64_MAX - 1, UINT64_MAX, UINT64_C(1) << 63};
     uint64_t state = 4;
-    int i, n_cut_off = 0;
-    for (i = 0; i < rounds(ROUNDS); ++i) {
+    int n_cut_off = 0;
+    for (int i = 0; i < rounds(ROUNDS); ++i) {
         per_replay* replay = filled_buffer();
         per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
         float errors[BATCH];
@@ -331,9 +331,10 @@ int main(void) {
         per_replay_free(replay);
     }
     CHECK(n_cut_off > 0);
-    for (i = 0; i < 2 * (int)(sizeof lives / sizeof *lives); ++i) a_life_that_nobody_has(lives[i / 2], i % 2);
-    for (i = 0; i < (int)(sizeof of_no_reader / sizeof *of_no_reader); ++i) mail_that_no_reader_writes(of_no_reader[i]);
-    for (i = 0; i < (int)(sizeof of_no_loader / sizeof *of_no_loader); ++i)
+    for (int i = 0; i < 2 * (int)(sizeof lives / sizeof *lives); ++i) a_life_that_nobody_has(lives[i / 2], i % 2);
+    for (int i = 0; i < (int)(sizeof of_no_reader / sizeof *of_no_reader); ++i)
+        mail_that_no_reader_writes(of_no_reader[i]);
+    for (int i = 0; i < (int)(sizeof of_no_loader / sizeof *of_no_loader); ++i)
         an_answer_that_no_loader_gives(of_no_loader[i]);
     numbers_of_the_header_are_those_of_its_loader();
     return 0;

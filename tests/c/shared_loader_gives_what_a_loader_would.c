@@ -74,8 +74,8 @@ static void one_reader_is_a_loader(int64_t slots, int steps) {
     int64_t slot[8], twin_slot[8];
     uint64_t state = 3;
     int64_t n_out = 0, n_updates = 0;
-    int i, t = 200;
-    for (i = 0; i < ROUNDS; ++i) {
+    int t = 200;
+    for (int i = 0; i < ROUNDS; ++i) {
         per_batch batch, expected;
         slot[n_out] = read_batch(reader, &batch);
         twin_slot[n_out] = take(loader, &expected);

@@ -130,7 +130,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     taker waits;
     float errors[BATCH] = {1};
     int64_t ids[BATCH] = {0}, slot;
-    int t = 0, i, n = 0;
+    int t = 0, n = 0;
     set_rate_limit(&options, 1, 16, 4);
     per_replay* replay = create_replay(&options);
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
@@ -152,7 +152,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     CHECK_OK(per_reader_flush(other, 60000));
     CHECK(stats_of(replay).updates == 1);
     /* Writers and readers at their own pace, each of which would run ahead. */
-    for (i = 0; i < 200; ++i) {
+    for (int i = 0; i < 200; ++i) {
         CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
         ++t;
         if (try_read(reader, 1, &batch, &slot) != PER_OK) continue;
@@ -163,7 +163,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     /* If one side ends, the other goes on without limits. */
     CHECK_OK(per_replay_stop_limiting(replay));
     CHECK_OK(per_channel_flush(channel, -1));
-    for (i = 0; i < 50; ++i) CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
+    for (int i = 0; i < 50; ++i) CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
     per_reader_free(reader);
     per_reader_free(other);
     per_writer_free(writer);

@@ -22,16 +22,16 @@ static void counts_follow_the_priorities(int32_t scheme, uint64_t seed) {
     static float priorities[N];
     int64_t indices[BATCH];
     double counts[N] = {0}, chi_square = 0, total = 0;
-    int batch, i, degrees = -1;
+    int degrees = -1;
     per_tree* tree = create_tree(N, seed);
     fill(priorities, seed);
     update_all(tree, N, priorities);
-    for (i = 0; i < N; ++i) total += priorities[i];
-    for (batch = 0; batch < rounds(BATCHES); ++batch) {
+    for (int i = 0; i < N; ++i) total += priorities[i];
+    for (int batch = 0; batch < rounds(BATCHES); ++batch) {
         CHECK_OK(per_sample(tree, BATCH, scheme, 1, indices, NULL, NULL, NULL));
-        for (i = 0; i < BATCH; ++i) ++counts[indices[i]];
+        for (int i = 0; i < BATCH; ++i) ++counts[indices[i]];
     }
-    for (i = 0; i < N; ++i) {
+    for (int i = 0; i < N; ++i) {
         double expected = (double)BATCH * rounds(BATCHES) * priorities[i] / total;
         if (priorities[i] == 0) {
             CHECK(counts[i] == 0);

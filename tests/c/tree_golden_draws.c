@@ -22,8 +22,8 @@ static int split(char* text) {
 static void check_update(per_tree* tree, int n_fields) {
     static int64_t indices[MAX_FIELDS / 2];
     static float priorities[MAX_FIELDS / 2];
-    int count = n_fields / 2, i;
-    for (i = 0; i < count; ++i) {
+    int count = n_fields / 2;
+    for (int i = 0; i < count; ++i) {
         indices[i] = strtoll(fields[1 + 2 * i], NULL, 10);
         priorities[i] = strtof(fields[2 + 2 * i], NULL);
     }
@@ -32,10 +32,10 @@ static void check_update(per_tree* tree, int n_fields) {
 
 static void check_sample(per_tree* tree, int n_fields) {
     static int64_t indices[MAX_FIELDS];
-    int batch_size = n_fields - 3, i;
+    int batch_size = n_fields - 3;
     CHECK(strcmp(fields[2], "->") == 0);
     CHECK_OK(per_sample(tree, batch_size, atoi(fields[1]), 0.4f, indices, NULL, NULL, NULL));
-    for (i = 0; i < batch_size; ++i) CHECK(indices[i] == strtoll(fields[3 + i], NULL, 10));
+    for (int i = 0; i < batch_size; ++i) CHECK(indices[i] == strtoll(fields[3 + i], NULL, 10));
 }
 
 int main(void) {

@@ -10,25 +10,25 @@ static void triples_follow_their_probabilities(const float* priorities, uint64_t
     static double counts[N][N][N];
     double total = 0, chi_square = 0, pooled_count = 0, pooled_expected = 0;
     int64_t draw[3];
-    int batch, i, j, k, degrees = -1;
+    int degrees = -1;
     per_tree* tree = create_tree(N, seed);
     memset(counts, 0, sizeof counts);
     update_all(tree, N, priorities);
-    for (i = 0; i < N; ++i) total += priorities[i];
-    for (batch = 0; batch < BATCHES; ++batch) {
+    for (int i = 0; i < N; ++i) total += priorities[i];
+    for (int batch = 0; batch < BATCHES; ++batch) {
         CHECK_OK(per_sample(tree, 3, PER_WITHOUT_REPLACEMENT, 1, draw, NULL, NULL, NULL));
         ++counts[draw[0]][draw[1]][draw[2]];
     }
-    for (i = 0; i < N; ++i)
-        for (j = 0; j < N; ++j)
-            for (k = 0; k < N; ++k) {
-                double rest = total - priorities[i], p, expected;
+    for (int i = 0; i < N; ++i)
+        for (int j = 0; j < N; ++j)
+            for (int k = 0; k < N; ++k) {
+                double rest = total - priorities[i];
                 if (i == j || i == k || j == k) {
                     CHECK(counts[i][j][k] == 0);
                     continue;
                 }
-                p = priorities[i] / total * priorities[j] / rest * priorities[k] / (rest - priorities[j]);
-                expected = p * BATCHES;
+                double p = priorities[i] / total * priorities[j] / rest * priorities[k] / (rest - priorities[j]);
+                double expected = p * BATCHES;
                 if (expected < 10) {
                     pooled_expected += expected;
                     pooled_count += counts[i][j][k];
@@ -81,7 +81,7 @@ static void all_leaves_and_one_more(void) {
     per_tree *tree = create_tree(8, 1), *twin = create_tree(8, 1);
     int64_t indices[8], twin_indices[8];
     float weights[8];
-    int i, found = 0;
+    int found = 0;
     update_all(tree, 8, priorities);
     update_all(twin, 8, priorities);
     CHECK_OK(per_sample(twin, 6, PER_WITHOUT_REPLACEMENT, 1, twin_indices, NULL, NULL, NULL));
@@ -94,7 +94,7 @@ static void all_leaves_and_one_more(void) {
     /* It was no draw. */
     CHECK_OK(per_sample(tree, 6, PER_WITHOUT_REPLACEMENT, 1, indices, NULL, weights, NULL));
     CHECK(memcmp(indices, twin_indices, 6 * sizeof *indices) == 0);
-    for (i = 0; i < 6; ++i) {
+    for (int i = 0; i < 6; ++i) {
         found |= 1 << indices[i];
         CHECK(weights[i] == 1);
     }
