@@ -1,7 +1,7 @@
 /*
- * per_loader_next() that may not wait never does, and one with a timeout not for longer, whatever holds the buffer: its
- * own draw after draws ahead failed, or another call for long. What holds it here is a fork, which takes the locks of all handles: a handler that was
- * registered before the library's runs after it, and waits there until the polls were made.
+ * per_loader_next() waits no longer than its timeout, whatever holds the buffer: its own draw after draws ahead failed,
+ * or a long call. A fork holds it here, as it takes the locks of all handles. A handler that was registered before the
+ * library's runs after it, and waits there until the polls were made.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>

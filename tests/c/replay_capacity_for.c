@@ -1,7 +1,7 @@
 /*
- * per_replay_compute_capacity() gives the smallest capacity that keeps that many transitions or sequences live: buffers of
- * that capacity are filled with episodes of many lengths and looked at after every step; with one row a lane less some
- * episodes leave too few.
+ * per_replay_compute_capacity() gives the smallest capacity that keeps the given number of transitions or sequences
+ * live. Buffers of that capacity are filled with episodes of many lengths and checked after every step. With one row
+ * less in each lane some episodes leave too few.
  */
 #include "replay_check.h"
 

@@ -1,7 +1,4 @@
-/*
- * Every option and every statistic of a buffer is that of the one which was saved, each of them with a value that no
- * other buffer has by itself.
- */
+/* A loaded buffer has every option and every statistic of the saved one. Each has a value other than its default. */
 #include "saved_bytes.h"
 
 static per_replay_options described(per_replay* replay) {
@@ -12,7 +9,7 @@ static per_replay_options described(per_replay* replay) {
 
 int main(void) {
     static rows drawn;
-    per_replay_options options = replay_options(30, 1), saved, back;
+    per_replay_options options = replay_options(30, 1);
     const int64_t late = -1;
     const float priority = 7;
     options.seed = 77;
@@ -45,11 +42,9 @@ int main(void) {
     CHECK_OK(write_priorities(replay, 1, drawn.ids, &priority, NULL));
     CHECK_OK(write_priorities(replay, 1, &late, &priority, NULL));
     per_replay* loaded = reloaded(replay);
-    saved = described(replay);
-    back = described(loaded);
-    CHECK(memcmp(&saved, &back, sizeof saved) == 0);
-    per_replay_statistics before = stats_of(replay);
-    per_replay_statistics after = stats_of(loaded);
+    const per_replay_options before_saving = described(replay), after_loading = described(loaded);
+    CHECK(memcmp(&before_saving, &after_loading, sizeof before_saving) == 0);
+    per_replay_statistics before = stats_of(replay), after = stats_of(loaded);
     CHECK(before.episodes == 2 && before.cuts == 1 && before.dropped == 1 && before.stale_updates == 1);
     before.memory_bytes = after.memory_bytes = before.huge_page_bytes = after.huge_page_bytes = 0;
     CHECK(memcmp(&before, &after, sizeof before) == 0);

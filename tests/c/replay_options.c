@@ -92,21 +92,17 @@ static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
     for (; i < sizeof bytes; ++i) CHECK(bytes[i] == 0xAA);
 }
 
-static per_status init_options(void* bytes, uint64_t size) {
-    return per_replay_options_init(bytes, size);
-}
-static per_status init_steps(void* bytes, uint64_t size) {
-    return per_steps_init(bytes, size);
-}
-static per_status init_sample(void* bytes, uint64_t size) {
-    return per_sample_options_init(bytes, size);
-}
-static per_status init_batch(void* bytes, uint64_t size) {
-    return per_batch_init(bytes, size);
-}
-static per_status init_settings(void* bytes, uint64_t size) {
-    return per_replay_settings_init(bytes, size);
-}
+#define DEFINE_INIT(name)                                       \
+    static per_status init_##name(void* bytes, uint64_t size) { \
+        return per_##name##_init(bytes, size);                  \
+    }
+DEFINE_INIT(replay_options)
+DEFINE_INIT(steps)
+DEFINE_INIT(sample_options)
+DEFINE_INIT(batch)
+DEFINE_INIT(replay_settings)
+#undef DEFINE_INIT
+
 static per_replay* filling;
 static per_status fill_statistics(void* bytes, uint64_t size) {
     return per_replay_get_statistics(filling, bytes, size);
@@ -338,11 +334,11 @@ static void describe_resolves_what_was_left_open(void) {
 
 int main(void) {
     what_init_sets();
-    check_sizes(init_options, sizeof(per_replay_options));
+    check_sizes(init_replay_options, sizeof(per_replay_options));
     check_sizes(init_steps, sizeof(per_steps));
-    check_sizes(init_sample, sizeof(per_sample_options));
+    check_sizes(init_sample_options, sizeof(per_sample_options));
     check_sizes(init_batch, sizeof(per_batch));
-    check_sizes(init_settings, sizeof(per_replay_settings));
+    check_sizes(init_replay_settings, sizeof(per_replay_settings));
     calls_that_fill_a_struct();
     sizes_that_no_struct_has_had();
     values_that_are_not_allowed();

@@ -31,7 +31,7 @@ static void sizes_beyond_any_machine(void) {
 
 /* A first batch of more than 4096 allocates; without room for it there is no draw. */
 static void within_the_memory_of_the_device(void) {
-    static rows drawn, of_twin;
+    static rows drawn;
     per_replay_options options = replay_options(20, 1), large = replay_options(10000000, 1);
     per_replay *replay = create_replay(&options), *twin;
     options.device = PER_CPU;
@@ -48,9 +48,7 @@ static void within_the_memory_of_the_device(void) {
                     " bytes of memory of the device: cudaErrorMemory");
     }
     check_same_statistics(replay, &stats_before);
-    draw(replay, 64, &drawn);
-    draw(twin, 64, &of_twin);
-    CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+    check_same_draw(replay, twin, 64, &drawn);
     large.capacity = 1000000; /* 25 MB, which three failures leave room for */
     per_replay_free(create_replay(&large));
     free_both(replay, twin);
@@ -63,7 +61,7 @@ static void within_a_limit(void) {
     static uint8_t given_bytes[STEPS][SIZE];
     static float rewards[STEPS];
     static uint8_t flags[STEPS];
-    static rows drawn, of_twin;
+    static rows drawn;
     struct rlimit limit, before;
     per_field field = field_of("observation", PER_FLOAT64, 1, shape);
     per_replay_options options = replay_options(10, 1), small = replay_options(20, 1);
@@ -97,9 +95,7 @@ static void within_a_limit(void) {
     steps.length = 1;
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     CHECK(stats_of(replay).added == 4 && live_of(replay) == 3);
-    draw(twin, 64, &drawn);
-    draw(same, 64, &of_twin);
-    CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+    check_same_draw(twin, same, 64, &drawn);
     per_replay_free(replay);
     free_both(twin, same);
 #endif
