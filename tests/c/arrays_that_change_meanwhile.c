@@ -233,8 +233,7 @@ static void a_coordinator(void) {
 }
 
 int main(void) {
-    per_replay_options options = replay_options(64 * ENVS, ENVS);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(64 * ENVS, ENVS);
     a_tree();
     nans();
     priorities_of_a_tree();

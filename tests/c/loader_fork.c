@@ -57,8 +57,7 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
 int main(void) {
     static rows expected;
     n_steps = on_cuda() ? 50 : 500;
-    per_replay* replay = filled();
-    per_replay* twin = filled();
+    per_replay *replay = filled(), *twin = filled();
     per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
     for (int i = 0; i < rounds(FORKS); ++i) {
         per_batch batch;

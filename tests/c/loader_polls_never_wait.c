@@ -52,8 +52,7 @@ static per_status poll(per_loader* loader, per_batch* batch, int64_t* slot) {
 }
 
 static void after_draws_ahead_failed(void) {
-    per_replay_options options = replay_options(100, 1);
-    per_replay *replay = create_replay(&options), *twin = create_replay(&options);
+    per_replay *replay = create_plain(100, 1), *twin = create_plain(100, 1);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
     static rows expected;
     per_batch batch;
@@ -93,8 +92,7 @@ static void* take_waiting(void* argument) {
 /* A batch that is there is handed out on the CPU. On CUDA that is a call on the buffer: one that may not wait says so,
    also while another waits for it. */
 static void with_a_batch_that_is_there(void) {
-    per_replay_options options = replay_options(100, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(100, 1);
     taker other;
     per_batch batch;
     int64_t slot;

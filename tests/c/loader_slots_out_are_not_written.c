@@ -14,8 +14,7 @@ static per_replay* replay;
 static per_loader* loader;
 
 static void create(void) {
-    per_replay_options options = replay_options(n_steps + 10, 1);
-    replay = create_replay(&options);
+    replay = create_plain(n_steps + 10, 1);
     add_run(replay, 0, n_steps);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
 }

@@ -31,9 +31,8 @@ int main(void) {
         next[i] = (float)i + 1;
     }
     for (int64_t c = 0; c < n_capacities; ++c) {
-        const per_replay_options options = replay_options(capacities[c], 1);
         for (int64_t n = 2; n <= longest; n = n == longest ? n + 1 : (3 * n > longest ? longest : 3 * n)) {
-            per_replay* replay = create_replay(&options);
+            per_replay* replay = create_plain(capacities[c], 1);
             int64_t first_id = 0;
             for (int again = 0; again < 2; ++again) {
                 add_given(replay, n, observation, next, reward, NULL, NULL, NULL);

@@ -34,8 +34,7 @@ static int locked_by_another(int operation) {
 }
 
 static per_replay* buffer_of(int n) {
-    const per_replay_options options = replay_options(100, 1);
-    per_replay* const replay = create_replay(&options);
+    per_replay* const replay = create_plain(100, 1);
     for (int t = 0; t < n; ++t) add_step(replay, 0, (float)t, 0);
     return replay;
 }

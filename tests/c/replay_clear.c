@@ -65,8 +65,7 @@ int main(void) {
     options.beta_steps = 10;
     options.seed = 8;
     options.gamma = 0.5;
-    per_replay* replay = create_replay(&options);
-    per_replay* twin = create_replay(&options);
+    per_replay *replay = create_replay(&options), *twin = create_replay(&options);
     for (int t = 0; t < 3; ++t) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
         add_full(replay, 1, (float)t, 0, GOES_ON, (float)t + 1);

@@ -234,8 +234,7 @@ static void a_cut_completes_windows(void) {
 
 /* Only the environments named are cut. */
 static void cuts_of_some_environments(void) {
-    per_replay_options options = replay_options(30, 3);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(30, 3);
     const int64_t ends[] = {2, 0, 2, 2, 0}, beyond[] = {0, 3}, below[] = {-1};
     for (int env = 0; env < 3; ++env) add_full(replay, env, (float)env, 0, GOES_ON, (float)env + 10);
     CHECK_OK(per_replay_cut(replay, 0, ends, NULL));

@@ -117,8 +117,7 @@ static void rows_are_those_of_draws(void) {
 static void last_minibatch_is_smaller_or_dropped(void) {
     static rows out;
     static const int64_t kept[] = {4, 4, 2, 4, 4, 2, 0}, dropped[] = {4, 4, 4, 4, 0}, exact[] = {5, 5, 5, 5, 0};
-    per_replay_options options = replay_options(20, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(20, 1);
     per_epochs* walk;
     add_run(replay, 0, 10);
     CHECK_OK(per_epochs_create(replay, 2, 4, 0, NULL, &walk));

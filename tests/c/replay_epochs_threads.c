@@ -41,8 +41,7 @@ static void* use(void* argument) {
 
 int main(void) {
     static consumer consumers[CONSUMERS];
-    per_replay_options options = replay_options(STEPS + 600, 1);
-    replay = create_replay(&options);
+    replay = create_plain(STEPS + 600, 1);
     add_run(replay, 0, STEPS);
     CHECK_OK(per_epochs_create(replay, rounds(EPOCHS), BATCH, 0, NULL, &walk));
     pthread_t user = start_thread(use, NULL);

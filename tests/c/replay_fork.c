@@ -114,9 +114,8 @@ static void use_in_child(void) {
 }
 
 int main(void) {
-    per_replay_options options = replay_options(ROWS * ENVS, ENVS);
     pthread_t threads[3];
-    replay = create_replay(&options);
+    replay = create_plain(ROWS * ENVS, ENVS);
     add_all(0); /* so that no draw finds nothing live */
     threads[0] = start_thread(add, NULL);
     threads[1] = start_thread(sample_and_update, NULL);

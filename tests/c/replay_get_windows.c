@@ -125,8 +125,7 @@ static void are_no_draw(void) {
     options.beta_final = 1;
     options.beta_steps = 2;
     options.normalize_weights = PER_NONE;
-    per_replay* replay = filled(options);
-    per_replay* twin = filled(options);
+    per_replay *replay = filled(options), *twin = filled(options);
     for (int i = 0; i < 3; ++i) {
         fill(&expected, 0);
         fill(&out, 0);
@@ -254,8 +253,7 @@ static void bad_arguments(void) {
     static batch out, garbage;
     static rows of_empty;
     static const int64_t ids[2] = {72, 57};
-    const per_replay_options options = replay_options(20, 1);
-    per_replay *replay = filled(shape(0)), *sequences = filled(shape(4)), *empty = create_replay(&options);
+    per_replay *replay = filled(shape(0)), *sequences = filled(shape(4)), *empty = create_plain(20, 1);
     const per_replay_statistics before = stats_of(replay);
     per_sample_options given = default_sample_options();
     per_batch unknown;

@@ -94,11 +94,10 @@ static void the_same_values_unmasked_are_errors(void) {
 
 /* Values of the next observation are not looked at where next_mask is 0. */
 static void unavailable_next_observations_are_not_looked_at(void) {
-    per_replay_options options = replay_options(40, 2);
     const double observation[] = {1, 2}, next[] = {1.5, 1e300};
     const float rewards[] = {0, 0};
     const uint8_t next_mask[] = {1, 0};
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(40, 2);
     call given;
     fill_call(&given, 1, NULL, (const float*)next, rewards, NULL, NULL);
     given.observation = array_of(observation, PER_FLOAT64);

@@ -42,8 +42,7 @@ int main(void) {
     options.n_step = 2;
     options.seed = 5;
     options.beta_steps = 10;
-    per_replay* replay = create_replay(&options);
-    per_replay* twin = create_replay(&options);
+    per_replay *replay = create_replay(&options), *twin = create_replay(&options);
 
     check_empty(replay);
     add_step(replay, 0, 0, 0);

@@ -12,8 +12,7 @@ static per_sample_options systematic(double beta) {
 }
 
 static void before_the_first_batch(void) {
-    per_replay_options options = replay_options(10, 1);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(10, 1);
     per_replay_statistics stats = stats_of(replay);
     CHECK(stats.updates == 0 && stats.last_batch_size == 0 && stats.last_max_age == 0 && stats.last_mean_age == 0);
     CHECK(stats.last_effective_size == 0 && stats.last_duplicates == 0);
@@ -70,9 +69,8 @@ static void a_call_that_fails_late_leaves_the_last_batch(void) {
     const int64_t ids[2] = {0, 1};
     const float zeros[2] = {0, 0};
     static rows drawn;
-    per_replay_options options = replay_options(10, 1);
     per_sample_options how = systematic(0);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(10, 1);
     add_run(replay, 0, 3);
     draw_with(replay, &how, 6, &drawn);
     CHECK_OK(write_priorities(replay, 2, ids, zeros, NULL));
@@ -91,9 +89,8 @@ static void a_call_that_fails_late_leaves_the_last_batch(void) {
 /* Ages are counted in rows of the transition's own lane. */
 static void ages_of_several_environments(void) {
     static rows drawn;
-    per_replay_options options = replay_options(30, 3);
     per_sample_options how = systematic(0);
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(30, 3);
     int64_t sum = 0, largest = 0;
     add_run(replay, 0, 25);
     for (int64_t t = 0; t < 4; ++t) add_full(replay, 2, (float)t, 0, GOES_ON, (float)t + 1);
@@ -168,9 +165,8 @@ static int64_t huge_bytes_of_process(void) {
 }
 
 static int64_t huge_page_bytes(int64_t rows, int64_t* given) {
-    per_replay_options options = replay_options(rows, 1);
     const int64_t before = huge_bytes_of_process();
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(rows, 1);
     const per_replay_statistics stats = stats_of(replay);
     *given = before < 0 ? -1 : huge_bytes_of_process() - before;
     CHECK(stats.huge_page_bytes >= 0 && stats.huge_page_bytes <= stats.memory_bytes);

@@ -218,8 +218,7 @@ static void the_buffer_is_the_same(void) {
         options = plain;
         options.memory.storage = folder;
         options.memory.storage_preallocated = kind % 2;
-        per_replay* replay = create_replay(&options);
-        per_replay* twin = create_replay(&plain);
+        per_replay *replay = create_replay(&options), *twin = create_replay(&plain);
         for (int t = 0; t < 900; t += n) {
             n = 1 + (int)(next_random(&seed) % 40);
             add_steps(replay, n, t);
@@ -422,8 +421,7 @@ static void a_child_leaves_the_rows_to_its_parent(void) {
     per_replay_options plain = options_with_everything(400, NULL), options = plain;
     int t;
     options.memory.storage = folder;
-    per_replay* replay = create_replay(&options);
-    per_replay* twin = create_replay(&plain);
+    per_replay *replay = create_replay(&options), *twin = create_replay(&plain);
     for (t = 0; t < 100; t += 20) add_steps(replay, 20, t), add_steps(twin, 20, t);
     pid_t child = fork();
     if (child == 0) {

@@ -99,7 +99,6 @@ static pid_t start(int which, int life, per_channel* channel, per_shared_loader*
 int main(void) {
     const int n_before = n_descriptors();
     told* with = mmap(NULL, CHILDREN * sizeof *with, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    per_replay_options options = replay_options(2000, 2);
     static const int64_t lane = 0;
     pid_t children[CHILDREN];
     uint64_t state = 11;
@@ -107,7 +106,7 @@ int main(void) {
     int status, n_readers = READERS;
     CHECK(with != MAP_FAILED);
     alarm(500); /* a wait that does not end ends the test */
-    per_replay* replay = create_replay(&options);
+    per_replay* replay = create_plain(2000, 2);
     for (int i = 0; i < 100; ++i) add_full(replay, 1, (float)i, (float)i, GOES_ON, (float)i + 1);
     per_channel* channel = create_channel(replay, 1, &lane, 64, PER_FULL_WAITS);
     per_shared_loader* loader = share_batches(replay, BATCH, READERS, 2, NULL);

@@ -134,8 +134,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     set_rate_limit(&options, 1, 16, 4);
     per_replay* replay = create_replay(&options);
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
-    per_reader* reader = attach_reader(path_of_batches(loader));
-    per_reader* other = attach_reader(path_of_batches(loader));
+    per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
     CHECK_FAILS(try_read(reader, 30, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
     per_channel* channel = create_channel(replay, 0, NULL, 64, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
@@ -280,8 +279,7 @@ static void a_closed_loader_is_told_to_its_readers(void) {
     const float error = 7;
     fill(replay, 0, 10);
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 1, NULL);
-    per_reader* reader = attach_reader(path_of_batches(loader));
-    per_reader* other = attach_reader(path_of_batches(loader));
+    per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
     int64_t slot = read_batch(reader, &batch);
     start_taking(&waits, reader);
     CHECK_OK(per_reader_flush(other, -1));
