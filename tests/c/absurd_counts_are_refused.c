@@ -55,7 +55,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     per_replay* replay = create_replay(&options);
     add_run(replay, 0, 20);
     CHECK_OK(per_batch_init(&out.batch, sizeof out.batch));
-    per_replay_statistics before = stats_of(replay);
+    const per_replay_statistics before = stats_of(replay);
     fill_call(&given, n, &number, NULL, &number, NULL, NULL);
     REFUSED(per_replay_add(replay, &given.steps, NULL, NULL));
     given.steps.length = 1;

@@ -131,7 +131,7 @@ static void write_frame(per_writer* writer, const uint8_t* frame) {
     const uint8_t no = 0;
     const float reward = 0;
     const per_array field = array_of(frame, PER_UINT8);
-    per_steps steps = steps_of(1, &field, NULL, &reward, &no, &no);
+    const per_steps steps = steps_of(1, &field, NULL, &reward, &no, &no);
     CHECK_OK(per_writer_add(writer, &steps, 10000));
 }
 

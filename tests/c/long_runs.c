@@ -210,7 +210,7 @@ static void buffer_that_wraps(void) {
         }
         CHECK_OK(write_priorities(replay, 64, drawn.ids, errors, NULL));
         n_updates += 64;
-        per_replay_statistics statistics = stats_of(replay);
+        const per_replay_statistics statistics = stats_of(replay);
         CHECK(statistics.added == step && statistics.episodes == step / EPISODE);
         CHECK(statistics.stale_updates == n_stale && statistics.updates == n_updates - n_stale);
         CHECK(statistics.samples == call_number + 1 + (call_number / every) * 32);

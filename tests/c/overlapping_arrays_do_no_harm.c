@@ -87,7 +87,7 @@ static void of_a_buffer(int32_t prioritization) {
     CHECK_OK(per_replay_get_live_ids(replay, ROWS, live, &count));
     for (int i = 0; i < count; ++i) set_priority(replay, live[i], (float)(i + 1));
     CHECK_OK(per_replay_get_priorities(replay, count, live, priorities, NULL));
-    per_replay_statistics before = stats_of(replay);
+    const per_replay_statistics before = stats_of(replay);
     for (int shift = 0; shift < BATCH; shift += 5) {
         per_batch batch = batch_in_memory(shift, fields, next_fields, 1);
         for (int i = PER_STRATIFIED; i <= PER_WITHOUT_REPLACEMENT; ++i) {
@@ -103,7 +103,7 @@ static void of_a_buffer(int32_t prioritization) {
         fill_ids(0);
         (void)per_replay_get_priorities(replay, BATCH / 2, memory.ids, memory.numbers + shift, NULL);
     }
-    per_replay_statistics after = stats_of(replay);
+    const per_replay_statistics after = stats_of(replay);
     CHECK(after.live == before.live && after.added == before.added && after.updates == before.updates);
     CHECK(after.total == before.total && after.stale_updates == before.stale_updates);
     CHECK_OK(per_replay_get_priorities(replay, count, live, read, NULL));

@@ -68,7 +68,7 @@ static void random_calls(int64_t quarters_per_insert, int64_t tolerance, int64_t
 
 static void what_is_allowed_is_said(void) {
     per_replay* replay = limited(2, 8, 5, 1);
-    per_replay_options described = describe_replay(replay);
+    const per_replay_options described = describe_replay(replay);
     CHECK(described.rate_limit.samples_per_insert == 2 && described.rate_limit.samples_tolerance == 8 &&
           described.rate_limit.min_size_to_sample == 5);
     CHECK_OK(add_steps(replay, 4));
@@ -251,7 +251,7 @@ static void limits_end(void) {
     CHECK_OK(per_replay_stop_limiting(replay));
     CHECK_OK(add_steps(replay, 50));
     CHECK_OK(draw_some(replay, many()));
-    per_replay_options described = describe_replay(replay);
+    const per_replay_options described = describe_replay(replay);
     CHECK(described.rate_limit.samples_per_insert == 0 && described.rate_limit.samples_tolerance == 0 &&
           described.rate_limit.min_size_to_sample == 0);
     per_replay_free(replay);

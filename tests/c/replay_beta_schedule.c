@@ -94,7 +94,7 @@ static void setting_it_ends_the_schedule(void) {
     CHECK_NO_STREAM(change_beta(replay, 1, &i));
     CHECK_REFUSED(change_beta(NULL, 1, NULL), "replay");
     check_beta(replay, NAN, 0.375);
-    per_replay_options described = describe_replay(replay);
+    const per_replay_options described = describe_replay(replay);
     CHECK(described.beta == 0.375 && described.beta_steps == 0);
     per_replay_free(replay);
 }

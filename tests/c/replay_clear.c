@@ -72,7 +72,7 @@ int main(void) {
     }
     set_priority(replay, 2, 6);
     draw(replay, 16, &drawn);
-    per_replay_statistics before = stats_of(replay);
+    const per_replay_statistics before = stats_of(replay);
     CHECK(before.live == 6 && before.max_priority == 6 && before.samples == 1);
 
     CHECK_OK(per_replay_clear(replay, NULL));

@@ -102,7 +102,7 @@ static per_status try_steps(per_replay* replay, int length, int t, look kind) {
                                   array_of(goals, PER_FLOAT32), array_of(actions, PER_UINT8),
                                   array_of(has_maps ? maps : NULL, PER_UINT8)};
     per_array next[N_FIELDS] = {array_of(screens[1], PER_UINT8), array_of(achieved[1], PER_FLOAT32)};
-    per_steps steps = steps_of(length, fields, has_next ? next : NULL, rewards, ends, no);
+    const per_steps steps = steps_of(length, fields, has_next ? next : NULL, rewards, ends, no);
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
@@ -120,7 +120,7 @@ static per_status try_step_with_next(per_replay* replay, int t) {
                                   array_of(achieved, PER_FLOAT32), array_of(actions, PER_UINT8),
                                   array_of(NULL, PER_UINT8)};
     per_array next[N_FIELDS] = {array_of(screens[1], PER_UINT8), array_of(achieved[1], PER_FLOAT32)};
-    per_steps steps = steps_of(1, fields, next, rewards, no, no);
+    const per_steps steps = steps_of(1, fields, next, rewards, no, no);
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
@@ -156,7 +156,7 @@ static void gather(per_replay* replay, int has_sequences, way how, const int64_t
     batch.ids = out->ids;
     batch.reward = out->reward;
     if (how != AS_ADDED) batch.weights = out->weights;
-    per_hindsight_options hindsight = relabelling(1, 2, reward_of, NULL);
+    const per_hindsight_options hindsight = relabelling(1, 2, reward_of, NULL);
     if (how == DRAWN) CHECK_OK(per_replay_sample(replay, NULL, BATCH, &batch, NULL));
     if (how == RELABELLED) CHECK_OK(sample_with_hindsight(replay, NULL, &hindsight, BATCH, &batch, NULL));
     if (how == BY_ID) CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, BATCH, ids, &batch, NULL));
@@ -181,7 +181,7 @@ static void check_same_batches(per_replay* const* buffers, int has_sequences, ui
 }
 
 static int is_compressed(per_replay* replay) {
-    per_replay_options described = describe_replay(replay);
+    const per_replay_options described = describe_replay(replay);
     CHECK(described.n_fields < 4 || described.fields[3].compression == PER_COMPRESSION_NONE);
     CHECK(described.fields[0].compression == described.fields[described.n_fields - 1].compression);
     return described.fields[0].compression == PER_COMPRESSION_DELTA;
@@ -360,7 +360,7 @@ static void add_small(per_replay* replay, int64_t length, const uint8_t* screens
     uint8_t* const no = calloc((size_t)length * N_ENVS, 1);
     per_array fields[2] = {array_of(screens, PER_UINT8), array_of(maps, PER_UINT8)};
     per_array next[2] = {array_of(next_screens, PER_UINT8)};
-    per_steps steps =
+    const per_steps steps =
         steps_of(length, fields, next_screens != NULL ? next : NULL, rewards, ends != NULL ? ends : no, no);
     CHECK_OK(per_replay_add(replay, &steps, ids_out, NULL));
     free(rewards);

@@ -140,7 +140,7 @@ static void every_observation_is_compared(void) {
     per_replay* replay = create_replay(&options);
     per_array given[3] = {array_of(&a, PER_FLOAT32), array_of(&b, PER_FLOAT32), array_of(&action, PER_FLOAT32)};
     per_array next[3] = {array_of(&next_a, PER_FLOAT32), array_of(&next_b, PER_FLOAT32)};
-    per_steps steps = steps_of(1, given, next, &reward, &no, &no);
+    const per_steps steps = steps_of(1, given, next, &reward, &no, &no);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     a = b = 1;
     action = 5; /* an action announces nothing */

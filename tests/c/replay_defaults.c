@@ -117,7 +117,7 @@ static void sequences_start_with_the_default_state(void) {
 }
 
 static void check_described(per_replay* replay) {
-    per_replay_options options = describe_replay(replay);
+    const per_replay_options options = describe_replay(replay);
     CHECK(options.fields[OBSERVATION].default_value == NULL);
     const per_array* state = options.fields[STATE].default_value;
     CHECK(state != NULL && state->dtype == PER_FLOAT32 && state->ndim == 1 && state->shape[0] == 2);
@@ -130,7 +130,7 @@ static void check_described(per_replay* replay) {
 static void defaults_are_described(void) {
     per_replay* replay = create(replay_options(40, ENVS));
     check_described(replay);
-    per_replay_options options = describe_replay(replay);
+    const per_replay_options options = describe_replay(replay);
     per_replay* again = create_replay(&options);
     check_described(again);
     free_both(again, replay);

@@ -102,7 +102,7 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
 static void draw_with_hindsight(caller* context, per_status expected) {
     float weights[BATCH];
     per_batch batch = default_batch();
-    per_hindsight_options hindsight = relabelling(ACHIEVED, GOAL, reward, context);
+    const per_hindsight_options hindsight = relabelling(ACHIEVED, GOAL, reward, context);
     batch.weights = weights;
     CHECK(sample_with_hindsight(context->replay, NULL, &hindsight, BATCH, &batch, NULL) == expected);
 }
@@ -127,7 +127,7 @@ static void a_reward_that_fails(int changes_within, int draws_in_vain) {
         free(before.data);
     if (!changes_within) set_run(replay, 190, 3, 200);
     set_run(twin, 190, 3, 200);
-    per_replay_statistics statistics = stats_of(replay);
+    const per_replay_statistics statistics = stats_of(replay);
     check_same_statistics(twin, &statistics);
     check_same_draws(replay, twin, 3);
     free_both(replay, twin);

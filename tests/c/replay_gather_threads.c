@@ -49,7 +49,7 @@ static void add_steps(per_replay* replay, int n) {
                 next[e * PIXELS + p] = (uint8_t)(e + 7 * (t + 1) + p);
             }
         }
-        per_steps steps = steps_of(1, &image, &after, rewards, no_flags, no_flags);
+        const per_steps steps = steps_of(1, &image, &after, rewards, no_flags, no_flags);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
 }
@@ -81,8 +81,8 @@ static void compare(per_replay* one, per_replay* several, int64_t batch_size) {
         CHECK(found.images[i * PIXELS + PIXELS - 1] == (uint8_t)(e + 7 * t + PIXELS - 1));
         CHECK(found.next[i * PIXELS] == (uint8_t)(e + 7 * (t + 1)));
     }
-    per_replay_statistics a = stats_of(one);
-    per_replay_statistics b = stats_of(several);
+    const per_replay_statistics a = stats_of(one);
+    const per_replay_statistics b = stats_of(several);
     CHECK(a.last_mean_age == b.last_mean_age && a.last_max_age == b.last_max_age);
 }
 

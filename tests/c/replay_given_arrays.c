@@ -32,7 +32,7 @@ static void every_dtype_keeps_its_bytes(void) {
     }
     set_fields(&options, fields, DTYPES + 1);
     per_replay* replay = create_replay(&options);
-    per_steps steps = steps_of(STEPS, given, NULL, rewards, flags, flags);
+    const per_steps steps = steps_of(STEPS, given, NULL, rewards, flags, flags);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     per_batch batch = default_batch();
     batch.fields = out;
@@ -148,7 +148,7 @@ static int accepts(int64_t length, int64_t n_envs, int32_t ndim, const int64_t* 
     per_replay* replay = create_replay(&options);
     given.shape = axes;
     given.ndim = ndim;
-    per_steps steps = steps_of(length, &given, NULL, rewards, flags, flags);
+    const per_steps steps = steps_of(length, &given, NULL, rewards, flags, flags);
     per_status status = per_replay_add(replay, &steps, NULL, NULL);
     CHECK(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT);
     CHECK(stats_of(replay).added == (status == PER_OK ? length * n_envs : 0));

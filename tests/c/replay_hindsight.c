@@ -20,7 +20,7 @@ static void add_goal_step(per_replay* replay, float observation, float reward, u
     const float next = observation + 1, goal = -1;
     per_array fields[2] = {[ACHIEVED] = array_of(&observation, PER_FLOAT32), [GOAL] = array_of(&goal, PER_FLOAT32)};
     per_array next_fields[2] = {[ACHIEVED] = array_of(&next, PER_FLOAT32), [GOAL] = array_of(NULL, PER_FLOAT32)};
-    per_steps steps = steps_of(1, fields, next_fields, &reward, &terminated, &truncated);
+    const per_steps steps = steps_of(1, fields, next_fields, &reward, &terminated, &truncated);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
 
@@ -196,7 +196,7 @@ static void goals_on_both_sides_of_the_end_of_a_lane(void) {
         const uint8_t terminated[2] = {1, 0}, truncated[2] = {0, 0};
         per_array fields[2] = {[ACHIEVED] = array_of(observation, PER_FLOAT32), [GOAL] = array_of(goal, PER_FLOAT32)};
         per_array next_fields[2] = {[ACHIEVED] = array_of(next, PER_FLOAT32), [GOAL] = array_of(NULL, PER_FLOAT32)};
-        per_steps steps = steps_of(1, fields, next_fields, reward, terminated, truncated);
+        const per_steps steps = steps_of(1, fields, next_fields, reward, terminated, truncated);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
     for (int draws = 0; draws < 20; ++draws) {
@@ -283,7 +283,7 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     fill(&expected);
     CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
     CHECK_OK(per_replay_sample(twin, NULL, 8, &out.arrays, NULL));
-    per_replay_statistics before = stats_of(replay);
+    const per_replay_statistics before = stats_of(replay);
     seen.answer = -7;
     CHECK(sample_with_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL) == PER_ERROR_CALLBACK);
     CHECK(strstr(per_last_error(), "-7") != NULL && strcmp(per_status_name(12), "PER_ERROR_CALLBACK") == 0);
@@ -338,7 +338,7 @@ static void windows_by_id_get_goals_too(void) {
 
     /* A call that fails counts for nothing, and the last batch stays that of the draw before. */
     CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
-    per_replay_statistics before = stats_of(replay);
+    const per_replay_statistics before = stats_of(replay);
     seen.answer = -7;
     CHECK_FAILS(get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL),
                 PER_ERROR_CALLBACK, "-7");
@@ -513,7 +513,7 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
         per_array given[2] = {[ACHIEVED] = array_of(&observation, PER_FLOAT32)};
         per_array following[2] = {[ACHIEVED] = array_of(&next, PER_FLOAT32)};
         given[GOAL] = following[GOAL] = array_of(&goal, PER_FLOAT32);
-        per_steps steps = steps_of(1, given, following, &zero, &terminated, &truncated);
+        const per_steps steps = steps_of(1, given, following, &zero, &terminated, &truncated);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
     CHECK(live_of(replay) == STEPS);

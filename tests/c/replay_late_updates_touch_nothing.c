@@ -19,7 +19,7 @@ static void check_stale(per_replay* replay, int64_t id, int64_t stale) {
     const float td_error = 1000;
     CHECK_OK(write_td_errors(replay, 1, &id, 1, &td_error, NULL));
     CHECK_OK(write_priorities(replay, 1, &id, &td_error, NULL));
-    per_replay_statistics after = stats_of(replay);
+    const per_replay_statistics after = stats_of(replay);
     CHECK(after.stale_updates == before.stale_updates + 2 * stale);
     if (!stale) return;
     CHECK(after.max_priority == before.max_priority && after.total == before.total && after.live == before.live);

@@ -136,7 +136,7 @@ static void rows_and_priorities_lie_there(void) {
     for (i = 0; i < from.n_asked; ++i)
         if (from.arrays[i].bytes == 200 * 1216) has_image = ((float*)(from.arrays[i].memory + 49 * 1216))[299] == 448;
     CHECK(has_image);
-    per_replay_options described = describe_replay(replay);
+    const per_replay_options described = describe_replay(replay);
     CHECK(described.memory.allocate == allocate && described.memory.deallocate == deallocate &&
           described.memory.context == &from);
     i = from.n_asked;

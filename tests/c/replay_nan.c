@@ -107,7 +107,7 @@ static per_status add_bytes(per_replay* replay, const void* frames, int32_t dtyp
     fields[0].shape = stacked ? three_frames : one_frame;
     fields[0].ndim = stacked ? 4 : 3;
     fields[1] = array_of(&advantage, PER_FLOAT32);
-    per_steps steps = steps_of(1, fields, NULL, &reward, &no, &no);
+    const per_steps steps = steps_of(1, fields, NULL, &reward, &no, &no);
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
@@ -170,7 +170,7 @@ static void large_frames(void) {
     per_replay* replay = create_replay(&options);
     memset(frame, 0, sizeof frame);
     per_array given = array_of(frame, PER_FLOAT64);
-    per_steps steps = steps_of(1, &given, NULL, &reward, &no, &no);
+    const per_steps steps = steps_of(1, &given, NULL, &reward, &no, &no);
     for (int i = 0; i < 5; ++i) {
         char expected[40];
         frame[places[i]] = NAN;

@@ -41,7 +41,7 @@ static void within_the_memory_of_the_device(void) {
         add_step(twin, 0, (float)t, 0);
     }
     per_batch batch = default_batch();
-    per_replay_statistics stats_before = stats_of(replay);
+    const per_replay_statistics stats_before = stats_of(replay);
     for (int t = 0; t < 3; ++t) {
         check_none(large);
         CHECK_FAILS(per_replay_sample(replay, NULL, 1 << 24, &batch, NULL), PER_ERROR_OUT_OF_MEMORY,
@@ -75,7 +75,7 @@ static void within_a_limit(void) {
         add_step(twin, 0, (float)t, 0);
         add_step(same, 0, (float)t, 0);
     }
-    per_replay_statistics stats_before = stats_of(replay);
+    const per_replay_statistics stats_before = stats_of(replay);
 
     CHECK(getrlimit(RLIMIT_AS, &before) == 0);
     limit.rlim_cur = (rlim_t)24 << 20;

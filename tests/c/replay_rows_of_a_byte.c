@@ -17,7 +17,7 @@ static void frames_of_so_many_bytes(int64_t n) {
         const float reward = 0;
         const per_array given = array_of(frames[t], PER_UINT8);
         for (int64_t i = 0; i < n; ++i) frames[t][i] = (uint8_t)(1 + 31 * t + i % 200);
-        per_steps steps = steps_of(1, &given, NULL, &reward, &no, &no);
+        const per_steps steps = steps_of(1, &given, NULL, &reward, &no, &no);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     }
     memset(drawn, 0, sizeof drawn);

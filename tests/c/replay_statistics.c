@@ -13,7 +13,7 @@ static per_sample_options systematic(double beta) {
 
 static void before_the_first_batch(void) {
     per_replay* replay = create_plain(10, 1);
-    per_replay_statistics stats = stats_of(replay);
+    const per_replay_statistics stats = stats_of(replay);
     CHECK(stats.updates == 0 && stats.last_batch_size == 0 && stats.last_max_age == 0 && stats.last_mean_age == 0);
     CHECK(stats.last_effective_size == 0 && stats.last_duplicates == 0);
     per_replay_free(replay);
@@ -42,7 +42,7 @@ static void a_batch_by_hand(void) {
     fill_rows(&drawn);
     drawn.batch.weights = NULL;
     CHECK_OK(per_replay_sample(replay, &how, 8, &drawn.batch, NULL));
-    per_replay_statistics stats = stats_of(replay);
+    const per_replay_statistics stats = stats_of(replay);
     CHECK(stats.last_batch_size == 8);
     CHECK(stats.last_effective_size == 64.0 / 11.0);
     CHECK(stats.last_duplicates == 0.5);
@@ -57,7 +57,7 @@ static void a_batch_by_hand(void) {
     CHECK(per_replay_sample(replay, &how, 7, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
     CHECK_OK(per_replay_clear(replay, NULL));
     CHECK(per_replay_sample(replay, NULL, 8, &drawn.batch, NULL) == PER_ERROR_EMPTY);
-    per_replay_statistics later = stats_of(replay);
+    const per_replay_statistics later = stats_of(replay);
     CHECK(later.last_batch_size == 8 && later.last_effective_size == stats.last_effective_size);
     CHECK(later.last_max_age == 4 && later.last_mean_age == 9.0 / 8.0 && later.last_duplicates == 0.5);
     CHECK(later.updates == 6);
@@ -101,7 +101,7 @@ static void ages_of_several_environments(void) {
         sum += age;
         if (age > largest) largest = age;
     }
-    per_replay_statistics stats = stats_of(replay);
+    const per_replay_statistics stats = stats_of(replay);
     CHECK(largest == 8); /* rows 16 to 24 of environment 0 are there, and one waits */
     CHECK(stats.last_max_age == largest && stats.last_mean_age == (double)sum / 39);
     per_replay_free(replay);

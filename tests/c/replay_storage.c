@@ -139,7 +139,7 @@ static per_status try_steps(per_replay* replay, int64_t n, int t, uint64_t seed)
     per_array fields[N_FIELDS] = {array_of(images, PER_FLOAT32), array_of(numbers, PER_INT16),
                                   array_of(actions, PER_UINT8)};
     per_array next[N_FIELDS] = {array_of(next_images, PER_FLOAT32), array_of(next_numbers, PER_INT16)};
-    per_steps steps = steps_of(n, fields, next, rewards, ends, no);
+    const per_steps steps = steps_of(n, fields, next, rewards, ends, no);
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
@@ -250,7 +250,7 @@ static void options_are_described(void) {
     options.memory.storage_preallocated = 1;
     per_replay* replay = create_replay(&options);
     path[0] = '?';
-    per_replay_options described = describe_replay(replay);
+    const per_replay_options described = describe_replay(replay);
     CHECK(strcmp(described.memory.storage, folder) == 0 && described.memory.storage_preallocated == 1);
     per_replay_free(replay);
 }

@@ -139,7 +139,7 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
     static counted_rows out;
     per_replay* replay = counting(most, prioritization, max_priority);
     int64_t end = 0, oldest = 0;
-    per_replay_options described = describe_replay(replay);
+    const per_replay_options described = describe_replay(replay);
     CHECK(described.keep_times_sampled == 1 && described.max_times_sampled == most);
     for (int i = 0; i < rounds(600); ++i) {
         const int64_t n = random_below(4);
