@@ -13,16 +13,11 @@ static const int64_t absurd[] = {INT64_MAX, INT64_MAX - 1, INT64_C(1) << 62, INT
     } while (0)
 
 static void of_a_tree(int64_t n) {
-    per_tree_options options;
-    per_tree* tree;
     int64_t index = 1;
     uint64_t unit = 0;
     double sum = 0;
     float priority = 1;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
-    options.capacity = 10;
-    options.device = test_device();
-    CHECK_OK(per_tree_create(&options, &tree));
+    per_tree* tree = create_tree(10, 0);
     CHECK_OK(per_update(tree, 1, &index, &priority, NULL));
     REFUSED(per_update(tree, n, &index, &priority, NULL));
     REFUSED(per_sample(tree, n, PER_STRATIFIED, 1, &index, NULL, NULL, NULL));
@@ -31,7 +26,9 @@ static void of_a_tree(int64_t n) {
     REFUSED(per_tree_get_priorities(tree, n, &index, &priority, NULL));
     REFUSED(per_tree_get_priorities(tree, n, NULL, &priority, NULL));
     per_tree_free(tree);
+    per_tree_options options = default_tree_options();
     options.capacity = n;
+    options.device = test_device();
     REFUSED(per_tree_create(&options, &tree));
 }
 

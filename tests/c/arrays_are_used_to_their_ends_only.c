@@ -40,15 +40,11 @@ static int64_t ids[MOST];
 static float numbers[4 * MOST], steps_out[MOST + 1];
 
 static void of_a_tree(int64_t n) {
-    per_tree_options options;
-    per_tree* tree;
     double sums[MOST];
     uint64_t units[MOST];
     int64_t* indices;
     float *priorities, *weights;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
-    options.capacity = MOST;
-    CHECK_OK(per_tree_create(&options, &tree));
+    per_tree* tree = create_tree(MOST, 0);
     for (int64_t i = 0; i < MOST; ++i) {
         sums[i] = 0.5;
         units[i] = (uint64_t)i;

@@ -58,13 +58,9 @@ static void check_status(per_status status) {
 static void a_tree(void) {
     static int64_t indices[N], good[N], drawn[N];
     static float priorities[N], read[N];
-    per_tree_options options;
-    per_tree* tree;
     flips flipping;
     double sum = 0;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
-    options.capacity = 5 * N;
-    CHECK_OK(per_tree_create(&options, &tree));
+    per_tree* tree = create_tree(5 * N, 0);
     for (int i = 0; i < N; ++i) {
         good[i] = 5 * i;
         priorities[i] = 1 + (float)i;
@@ -87,14 +83,10 @@ static void a_tree(void) {
 static void priorities_of_a_tree(void) {
     static int64_t indices[2 * N], pairs[N], good[N];
     static float ones[2 * N];
-    per_tree_options options;
-    per_tree* tree;
     flips flipping;
     int64_t drawn[64];
     double total;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
-    options.capacity = 3 * N;
-    CHECK_OK(per_tree_create(&options, &tree));
+    per_tree* tree = create_tree(3 * N, 0);
     for (int i = 0; i < 2 * N; ++i) {
         indices[i] = 2 * N - i;
         ones[i] = 1;

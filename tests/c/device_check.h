@@ -16,6 +16,17 @@ static inline int32_t test_device(void) {
     return on_cuda() ? PER_CUDA : PER_CPU;
 }
 
+static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
+    per_tree_options options = default_tree_options();
+    per_tree* tree = NULL;
+    options.capacity = capacity;
+    options.seed = seed;
+    options.device = test_device();
+    CHECK_OK(per_tree_create(&options, &tree));
+    CHECK(tree != NULL);
+    return tree;
+}
+
 static inline per_tree_description description_of(per_tree* tree) {
     per_tree_description description;
     CHECK_OK(per_tree_describe(tree, &description, sizeof description));

@@ -109,14 +109,9 @@ static void tree_of_changing_priorities(void) {
     static int64_t indices[BATCH], drawn[BATCH];
     static float priorities[BATCH], priorities_out[BATCH], weights[BATCH];
     const int64_t rounds = ROUNDS * n_times, every = rounds / 64 > 0 ? rounds / 64 : 1;
-    per_tree_options options;
-    per_tree* tree = NULL;
     uint64_t state = 11;
     int64_t before = 0, n_updates = 0, n_draws = 0;
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
-    options.capacity = LEAVES;
-    options.seed = 12;
-    CHECK_OK(per_tree_create(&options, &tree));
+    per_tree* tree = create_tree(LEAVES, 12);
     for (int64_t round = 0; round < rounds; ++round) {
         const int32_t scheme = (int32_t)(round % 4);
         const int64_t n = scheme == PER_WITHOUT_REPLACEMENT ? BATCH / 16 : BATCH;

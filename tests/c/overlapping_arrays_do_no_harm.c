@@ -21,14 +21,10 @@ static void fill_ids(int64_t first) {
 }
 
 static void of_a_tree(void) {
-    per_tree_options options;
-    per_tree* tree;
     uint64_t mass = 0, after = 0;
     float priorities[ROWS], read[ROWS];
     int64_t indices[ROWS];
-    CHECK_OK(per_tree_options_init(&options, sizeof options));
-    options.capacity = ROWS;
-    CHECK_OK(per_tree_create(&options, &tree));
+    per_tree* tree = create_tree(ROWS, 0);
     for (int i = 0; i < ROWS; ++i) {
         indices[i] = i;
         priorities[i] = (float)(i + 1);

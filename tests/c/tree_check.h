@@ -28,17 +28,6 @@ static inline int64_t after_bad_entry(void) {
 #define per_tree_get_priorities(tree, ...) synchronized(tree, per_tree_get_priorities(tree, __VA_ARGS__))
 #define per_tree_reset(tree, ...) synchronized(tree, per_tree_reset(tree, __VA_ARGS__))
 
-static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
-    per_tree_options options = default_tree_options();
-    per_tree* tree = NULL;
-    options.capacity = capacity;
-    options.seed = seed;
-    options.device = test_device();
-    CHECK_OK(per_tree_create(&options, &tree));
-    CHECK(tree != NULL);
-    return tree;
-}
-
 static inline void update_one(per_tree* tree, int64_t index, float priority) {
     CHECK_OK(per_update(tree, 1, &index, &priority, NULL));
 }
