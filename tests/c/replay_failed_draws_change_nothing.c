@@ -10,7 +10,6 @@ static per_replay* create(int32_t prioritization) {
     float observations[STEPS], nexts[STEPS], goals[STEPS], rewards[STEPS], priorities[STEPS];
     static const uint8_t no_flags[STEPS];
     per_replay_options options = replay_options(STEPS + 10, 1);
-    per_array given_next[2];
     set_goal_fields(&options);
     options.prioritization = prioritization;
     options.beta_steps = 100;
@@ -22,9 +21,8 @@ static per_replay* create(int32_t prioritization) {
         goals[t] = rewards[t] = -1;
         priorities[t] = 1 + (float)(t * 7 % 31);
     }
-    memset(given_next, 0, sizeof given_next);
     per_array given[2] = {[ACHIEVED] = array_of(observations, PER_FLOAT32), [GOAL] = array_of(goals, PER_FLOAT32)};
-    given_next[ACHIEVED] = array_of(nexts, PER_FLOAT32);
+    per_array given_next[2] = {[ACHIEVED] = array_of(nexts, PER_FLOAT32)};
     per_steps steps = steps_of(STEPS, given, given_next, rewards, no_flags, no_flags);
     steps.priorities = array_of(priorities, PER_FLOAT32);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));

@@ -151,10 +151,8 @@ static void goals_of_each_strategy(void) {
 static void add_unknown_step(per_replay* replay, float observation, uint8_t truncated) {
     const float goal = -1, reward = 100;
     const uint8_t no_flag = 0;
-    per_array fields[2], next_fields[2];
-    fields[ACHIEVED] = next_fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
-    fields[GOAL] = array_of(&goal, PER_FLOAT32);
-    next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
+    per_array fields[2] = {[ACHIEVED] = array_of(&observation, PER_FLOAT32), [GOAL] = array_of(&goal, PER_FLOAT32)};
+    per_array next_fields[2] = {fields[ACHIEVED], array_of(NULL, PER_FLOAT32)};
     per_steps steps = steps_of(1, fields, next_fields, &reward, &no_flag, &truncated);
     steps.next_mask = array_of(&no_flag, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));

@@ -43,7 +43,6 @@ static per_replay* filled(int kind) {
     static const float goals[2 * K] = {0};
     float observations[2 * K], next[2 * K], rewards[2 * K], priorities[2 * K];
     uint8_t terminated[2 * K], truncated[2 * K], known[2 * K];
-    per_array given[2];
     per_replay_options options = replay_options(2 * K + 30, 2);
     set_goal_fields(&options);
     options.n_step = LONGEST;
@@ -63,8 +62,7 @@ static per_replay* filled(int kind) {
         truncated[i] = (uint8_t)(ends && t % 2 == 1);
         known[i] = (uint8_t) !(ends && t % 3 == 0 && kind != STACKED);
     }
-    given[0] = array_of(observations, PER_FLOAT32);
-    given[1] = array_of(goals, PER_FLOAT32);
+    per_array given[2] = {array_of(observations, PER_FLOAT32), array_of(goals, PER_FLOAT32)};
     per_array next_given[2] = {array_of(next, PER_FLOAT32), array_of(NULL, PER_FLOAT32)};
     per_steps steps = steps_of(K, given, next_given, rewards, terminated, truncated);
     steps.next_mask = array_of(known, PER_BOOL);
@@ -176,8 +174,7 @@ static void golden_table(void) {
         range.n_step = options.n_step = atoi(strtok(NULL, ","));
         int64_t draws = atoi(strtok(NULL, ","));
         CHECK(strcmp(strtok(NULL, ","), "->") == 0);
-        per_replay* replay = create_replay(&options);
-        for (int64_t t = 0; t < 80; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)(t + 1));
+        per_replay* replay = create_filled(&options, 80);
         for (int64_t t = 0; t < draws; ++t) CHECK_OK(per_replay_sample(replay, t % 2 ? &range : NULL, 16, &out, NULL));
         CHECK_OK(per_replay_sample(replay, &range, 16, &out, NULL));
         for (int64_t t = 0; t < 16; ++t) CHECK(n_steps[t] == atoi(strtok(NULL, ",\n")));

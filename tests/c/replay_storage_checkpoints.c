@@ -39,16 +39,14 @@ static per_status try_add(per_replay* replay, int64_t env, int t) {
     const float reward = (float)t;
     const int16_t action = (int16_t)(t % 7);
     const uint8_t no = 0;
-    per_array fields[2];
     for (int i = 0; i < LARGE; ++i) {
         observation[i] = (float)(65536 * env + t);
         next[i] = observation[i] + 1;
     }
-    fields[0] = array_of(observation, PER_FLOAT32);
-    fields[1] = array_of(&action, PER_INT16);
-    per_array next_fields[2] = {array_of(next, PER_FLOAT32)};
+    const per_array fields[2] = {array_of(observation, PER_FLOAT32), array_of(&action, PER_INT16)};
+    const per_array next_fields[2] = {array_of(next, PER_FLOAT32)};
     per_steps steps = steps_of(1, fields, next_fields, &reward, &no, &no);
-    steps.length = steps.n_envs = 1;
+    steps.n_envs = 1;
     steps.env_ids = &env;
     return per_replay_add(replay, &steps, NULL, NULL);
 }
