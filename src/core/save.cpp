@@ -41,7 +41,7 @@ void Save::write() {
 
 bool Save::wait(const Deadline& deadline) const {
     Guard guard(signals_->mutex);
-    return signals_->ended.wait_until(guard, deadline.time(), [&] { return has_ended_; });
+    return deadline.wait(signals_->ended, guard, [&] { return has_ended_; });
 }
 
 void Save::check_success() const {

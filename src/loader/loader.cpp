@@ -144,7 +144,7 @@ int64_t Loader::next(const Deadline& deadline, per_batch& batch_out, void* strea
                             is_full ? "as many batches are out as there are slots: %" PRId64
                                     : "the next of %" PRId64 " batches is still being drawn",
                             max_out_);
-            signals_->changed.wait_until(guard, deadline.time());
+            deadline.sleep(signals_->changed, guard);
             continue;
         }
         const std::size_t place = slot_of(handed_);

@@ -68,7 +68,7 @@ class Channel::Turn {
  public:
     Turn(Signals& signals, const Deadline& deadline) : signals_(signals) {
         Guard guard(signals.mutex);
-        if (!signals.turn_ended.wait_until(guard, deadline.time(), [&] { return !signals.is_in_turn; }))
+        if (!deadline.wait(signals.turn_ended, guard, [&] { return !signals.is_in_turn; }))
             throw Error(PER_ERROR_BUSY, "another call that moves the steps of the channel has not ended in time");
         signals.is_in_turn = true;
     }
@@ -151,7 +151,7 @@ void Channel::flush_by_thread(const Deadline& deadline) {
     const int64_t n_failures = n_failures_;
     ring_.header().written_bell.ring();
     const auto is_over = [&] { return taken_ >= end || !damage_.empty() || n_failures_ != n_failures; };
-    if (!signals_->moved.wait_until(guard, deadline.time(), is_over)) return check_moved(end);
+    if (!deadline.wait(signals_->moved, guard, is_over)) return check_moved(end);
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     if (taken_ < end) throw Error(failure_, "%s; what was written is tried again", failure_text_.c_str());
 }

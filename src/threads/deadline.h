@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 
 namespace per {
 
@@ -24,6 +26,22 @@ class Deadline {
     bool has_passed() const { return !is_never() && Clock::now() >= time_; }
     // Remaining time; zero or negative once the deadline has passed.
     std::chrono::nanoseconds left() const { return time_ - Clock::now(); }
+
+    // Waits on a condition until `is_over`. Returns false if the deadline passes before.
+    template <class IsOver>
+    bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& guard, const IsOver& is_over) const {
+        while (!is_over()) {
+            if (has_passed()) return false;
+            sleep(changed, guard);
+        }
+        return true;
+    }
+    // The same without a condition: returns once notified, after the deadline, or without a reason.
+    void sleep(std::condition_variable& changed, std::unique_lock<std::mutex>& guard) const {
+        // Where waits are for another clock, converting time_point::max() to it overflows.
+        if (is_never()) return changed.wait(guard);
+        changed.wait_until(guard, time_);
+    }
 
     // The deadline for a lock that other calls hold for a moment each: with it a call with timeout 0 does not fail by
     // chance, and does not wait for a call that takes longer, such as a save.

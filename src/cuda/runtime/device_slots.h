@@ -1,7 +1,6 @@
 // Slots of a loader whose consumer reads the memory of a CUDA device.
 #pragma once
 
-
 #include <cstddef>
 #include <new>
 #include <utility>
