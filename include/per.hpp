@@ -79,6 +79,8 @@
 #include <vector>
 
 namespace per {
+// The library has classes of the same names inside. In a program that links it statically they must be others.
+inline namespace hpp {
 
 /* ----------------------------------------------------------------- version */
 
@@ -1497,6 +1499,7 @@ inline void Field::check() const {
     per::check(per_field_check(&list[0], sizeof(per_field)));
 }
 
+}  // namespace hpp
 }  // namespace per
 
 #if defined(__cpp_lib_ranges)

@@ -75,6 +75,16 @@ int main(void) {
                (unsigned)bits(discount[i]), (unsigned)bits(weights[i]), (unsigned)bits(priorities[i]),
                (unsigned)bits(probabilities[i]));
     }
+    /* Batches drawn ahead, and an error's way from the library to here. */
+    per_loader_options loader_options;
+    check(per_loader_options_init(&loader_options, sizeof loader_options));
+    loader_options.batch_size = BATCH;
+    per_loader* loader;
+    check(per_loader_create(replay, &loader_options, &loader));
+    check(per_loader_stop(loader));
+    per_loader_free(loader);
+    const per_status status = per_replay_sample(replay, NULL, 0, &batch, NULL);
+    printf("%s: %s\n", per_status_name(status), per_last_error());
     per_replay_free(replay);
     return 0;
 }

@@ -43,6 +43,15 @@ int main() try {
                     bits(batch.discount()[i]), bits(batch.weights()[i]), bits(batch.priorities()[i]),
                     bits(batch.probabilities()[i]));
     }
+    per::LoaderOptions loader_options;
+    loader_options.batch_size = batch_size;
+    per::Loader loader = buffer.loader(loader_options);
+    loader.stop();
+    try {
+        buffer.sample(0);
+    } catch (const per::Error& error) {
+        std::printf("%s: %s\n", error.status_name(), error.what());
+    }
     return 0;
 } catch (const per::Error& error) {
     std::fprintf(stderr, "%s: %s\n", error.status_name(), error.what());
