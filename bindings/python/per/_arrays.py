@@ -10,13 +10,14 @@ import importlib
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from per import _library
 from per._errors import InvalidArgument, OutOfMemory
+from per.typing import DTypeName
 
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
@@ -33,7 +34,7 @@ _CODES: dict[np.dtype[Any], int] = {np.dtype(name): code for name, code in DTYPE
 _CODES_BY_NAME = DTYPES
 
 
-def dtype_name(dtype: object) -> str:
+def dtype_name(dtype: object) -> DTypeName:
     """The name in per.h of a dtype of numpy, torch, jax or ml_dtypes, of a Python type, or of a name.
 
     Raises InvalidArgument for a dtype that fields cannot have.
@@ -46,7 +47,7 @@ def dtype_name(dtype: object) -> str:
             name = None
     if name not in DTYPES:
         raise InvalidArgument(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
-    return str(name)
+    return cast(DTypeName, str(name))
 
 
 def numpy_dtype(name: str) -> np.dtype[Any] | None:

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from per import _arrays, _exchange, _library, _memory
 from per._layout import STEP_ARRAYS, Layout
 from per._library import ffi, lib
+
+if TYPE_CHECKING:
+    from per import _bridge
 
 
 def load() -> Any:
@@ -57,7 +60,7 @@ _LARGEST_AXIS = 2**63 - 1
 
 def new_exchange(
     handle: Any, plain: _exchange.Exchange, layout: Layout, memory: _memory.HostMemory | _memory.DeviceMemory
-) -> Any:
+) -> _exchange.Exchange | _bridge.Exchange:
     """What passes the arrays of a buffer or a writer: `plain`, or the bridge in front of it."""
     if bridge is None:
         return plain
@@ -70,7 +73,7 @@ def new_exchange(
         return plain
     names = "per_replay_add", "per_replay_sample", "per_replay_update_priorities", "per_writer_add"
     addresses = {name: _address(getattr(lib, name)) for name in names}
-    return bridge.Exchange(
+    made: _bridge.Exchange = bridge.Exchange(
         plain=plain,
         handle=handle,
         addresses={**addresses, "handle": _address(handle)},
@@ -78,6 +81,7 @@ def new_exchange(
         check=_library.check,
         as_array=_arrays.as_array,
     )
+    return made
 
 
 def _in_bytes(layout: Layout) -> dict[str, Any]:

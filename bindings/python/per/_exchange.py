@@ -7,7 +7,7 @@ What both know of a buffer is its Layout, and the Memory that its arrays lie in.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class Exchange:
         return handle
 
     def add(
-        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool, stream: object
+        self, step_arrays: Sequence[object], fields: Mapping[str, object], env_ids: object, is_run: bool, stream: object
     ) -> Any:
         """per_replay_add(): one step, or with is_run as many as `terminated` has. Ids have the shape of terminated."""
         handle, queue = self.handle(), self._memory.queue(stream)
@@ -52,7 +52,12 @@ class Exchange:
         return _kinds.given(ids_out)
 
     def write(
-        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool, timeout_ms: int
+        self,
+        step_arrays: Sequence[object],
+        fields: Mapping[str, object],
+        env_ids: object,
+        is_run: bool,
+        timeout_ms: int,
     ) -> int:
         """What per_writer_add() returns, for an exchange whose handle is a per_writer."""
         handle = self.handle()
@@ -62,7 +67,7 @@ class Exchange:
         return status
 
     def _steps(
-        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool, queue: Queue
+        self, step_arrays: Sequence[object], fields: Mapping[str, object], env_ids: object, is_run: bool, queue: Queue
     ) -> tuple[Any, tuple[int, ...], list[object]]:
         """per_steps of those arrays, the shape that ids have, and what must be kept until the call is over."""
         steps = _library.new("per_steps")
@@ -93,7 +98,7 @@ class Exchange:
             _put(getattr(steps, name), _for_each(elements, rows), kept)
         return steps, shape if math.prod(shape) == math.prod(rows) else rows, kept
 
-    def _put_fields(self, steps: Any, fields: dict[str, object], kept: list[object], queue: Queue) -> None:
+    def _put_fields(self, steps: Any, fields: Mapping[str, object], kept: list[object], queue: Queue) -> None:
         arrays = {"fields": ffi.new("per_array[]", len(self._layout.fields))}
         arrays["next_fields"] = ffi.new("per_array[]", len(self._layout.fields))
         has_next = False
@@ -262,7 +267,7 @@ class Exchange:
         )
         self._memory.finish(queue, id_array, value)
 
-    def set(self, ids: object, fields: dict[str, object], stream: object) -> None:
+    def set(self, ids: object, fields: Mapping[str, object], stream: object) -> None:
         """per_replay_set()."""
         handle, queue = self.handle(), self._memory.queue(stream)
         id_array = self._memory.read_numbers(ids, "ids", "int64", queue)

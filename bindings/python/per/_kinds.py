@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from per import _arrays, _dlpack
 from per._errors import InvalidArgument, Unsupported
 from per._layout import Layout, Output
+from per.typing import Arrays
 
 ON_HOST = ("numpy", "torch", "jax")
 ON_DEVICE = ("torch", "cupy", "jax")
 
 
-def kind_of(kind: object, device: str, on_host: tuple[str, ...] | None = None) -> str:
+def kind_of(kind: object, device: str, on_host: tuple[str, ...] | None = None) -> Arrays:
     """The kind to use: the one asked for, or by the device if it is None. Its library must be installed.
 
     Raises InvalidArgument, and Unsupported with the import's reason.
@@ -31,7 +32,7 @@ def kind_of(kind: object, device: str, on_host: tuple[str, ...] | None = None) -
         importlib.import_module(kind)
     except ImportError as error:
         raise Unsupported(f"arrays is {kind!r}, which cannot be imported: {error}") from error
-    return kind
+    return cast(Arrays, kind)
 
 
 def check_dtypes(kind: str, layout: Layout) -> None:

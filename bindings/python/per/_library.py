@@ -120,8 +120,8 @@ def _constants(enum: str) -> dict[int, str]:
     return ffi.typeof(enum).elements  # type: ignore[no-any-return]
 
 
-def name_of(enum: str, number: int) -> str:
-    """The name of a choice of an enum."""
+def name_of(enum: str, number: int) -> Any:
+    """The name of a choice of an enum: one of the words that per.typing has for it."""
     return next(name for name, value in choices(enum).items() if value == number)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from per import _library
 from per._errors import InvalidArgument
 from per._library import ffi
+from per.typing import BufferOptions, DrawOptions
 
 # The options that are chosen by name, with their enums.
 _CHOICES = {
@@ -109,6 +110,36 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
         if name in _FLAGS and not isinstance(value, (bool, np.bool_)):
             raise InvalidArgument(f"{name} is {value!r}; allowed: True or False")
         set_field(options, name, name, value if enum is None else number(enum, name, value))
+
+
+# The options of a buffer that are members of per_replay_options of the same names, in the order of the constructor.
+BUFFER_OPTIONS = [name for name in BufferOptions.__annotations__ if name not in ("device", "arrays", "storage")]
+
+# Those that may be None, for which C has 0.
+_MAY_BE_NONE = ("sequence_length", "sequence_stride")
+
+
+def set_buffer_options(options: Any, given: Mapping[str, Any]) -> None:
+    """Sets members of a per_replay_options by the arguments of a buffer. Others, such as its device, are left out."""
+    named = {name: given[name] for name in given if name in BUFFER_OPTIONS}
+    set_options(options, {name: named[name] for name in named if named[name] is not None or name not in _MAY_BE_NONE})
+
+
+def check_buffer_options(given: Iterable[str]) -> None:
+    """Raises InvalidArgument for a name that no option of a buffer has."""
+    unknown = set(given) - set(BufferOptions.__annotations__)
+    if unknown:
+        name = min(unknown)
+        hint = meant(name, BUFFER_OPTIONS)
+        raise InvalidArgument(f"{name} is no option of a buffer{hint}; allowed: {', '.join(BUFFER_OPTIONS)}")
+
+
+def buffer_option(options: Any, name: str) -> Any:
+    """A member of a per_replay_options as the argument of the same name takes it."""
+    value = option(options, name)
+    if name in _MAY_BE_NONE:
+        return value or None
+    return bool(value) if name in _FLAGS else value
 
 
 def set_storage(options: Any, storage: Any) -> Any:
@@ -206,19 +237,42 @@ _SAMPLE_OPTIONS = ffi.typeof("per_sample_options *")
 _SAMPLE_DEFAULTS = _library.new("per_sample_options")
 
 
-def sample_options(
-    beta: float | None,
-    scheme: str | None,
-    prioritization: str | None,
-    uniform_fraction: float | None,
-    normalize_weights: str | None,
-    n_step: int | tuple[int, int] | None,
-) -> Any:
-    """The per_sample_options with the arguments that are not None.
+def takes_draw_options(*left_out: str) -> Callable[[AnyCall], AnyCall]:
+    """Makes help() and inspect show the options of a draw in place of a method's **choices.
+
+    Arguments:
+        left_out: options of a draw that the method does not take.
+    """
+
+    def with_options(method: AnyCall) -> AnyCall:
+        shown = inspect.signature(method)
+        parameters = [each for each in shown.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        for name, annotation in DrawOptions.__annotations__.items():
+            if name not in left_out:
+                kind = inspect.Parameter.KEYWORD_ONLY
+                hint = getattr(annotation, "__forward_arg__", annotation)
+                parameters.append(inspect.Parameter(name, kind, default=None, annotation=hint))
+        method.__signature__ = shown.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return method
+
+    return with_options
+
+
+def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
+    """The per_sample_options with the options of a draw that are given and not None.
 
     The values that stand for "the buffer's" in C are no values of an argument.
+
+    Arguments:
+        method: the one whose **choices they are.
     """
+    if method is not None:
+        for name in choices:
+            if name not in method.__signature__.parameters:
+                raise TypeError(f"ReplayBuffer.{method.__name__}() got an unexpected keyword argument {name!r}")
     options = ffi.new(_SAMPLE_OPTIONS, _SAMPLE_DEFAULTS[0])
+    beta, uniform_fraction, n_step = map(choices.get, ("beta", "uniform_fraction", "n_step"))
+    scheme, prioritization, normalize_weights = map(choices.get, ("scheme", "prioritization", "normalize_weights"))
     if beta is not None:
         options.beta = _number("beta", beta)
     if uniform_fraction is not None:

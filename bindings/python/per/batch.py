@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import numpy as np
 
 from per import _kinds, spaces
 from per._errors import InvalidArgument
+from per.typing import Array
 
 # A nested observation: the full name of a field, or containers of them.
 Node = Any
@@ -102,7 +103,7 @@ def refuse_argument_names(inputs: Mapping[str, Node]) -> None:
             raise InvalidArgument(f"field {name} has the name of an argument of add(); allowed: any other name")
 
 
-class Batch(Mapping[str, Any]):
+class Batch(Mapping[str, Any], Generic[Array]):
     """Transitions drawn together: one array a name, as attributes and as a Mapping. m is n_steps of the row.
 
     observation, next_observation, ..: the declared fields, [B, shape] of step i, those of step i + m with "next_"
@@ -135,12 +136,29 @@ class Batch(Mapping[str, Any]):
 
     __slots__ = ("__dict__",)
 
+    observation: Any
+    next_observation: Any
+    action: Any
+    reward: Array
+    discount: Array
+    n_steps: Array
+    terminated: Array
+    truncated: Array
+    weights: Array
+    ids: Array
+    priorities: Array
+    probabilities: Array
+    gamma_m: Array
+    times_sampled: Array
+    mask: Array
     size: int
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "size" and "ids" in self:
-            return int(self["ids"].shape[0])
-        raise AttributeError(f"this batch has no {name}; it {self._state()}")
+    if not TYPE_CHECKING:  # for which a misspelt name is an error; it finds other fields by batch["name"]
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "size" and "ids" in self:
+                return int(self["ids"].shape[0])
+            raise AttributeError(f"this batch has no {name}; it {self._state()}")
 
     def _state(self) -> str:
         """What messages say of it."""
@@ -175,7 +193,7 @@ class Batch(Mapping[str, Any]):
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a batch's arrays are not exchanged; write into batch.{name} instead")
 
-    def to(self, device: Any) -> Batch:
+    def to(self, device: Any) -> Batch[Array]:
         """A batch with its arrays on that device: a torch device, or one of JAX.
 
         numpy's arrays lie in host memory and stay there: to("cpu") is the batch itself. CuPy's become numpy's by it.
@@ -198,6 +216,8 @@ class JaxBatch(Batch):
 
     __slots__ = ("_host",)
 
+    _host: dict[str, Any]
+
     def __init__(self, arrays: dict[str, Any]) -> None:
         object.__setattr__(self, "_host", arrays)
 
@@ -208,12 +228,14 @@ class JaxBatch(Batch):
         object.__setattr__(batch, "__dict__", arrays)
         return batch
 
-    def __getattr__(self, name: str) -> Any:
-        host = object.__getattribute__(self, "_host")
-        if name not in host:
-            return super().__getattr__(name)
-        value = map_arrays(host[name], _kinds.to_jax)
-        return self.__dict__.setdefault(name, value)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            host = object.__getattribute__(self, "_host")
+            if name not in host:
+                return super().__getattr__(name)
+            value = map_arrays(host[name], _kinds.to_jax)
+            return self.__dict__.setdefault(name, value)
 
     def __getitem__(self, name: str) -> Any:
         if isinstance(name, str) and (top := spaces.steps_of(name)[0]) in self._host:

@@ -15,6 +15,7 @@ from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c, to_c
+from per.typing import ArrayLike, FieldLike
 
 _LARGEST = 2**63 - 1
 
@@ -214,17 +215,17 @@ class Writer(Handle):
         self,
         /,
         *positional: NoReturn,
-        reward: object = None,
-        terminated: object = None,
-        truncated: object = None,
-        mask: object = None,
-        next_mask: object = None,
-        priorities: object = None,
-        td_errors: object = None,
-        env_ids: object = None,
+        reward: ArrayLike | None = None,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        next_mask: ArrayLike | None = None,
+        priorities: ArrayLike | None = None,
+        td_errors: ArrayLike | None = None,
+        env_ids: ArrayLike | None = None,
         info: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        **fields: object,
+        **fields: FieldLike,
     ) -> None:
         """Writes one step of every environment, as ReplayBuffer.add() adds it.
 
@@ -249,16 +250,16 @@ class Writer(Handle):
         self,
         /,
         *positional: NoReturn,
-        reward: object = None,
-        terminated: object = None,
-        truncated: object = None,
-        mask: object = None,
-        next_mask: object = None,
-        priorities: object = None,
-        td_errors: object = None,
-        env_ids: object = None,
+        reward: ArrayLike | None = None,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        next_mask: ArrayLike | None = None,
+        priorities: ArrayLike | None = None,
+        td_errors: ArrayLike | None = None,
+        env_ids: ArrayLike | None = None,
         timeout: float | None = None,
-        **fields: object,
+        **fields: FieldLike,
     ) -> None:
         """Writes K consecutive steps, fewer than the channel has slots, as ReplayBuffer.extend() adds them.
 
@@ -270,7 +271,7 @@ class Writer(Handle):
         arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         self._write(arrays, self._flat(fields), env_ids, timeout, is_run=True)
 
-    def cut(self, env_ids: object = None, *, timeout: float | None = None) -> None:
+    def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
         """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
         handle = self._open()
         ids = None if env_ids is None else _arrays.as_int64(env_ids, "env_ids")
@@ -296,17 +297,17 @@ class Writer(Handle):
     def _write(
         self,
         arrays: tuple[object, ...],
-        fields: dict[str, object],
-        env_ids: object,
+        fields: Mapping[str, object],
+        env_ids: ArrayLike | None,
         timeout: float | None,
         is_run: bool = False,
     ) -> None:
         self._open()
         waited(timeout, lambda timeout_ms: self._exchange.write(arrays, fields, env_ids, is_run, timeout_ms))
 
-    def _flat(self, fields: Mapping[str, object]) -> dict[str, object]:
+    def _flat(self, fields: Mapping[str, object]) -> dict[str, Any]:
         """Fields as the user holds them under the names they were declared by."""
-        flat: dict[str, object] = {}
+        flat: dict[str, Any] = {}
         for name, value in fields.items():
             batch.flatten(self._inputs.get(name, name), value, name, flat)
         return flat

@@ -12,6 +12,7 @@ from per import _arrays, _library, _options
 from per._errors import InvalidArgument
 from per._handle import Handle, created
 from per._library import NULL, check, ffi, lib
+from per.typing import ArrayLike, DrawOptions, NormalizeWeights, Prioritization, Scheme
 
 Ids = npt.NDArray[np.int64]
 
@@ -238,10 +239,10 @@ class Coordinator(Handle):
         batch_size: int,
         *,
         beta: float | None = None,
-        scheme: str | None = None,
-        prioritization: str | None = None,
+        scheme: Scheme | None = None,
+        prioritization: Prioritization | None = None,
         uniform_fraction: float | None = None,
-        normalize_weights: str | None = None,
+        normalize_weights: NormalizeWeights | None = None,
     ) -> Round:
         """Begins a batch: the units of its first round. There is one round; without replacement there may be several.
 
@@ -249,7 +250,14 @@ class Coordinator(Handle):
             Empty if nothing is live; Unsupported for prioritization "rank", and without replacement for a
             uniform_fraction between 0 and 1; InvalidArgument, also before agree_on_scale() has returned None.
         """
-        options = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, None)
+        given: DrawOptions = {
+            "beta": beta,
+            "scheme": scheme,
+            "prioritization": prioritization,
+            "uniform_fraction": uniform_fraction,
+            "normalize_weights": normalize_weights,
+        }
+        options = _options.sample_options(given)
         count = ffi.new("int64_t *")
         size = _options.whole("batch_size", batch_size)
         check(lib.per_coordinator_draw(self._open(), options, size, count))
@@ -265,7 +273,7 @@ class Coordinator(Handle):
         )
         return round
 
-    def submit(self, ids: object, masses: object, first_units: object = None) -> Round | None:
+    def submit(self, ids: ArrayLike, masses: object, first_units: object = None) -> Round | None:
         """Takes what get_units() of the shards found for the round, in the order of its units: int64[n] each.
 
         Returns:
@@ -301,7 +309,7 @@ class Coordinator(Handle):
         check(lib.per_coordinator_finish(self._open(), n, *pointers))
         return batch
 
-    def locate(self, ids: object) -> tuple[Ids, Ids]:
+    def locate(self, ids: ArrayLike) -> tuple[Ids, Ids]:
         """Which shards ids of the whole belong to, and what they are there; -1 for id -1."""
         array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64), np.empty(array.size, np.int64)
@@ -309,7 +317,7 @@ class Coordinator(Handle):
         check(lib.per_coordinator_locate(self._open(), array.size, *pointers))
         return out
 
-    def ids(self, shard: int, ids: object) -> Ids:
+    def ids(self, shard: int, ids: ArrayLike) -> Ids:
         """Ids of the whole, from those of a shard; -1 stays -1."""
         array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64)

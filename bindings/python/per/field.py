@@ -13,6 +13,7 @@ import numpy as np
 from per import _arrays, _library, _options
 from per._errors import InvalidArgument
 from per._library import check, ffi, lib
+from per.typing import ArrayLike, Compression, DTypeLike, DTypeName, Padding, Role
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,22 +43,22 @@ class Field(_options.Named):
     """
 
     shape: tuple[int, ...]
-    dtype: str
-    role: str | None = None
+    dtype: DTypeName
+    role: Role | None = None
     stack: int | None = None
     default: Any = None
-    padding: str | None = None
-    compression: str = "none"
+    padding: Padding | None = None
+    compression: Compression = "none"
 
     def __init__(
         self,
         shape: int | Iterable[int] = (),
-        dtype: object = "float32",
-        role: str | None = None,
+        dtype: DTypeLike = "float32",
+        role: Role | None = None,
         stack: int | None = None,
-        default: object = None,
-        padding: str | None = None,
-        compression: str = "none",
+        default: ArrayLike | None = None,
+        padding: Padding | None = None,
+        compression: Compression = "none",
     ) -> None:
         try:
             sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)

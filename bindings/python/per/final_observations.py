@@ -43,7 +43,7 @@ def insert(
     inputs: Mapping[str, Node],
     terminated: object,
     truncated: object,
-) -> tuple[dict[str, object], object]:
+) -> tuple[dict[str, Any], Any]:
     """The fields with final observations in place of first ones, and the next_mask that says which are known.
 
     The info has them under `key`. `fields` has one array a field, by its full name; `inputs` the containers that

@@ -15,6 +15,7 @@ from per import _arrays, _callbacks, _library, _options
 from per._errors import InvalidArgument
 from per._layout import Layout
 from per._library import ffi
+from per.typing import GoalStrategy
 
 Goals = npt.NDArray[Any]
 
@@ -61,7 +62,7 @@ class Hindsight(_options.Named):
     achieved: str
     goal: str
     reward: Callable[[Goals, Goals], object]
-    strategy: str = "future"
+    strategy: GoalStrategy = "future"
     k: float = 4.0
 
     def __post_init__(self) -> None:

@@ -15,14 +15,17 @@ from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
 from per._waiting import seconds_of, waited
 from per.batch import Batch
+from per.typing import Array, Arrays
 
 _set = object.__setattr__  # which Batch does not allow
 
 
-class LoadedBatch(Batch):
+class LoadedBatch(Batch[Array]):
     """A batch in a slot of a loader, which holds it until it is released."""
 
     __slots__ = ("_held",)
+
+    _held: list[Callable[[], None]]
 
     def __init__(self, arrays: dict[str, Any], give_back: Callable[[], None]) -> None:
         _set(self, "__dict__", arrays)
@@ -44,7 +47,7 @@ class LoadedBatch(Batch):
         return super()._state() if self.__dict__ else "was released"
 
 
-def loader_kind(arrays: object, device: str) -> str:
+def loader_kind(arrays: object, device: str) -> Arrays:
     """The kind of arrays to hand out. Raises what _kinds.kind_of() does, and InvalidArgument for JAX."""
     kind = _kinds.kind_of(arrays, device)
     if kind == "jax":

@@ -17,6 +17,7 @@ from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c
 from per.loader import LoadedBatch, loader_kind, views_of
+from per.typing import ArrayLike, Arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ class SharedLoader(Handle):
         """What Reader takes, in any process of this user, as long as the loader is open."""
         return self._path
 
-    def reader(self, arrays: str = "numpy") -> Reader:
+    def reader(self, arrays: Arrays = "numpy") -> Reader:
         """Attaches to the loader, in whatever process; see Reader. The loader stays open as long as the reader."""
         reader = Reader(self._path, arrays)
         reader._loader = self
@@ -139,7 +140,7 @@ class Reader(Handle):
     _in_place_of_pickling = "Pass the shared loader on, and take its reader() there."
     _loader: SharedLoader | None = None
 
-    def __init__(self, path: str, arrays: str = "numpy") -> None:
+    def __init__(self, path: str, arrays: Arrays = "numpy") -> None:
         kind = loader_kind(arrays, "cpu")
         self._memory = _memory.HostMemory(kind)
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it first has a batch
@@ -212,7 +213,12 @@ class Reader(Handle):
         return self._latest
 
     def update_priorities(
-        self, ids: object, td_errors: object = None, *, priorities: object = None, timeout: float | None = None
+        self,
+        ids: ArrayLike,
+        td_errors: ArrayLike | None = None,
+        *,
+        priorities: ArrayLike | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Sends TD errors or priorities back, as ReplayBuffer.update_priorities() takes them, from host memory.
 

@@ -24,6 +24,7 @@ import numpy as np
 from per import _arrays
 from per._errors import InvalidArgument, Unsupported
 from per.field import Field
+from per.typing import Autoreset, DTypeLike, DTypeName, Padding
 
 _ONE_FIELD = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 _NO_ARRAYS = {
@@ -32,7 +33,7 @@ _NO_ARRAYS = {
     "Sequence": "its values differ in length",
     "OneOf": "its values differ in kind",
 }
-_NARROWED = {"int64": "int32", "uint64": "uint32"}
+_NARROWED: dict[str, DTypeName] = {"int64": "int32", "uint64": "uint32"}
 
 
 _MARKED = re.compile(r"[\\.\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -78,7 +79,7 @@ def key_of(step: str) -> str | int:
     return _MARK.sub(lambda mark: mark[1] or chr(int(mark[2], 16)), step)
 
 
-def field_of(name: str, shape: Any, dtype: object, **options: Any) -> Field:
+def field_of(name: str, shape: Any, dtype: Any, **options: Any) -> Field:
     """A field whose errors have its name."""
     try:
         return Field(shape, dtype, **options)
@@ -103,7 +104,7 @@ class Found(NamedTuple):
     options: dict[str, Any]
 
 
-def of_env(env: Any, dtypes: Mapping[str, object], *, has_64_bits: bool) -> Found:
+def of_env(env: Any, dtypes: Mapping[str, DTypeLike], *, has_64_bits: bool) -> Found:
     """Reads a gymnasium.Env or gymnasium.vector.VectorEnv.
 
     Without 64-bit types, which JAX must be asked for, whole numbers are stored in 32 bits.
@@ -133,11 +134,11 @@ def of_env(env: Any, dtypes: Mapping[str, object], *, has_64_bits: bool) -> Foun
 def of_spaces(
     observation_space: Any,
     action_space: Any,
-    dtypes: Mapping[str, object],
+    dtypes: Mapping[str, DTypeLike],
     *,
     has_64_bits: bool,
     stack: int = 1,
-    padding: str | None = None,
+    padding: Padding | None = None,
 ) -> dict[str, Field]:
     """The fields of an environment's spaces, of observations that it stacks so many frames in front of."""
     fields = {
@@ -173,14 +174,14 @@ def _kind_of(space: Any) -> str:
     return type(space).__name__
 
 
-def _with_dtypes(fields: dict[str, Field], dtypes: Mapping[str, object], has_64_bits: bool) -> dict[str, Field]:
+def _with_dtypes(fields: dict[str, Field], dtypes: Mapping[str, DTypeLike], has_64_bits: bool) -> dict[str, Field]:
     for name in dtypes:
         if not any(name in (field, *_parents(field)) for field in fields):
             raise InvalidArgument(f"dtypes has {name}; allowed: {', '.join(fields)}")
     changed = {}
     for name, field in fields.items():
         asked = [dtypes[key] for key in (name, *_parents(name)) if key in dtypes]
-        dtype = "float32" if field.dtype == "float64" else field.dtype
+        dtype: DTypeName = "float32" if field.dtype == "float64" else field.dtype
         if not has_64_bits:
             dtype = _NARROWED.get(dtype, dtype)
         changed[name] = dataclasses.replace(field, dtype=_arrays.dtype_name(asked[0]) if asked else dtype)
@@ -194,12 +195,12 @@ def _parents(name: str) -> Iterator[str]:
         yield ".".join(steps[:count])
 
 
-def _autoreset(env: Any, is_vector: bool) -> str:
+def _autoreset(env: Any, is_vector: bool) -> Autoreset:
     """The autoreset mode in per.h's words."""
     if not is_vector:
         return "next_step" if _wrapper_of(env, "Autoreset") is not None else "disabled"
     mode = (env.metadata or {}).get("autoreset_mode")
-    words = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
+    words: dict[str, Autoreset] = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
     name = words.get(str(getattr(mode, "value", mode)))
     if name is None:
         raise InvalidArgument(
@@ -244,7 +245,7 @@ def _frame_stack_of_parts(env: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _padding(env: Any, is_vector: bool, stack: int) -> str | None:
+def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     """What the environment's stacks begin with; None for the first frame, repeated.
 
     Raises Unsupported if that is neither the first frame nor zeros.

@@ -34,6 +34,7 @@ from per import batch as batches
 from per._errors import InvalidArgument, Unsupported
 from per.replay import ReplayBuffer
 from per.tree import SumTree
+from per.typing import NormalizeWeights, Prioritization, Scheme
 
 __all__ = ["Buffer", "Draw", "Tree"]
 
@@ -107,10 +108,10 @@ class Buffer(_InGraph):
         batch_size: int,
         *,
         beta: float | None = None,
-        scheme: str | None = None,
-        prioritization: str | None = None,
+        scheme: Scheme | None = None,
+        prioritization: Prioritization | None = None,
         uniform_fraction: float | None = None,
-        normalize_weights: str | None = None,
+        normalize_weights: NormalizeWeights | None = None,
     ) -> Any:
         """Draws a batch: a named tuple of what per.Batch has, nested observations as dicts.
 
@@ -169,7 +170,7 @@ class Tree(_InGraph):
     def __init__(self, tree: SumTree) -> None:
         super().__init__(tree, ("numpy", "torch"))
 
-    def sample(self, batch_size: int, *, beta: float = 0.0, scheme: str = "stratified") -> Draw:
+    def sample(self, batch_size: int, *, beta: float = 0.0, scheme: Scheme = "stratified") -> Draw:
         """Draws indices, as per.SumTree.sample()."""
         self._check_size(batch_size)
         arrays = [self._new((batch_size,), dtype) for dtype in (torch.int64, torch.float32, torch.float32)]

@@ -12,6 +12,7 @@ from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._handle import Store, created
 from per._library import NULL, check, lib
+from per.typing import ArrayLike, Arrays, Scheme
 
 
 class Draw(NamedTuple):
@@ -71,7 +72,7 @@ class SumTree(Store):
     _in_place_of_pickling = "Pickle tree.priorities()."
     _synchronize = lib.per_tree_synchronize
 
-    def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0, arrays: str | None = None) -> None:
+    def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0, arrays: Arrays | None = None) -> None:
         kind = _kinds.kind_of(arrays, str(device), on_host=("numpy",))
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
@@ -82,7 +83,7 @@ class SumTree(Store):
         self._device = device
         self._options = {"capacity": capacity, "device": str(device), "seed": seed, "arrays": kind}
 
-    def update(self, indices: object, priorities: object, *, stream: object = None) -> None:
+    def update(self, indices: ArrayLike, priorities: ArrayLike, *, stream: object = None) -> None:
         """Sets priorities; of equal indices the last one wins.
 
         Arguments:
@@ -101,7 +102,9 @@ class SumTree(Store):
         check(lib.per_update(self._open(), index.size, index.pointer, priority.pointer, queue.handle))
         self._memory.finish(queue, index, priority)
 
-    def sample(self, batch_size: int, *, beta: float = 0.0, scheme: str = "stratified", stream: object = None) -> Draw:
+    def sample(
+        self, batch_size: int, *, beta: float = 0.0, scheme: Scheme = "stratified", stream: object = None
+    ) -> Draw:
         """Draws indices, and their importance-sampling weights w_i = (min_j P(j) / P(i))^beta, j over the batch.
 
         Section 3.4 of the paper, normalised by the batch's maximum. Without replacement P is the inclusion probability.
@@ -128,7 +131,7 @@ class SumTree(Store):
         self._memory.finish(queue, *arrays)
         return Draw(*map(_kinds.given, arrays))
 
-    def find(self, prefix_sums: object, *, stream: object = None) -> npt.NDArray[np.int64]:
+    def find(self, prefix_sums: ArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index i with p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i for each prefix sum s.
 
         Arguments:
@@ -142,7 +145,7 @@ class SumTree(Store):
         """
         return self._find(lib.per_tree_find, prefix_sums, "prefix_sums", "float64", stream)
 
-    def find_mass(self, units: object, *, stream: object = None) -> npt.NDArray[np.int64]:
+    def find_mass(self, units: ArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index that each unit of mass belongs to: m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
 
         Arguments:
@@ -161,7 +164,7 @@ class SumTree(Store):
         entries = self._memory.read_numbers(source, name, dtype, queue)
         return self._each(function, entries, "int64", queue)  # type: ignore[no-any-return]
 
-    def priorities(self, indices: object = None, *, stream: object = None) -> npt.NDArray[np.float32]:
+    def priorities(self, indices: ArrayLike | None = None, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads priorities: float32[n] at the given indices, int64[n]; without them float32[capacity].
 
         Raises:

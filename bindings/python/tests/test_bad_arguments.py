@@ -9,6 +9,7 @@ import inspect
 import io
 import random
 import re
+from typing import Literal, get_origin
 
 import numpy as np
 import per
@@ -24,6 +25,10 @@ BAD = {
     "int | None": [-(2**31), 2**70, 1.5, "seven"],
     "int | tuple[int, int] | None": [-7, 65, 2**70, (2, 1), (1, 2, 3), "seven"],
 }
+# Choices are strings at run time, whatever their words are.
+CHOICES = re.compile(
+    "|".join(rf"\b{name}\b" for name, alias in vars(per.typing).items() if get_origin(alias) is Literal)
+)
 BAD_IDS = ["ids", [0.5], [2**50], [2**70], [None]]
 BAD_NUMBERS = ["numbers", [None], np.ones((2, 3, 4)), [object()]]
 BAD_ARRAYS = {"ids": BAD_IDS, "indices": [*BAD_IDS, [-1], [99]], "env_ids": [*BAD_IDS, [-1], [2]]}
@@ -106,7 +111,7 @@ def bad_values(name: str, parameter: inspect.Parameter) -> list[object]:
         return BAD_NUMBERS
     if name in FLAGS:
         return BAD_FLAGS
-    return BAD.get(str(parameter.annotation), [])
+    return BAD.get(CHOICES.sub("str", str(parameter.annotation)), [])
 
 
 def rows() -> list[tuple[str, str, object]]:

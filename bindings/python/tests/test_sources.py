@@ -33,7 +33,8 @@ def test_public_functions_have_docstrings():
     for name in per.__all__:
         thing = getattr(per, name)
         if isinstance(thing, type):
-            public = [value for key, value in vars(thing).items() if not key.startswith("_")]
+            own = [vars(each) for each in thing.__mro__ if each.__module__.partition(".")[0] == "per"]
+            public = [value for members in own for key, value in members.items() if not key.startswith("_")]
             documented = [value for value in public if callable(value) or isinstance(value, property)]
             assert all(value.__doc__ for value in [thing, *documented]), name
 

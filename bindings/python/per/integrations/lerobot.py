@@ -106,7 +106,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
     def _new_replay(self, state: Any, action: Any, complementary_info: Any) -> per.ReplayBuffer:
         fields = {ACTION: per.Field(action.squeeze(0).shape)}
         for key, value in state.items():
-            dtype = self.image_dtype if key.startswith(OBS_IMAGE) else "float32"
+            dtype: Any = self.image_dtype if key.startswith(OBS_IMAGE) else "float32"
             self._are_fractions[key] = dtype == "uint8" and value.dtype != torch.uint8
             fields[key] = per.Field(value.squeeze(0).shape, dtype, role="observation")
         for key, value in (complementary_info or {}).items():

@@ -20,6 +20,7 @@ from minari.data_collector import EpisodeBuffer
 
 import per
 from per.spaces import parts_of
+from per.typing import DTypeLike
 
 __all__ = ["create_dataset", "episodes", "new_buffer"]
 
@@ -28,7 +29,7 @@ def new_buffer(
     dataset: MinariDataset,
     capacity: int | None = None,
     *,
-    dtypes: Mapping[str, object] | None = None,
+    dtypes: Mapping[str, DTypeLike] | None = None,
     fields: Mapping[str, per.Field] | None = None,
     **options: Any,
 ) -> per.ReplayBuffer:

@@ -25,6 +25,7 @@ import per
 from per import _options
 from per.integrations._copied_tree import CopiedTree
 from per.integrations._resets import SuspectedResets
+from per.typing import Autoreset, Scheme
 
 __all__ = ["DDQN", "DQN", "PrioritizedMemory"]
 
@@ -70,8 +71,8 @@ class PrioritizedMemory(Memory):
         alpha: float = 0.6,
         beta: float = 0.4,
         epsilon: float = 1e-6,
-        scheme: str = "stratified",
-        autoreset: str | None = None,
+        scheme: Scheme = "stratified",
+        autoreset: Autoreset | None = None,
         seed: int | None = None,
     ) -> None:
         if autoreset is not None:

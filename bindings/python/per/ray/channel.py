@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -15,6 +15,7 @@ from per._errors import InvalidArgument
 from per._library import check, lib
 from per._waiting import seconds_of
 from per.ray.coordination import get
+from per.typing import ArrayLike
 
 # Seconds between two looks whether a shard has taken steps in, where it has them for many draws.
 _LONGEST_PAUSE = 0.5
@@ -93,8 +94,8 @@ class ChannelWriter(per.Writer):
     def _write(
         self,
         arrays: tuple[object, ...],
-        fields: dict[str, object],
-        env_ids: object,
+        fields: Mapping[str, object],
+        env_ids: ArrayLike | None,
         timeout: float | None,
         is_run: bool = False,
     ) -> None:
@@ -104,7 +105,7 @@ class ChannelWriter(per.Writer):
         write = super()._write  # which says what the matter is, or waits
         self._once_taken(lambda seconds: write(arrays, fields, env_ids, seconds, is_run), timeout)
 
-    def cut(self, env_ids: object = None, *, timeout: float | None = None) -> None:
+    def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
         """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
         cut = super().cut
         self._once_taken(lambda seconds: cut(env_ids, timeout=seconds), timeout)

@@ -27,6 +27,7 @@ from per.ray.limits import Limits
 from per.ray.loader import Loader
 from per.ray.shard import Shard
 from per.ray.writer import Steps, Writer, n_steps
+from per.typing import ArrayLike, NormalizeWeights, Prioritization, Scheme, WhenFull
 
 Ids = npt.NDArray[np.int64]
 
@@ -271,14 +272,14 @@ class ReplayBuffer:
             parts[s] = ray.put(part) if is_large else part, count, place
         return parts
 
-    def shard_of(self, env_ids: object) -> Ids:
+    def shard_of(self, env_ids: ArrayLike) -> Ids:
         """The shard that has each environment, int64[n]."""
         envs = _arrays.as_int64(env_ids, "env_ids")
         for i in np.flatnonzero((envs < 0) | (envs >= self.n_envs)):
             raise InvalidArgument(f"env_ids[{i}] is {envs[i]}: allowed are 0 .. {self.n_envs - 1}")
         return self._whole.locate(envs)[0]
 
-    def writer(self, env_ids: object) -> Writer:
+    def writer(self, env_ids: ArrayLike) -> Writer:
         """A handle that writes steps of environments straight to their shard.
 
         It may be pickled. What it writes is drawn after the next batch, or the next other call, of any learner.
@@ -290,7 +291,7 @@ class ReplayBuffer:
         return Writer(self._options, self._shards[s], self._coordinator, envs)
 
     def channel(
-        self, env_ids: object, *, slots: int = 0, when_full: str = "waits", timeout: float | None = None
+        self, env_ids: ArrayLike, *, slots: int = 0, when_full: WhenFull = "waits", timeout: float | None = None
     ) -> Channel:
         """A way to write steps of environments to their shard through shared memory, for processes on its node.
 
@@ -321,7 +322,7 @@ class ReplayBuffer:
         path, node_id = once_allowed(made, timeout, longest_pause=0.5)
         return Channel(path, node_id, self._shards[s], self._coordinator)
 
-    def _of_one_shard(self, env_ids: object) -> tuple[int, Ids]:
+    def _of_one_shard(self, env_ids: ArrayLike) -> tuple[int, Ids]:
         """The shard of environments, and what they are called there."""
         numbers = np.unique(self.shard_of(env_ids))
         envs = _arrays.as_int64(env_ids, "env_ids")
@@ -339,10 +340,10 @@ class ReplayBuffer:
         batch_size: int,
         *,
         beta: float | None = None,
-        scheme: str | None = None,
-        prioritization: str | None = None,
+        scheme: Scheme | None = None,
+        prioritization: Prioritization | None = None,
         uniform_fraction: float | None = None,
-        normalize_weights: str | None = None,
+        normalize_weights: NormalizeWeights | None = None,
         n_step: int | None = None,
     ) -> per.Batch:
         """Draws live transitions and their weights, as per.ReplayBuffer.sample() does.
@@ -363,10 +364,10 @@ class ReplayBuffer:
         slots: int = 3,
         exact: bool = True,
         beta: float | None = None,
-        scheme: str | None = None,
-        prioritization: str | None = None,
+        scheme: Scheme | None = None,
+        prioritization: Prioritization | None = None,
         uniform_fraction: float | None = None,
-        normalize_weights: str | None = None,
+        normalize_weights: NormalizeWeights | None = None,
         n_step: int | None = None,
     ) -> Loader:
         """An iterator over batches of which up to `slots` are drawn ahead.
@@ -414,7 +415,9 @@ class ReplayBuffer:
                 continue
             return self._steps.batch(drawn, rows)
 
-    def update_priorities(self, ids: object, td_errors: object = None, *, priorities: object = None) -> None:
+    def update_priorities(
+        self, ids: ArrayLike, td_errors: ArrayLike | None = None, *, priorities: ArrayLike | None = None
+    ) -> None:
         """Sets priorities by id, as per.ReplayBuffer.update_priorities() does.
 
         What its shard does not have any more is left out and counted: rows that were overwritten (stale_updates), and

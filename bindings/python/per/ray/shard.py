@@ -16,6 +16,7 @@ import ray
 import per
 from per._errors import InvalidArgument
 from per.coordinator import ShardSummary
+from per.typing import WhenFull
 
 Ids = npt.NDArray[np.int64]
 Rows = dict[str, npt.NDArray[Any]]
@@ -176,7 +177,7 @@ class Shard:
 
     # Channels.
 
-    def channel(self, envs: Ids, first_env: int, slots: int, when_full: str) -> tuple[str, str]:
+    def channel(self, envs: Ids, first_env: int, slots: int, when_full: WhenFull) -> tuple[str, str]:
         """The path of a channel of these environments, and the node where it can be opened. One that is there is taken.
 
         Arguments:

@@ -20,6 +20,7 @@ from per.ray.coordination import Drawn, get, once_allowed
 from per.ray.limits import OPTIONS as LIMITS
 from per.ray.limits import Limits
 from per.ray.shard import MAX_WAITING, Heard
+from per.typing import ArrayLike
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -58,7 +59,9 @@ class Steps:
             given["next_mask"] = known
         return {name: _as_numpy(value, name) for name, value in given.items()}, ids.shape
 
-    def look_at_update(self, ids: object, td_errors: object, priorities: object) -> tuple[Any, str, Any]:
+    def look_at_update(
+        self, ids: ArrayLike, td_errors: ArrayLike | None, priorities: ArrayLike | None
+    ) -> tuple[Any, str, Any]:
         """Ids of an update, which of the two is given, and its values."""
         whole = _arrays.as_ids(ids)
         nothing = np.minimum(whole, -1)

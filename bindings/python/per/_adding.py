@@ -1,0 +1,181 @@
+"""Brings steps into a buffer: by calls, and through channels from other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _arrays, _library, _options, final_observations
+from per._buffer import Buffer
+from per._library import NULL, check, ffi, lib
+from per.channel import Channel
+from per.typing import Array, ArrayLike, FieldLike, MovedBy, WhenFull
+
+
+class Adding(Buffer[Array]):
+    """The calls that add steps."""
+
+    __slots__ = ()
+
+    @_options.by_name
+    def add(
+        self,
+        /,
+        *positional: NoReturn,
+        reward: ArrayLike | None = None,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        next_mask: ArrayLike | None = None,
+        priorities: ArrayLike | None = None,
+        td_errors: ArrayLike | None = None,
+        env_ids: ArrayLike | None = None,
+        info: Mapping[str, Any] | None = None,
+        stream: object = None,
+        **fields: FieldLike,
+    ) -> npt.NDArray[np.int64]:
+        """Adds one step of every environment, all of them or, on any error, none.
+
+        Arrays are [n_envs, ...]; the axis may be left out if there is one environment. They may be numpy's, torch's,
+        JAX's or of any type with the buffer protocol, __array_interface__ or __dlpack__, or numbers and lists; elements
+        are cast as numpy's "same_kind" rule allows.
+
+        Arguments:
+            **fields: each declared field by name, but those with a default may be left out; and for observations x also
+                next_x: what was observed after the step. next_x may be left out on steps that end no episode; the step
+                is then live from the next one on.
+            reward: [n]. It, flags and priorities may be one number for all.
+            terminated, truncated: flags [n]: the episode ended in a terminal state; otherwise, such as by a time limit.
+                Flags are booleans, or 0 and 1 of any dtype.
+            mask: flags [n]; where False nothing is added and no value is looked at.
+            next_mask: flags [n]; where False the next observation is not available (simulators that reset by
+                themselves).
+            priorities, td_errors: [n], at most one of the two; without them the largest priority seen.
+            env_ids: int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
+            info: of a vector environment. With autoreset "same_step" its final observations are taken from it, flags
+                and next observations being looked at on the host. Final observations in it are an error with another
+                autoreset, as other environments give none.
+            stream: see the class. Arrays may lie in host memory and on the device, those of one call too; host memory
+                may be written again at once.
+
+        Returns:
+            ids, int64 in the shape of terminated; -1 where nothing was added.
+
+        Warns:
+            UserWarning, once, if environments seem to reset in another way than `autoreset` says: their final
+                observations are given twice (suspected_resets in stats()). Once also if most steps are cuts, and if
+                a reward is a whole number that float32 does not have.
+
+        Raises:
+            InvalidArgument naming the field or argument, Full; Busy where the rate limiter does not allow it yet;
+            OutOfMemory where there is none for compressed fields.
+        """
+        if positional:
+            raise _options.not_by_name("add", positional, self._inputs)
+        if self._is_nested:
+            fields = self._flat(fields)
+        if info is not None and (key := final_observations.key_in(info, self._autoreset)) is not None:
+            fields, next_mask = final_observations.insert(
+                key, info, fields, next_mask, self._inputs, terminated, truncated
+            )
+        step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
+        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False, stream)
+        self._diagnostics.look_at_steps(1, self._open)
+        if self._diagnostics.looks_at_rewards:
+            self._diagnostics.look_at_rewards(reward)
+        return ids
+
+    @_options.by_name
+    def extend(
+        self,
+        /,
+        *positional: NoReturn,
+        reward: ArrayLike | None = None,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        next_mask: ArrayLike | None = None,
+        priorities: ArrayLike | None = None,
+        td_errors: ArrayLike | None = None,
+        env_ids: ArrayLike | None = None,
+        stream: object = None,
+        **fields: FieldLike,
+    ) -> npt.NDArray[np.int64]:
+        """Adds K consecutive steps, as K calls of add() would, but in one.
+
+        Arguments:
+            As in add(), with an axis of time in front: [K, n_envs, ...], or [K, ...] for one environment.
+
+        Returns:
+            ids, int64 in the shape of terminated; -1 where nothing was added.
+
+        Warns:
+            UserWarning, as add(), and once if an environment gets more steps than it has rows.
+
+        Raises:
+            InvalidArgument, Full, Busy, OutOfMemory; then nothing was added.
+        """
+        if positional:
+            raise _options.not_by_name("extend", positional, self._inputs)
+        if self._is_nested:
+            fields = self._flat(fields)
+        step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
+        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True, stream)
+        self._diagnostics.look_at_steps(len(ids), self._open)
+        if self._diagnostics.looks_at_rewards:
+            self._diagnostics.look_at_rewards(reward)
+        self._diagnostics.look_at_length(len(ids), self._n_envs, self._capacity)
+        return ids
+
+    def cut(self, env_ids: ArrayLike | None = None, *, stream: object = None) -> None:
+        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        queue = self._memory.queue(stream)
+        if env_ids is None:
+            check(lib.per_replay_cut(self._open(), 0, NULL, queue.handle))
+        else:
+            ids = _arrays.as_int64(env_ids, "env_ids")
+            check(lib.per_replay_cut(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), queue.handle))
+
+    def channel(
+        self,
+        env_ids: ArrayLike | None = None,
+        *,
+        slots: int = 0,
+        when_full: WhenFull = "waits",
+        moved_by: MovedBy = "thread",
+    ) -> Channel:
+        """A way for another process to bring steps into this buffer, through shared memory and without pickling them.
+
+        Give each process that writes a channel, with environments of its own, and take channel.writer() there. A thread
+        of the library moves what was written into the buffer, many steps at a time, also while others draw.
+
+        Arguments:
+            env_ids: int64[n], each once: the environments of this buffer whose steps are written; those of the writer
+                are counted from 0 in their order. None: all.
+            slots: steps of all these environments that the ring has room for; 0: as many as take 4 MiB, at least 16.
+            when_full: a writer that finds no room "waits", or "drops" its steps, which are counted.
+            moved_by: "thread"; or "calls": there is no thread, and steps come into the buffer only by move() and
+                flush() of the channel, on the thread that calls them.
+
+        Raises:
+            InvalidArgument; OutOfMemory.
+
+        >>> import multiprocessing
+        >>> import per
+        >>> def act(channel):  # doctest: +SKIP
+        ...     with channel.writer() as writer:
+        ...         writer.add(observation=[0], reward=0, terminated=True, truncated=False, next_observation=[1])
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_envs=4)
+        >>> channels = [buffer.channel([env]) for env in range(4)]
+        >>> for channel in channels:  # doctest: +SKIP
+        ...     multiprocessing.Process(target=act, args=(channel,)).start()
+        """
+        options = _library.new("per_channel_options")
+        _options.set_options(options, {"slots": slots, "when_full": when_full, "moved_by": moved_by})
+        ids = None if env_ids is None else _arrays.as_int64(env_ids, "env_ids")
+        if ids is not None:
+            options.env_ids, options.n_envs = ffi.from_buffer("int64_t[]", ids), ids.size
+        return Channel(self._open(), self._open, options)

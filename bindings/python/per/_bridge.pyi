@@ -1,0 +1,36 @@
+"""The compiled bridge, which passes arrays to the library without Python in between: see bindings/python/bridge."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from per import _exchange
+
+sizes: dict[str, int]
+"""Bytes of each struct of per.h that the bridge was built for."""
+
+class Exchange:
+    """The calls of a buffer that take or give many arrays. Rare cases go to `plain`."""
+
+    def __init__(
+        self,
+        plain: _exchange.Exchange,
+        handle: Any,
+        addresses: dict[str, int],
+        layout: dict[str, Any],
+        check: Callable[..., None],
+        as_array: Callable[[object, str], tuple[Any, int]],
+    ) -> None: ...
+    def add(
+        self, step_arrays: Sequence[object], fields: Mapping[str, object], env_ids: object, is_run: bool, stream: object
+    ) -> Any: ...
+    def write(
+        self,
+        step_arrays: Sequence[object],
+        fields: Mapping[str, object],
+        env_ids: object,
+        is_run: bool,
+        timeout_ms: int,
+    ) -> int: ...
+    def sample(self, size: object, options: int, out: dict[str, Any] | None, stream: object) -> dict[str, Any]: ...
+    def update(self, ids: object, values: object, are_priorities: bool, stream: object) -> None: ...
+    def close(self) -> None: ...

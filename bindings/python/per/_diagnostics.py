@@ -1,0 +1,115 @@
+"""What a buffer warns of: steps that seem to be given wrongly, and numbers that it does not keep as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from per import _arrays, _library
+from per._library import lib
+from per.statistics import Statistics
+
+# How many calls of add(), or steps of extend(), lie between looks at the statistics. The first looks come sooner.
+_CALLS_BETWEEN_LOOKS = 256
+
+
+def read_statistics(handle: Any) -> Statistics:
+    """Reads the statistics of a buffer."""
+    statistics = _library.filled("per_replay_statistics", lib.per_replay_get_statistics, handle)
+    return Statistics(**{field.name: getattr(statistics, field.name) for field in dataclasses.fields(Statistics)})
+
+
+class Diagnostics:
+    """The warnings of a buffer, each of which is given once.
+
+    Arguments:
+        looks_by_itself: whether add() and extend() look at rewards and statistics. On CUDA that would wait for the
+            device: there only stats() does.
+    """
+
+    def __init__(self, autoreset: str, looks_by_itself: bool) -> None:
+        self._autoreset = autoreset
+        self.looks_at_rewards = looks_by_itself
+        self._looks_at_lengths = True
+        self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
+        self._calls = 0  # that added steps
+        self._next_look = 1 if looks_by_itself else sys.maxsize  # the number of calls at which it is due
+
+    def look_at_steps(self, calls: int, open_handle: Callable[[], Any]) -> None:
+        """Warns if the statistics show that steps are given wrongly. It reads them seldom, as that takes long.
+
+        Arguments:
+            open_handle: gives the handle of the buffer.
+        """
+        self._calls += calls
+        if self._calls < self._next_look or not self._suspicions:
+            return
+        n = self._calls
+        self._next_look = min(1 << n.bit_length(), (n // _CALLS_BETWEEN_LOOKS + 1) * _CALLS_BETWEEN_LOOKS)
+        self.look_at_statistics(read_statistics(open_handle()), stacklevel=4)
+
+    def look_at_statistics(self, statistics: Statistics, stacklevel: int = 3) -> None:
+        """Warns of each suspicion that the statistics raise."""
+        for suspicion in self._suspicions:
+            message = suspicion(statistics, self._autoreset)
+            if message is not None:
+                self._suspicions = [other for other in self._suspicions if other is not suspicion]
+                warnings.warn(message, stacklevel=stacklevel)
+
+    def look_at_rewards(self, reward: object) -> None:
+        """Warns of a whole number that float32 rounds."""
+        rounded = _arrays.rounded_by_float32(reward)
+        if rounded is not None:
+            self.looks_at_rewards = False
+            warnings.warn(
+                f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which has not all "
+                f"whole numbers above 2^24",
+                stacklevel=3,
+            )
+
+    def look_at_length(self, steps: int, n_envs: int, capacity: int) -> None:
+        """Warns of a run of more steps than an environment has rows."""
+        if self._looks_at_lengths and steps * n_envs > capacity:
+            self._looks_at_lengths = False
+            warnings.warn(
+                f"extend() was given {steps} steps of an environment that has room for "
+                f"{capacity // n_envs}: only the latest stay. A capacity for all is "
+                f"ReplayBuffer.capacity_for({steps * n_envs}, ...)",
+                stacklevel=3,
+            )
+
+
+def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:
+    """That most steps are cuts: observations then are not those that the steps before announced."""
+    if 2 * statistics.cuts <= statistics.added:
+        return None
+    return (
+        f"{statistics.cuts} of {statistics.added} steps were cut off from the one before: their observation is not the "
+        "next_observation given there. For rows in no order of time use store_next_observation=True."
+    )
+
+
+def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
+    """That environments reset by themselves after most ends, in another way than the buffer was told."""
+    ends = statistics.episodes - statistics.cuts
+    if 2 * statistics.suspected_resets <= ends or statistics.suspected_resets < 3:
+        return None
+    if autoreset == "next_step":
+        return (
+            f"After {statistics.suspected_resets} of {ends} ends the step that was dropped for a reset (autoreset is "
+            "'next_step') had a reward or was an end itself: the environment seems to have reset before it. Use "
+            "autoreset='same_step' and add(..., info=info)."
+        )
+    return (
+        f"After {statistics.suspected_resets} of {ends} ends the next step brought the final observation once more. "
+        "Either the program does not go on with what env.reset() gave: observation, info = env.reset(). Or the "
+        f"environment resets by itself, and not as autoreset={autoreset!r} says: use what "
+        "env.metadata['autoreset_mode'] names, autoreset='next_step', or autoreset='same_step' and add(..., "
+        "info=info); ReplayBuffer.for_env() reads it. Where episodes do begin with the observation that the last one "
+        "ended with, nothing is wrong."
+    )

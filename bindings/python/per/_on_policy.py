@@ -1,0 +1,125 @@
+"""On-policy learning: passes over all transitions, and advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from per import _options
+from per._buffer import Buffer
+from per._errors import InvalidArgument
+from per._handle import created
+from per._library import lib
+from per.batch import Batch
+from per.epochs import Epochs
+from per.typing import Array
+
+
+class OnPolicy(Buffer[Array]):
+    """The calls for learners that use each transition as often as the others."""
+
+    __slots__ = ()
+
+    def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False, stream: object = None) -> Epochs:
+        """An iterator over batches of every live transition once an epoch, each epoch in another random order.
+
+        The transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call:
+        the seed and the draws before it decide every order, whatever is drawn in between.
+
+        Arguments:
+            n_epochs: 1 to 2^24.
+            batch_size: 1 to 2^24. The last batch of an epoch has what is left.
+            drop_last: leave that one out if it is smaller; batch_size must then not be larger than len(buffer).
+            stream: of this call and of each batch; see the class. None: the one that is current at each.
+
+        Returns:
+            Epochs, of which several threads may take batches, each batch being given out once. The batches are those of
+            sample(), with weights 1. A batch with a transition that is not live any more is an InvalidArgument; on CUDA
+            the id of such a one is -1, the epochs go on, and synchronize() reports it.
+
+        Raises:
+            Empty if no transition is live; InvalidArgument.
+
+        >>> import per
+        >>> fields = {"observation": per.Field(1, "int32"), "advantage": per.Field(default=0.0)}
+        >>> buffer = per.ReplayBuffer(20, fields, overwrite=False, seed=5)
+        >>> for t in range(10):
+        ...     ids = buffer.add(observation=[t], reward=t, terminated=t == 9, truncated=False,
+        ...                      next_observation=[t + 1])
+        >>> [len(batch.ids) for batch in buffer.epochs(2, batch_size=4)]
+        [4, 4, 2, 4, 4, 2]
+        >>> sorted(float(reward) for batch in buffer.epochs(1, batch_size=4) for reward in batch.reward)
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+        """
+        size = _options.whole("batch_size", batch_size)
+        count = _options.whole("n_epochs", n_epochs)
+        queue = self._memory.queue(stream)
+        with self._n_step_lock:  # the library refuses to go on with epochs of sequences once n_step is another
+            epochs = created(lib.per_epochs_create, self._open(), count, size, bool(drop_last), queue.handle)
+            plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
+        return Epochs(self._handle, lambda: plain.epoch(epochs, size, stream), self._new_batch)
+
+    def advantages(
+        self,
+        *,
+        value: str = "value",
+        advantage: str = "advantage",
+        returns: str | None = None,
+        gae_lambda: float = 0.95,
+        bootstrap: Callable[[Batch], object] | None = None,
+        stream: object = None,
+    ) -> None:
+        """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field.
+
+        A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V(next_t) - V_t, gamma the buffer's; V(next_t) is
+        0 after a terminal state, A_(t+1) after any end of an episode. V(next_t) is the value stored with the next step,
+        or comes from `bootstrap` where there is none: at the end of a truncated episode, and for the latest step of one
+        that goes on. The latest step of an environment has no advantage if its next observation was not given.
+
+        Arguments:
+            value: the field with V_t, as it was when the step was added. Fields are plain float32 numbers.
+            advantage: the field for A_t.
+            returns: the field for A_t + V_t; None: it is written nowhere.
+            gae_lambda: lambda, 0 to 1.
+            bootstrap: called with a Batch of n such steps, gives V of batch.next_observation, float32[n]. None: no step
+                may need one.
+            stream: see the class.
+
+        Raises:
+            InvalidArgument; then nothing was written. Also if other threads added steps while `bootstrap` ran.
+
+        >>> import per
+        >>> computed_later = per.Field(default=0.0)
+        >>> fields = {"observation": per.Field(1, "int32"), "value": per.Field(), "advantage": computed_later}
+        >>> buffer = per.ReplayBuffer(20, fields, gamma=0.5)
+        >>> for t in range(3):
+        ...     ids = buffer.add(observation=[t], value=1.0, reward=1.0, terminated=False, truncated=t == 2,
+        ...                      next_observation=[t + 1])
+        >>> buffer.advantages(gae_lambda=1.0, bootstrap=lambda batch: 2.0 * batch.next_observation[:, 0])
+        >>> buffer.get([0, 1, 2]).advantage.tolist()
+        [1.5, 2.0, 3.0]
+        """
+        if bootstrap is not None:
+            _options.function("bootstrap", bootstrap)
+        given = {"value": value, "advantage": advantage, "returns": returns}
+        fields = [self._field_number(argument, name) for argument, name in given.items()]
+        ids: Any = np.zeros(0, np.int64)
+        values: object = np.zeros(0, np.float32)
+        rows = self._plain.bootstraps(stream)
+        if rows is not None:
+            ids = rows["ids"]
+            if bootstrap is None:
+                count = int(ids.shape[0])
+                raise InvalidArgument(f"bootstrap is None: {count} steps need the value of their next observation")
+            values = bootstrap(self._new_batch(rows, self._row_outputs))
+        self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values, stream)
+
+    def _field_number(self, argument: str, name: str | None) -> int:
+        """The number of a field in C; -1 for None, which the library takes where a field may be left out."""
+        if name is None:
+            return -1
+        if name not in self._layout.fields:
+            raise InvalidArgument(f"{argument} is {name!r}; allowed: {', '.join(map(repr, self._layout.fields))}")
+        return self._layout.fields.index(name)

@@ -1,0 +1,112 @@
+"""Options of a buffer: which it has, and those that can be changed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from per import _library, _options
+from per._buffer import Buffer
+from per._diagnostics import read_statistics
+from per._errors import InvalidArgument
+from per._library import NULL, check, ffi, lib
+from per.field import Field
+from per.typing import Array
+
+
+class Settings(Buffer[Array]):
+    """The options of a buffer as properties."""
+
+    __slots__ = ()
+
+    @property
+    def capacity(self) -> int:
+        """Rows in all."""
+        return self._capacity
+
+    @property
+    def n_envs(self) -> int:
+        """Environments, each with a lane of its own."""
+        return self._n_envs
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The declared fields, with their roles and stacks as they were resolved."""
+        return dict(self._fields)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option by name as it is now: those that can be set as they were set since.
+
+        `per.ReplayBuffer(**buffer.options)` makes an empty buffer like this one.
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=3, scheme="systematic")
+        >>> buffer.gamma = 0.5
+        >>> again = per.ReplayBuffer(**buffer.options)
+        >>> again.options == buffer.options, again.capacity, again.options["scheme"], again.gamma
+        (True, 102, 'systematic', 0.5)
+        """
+        described = self._describe()
+        options = {"capacity": self._capacity, "fields": self.fields, "device": self._device, "arrays": self._kind}
+        options |= {name: _options.buffer_option(described, name) for name in _options.BUFFER_OPTIONS}
+        storage = described.memory.storage
+        options["storage"] = None if storage == NULL else os.fsdecode(ffi.string(storage))
+        return options
+
+    @property
+    def alpha(self) -> float:
+        """Exponent of the priorities. Setting it costs one pass over the buffer."""
+        return float(self._describe().alpha)
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self._change("alpha", _options.real("alpha", value))
+
+    @property
+    def beta(self) -> float:
+        """Exponent of the weights of the next batch. Setting it ends its schedule."""
+        return read_statistics(self._open()).beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        self._change("beta", _options.real("beta", value))
+
+    @property
+    def gamma(self) -> float:
+        """Discount of a step. Returns are formed when a batch is drawn."""
+        return float(self._describe().gamma)
+
+    @gamma.setter
+    def gamma(self, value: float) -> None:
+        self._change("gamma", _options.real("gamma", value))
+
+    @property
+    def n_step(self) -> int:
+        """Steps of a return. Setting it costs one pass over the buffer."""
+        return int(self._describe().n_step)
+
+    @n_step.setter
+    def n_step(self, value: int) -> None:
+        n_step = _options.whole("n_step", value)
+        with self._n_step_lock:
+            self._change("n_step", n_step)
+            self._n_step = n_step
+
+    @property
+    def save_compression(self) -> int:
+        """How what save() writes is compressed: 0: not at all; 1 to 19: that level of zstd."""
+        return int(self._describe().save_compression)
+
+    @save_compression.setter
+    def save_compression(self, value: int) -> None:
+        self._change("save_compression", value)
+
+    def _change(self, name: str, value: float) -> None:
+        settings = _library.new("per_replay_settings")
+        unchanged = getattr(settings, name)
+        _options.set_field(settings, name, name, value)
+        if value == unchanged or value != value:  # by which C leaves a setting as it is
+            allowed = "1 and above" if name == "n_step" else "0 and above"
+            raise InvalidArgument(f"{name} is {value!r}; allowed: {allowed}")
+        check(lib.per_replay_change_settings(self._open(), settings, self._memory.queue(None).handle))

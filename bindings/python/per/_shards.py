@@ -1,0 +1,91 @@
+"""What a coordinator asks of the buffers that draw as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _options
+from per._buffer import Buffer
+from per._library import check, lib
+from per.batch import Batch
+from per.coordinator import ShardSummary
+from per.typing import Array, ArrayLike, ReadOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Units(NamedTuple):
+    """What ReplayBuffer.get_units() returns."""
+
+    batch: Batch
+    masses: npt.NDArray[np.int64]
+    """int64[n], mass of each transition"""
+    first_units: npt.NDArray[np.int64]
+    """int64[n], the first unit of each"""
+
+
+class Shard(Buffer[Array]):
+    """The calls of a coordinator."""
+
+    __slots__ = ()
+
+    @_options.takes_draw_options("scheme")
+    def get_units(
+        self,
+        units: ArrayLike,
+        *,
+        stream: object = None,
+        **choices: Unpack[ReadOptions],
+    ) -> Units:
+        """The transitions that own units of the total mass of summarize(), as get_windows() gives those of ids.
+
+        Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. -1 - r is
+        the transition with r live ones before it: environment by environment, and by place in the ring of each.
+
+        Arguments:
+            units: int64[n].
+            beta, prioritization, uniform_fraction, normalize_weights, n_step, stream: as get_windows() takes them.
+
+        Raises:
+            InvalidArgument, for the first unit that there is not. On CUDA the batch has id -1 there, and synchronize()
+            reports it.
+        """
+        if self._steps > 0:
+            self._say_n_step(choices)
+        options = _options.sample_options(choices, Shard.get_units)
+        plain = self._plain if self._steps == 0 else self._exchange_for(options.n_step)[0]
+        arrays, masses, first_units = plain.get_units(units, options, stream)
+        return Units(self._new_batch(arrays), masses, first_units)
+
+    def summarize(self, measured_scale: int | None = None) -> ShardSummary:
+        """What draws are made of, in whole numbers: see Coordinator. Synchronises.
+
+        Arguments:
+            measured_scale: a scale at which the masses are added up, too, in one pass over the buffer.
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(10, {"observation": per.Field()})
+        >>> ids = buffer.extend(observation=range(4), reward=[0] * 4, terminated=[0] * 4, truncated=[0] * 4)
+        >>> buffer.set_scale(3)
+        >>> buffer.summarize().total_mass, buffer.summarize().live, buffer.summarize(1).measured_mass
+        (24, 3, 6)
+        """
+        return ShardSummary._of(self._open(), measured_scale)
+
+    def set_scale(self, scale: int | None) -> None:
+        """Sets the scale of mass(p^alpha) = ceil(p^alpha 2^scale), from -120 up to one at which all masses fit.
+
+        It stays until a call makes a leaf, or their sum, too large for it, or sets alpha; the buffer then chooses by
+        itself, and summarize() says so. None: it does so now. Synchronises.
+        """
+        chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole("scale", scale)
+        check(lib.per_replay_set_scale(self._open(), chosen))
+
+    def raise_max_priority(self, priority: float, *, stream: object = None) -> None:
+        """Makes the largest priority ever at least this one, as if a transition had been given it."""
+        value = _options.real("priority", priority)
+        check(lib.per_replay_raise_max_priority(self._open(), value, self._memory.queue(stream).handle))

@@ -1,0 +1,159 @@
+"""Types of arguments: the words that each choice has, what arrays may be given as, and options by name.
+
+They are for annotations of programs that pass such arguments on:
+
+>>> import per.typing
+>>> def make(capacity: int, scheme: per.typing.Scheme = "stratified") -> per.ReplayBuffer:
+...     return per.ReplayBuffer(capacity, {"observation": per.Field(2)}, scheme=scheme)
+
+The arrays of batches are of any type for type checkers, since the options decide it at run time. Annotations can name
+it: `per.ReplayBuffer[torch.Tensor]` gives batches whose arrays are tensors, and `per.Batch[torch.Tensor]` is one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Union
+
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Array = TypeVar("Array", default=Any)
+else:
+    from typing import TypeVar
+
+    Array = TypeVar("Array")  # before Python 3.13 without a default, which only type checkers need
+
+Arrays: TypeAlias = Literal["numpy", "torch", "jax", "cupy"]
+Autoreset: TypeAlias = Literal["disabled", "next_step", "same_step"]
+Compression: TypeAlias = Literal["none", "delta"]
+Critics: TypeAlias = Literal["mean", "max"]
+GoalStrategy: TypeAlias = Literal["future", "final", "episode"]
+MaxPriority: TypeAlias = Literal["ever", "now"]
+MovedBy: TypeAlias = Literal["thread", "calls"]
+NormalizeWeights: TypeAlias = Literal["batch_max", "buffer_max", "none"]
+OnGap: TypeAlias = Literal["cut", "error"]
+OnInvalid: TypeAlias = Literal["error", "skip"]
+OnNan: TypeAlias = Literal["allow", "error"]
+Padding: TypeAlias = Literal["repeat", "zero"]
+Prioritization: TypeAlias = Literal["proportional", "rank", "uniform"]
+Role: TypeAlias = Literal["plain", "observation", "recurrent_state"]
+Scheme: TypeAlias = Literal["stratified", "independent", "systematic", "without_replacement"]
+WhenFull: TypeAlias = Literal["waits", "drops"]
+
+DTypeName: TypeAlias = Literal[
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+]
+
+
+class SupportsDLPack(Protocol):
+    """An array that others can read in place, such as those of torch, JAX and CuPy."""
+
+    def __dlpack__(self, *arguments: Any, **named: Any) -> Any:
+        """Gives a capsule of DLPack."""
+
+
+class SupportsCudaArrayInterface(Protocol):
+    """An array on a CUDA device, such as those of CuPy and Numba."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        """Where the array lies, and its shape and dtype."""
+
+
+class HasItemSize(Protocol):
+    """A dtype of numpy, torch or JAX."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+
+
+ArrayLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsCudaArrayInterface
+"""Arrays of numpy, torch, JAX, CuPy and others, numbers, and lists of them."""
+
+FieldLike: TypeAlias = ArrayLike | Mapping[Any, Any] | tuple[Any, ...] | None
+"""Values of a field, or of the fields in a container, as the user holds them."""
+
+DTypeLike: TypeAlias = DTypeName | type[Any] | HasItemSize | None
+"""A dtype by its name, or as numpy, torch or JAX have it."""
+
+Path: TypeAlias = Union[str, "os.PathLike[str]"]
+
+
+class DrawOptions(TypedDict, total=False):
+    """Options of one draw. They replace those of the buffer; None stands for the buffer's."""
+
+    beta: float | None
+    scheme: Scheme | None
+    prioritization: Prioritization | None
+    uniform_fraction: float | None
+    normalize_weights: NormalizeWeights | None
+    n_step: int | tuple[int, int] | None
+
+
+class ReadOptions(TypedDict, total=False):
+    """Options of a call that gives transitions as a draw would: those of a draw but for the scheme."""
+
+    beta: float | None
+    prioritization: Prioritization | None
+    uniform_fraction: float | None
+    normalize_weights: NormalizeWeights | None
+    n_step: int | tuple[int, int] | None
+
+
+class BufferOptions(TypedDict, total=False):
+    """Options of a ReplayBuffer beside capacity and fields."""
+
+    n_envs: int
+    n_step: int
+    gamma: float
+    frame_stack: int
+    sequence_length: int | None
+    burn_in: int
+    sequence_stride: int | None
+    sequence_eta: float
+    alpha: float
+    beta: float
+    beta_final: float
+    beta_steps: int
+    epsilon: float
+    prioritization: Prioritization
+    scheme: Scheme
+    uniform_fraction: float
+    normalize_weights: NormalizeWeights
+    max_priority: MaxPriority
+    on_invalid: OnInvalid
+    on_gap: OnGap
+    on_nan: OnNan
+    autoreset: Autoreset
+    store_next_observation: bool
+    overwrite: bool
+    critics: Critics
+    gather_threads: int
+    save_compression: int
+    samples_per_insert: float
+    samples_tolerance: int
+    min_size_to_sample: int
+    keep_times_sampled: bool
+    max_times_sampled: int
+    storage: Path | None
+    storage_preallocated: bool
+    device: str
+    arrays: Arrays | None
+    seed: int

@@ -1,0 +1,54 @@
+"""Misspelt uses of the package, for test_typing.py: type checkers find an error in each line marked "error"."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import per
+
+
+def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
+    batch = buffer.sample(64, scheme="systematic", n_step=(1, 3))
+    td_errors = batch.reward + batch.discount * 2.0 - batch.observation.sum(1)
+    buffer.update_priorities(batch.ids, td_errors)
+    buffer.update_priorities([1, 2], priorities=np.ones(2))
+    buffer.add(observation=[0.0] * 4, reward=1, terminated=False, truncated=np.zeros(1), next_observation=range(4))
+    buffer.add(observation={"image": np.zeros(4), "state": (1, 2)}, reward=0.0, terminated=False, truncated=False)
+    per.ReplayBuffer(100, {"observation": per.Field((4,), np.float32), "mine": per.Field(dtype="bfloat16")}, alpha=1)
+    rows = named.sample(8).reward.reshape(-1)
+    print(rows, batch["mine"], batch.size, len(batch))
+
+
+def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
+    batch = buffer.sample(64)
+    print(batch.rewards)  # error
+    print(batch.observatoin)  # error
+    buffer.update_priorities(batch.indices, [0.0])  # error
+    buffer.update_priorities(batch.ids, batch.td)  # error
+    buffer.update_priorities(batch.ids, td_error=1)  # error
+    buffer.update_priorities(batch, [0.0])  # error
+    buffer.sample(64, schme="stratified")  # error
+    buffer.sample(64, scheme="stratifed")  # error
+    buffer.sample(64, normalize_weights="max")  # error
+    buffer.sample(64.0)  # error
+    buffer.get_windows([1], scheme="stratified")  # error
+    buffer.loader(64, betta=1.0)  # error
+    per.ReplayBuffer(1e6, {"observation": per.Field(4)})  # error
+    per.ReplayBuffer(100, {"observation": per.Field(4)}, alhpa=0.5)  # error
+    per.ReplayBuffer(100, {"observation": per.Field(4)}, autoreset="nextstep")  # error
+    per.ReplayBuffer(100, {"observation": per.Field(4)}, arrays="tensorflow")  # error
+    per.ReplayBuffer.for_env(None, 100, alhpa=0.5)  # error
+    per.ReplayBuffer.for_env(None, 100, prioritization="ranks")  # error
+    per.ReplayBuffer.for_spaces(None, None, 100, gama=0.5)  # error
+    per.ReplayBuffer.capacity_for(100, n_env=8)  # error
+    per.Field(4, dtype="float23")  # error
+    per.Field(4, role="obs")  # error
+    per.Field(4, padding="zeros")  # error
+    per.Field(4, compression="zstd")  # error
+    per.Hindsight("observation", "goal", max, strategy="futur")  # error
+    per.SumTree(4).sample(4, scheme="stratifed")  # error
+    buffer.channel(when_full="wait")  # error
+    print(buffer.stats().lives)  # error
+    print(named.sample(8).reward.mena())  # error
+    buffer.alpha = "0.3"  # error
+    buffer.capacity = 3  # error
