@@ -18,6 +18,8 @@ from per._errors import (
     IoError,
     NoDevice,
     OutOfMemory,
+    PerWarning,
+    Timeout,
     Unsupported,
 )
 from per._library import path as library_path
@@ -60,6 +62,7 @@ __all__ = [
     "Mass",
     "NoDevice",
     "OutOfMemory",
+    "PerWarning",
     "Reader",
     "ReplayBuffer",
     "Save",
@@ -68,6 +71,7 @@ __all__ = [
     "SharedLoaderStatistics",
     "Statistics",
     "SumTree",
+    "Timeout",
     "Unsupported",
     "Writer",
     "library_path",

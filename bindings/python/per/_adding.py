@@ -65,7 +65,7 @@ class Adding(Buffer[Array]):
             ids, int64 in the shape of terminated; -1 where nothing was added.
 
         Warns:
-            UserWarning, once, if environments seem to reset in another way than `autoreset` says: their final
+            PerWarning, once, if environments seem to reset in another way than `autoreset` says: their final
                 observations are given twice (suspected_resets in stats()). Once also if most steps are cuts, and if
                 a reward is a whole number that float32 does not have.
 
@@ -113,7 +113,7 @@ class Adding(Buffer[Array]):
             ids, int64 in the shape of terminated; -1 where nothing was added.
 
         Warns:
-            UserWarning, as add(), and once if an environment gets more steps than it has rows.
+            PerWarning, as add(), and once if an environment gets more steps than it has rows.
 
         Raises:
             InvalidArgument, Full, Busy, OutOfMemory; then nothing was added.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from per import _arrays, _library
+from per._errors import PerWarning
 from per._library import lib
 from per.statistics import Statistics
 
@@ -59,7 +60,7 @@ class Diagnostics:
             message = suspicion(statistics, self._autoreset)
             if message is not None:
                 self._suspicions = [other for other in self._suspicions if other is not suspicion]
-                warnings.warn(message, stacklevel=stacklevel)
+                warnings.warn(message, PerWarning, stacklevel=stacklevel)
 
     def look_at_rewards(self, reward: object) -> None:
         """Warns of a whole number that float32 rounds."""
@@ -69,6 +70,7 @@ class Diagnostics:
             warnings.warn(
                 f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which has not all "
                 f"whole numbers above 2^24",
+                PerWarning,
                 stacklevel=3,
             )
 
@@ -80,6 +82,7 @@ class Diagnostics:
                 f"extend() was given {steps} steps of an environment that has room for "
                 f"{capacity // n_envs}: only the latest stay. A capacity for all is "
                 f"ReplayBuffer.capacity_for({steps * n_envs}, ...)",
+                PerWarning,
                 stacklevel=3,
             )
 

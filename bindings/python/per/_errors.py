@@ -1,6 +1,17 @@
-"""The exceptions of this package: one for each status of per.h, all of them a `per.Error`."""
+"""The exceptions of this package: one for each status of per.h, all of them a `per.Error`, and its warnings.
+
+An exception has the name of its status: Empty for PER_ERROR_EMPTY. A status that names where something went wrong, not
+what did, gets Error added: CudaError for PER_ERROR_CUDA. Each is also the exception of Python that fits.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
 
 from per._declarations import ffi
 
@@ -48,9 +59,13 @@ class Full(Error, RuntimeError):
 
 
 class Busy(Error, RuntimeError):
-    """The object is in use by the callback that made this call."""
+    """The object is in use, or not ready for this call. Waiting may help, except inside of a callback that uses it."""
 
     status = STATUS["PER_ERROR_BUSY"]
+
+
+class Timeout(Busy, TimeoutError):
+    """The object is still in use, or not ready, when the `timeout` of a call has passed."""
 
 
 class Unsupported(Error, NotImplementedError):
@@ -72,9 +87,68 @@ class CudaError(Error, RuntimeError):
 
 
 class IoError(Error, OSError):
-    """A file could not be read or written."""
+    """A file could not be read or written.
+
+    Where the system gave a reason, it is also the exception that Python has for it, such as FileNotFoundError or
+    PermissionError, and has its `errno` and `strerror`. `filename` is the path that the call was given.
+
+    >>> import per
+    >>> try:
+    ...     per.ReplayBuffer.load("/none/at/all")
+    ... except FileNotFoundError as error:
+    ...     isinstance(error, per.IoError), error.errno, error.filename
+    (True, 2, '/none/at/all')
+    """
 
     status = STATUS["PER_ERROR_IO"]
+
+    @staticmethod
+    def of(message: str) -> IoError:
+        """The exception of a message of the library, which ends in the system's text for an errno if there was one."""
+        text = message.rpartition(": ")[2]
+        number = _errnos().get(text)
+        if number is None:
+            return IoError(message)
+        error = _io_error_type(number)(message)
+        error.errno, error.strerror = number, text
+        return error
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (str(self), self.filename)
+
+
+@functools.cache
+def _errnos() -> dict[str, int]:
+    """Numbers of errors by the texts that the C library has for them, which the library uses, too."""
+    return {os.strerror(number): number for number in sorted(errno.errorcode, reverse=True)}
+
+
+@functools.cache
+def _io_error_type(number: int) -> type[IoError]:
+    """IoError that is also the exception of Python for an errno."""
+    kind = type(OSError(number, ""))
+    if kind is OSError:
+        return IoError
+    return type("IoError", (IoError, kind), {"__doc__": IoError.__doc__, "__module__": "per"})
+
+
+def _unpickled(message: str, filename: Any) -> IoError:
+    error = IoError.of(message)
+    error.filename = filename
+    return error
+
+
+@contextlib.contextmanager
+def about(path: Any) -> Iterator[None]:
+    """Gives errors of files the path that the call was given."""
+    try:
+        yield
+    except IoError as error:
+        error.filename = os.fspath(path)
+        raise
 
 
 class CorruptFile(Error, ValueError):
@@ -97,5 +171,24 @@ class InternalError(Error, RuntimeError):
 
 BY_STATUS: dict[int, type[Error]] = {error.status: error for error in Error.__subclasses__()}
 
-for _error in (Error, *BY_STATUS.values()):
+
+def of_status(status: int, message: str) -> Error:
+    """The exception of a status."""
+    kind = BY_STATUS.get(status, Error)
+    return IoError.of(message) if kind is IoError else kind(message)
+
+
+class PerWarning(UserWarning):
+    """What this package warns of: uses that are allowed, and hardly ever meant.
+
+    >>> import per, warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", per.PerWarning)
+    ...     per.ReplayBuffer(10, {"observation": per.Field()}, beta_final=0.5)
+    Traceback (most recent call last):
+    per.PerWarning: beta_final is 0.5, but beta_steps is 0: beta stays 0.4
+    """
+
+
+for _error in (Error, Timeout, PerWarning, *BY_STATUS.values()):
     _error.__module__ = "per"  # where users have it from, and what tracebacks call it

@@ -71,7 +71,7 @@ def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
         message = re.sub(r'"[^"]*"|\b[A-Za-z_]\w*', lambda word: words.get(word[0], word[0]), message)
         for phrase, addition in _HINTS.items():
             message = message.replace(phrase, phrase + addition)
-        raise _errors.BY_STATUS.get(status, _errors.Error)(message)
+        raise _errors.of_status(status, message)
 
 
 # Additions to phrases of messages, for what only Python has.

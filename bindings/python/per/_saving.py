@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _files, _kinds, _library, _options
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, about
 from per._handle import created
 from per._library import check, ffi, lib
 from per._settings import Settings
@@ -76,9 +76,10 @@ class Saving(Settings[Array]):
                 raise InvalidArgument("path is a file object; allowed with wait=False: paths")
             _files.save(self._open(), path, options)
         elif wait:
-            check(lib.per_replay_save(self._open(), _options.path(path), options))
+            with about(path):
+                check(lib.per_replay_save(self._open(), _options.path(path), options))
         else:
-            return Save(self._open(), _options.path(path), options)
+            return Save(self._open(), path, options)
         return None
 
     def checkpoint(
@@ -130,7 +131,8 @@ class Saving(Settings[Array]):
             options.timeout_ms = timeout_ms
             return int(lib.per_replay_checkpoint(self._open(), path, options, written_out))
 
-        waited(timeout, checkpoint_once)
+        with about(directory):
+            waited(timeout, checkpoint_once)
         return int(written_out[0])
 
     @classmethod
@@ -184,7 +186,8 @@ class Saving(Settings[Array]):
                 handle = created(lib.per_replay_load, given, options)
                 return int(lib.PER_OK)
 
-            waited(timeout, load_once)
+            with about(path):
+                waited(timeout, load_once)
             del kept
         buffer = cls.__new__(cls)
         buffer._attach(handle, str(device), kind)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from per import _options
-from per._errors import Busy, InvalidArgument
+from per._errors import Busy, InvalidArgument, Timeout
 from per._library import check, lib
 
 # Slice of a wait in C, which cannot be interrupted.
@@ -32,7 +32,7 @@ def waited(timeout: float | None, call: Callable[[int], int]) -> None:
         timeout: seconds; None: for as long as it takes.
 
     Raises:
-        Busy if it takes longer, or at once if no wait would help; what `call` has as its status.
+        Timeout if it takes longer; Busy at once if no wait would help; what `call` has as its status.
     """
     end = time.monotonic() + seconds_of(timeout)
     while True:
@@ -41,8 +41,10 @@ def waited(timeout: float | None, call: Callable[[int], int]) -> None:
         timeout_ms = math.ceil(1000 * min(left, _LONGEST_WAIT_S))
         try:
             return check(call(timeout_ms))
-        except Busy:
+        except Busy as error:
             # The library waits for all of that time if the wait may end. It gives up sooner only for a reason that
             # waiting does not change.
-            if left <= _LONGEST_WAIT_S or 1000 * (time.monotonic() - begin) < timeout_ms:
+            if 1000 * (time.monotonic() - begin) < timeout_ms:
                 raise
+            if left <= _LONGEST_WAIT_S:
+                raise Timeout(str(error)) from None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from per import _arrays, _bridging, _exchange, _library, _memory, _options, batch, final_observations
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, about
 from per._figures import ChannelFigures
 from per._handle import Handle, created
 from per._layout import layout_of
@@ -183,7 +183,8 @@ class Writer(Handle):
         c_fields, kept = (NULL, None) if fields is None else to_c(fields)
         n_fields = 0 if fields is None else len(fields)
         given = c_fields, n_fields, ffi.sizeof("per_field")
-        self._handle = created(lib.per_writer_attach, _options.path(path), -1, *given)
+        with about(path):
+            self._handle = created(lib.per_writer_attach, _options.path(path), -1, *given)
         del kept
         with self._closed_on_error():
             self._describe()

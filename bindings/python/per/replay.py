@@ -13,7 +13,7 @@ from per import _kinds, _library, _options, batch, spaces
 from per._adding import Adding
 from per._diagnostics import read_statistics
 from per._drawing_ahead import DrawingAhead
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, PerWarning, about
 from per._handle import created
 from per._library import NULL, check, ffi, lib
 from per._on_policy import OnPolicy
@@ -239,11 +239,14 @@ class ReplayBuffer(Adding[Array], Saving[Array], OnPolicy[Array], DrawingAhead[A
         _options.set_options(options, {"capacity": capacity})
         kept_storage = _options.set_storage(options, storage)
         words = {"n_fields": "the number of fields"}
-        handle = created(lib.per_replay_create, options, check=lambda status: check(status, words))
+        with about(storage):
+            handle = created(lib.per_replay_create, options, check=lambda status: check(status, words))
         del kept, kept_storage
         self._attach(handle, str(device), kind)
         if beta_steps == 0 and beta_final not in (beta, 1.0):
-            warnings.warn(f"beta_final is {beta_final}, but beta_steps is 0: beta stays {beta}", stacklevel=2)
+            warnings.warn(
+                f"beta_final is {beta_final}, but beta_steps is 0: beta stays {beta}", PerWarning, stacklevel=2
+            )
 
     @staticmethod
     def capacity_for(

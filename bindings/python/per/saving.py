@@ -7,7 +7,8 @@ import contextlib
 import os
 from typing import Any, NoReturn
 
-from per._errors import Error
+from per import _options
+from per._errors import Error, about
 from per._handle import created
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
@@ -19,8 +20,10 @@ class Save:
     The interpreter waits at its exit for saves that are running.
     """
 
-    def __init__(self, buffer: Any, path: bytes, options: Any) -> None:
-        self._handle = created(lib.per_replay_save_start, buffer, path, options)
+    def __init__(self, buffer: Any, path: Any, options: Any) -> None:
+        self._path = path
+        with about(path):
+            self._handle = created(lib.per_replay_save_start, buffer, _options.path(path), options)
         _running.difference_update([save for save in _running if save.done])
         _running.add(self)
 
@@ -34,7 +37,8 @@ class Save:
             Busy if the save is still running then; IoError or OutOfMemory if it has failed: every call does.
             InvalidArgument in a forked child, where there is no thread that writes.
         """
-        waited(timeout, lambda timeout_ms: lib.per_save_wait(self._handle, timeout_ms, NULL, NULL))
+        with about(self._path):
+            waited(timeout, lambda timeout_ms: lib.per_save_wait(self._handle, timeout_ms, NULL, NULL))
 
     @property
     def done(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from per import _exchange, _kinds, _library, _memory, _options, batch
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, about
 from per._figures import SharedLoaderFigures
 from per._handle import Handle, created, ended
 from per._layout import layout_of
@@ -146,7 +146,8 @@ class Reader(Handle):
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it first has a batch
         self._latest: LoadedBatch | None = None  # the one that iteration has handed out
         # Arrays hold the memory.
-        self._handle = created(lib.per_reader_attach, _options.path(path), -1)
+        with about(path):
+            self._handle = created(lib.per_reader_attach, _options.path(path), -1)
         self._place = ended(self._handle, lib.per_reader_stop)
         with self._closed_on_error():
             self._describe(kind)

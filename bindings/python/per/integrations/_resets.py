@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from per._errors import PerWarning
+
 
 class SuspectedResets:
     """Warns if the steps after ends look like those in which environments reset (Gymnasium's AutoresetMode.NEXT_STEP).
@@ -47,5 +49,6 @@ class SuspectedResets:
             "was given, and had no reward: the environments seem to reset in that step, as Gymnasium's vector "
             "environments do by default. Say what env.metadata['autoreset_mode'] names: autoreset='next_step'; or, "
             "if they reset in the step of the end, autoreset='same_step'.",
+            PerWarning,
             stacklevel=5,
         )

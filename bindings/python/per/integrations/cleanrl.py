@@ -137,7 +137,7 @@ class ReplayBuffer(_Buffer):
     the attribute `replay`.
 
     Warns:
-        UserWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
+        PerWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class ReplayBuffer(_Buffer):
                 "episode" of RecordEpisodeStatistics, of a step that is not done.
 
         Warns:
-            UserWarning, once, if autoreset is "next_step" and nothing says which episodes are truncated.
+            PerWarning, once, if autoreset is "next_step" and nothing says which episodes are truncated.
         """
         done = np.reshape(done, -1)
         if truncated is None:
@@ -199,6 +199,7 @@ class ReplayBuffer(_Buffer):
                 "infos has no 'episode', which RecordEpisodeStatistics puts there, and truncated is not given: with "
                 "autoreset='next_step' an episode that is truncated then goes on into the next one. Give "
                 "add(..., truncated=truncations)",
+                per.PerWarning,
                 stacklevel=3,
             )
         return np.zeros(len(done), bool)
@@ -239,7 +240,7 @@ class PrioritizedReplayBuffer(_Buffer):
             autoreset is "same_step" unless it is given, as in CleanRL's file.
 
     Warns:
-        UserWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
+        PerWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
     """
 
     def __init__(

@@ -55,10 +55,10 @@ def once_allowed(call: Callable[[], _T], timeout: float | None = None, longest_p
     while True:
         try:
             return call()
-        except per.Busy:
+        except per.Busy as error:
             left = end - time.monotonic()
             if left <= 0:
-                raise
+                raise per.Timeout(str(error)) from None
         time.sleep(min(pause, left))
         pause = min(2 * pause, longest_pause)
 
