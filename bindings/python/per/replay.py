@@ -9,30 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from per import _kinds, _library, _options, batch, spaces
+from per import _kinds, _library, _options, spaces
 from per._adding import Adding
 from per._diagnostics import read_statistics
 from per._drawing_ahead import DrawingAhead
-from per._errors import InvalidArgument, PerWarning, about
+from per._errors import PerWarning, about
 from per._handle import created
 from per._library import NULL, check, ffi, lib
 from per._on_policy import OnPolicy
+from per._sampling import Sampling
 from per._saving import Saving
 from per._shards import Shard
-from per.batch import Batch
 from per.field import Field, set_fields
-from per.hindsight import Call, Hindsight
 from per.statistics import Statistics
 from per.typing import (
     Array,
-    ArrayLike,
     Arrays,
     Autoreset,
     BufferOptions,
     Critics,
-    DrawOptions,
     DTypeLike,
-    FieldLike,
     MaxPriority,
     NormalizeWeights,
     OnGap,
@@ -40,7 +36,6 @@ from per.typing import (
     OnNan,
     Path,
     Prioritization,
-    ReadOptions,
     Scheme,
 )
 
@@ -48,7 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class ReplayBuffer(Adding[Array], Saving[Array], OnPolicy[Array], DrawingAhead[Array], Shard[Array]):
+class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array], DrawingAhead[Array], Shard[Array]):
     """Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952).
 
     Transition i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, p = |td_error| + epsilon (equation 1,
@@ -356,186 +351,6 @@ class ReplayBuffer(Adding[Array], Saving[Array], OnPolicy[Array], DrawingAhead[A
         """
         found = spaces.of_spaces(observation_space, action_space, dtypes or {}, has_64_bits=_has_64_bits(options))
         return cls(capacity, {**found, **(fields or {})}, **options)
-
-    # ---------------------------------------------------------- sampling
-
-    @_options.takes_draw_options()
-    def sample(
-        self,
-        batch_size: int,
-        *,
-        key: ArrayLike | None = None,
-        hindsight: Hindsight | None = None,
-        out: Batch[Array] | None = None,
-        stream: object = None,
-        **choices: Unpack[DrawOptions],
-    ) -> Batch[Array]:
-        """Draws live transitions and their importance-sampling weights.
-
-        Arguments:
-            batch_size: B, 1 to 2^24.
-            beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: for this batch in place of the
-                buffer's. A batch with a beta of its own does not advance the schedule of beta. With n_step (1, 5) each
-                transition, or sequence, has an n of its own, drawn from 1 to 5; `n_steps` says how long its window is.
-            key: uint64[2], such as (7, 3): the draw is that of a buffer with seed 7 after 3 others, and not the next
-                one of this buffer, as which it counts all the same. Not with hindsight.
-            hindsight: gives some of the transitions goals that were reached later. What its reward function raises
-                passes through; the call is then no draw, but counts in `times_sampled`.
-            out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
-                A captured CUDA graph needs it.
-            stream: see the class.
-
-        Raises:
-            Empty if no transition is live; Busy where the rate limiter does not allow so many yet; InvalidArgument. A
-            call that fails is no draw.
-        """
-        options, address, exchange = None, 0, self._exchange
-        if self._steps > 0:
-            self._say_n_step(choices)
-        if choices or key is not None or hindsight is not None:
-            options = _options.sample_options(choices, ReplayBuffer.sample)
-            address = int(ffi.cast("uintptr_t", options))
-        plain = self._plain
-        if options is not None and self._steps > 0:
-            plain, exchange = self._exchange_for(options.n_step)
-        arrays = None if out is None else self._arrays_of(out)
-        if hindsight is None and key is None:
-            arrays = exchange.sample(batch_size, address, arrays, stream)
-        else:
-            call = None if hindsight is None else Call(hindsight, self._layout)
-            arrays = plain.sample(batch_size, address, arrays, stream, call, key)
-        return self._new_batch(arrays) if out is None else out
-
-    def update_priorities(
-        self,
-        ids: ArrayLike,
-        td_errors: ArrayLike | None = None,
-        *,
-        priorities: ArrayLike | None = None,
-        stream: object = None,
-    ) -> None:
-        """Sets p = |td_error| + epsilon (section 3.3), or the priorities given. Of equal ids the last one wins.
-
-        Updates of transitions that were overwritten meanwhile, and of id -1, are ignored and counted (stale_updates).
-
-        Arguments:
-            ids: int64[n], as batches carry them.
-            td_errors: float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error| or the largest.
-                On the host other types of numbers, and lists, are cast to float32.
-                Of sequences [n, T] or [n_critics, n, T], or with sequence_length in place of T if they leave the
-                burn-in out. Steps after the burn-in that are no padding are looked at: p = sequence_eta max_t |d_t|
-                + (1 - sequence_eta) mean_t |d_t| + epsilon.
-            priorities: float32[n], >= 0, before alpha, in place of td_errors.
-            stream: see the class.
-
-        Raises:
-            InvalidArgument for an id that was never issued, for shapes that do not match, and for values that are not
-            finite unless on_invalid is "skip"; then nothing is changed. On CUDA entries with such ids and values are
-            skipped, the others take effect, and synchronize() reports it.
-        """
-        if priorities is None and td_errors is not None:
-            self._exchange.update(ids, td_errors, False, stream)
-        elif td_errors is None and priorities is not None:
-            self._exchange.update(ids, priorities, True, stream)
-        else:
-            raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
-
-    def priorities(self, ids: ArrayLike, *, stream: object = None) -> npt.NDArray[np.float32]:
-        """Reads p by id, float32[n]; 0 for transitions that are not live.
-
-        Raises:
-            InvalidArgument for an id that was never issued. On CUDA it reads 0, and synchronize() reports it.
-        """
-        queue = self._memory.queue(stream)
-        entries = self._memory.read_numbers(ids, "ids", "int64", queue)
-        return self._each(lib.per_replay_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
-
-    def get(self, ids: ArrayLike, *, next_observations: bool = True, stream: object = None) -> Batch[Array]:
-        """Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack.
-
-        The batch has no weights and probabilities.
-
-        Arguments:
-            ids: int64[n]
-            next_observations: False leaves them out of the batch. Steps whose next observation is not known, or not
-                there yet, can only be read so.
-            stream: on a device: where the work is queued
-
-        Raises:
-            InvalidArgument for an id that was never issued or was overwritten, and with next_observations for a step
-            whose next observation is not there.
-        """
-        if next_observations:
-            return self._new_batch(self._plain.get(ids, self._layout.rows, stream), self._row_outputs)
-        outputs = [output for output in self._layout.rows if output.member != "next_fields"]
-        names = batch.structure_of([output.name for output in outputs])
-        return self._new_batch(self._plain.get(ids, outputs, stream), names)
-
-    @_options.takes_draw_options("scheme")
-    def get_windows(
-        self,
-        ids: ArrayLike,
-        *,
-        on_invalid: OnInvalid = "error",
-        hindsight: Hindsight | None = None,
-        out: Batch[Array] | None = None,
-        stream: object = None,
-        **choices: Unpack[ReadOptions],
-    ) -> Batch[Array]:
-        """Live transitions by id, as sample() would have drawn them: n-step returns, stacks, sequences, weights.
-
-        It is no draw: the random state, the schedule of beta and all statistics stay as they are. Probabilities and
-        weights are those of one draw with replacement, whatever the scheme, by the priorities of now. One that would
-        never be drawn, as its priority is 0, has weight 0.
-
-        Arguments:
-            ids: int64[n], n from 0 to 2^24, in any order; one may be given several times.
-            on_invalid: an id that is not live is an "error", or is "skip"ped: the batch has id -1 and zeros there, in
-                weights too.
-            beta, prioritization, uniform_fraction, normalize_weights, n_step: in place of the buffer's. "batch_max"
-                looks for the largest weight among these ids.
-            hindsight: as sample() takes it. With it, or with a range for n_step, the call takes a number from the
-                draws, and counts in `samples`.
-            out: an earlier batch of n transitions, whose arrays are written again and which is returned. Not for JAX.
-            stream: see the class.
-
-        Raises:
-            InvalidArgument, for the first id that is not live unless such are skipped. On CUDA they are always skipped,
-            and with "error" synchronize() reports them.
-
-        >>> import per
-        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_step=2, gamma=0.5)
-        >>> for t in range(10):
-        ...     ids = buffer.add(observation=[t], reward=t, terminated=False, truncated=False, next_observation=[t + 1])
-        >>> batch = buffer.get_windows([7, 4, 2])
-        >>> batch.reward.tolist(), batch.next_observation[:, 0].tolist(), batch.weights.tolist()
-        ([11.0, 6.5, 3.5], [9.0, 6.0, 4.0], [1.0, 1.0, 1.0])
-        >>> buffer.get_windows([7, 99], on_invalid="skip").ids.tolist()
-        [7, -1]
-        """
-        if self._steps > 0:
-            self._say_n_step(choices)
-        options = _options.sample_options(choices, ReplayBuffer.get_windows)
-        plain = self._plain if self._steps == 0 else self._exchange_for(options.n_step)[0]
-        arrays = plain.get_windows(
-            ids,
-            _options.number("per_on_invalid", "on_invalid", on_invalid),
-            options,
-            None if out is None else self._arrays_of(out),
-            stream,
-            None if hindsight is None else Call(hindsight, self._layout),
-        )
-        return self._new_batch(arrays) if out is None else out
-
-    def set(self, /, ids: ArrayLike, *, stream: object = None, **fields: FieldLike) -> None:
-        """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.
-
-        Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). Of equal ids the last one wins.
-
-        Raises:
-            InvalidArgument naming the field, or for an id that was never issued; OutOfMemory.
-        """
-        self._plain.set(ids, self._flat(fields) if self._is_nested else fields, stream)
 
     # ----------------------------------------------------- state, options
 
