@@ -153,8 +153,9 @@ def figures_module(declarations: Declarations) -> str:
         layout = dict(declarations.layouts.typeof(struct).fields)
         listed, fields = [], []
         for name, comment in comments_of(HEADER, struct).items():
-            listed += textwrap.wrap(f"{name}: {comment}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
             kind = "float" if layout[name].type.cname == "double" else "int"
+            listed += [f"    {name} : {kind}"]
+            listed += textwrap.wrap(comment, 120, initial_indent=" " * 8, subsequent_indent=" " * 8)
             said = textwrap.wrap(f'"""{comment}"""', 120, initial_indent=" " * 4, subsequent_indent=" " * 4)
             fields += [f"    {name}: {kind}", *said]
         lines += [
@@ -162,7 +163,9 @@ def figures_module(declarations: Declarations) -> str:
             "",
             "@dataclasses.dataclass(frozen=True)",
             f"class {base}:",
-            '    """Attributes:',
+            '    """',
+            "    Attributes",
+            "    ----------",
             *listed,
             '    """',
             "",

@@ -43,35 +43,66 @@ class Adding(Buffer[Array]):
         JAX's or of any type with the buffer protocol, __array_interface__ or __dlpack__, or numbers and lists; elements
         are cast as numpy's "same_kind" rule allows.
 
-        Arguments:
-            **fields: each declared field by name, but those with a default may be left out; and for observations x also
-                next_x: what was observed after the step. next_x may be left out on steps that end no episode; the step
-                is then live from the next one on.
-            reward: [n]. It, flags and priorities may be one number for all.
-            terminated, truncated: flags [n]: the episode ended in a terminal state; otherwise, such as by a time limit.
-                Flags are booleans, or 0 and 1 of any dtype.
-            mask: flags [n]; where False nothing is added and no value is looked at.
-            next_mask: flags [n]; where False the next observation is not available (simulators that reset by
-                themselves).
-            priorities, td_errors: [n], at most one of the two; without them the largest priority seen.
-            env_ids: int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
-            info: of a vector environment. With autoreset "same_step" its final observations are taken from it, flags
-                and next observations being looked at on the host. Final observations in it are an error with another
-                autoreset, as other environments give none.
-            stream: see the class. Arrays may lie in host memory and on the device, those of one call too; host memory
-                may be written again at once.
+        Parameters
+        ----------
+        reward : ArrayLike, optional
+            [n]. It, flags and priorities may be one number for all.
+        terminated : ArrayLike, optional
+            Flags [n]: the episode ended in a terminal state. Flags are booleans, or 0 and 1 of any dtype.
+        truncated : ArrayLike, optional
+            Flags [n]: the episode ended otherwise, such as by a time limit.
+        mask : ArrayLike, optional
+            Flags [n]; where False nothing is added and no value is looked at.
+        next_mask : ArrayLike, optional
+            Flags [n]; where False the next observation is not available (simulators that reset by themselves).
+        priorities : ArrayLike, optional
+            [n], in place of td_errors. Without both the largest priority seen is taken.
+        td_errors : ArrayLike, optional
+            [n], of any sign.
+        env_ids : ArrayLike, optional
+            int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
+        info : Mapping[str, Any], optional
+            Of a vector environment. With autoreset "same_step" its final observations are taken from it, flags and next
+            observations being looked at on the host. Final observations in it are an error with another autoreset, as
+            other environments give none.
+        stream : object, optional
+            See the class. Arrays may lie in host memory and on the device, those of one call too; host memory may be
+            written again at once.
+        **fields : FieldLike
+            Each declared field by name, but those with a default may be left out; and for observations x also next_x:
+            what was observed after the step. next_x may be left out on steps that end no episode; the step is then live
+            from the next one on.
 
-        Returns:
-            ids, int64 in the shape of terminated; -1 where nothing was added.
+        Returns
+        -------
+        NDArray[int64]
+            Ids, int64 in the shape of terminated; -1 where nothing was added.
 
-        Warns:
-            PerWarning, once, if environments seem to reset in another way than `autoreset` says: their final
-                observations are given twice (suspected_resets in stats()). Once also if most steps are cuts, and if
-                a reward is a whole number that float32 does not have.
+        Warns
+        -----
+        PerWarning
+            Once, if environments seem to reset in another way than `autoreset` says: their final observations are given
+            twice (suspected_resets in stats()). Once also if most steps are cuts, and if a reward is a whole number
+            that float32 does not have.
 
-        Raises:
-            InvalidArgument naming the field or argument, Full; Busy where the rate limiter does not allow it yet;
-            OutOfMemory where there is none for compressed fields.
+        Raises
+        ------
+        InvalidArgument
+            Naming the field or argument.
+        Full
+        Busy
+            Where the rate limiter does not allow it yet.
+        OutOfMemory
+            Where there is none for compressed fields.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=2)
+        >>> ids = buffer.add(observation=[[0, 1], [2, 3]], reward=[1, 1], terminated=[False, True], truncated=[0, 0],
+        ...                  next_observation=[[1, 1], [3, 3]])
+        >>> ids.tolist(), len(buffer)
+        ([0, 1], 2)
         """
         if positional:
             raise _options.not_by_name("add", positional, self._inputs)
@@ -106,17 +137,56 @@ class Adding(Buffer[Array]):
     ) -> npt.NDArray[np.int64]:
         """Adds K consecutive steps, as K calls of add() would, but in one.
 
-        Arguments:
-            As in add(), with an axis of time in front: [K, n_envs, ...], or [K, ...] for one environment.
+        As in add(), with an axis of time in front: [K, n_envs, ...], or [K, ...] for one environment.
 
-        Returns:
-            ids, int64 in the shape of terminated; -1 where nothing was added.
+        Parameters
+        ----------
+        reward : ArrayLike, optional
+            [K, n]. It, flags and priorities may be one number for all.
+        terminated : ArrayLike, optional
+            Flags [K, n]: the episode ended in a terminal state.
+        truncated : ArrayLike, optional
+            Flags [K, n]: it ended otherwise, such as by a time limit.
+        mask : ArrayLike, optional
+            Flags [K, n]. Where False nothing is added.
+        next_mask : ArrayLike, optional
+            Flags [K, n]. Where False the next observation is not available.
+        priorities : ArrayLike, optional
+            [K, n], in place of td_errors; without both the largest priority seen.
+        td_errors : ArrayLike, optional
+            [K, n], of any sign.
+        env_ids : ArrayLike, optional
+            int64[n], each at most once: the environments whose steps these are. None: all.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+        **fields : FieldLike
+            Arrays [K, n_envs, ...] of each declared field by name, and next_x for observations x.
 
-        Warns:
-            PerWarning, as add(), and once if an environment gets more steps than it has rows.
+        Returns
+        -------
+        NDArray[int64]
+            Ids, int64 in the shape of terminated; -1 where nothing was added.
 
-        Raises:
-            InvalidArgument, Full, Busy, OutOfMemory; then nothing was added.
+        Warns
+        -----
+        PerWarning
+            As add(), and once if an environment gets more steps than it has rows.
+
+        Raises
+        ------
+        InvalidArgument
+        Full
+        Busy
+        OutOfMemory
+            Then nothing was added.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> ids.tolist(), len(buffer)  # the last step has no next observation yet
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8], 8)
         """
         if positional:
             raise _options.not_by_name("extend", positional, self._inputs)
@@ -131,7 +201,24 @@ class Adding(Buffer[Array]):
         return ids
 
     def cut(self, env_ids: ArrayLike | None = None, *, stream: object = None) -> None:
-        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another.
+
+        Parameters
+        ----------
+        env_ids : ArrayLike, optional
+            int64[n]. None: all.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> ids = buffer.add(observation=0, reward=1, terminated=False, truncated=False, next_observation=1)
+        >>> buffer.cut()
+        >>> buffer.stats().cuts
+        1
+        """
         queue = self._memory.queue(stream)
         if env_ids is None:
             check(lib.per_replay_cut(self._open(), 0, NULL, queue.handle))
@@ -152,17 +239,26 @@ class Adding(Buffer[Array]):
         Give each process that writes a channel, with environments of its own, and take channel.writer() there. A thread
         of the library moves what was written into the buffer, many steps at a time, also while others draw.
 
-        Arguments:
-            env_ids: int64[n], each once: the environments of this buffer whose steps are written; those of the writer
-                are counted from 0 in their order. None: all.
-            slots: steps of all these environments that the ring has room for; 0: as many as take 4 MiB, at least 16.
-            when_full: a writer that finds no room "waits", or "drops" its steps, which are counted.
-            moved_by: "thread"; or "calls": there is no thread, and steps come into the buffer only by move() and
-                flush() of the channel, on the thread that calls them.
+        Parameters
+        ----------
+        env_ids : ArrayLike, optional
+            int64[n], each once: the environments of this buffer whose steps are written; those of the writer are
+            counted from 0 in their order. None: all.
+        slots : int, default 0
+            Steps of all these environments that the ring has room for; 0: as many as take 4 MiB, at least 16.
+        when_full : {"waits", "drops"}, default "waits"
+            A writer that finds no room "waits", or "drops" its steps, which are counted.
+        moved_by : {"thread", "calls"}, default "thread"
+            "thread"; or "calls": there is no thread, and steps come into the buffer only by move() and flush() of the
+            channel, on the thread that calls them.
 
-        Raises:
-            InvalidArgument; OutOfMemory.
+        Raises
+        ------
+        InvalidArgument
+        OutOfMemory
 
+        Examples
+        --------
         >>> import multiprocessing
         >>> import per
         >>> def act(channel):  # doctest: +SKIP

@@ -28,9 +28,11 @@ def read_statistics(handle: Any) -> Statistics:
 class Diagnostics:
     """The warnings of a buffer, each of which is given once.
 
-    Arguments:
-        looks_by_itself: whether add() and extend() look at rewards and statistics. On CUDA that would wait for the
-            device: there only stats() does.
+    Parameters
+    ----------
+    looks_by_itself : bool
+        Whether add() and extend() look at rewards and statistics. On CUDA that would wait for the device: there only
+        stats() does.
     """
 
     def __init__(self, autoreset: str, looks_by_itself: bool) -> None:
@@ -44,8 +46,10 @@ class Diagnostics:
     def look_at_steps(self, calls: int, open_handle: Callable[[], Any]) -> None:
         """Warns if the statistics show that steps are given wrongly. It reads them seldom, as that takes long.
 
-        Arguments:
-            open_handle: gives the handle of the buffer.
+        Parameters
+        ----------
+        open_handle : Callable[[], Any]
+            Gives the handle of the buffer.
         """
         self._calls += calls
         if self._calls < self._next_look or not self._suspicions:

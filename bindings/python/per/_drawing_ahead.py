@@ -38,29 +38,56 @@ class DrawingAhead(RateLimiter[Array]):
         before what is done with the latest; every other call waits for those asked for before it. So the same seed and
         calls give the same batches for the same `slots`, and those of sample() if nothing is changed in between.
 
-        Arguments:
-            batch_size: B, 1 to 2^24.
-            slots: batches drawn ahead, and most that may be out at a time, 1 to 1024. One more is kept in memory.
-            beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: as sample() takes them.
-            device: where batches are wanted. None: where the buffer is; one on the CPU may also hand them out on "cuda"
-                or "cuda:1", where they are copied behind the caller's back. Neither the next batch nor releasing one
-                waits for the device, only the streams named to take() do, by default the current ones. A CUDA graph
-                copies each batch to arrays of its own.
-            gather_on_device: with batches on CUDA of a buffer on the CPU, the device itself copies the frames of large
-                fields, those of 1 KiB and more, out of the rows, which are pinned as long as the loader is open. The
-                batches are the same. add() and set() may wait for frames that are still to be read.
-            arrays: "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer, where it is; else "torch".
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        slots : int, default 3
+            Batches drawn ahead, and most that may be out at a time, 1 to 1024. One more is kept in memory.
+        device : str, optional
+            Where batches are wanted. None: where the buffer is; one on the CPU may also hand them out on "cuda" or
+            "cuda:1", where they are copied behind the caller's back. Neither the next batch nor releasing one waits for
+            the device, only the streams named to take() do, by default the current ones. A CUDA graph copies each batch
+            to arrays of its own.
+        gather_on_device : bool, default False
+            With batches on CUDA of a buffer on the CPU, the device itself copies the frames of large fields, those of 1
+            KiB and more, out of the rows, which are pinned as long as the loader is open. The batches are the same.
+            add() and set() may wait for frames that are still to be read.
+        arrays : {"numpy", "torch", "jax", "cupy"}, optional
+            "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer, where it is; else "torch".
+        beta : float, optional
+            As sample() takes it.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            As sample() takes it.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            As sample() takes it.
+        uniform_fraction : float, optional
+            As sample() takes it.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            As sample() takes it.
+        n_step : int or tuple[int, int], optional
+            As sample() takes it.
 
-        Returns:
-            Loader. Its batches lie in its memory until they are released: asking for the next one does that, or
+        Returns
+        -------
+        Loader
+            Its batches lie in its memory until they are released: asking for the next one does that, or
             batch.release(); copy what must last longer. A buffer has one loader at a time.
 
-        Raises:
-            Busy if the buffer has a loader that is not closed; InvalidArgument, also for arrays="jax": JAX reads memory
-            later than it says, when a slot may have been written again. Use sample(), whose arrays are new. NoDevice;
-            CudaError; Unsupported where gather_on_device is asked of a device that cannot, or
-            of rows that lie in `storage`.
+        Raises
+        ------
+        Busy
+            If the buffer has a loader that is not closed.
+        InvalidArgument
+            Also for arrays="jax": JAX reads memory later than it says, when a slot may have been written again. Use
+            sample(), whose arrays are new.
+        NoDevice
+        CudaError
+        Unsupported
+            Where gather_on_device is asked of a device that cannot, or of rows that lie in `storage`.
 
+        Examples
+        --------
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5)
         >>> for t in range(10):
@@ -106,16 +133,38 @@ class DrawingAhead(RateLimiter[Array]):
         one reader and is not copied. Readers send priorities back; one that dies gives its slots back. Together they
         get the batches of a loader() with as many slots.
 
-        Arguments:
-            batch_size: B, 1 to 2^24.
-            readers: most that may be attached at a time.
-            slots: most batches that each of them may have at a time. Times readers, at most 1024.
-            beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: as sample() takes them.
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        readers : int
+            Most that may be attached at a time.
+        slots : int, default 2
+            Most batches that each of them may have at a time. Times readers, at most 1024.
+        beta : float, optional
+            As sample() takes it.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            As sample() takes it.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            As sample() takes it.
+        uniform_fraction : float, optional
+            As sample() takes it.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            As sample() takes it.
+        n_step : int or tuple[int, int], optional
+            As sample() takes it.
 
-        Raises:
-            Busy if the buffer has a loader that is not closed; InvalidArgument; OutOfMemory; Unsupported for a buffer
-            on CUDA.
+        Raises
+        ------
+        Busy
+            If the buffer has a loader that is not closed.
+        InvalidArgument
+        OutOfMemory
+        Unsupported
+            For a buffer on CUDA.
 
+        Examples
+        --------
         >>> import multiprocessing
         >>> import per
         >>> def learn(loader):  # doctest: +SKIP

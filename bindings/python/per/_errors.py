@@ -23,6 +23,8 @@ class Error(Exception):
 
     `status` is the number of the per_status in per.h. The message names the argument, its value and what is allowed.
 
+    Examples
+    --------
     >>> import per
     >>> try:
     ...     per.SumTree(0)
@@ -92,6 +94,8 @@ class IoError(Error, OSError):
     Where the system gave a reason, it is also the exception that Python has for it, such as FileNotFoundError or
     PermissionError, and has its `errno` and `strerror`. `filename` is the path that the call was given.
 
+    Examples
+    --------
     >>> import per
     >>> try:
     ...     per.ReplayBuffer.load("/none/at/all")
@@ -181,6 +185,8 @@ def of_status(status: int, message: str) -> Error:
 class PerWarning(UserWarning):
     """What this package warns of: uses that are allowed, and hardly ever meant.
 
+    Examples
+    --------
     >>> import per, warnings
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", per.PerWarning)

@@ -130,8 +130,10 @@ class Exchange:
     ) -> dict[str, Any]:
         """per_replay_sample(): the arrays of the batch by name; those of `out` if it is given.
 
-        Arguments:
-            options: address of a per_sample_options, which gets the call and the key; 0 only without these.
+        Parameters
+        ----------
+        options : int
+            Address of a per_sample_options, which gets the call and the key; 0 only without these.
         """
         handle, queue = self.handle(), self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)

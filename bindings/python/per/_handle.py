@@ -51,10 +51,14 @@ def created(create: Any, *arguments: Any, parent: Any = None, check: Callable[[i
 
     It is owned before it is created, so an exception, such as one raised by a signal handler, cannot lose it.
 
-    Arguments:
-        create: the function. It is called with the arguments, and a cell for the handle.
-        parent: the handle that the new one uses. It is freed after the new one, whatever the order of collection.
-        check: raises the exception for a status.
+    Parameters
+    ----------
+    create : Any
+        The function. It is called with the arguments, and a cell for the handle.
+    parent : Any, optional
+        The handle that the new one uses. It is freed after the new one, whatever the order of collection.
+    check : Callable[[int], object], default _library.check
+        Raises the exception for a status.
     """
     cell = ffi.new(ffi.typeof(create).args[-1])
     owner = owned(cell, getattr(lib, ffi.typeof(cell).item.item.cname.removeprefix("struct ") + "_free"))
@@ -82,8 +86,10 @@ def _address(handle: Any) -> int:
 def ended(handle: Any, end: Any) -> Any:
     """An object that ends the work of a handle once: when released, when collected, or when the interpreter exits.
 
-    Arguments:
-        end: the function of the library that does so. The handle is freed later.
+    Parameters
+    ----------
+    end : Any
+        The function of the library that does so. The handle is freed later.
     """
     cell = ffi.new(ffi.getctype(ffi.typeof(handle), "*"), handle)
     ending = owned(cell, end)
@@ -169,8 +175,14 @@ class Store(Handle):
 
         Does nothing on the CPU.
 
-        Raises:
-            InvalidArgument with the number of entries that were skipped; Empty; Full, of a buffer; CudaError.
+        Raises
+        ------
+        InvalidArgument
+            With the number of entries that were skipped.
+        Empty
+        Full
+            Of a buffer.
+        CudaError
         """
         check(self._synchronize(self._open(), self._memory.queue(stream).handle))
 

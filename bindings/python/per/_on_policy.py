@@ -28,20 +28,32 @@ class OnPolicy(Buffer[Array]):
         The transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call:
         the seed and the draws before it decide every order, whatever is drawn in between.
 
-        Arguments:
-            n_epochs: 1 to 2^24.
-            batch_size: 1 to 2^24. The last batch of an epoch has what is left.
-            drop_last: leave that one out if it is smaller; batch_size must then not be larger than len(buffer).
-            stream: of this call and of each batch; see the class. None: the one that is current at each.
+        Parameters
+        ----------
+        n_epochs : int
+            1 to 2^24.
+        batch_size : int
+            1 to 2^24. The last batch of an epoch has what is left.
+        drop_last : bool, default False
+            Leave that one out if it is smaller; batch_size must then not be larger than len(buffer).
+        stream : object, optional
+            Of this call and of each batch; see the class. None: the one that is current at each.
 
-        Returns:
+        Returns
+        -------
+        Epochs
             Epochs, of which several threads may take batches, each batch being given out once. The batches are those of
             sample(), with weights 1. A batch with a transition that is not live any more is an InvalidArgument; on CUDA
             the id of such a one is -1, the epochs go on, and synchronize() reports it.
 
-        Raises:
-            Empty if no transition is live; InvalidArgument.
+        Raises
+        ------
+        Empty
+            If no transition is live.
+        InvalidArgument
 
+        Examples
+        --------
         >>> import per
         >>> fields = {"observation": per.Field(1, "int32"), "advantage": per.Field(default=0.0)}
         >>> buffer = per.ReplayBuffer(20, fields, overwrite=False, seed=5)
@@ -78,18 +90,29 @@ class OnPolicy(Buffer[Array]):
         or comes from `bootstrap` where there is none: at the end of a truncated episode, and for the latest step of one
         that goes on. The latest step of an environment has no advantage if its next observation was not given.
 
-        Arguments:
-            value: the field with V_t, as it was when the step was added. Fields are plain float32 numbers.
-            advantage: the field for A_t.
-            returns: the field for A_t + V_t; None: it is written nowhere.
-            gae_lambda: lambda, 0 to 1.
-            bootstrap: called with a Batch of n such steps, gives V of batch.next_observation, float32[n]. None: no step
-                may need one.
-            stream: see the class.
+        Parameters
+        ----------
+        value : str, default "value"
+            The field with V_t, as it was when the step was added. Fields are plain float32 numbers.
+        advantage : str, default "advantage"
+            The field for A_t.
+        returns : str, optional
+            The field for A_t + V_t; None: it is written nowhere.
+        gae_lambda : float, default 0.95
+            Lambda, 0 to 1.
+        bootstrap : Callable[[Batch], object], optional
+            Called with a Batch of n such steps, gives V of batch.next_observation, float32[n]. None: no step may need
+            one.
+        stream : object, optional
+            See the class.
 
-        Raises:
-            InvalidArgument; then nothing was written. Also if other threads added steps while `bootstrap` ran.
+        Raises
+        ------
+        InvalidArgument
+            Then nothing was written. Also if other threads added steps while `bootstrap` ran.
 
+        Examples
+        --------
         >>> import per
         >>> computed_later = per.Field(default=0.0)
         >>> fields = {"observation": per.Field(1, "int32"), "value": per.Field(), "advantage": computed_later}

@@ -240,8 +240,10 @@ _SAMPLE_DEFAULTS = _library.new("per_sample_options")
 def takes_draw_options(*left_out: str) -> Callable[[AnyCall], AnyCall]:
     """Makes help() and inspect show the options of a draw in place of a method's **choices.
 
-    Arguments:
-        left_out: options of a draw that the method does not take.
+    Parameters
+    ----------
+    left_out
+        Options of a draw that the method does not take.
     """
 
     def with_options(method: AnyCall) -> AnyCall:
@@ -263,8 +265,10 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
 
     The values that stand for "the buffer's" in C are no values of an argument.
 
-    Arguments:
-        method: the one whose **choices they are.
+    Parameters
+    ----------
+    method : Any, optional
+        The one whose **choices they are.
     """
     if method is not None:
         for name in choices:

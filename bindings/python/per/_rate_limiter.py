@@ -29,13 +29,22 @@ class RateLimiter(Buffer[Array]):
         to the first m steps. Channels wait by themselves: their writers see a full ring. The add may
         still be Busy if another thread adds before it: then wait again.
 
-        Arguments:
-            count: steps, of all environments together; None: one of each.
-            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+        Parameters
+        ----------
+        count : int, optional
+            Steps, of all environments together; None: one of each.
+        timeout : float, optional
+            Seconds; None: for as long as it takes, or until Ctrl-C.
 
-        Raises:
-            Busy if it takes longer; InvalidArgument if so many are never allowed, and once the buffer is closed.
+        Raises
+        ------
+        Timeout
+            If it takes longer.
+        InvalidArgument
+            If so many are never allowed, and once the buffer is closed.
 
+        Examples
+        --------
         >>> import per
         >>> options = {"samples_per_insert": 4, "samples_tolerance": 64, "min_size_to_sample": 10}
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, **options)
@@ -56,12 +65,29 @@ class RateLimiter(Buffer[Array]):
     def wait_to_sample(self, batch_size: int, *, timeout: float | None = None) -> None:
         """Waits until the rate limiter allows to draw so many transitions: see wait_to_add().
 
-        Arguments:
-            batch_size: B, 1 to 2^24.
-            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        timeout : float, optional
+            Seconds; None: for as long as it takes, or until Ctrl-C.
 
-        Raises:
-            Busy if it takes longer; InvalidArgument if so many are never allowed, and once the buffer is closed.
+        Raises
+        ------
+        Timeout
+            If it takes longer.
+        InvalidArgument
+            If so many are never allowed, and once the buffer is closed.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()}, min_size_to_sample=4)
+        >>> try:
+        ...     buffer.wait_to_sample(2, timeout=0.01)
+        ... except TimeoutError:
+        ...     print("no draw before 4 steps are added")
+        no draw before 4 steps are added
         """
         size = _options.whole("batch_size", batch_size)
         self._wait_for_rate(timeout, lib.per_replay_wait_to_sample, size)
@@ -80,5 +106,15 @@ class RateLimiter(Buffer[Array]):
         waited(timeout, wait_once)
 
     def stop_limiting(self) -> None:
-        """Ends the limits of samples_per_insert and min_size_to_sample for good: whoever waits goes on."""
+        """Ends the limits of samples_per_insert and min_size_to_sample for good: whoever waits goes on.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()}, min_size_to_sample=4)
+        >>> ids = buffer.add(observation=0, reward=1, terminated=True, truncated=False, next_observation=1)
+        >>> buffer.stop_limiting()
+        >>> len(buffer.sample(2).ids)
+        2
+        """
         check(lib.per_replay_stop_limiting(self._open()))

@@ -37,22 +37,54 @@ class Sampling(Buffer[Array]):
     ) -> Batch[Array]:
         """Draws live transitions and their importance-sampling weights.
 
-        Arguments:
-            batch_size: B, 1 to 2^24.
-            beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: for this batch in place of the
-                buffer's. A batch with a beta of its own does not advance the schedule of beta. With n_step (1, 5) each
-                transition, or sequence, has an n of its own, drawn from 1 to 5; `n_steps` says how long its window is.
-            key: uint64[2], such as (7, 3): the draw is that of a buffer with seed 7 after 3 others, and not the next
-                one of this buffer, as which it counts all the same. Not with hindsight.
-            hindsight: gives some of the transitions goals that were reached later. What its reward function raises
-                passes through; the call is then no draw, but counts in `times_sampled`.
-            out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
-                A captured CUDA graph needs it.
-            stream: see the class.
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        key : ArrayLike, optional
+            uint64[2], such as (7, 3): the draw is that of a buffer with seed 7 after 3 others, and not the next one of
+            this buffer, as which it counts all the same. Not with hindsight.
+        hindsight : Hindsight, optional
+            Gives some of the transitions goals that were reached later. What its reward function raises passes through;
+            the call is then no draw, but counts in `times_sampled`.
+        out : Batch[Array], optional
+            An earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX. A
+            captured CUDA graph needs it.
+        stream : object, optional
+            See the class.
+        beta : float, optional
+            Exponent of the weights of this batch, in place of the buffer's. It does not advance the schedule of beta.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            For this batch, in place of the buffer's.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            For this batch, in place of the buffer's.
+        uniform_fraction : float, optional
+            For this batch, in place of the buffer's.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            For this batch, in place of the buffer's.
+        n_step : int or tuple[int, int], optional
+            Steps of a return in this batch. With (1, 5) each transition, or sequence, has an n of its own, drawn from 1
+            to 5; `n_steps` says how long its window is.
 
-        Raises:
-            Empty if no transition is live; Busy where the rate limiter does not allow so many yet; InvalidArgument. A
-            call that fails is no draw.
+        Raises
+        ------
+        Empty
+            If no transition is live.
+        Busy
+            Where the rate limiter does not allow so many yet.
+        InvalidArgument
+            A call that fails is no draw.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> batch = buffer.sample(4, scheme="independent", beta=1.0)
+        >>> batch.size, batch.weights.tolist()
+        (4, [1.0, 1.0, 1.0, 1.0])
+        >>> buffer.sample(4, out=batch) is batch
+        True
         """
         options, address, exchange = None, 0, self._exchange
         if self._steps > 0:
@@ -83,20 +115,36 @@ class Sampling(Buffer[Array]):
 
         Updates of transitions that were overwritten meanwhile, and of id -1, are ignored and counted (stale_updates).
 
-        Arguments:
-            ids: int64[n], as batches carry them.
-            td_errors: float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error| or the largest.
-                On the host other types of numbers, and lists, are cast to float32.
-                Of sequences [n, T] or [n_critics, n, T], or with sequence_length in place of T if they leave the
-                burn-in out. Steps after the burn-in that are no padding are looked at: p = sequence_eta max_t |d_t|
-                + (1 - sequence_eta) mean_t |d_t| + epsilon.
-            priorities: float32[n], >= 0, before alpha, in place of td_errors.
-            stream: see the class.
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        td_errors : ArrayLike, optional
+            float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error| or the largest. On the
+            host other types of numbers, and lists, are cast to float32. Of sequences [n, T] or [n_critics, n, T], or
+            with sequence_length in place of T if they leave the burn-in out. Steps after the burn-in that are no
+            padding are looked at: p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon.
+        priorities : ArrayLike, optional
+            float32[n], >= 0, before alpha, in place of td_errors.
+        stream : object, optional
+            See the class.
 
-        Raises:
-            InvalidArgument for an id that was never issued, for shapes that do not match, and for values that are not
-            finite unless on_invalid is "skip"; then nothing is changed. On CUDA entries with such ids and values are
-            skipped, the others take effect, and synchronize() reports it.
+        Raises
+        ------
+        InvalidArgument
+            For an id that was never issued, for shapes that do not match, and for values that are not finite unless
+            on_invalid is "skip"; then nothing is changed. On CUDA entries with such ids and values are skipped, the
+            others take effect, and synchronize() reports it.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.update_priorities([0, 1], [-2.0, 0.5])
+        >>> buffer.update_priorities([2], priorities=[7.0])
+        >>> buffer.priorities([0, 1, 2]).round(3).tolist()
+        [2.0, 0.5, 7.0]
         """
         if priorities is None and td_errors is not None:
             self._exchange.update(ids, td_errors, False, stream)
@@ -108,8 +156,25 @@ class Sampling(Buffer[Array]):
     def priorities(self, ids: ArrayLike, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads p by id, float32[n]; 0 for transitions that are not live.
 
-        Raises:
-            InvalidArgument for an id that was never issued. On CUDA it reads 0, and synchronize() reports it.
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+
+        Raises
+        ------
+        InvalidArgument
+            For an id that was never issued. On CUDA it reads 0, and synchronize() reports it.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.priorities([0, 8]).tolist()  # 8 is not live yet
+        [1.0, 0.0]
         """
         queue = self._memory.queue(stream)
         entries = self._memory.read_numbers(ids, "ids", "int64", queue)
@@ -120,15 +185,29 @@ class Sampling(Buffer[Array]):
 
         The batch has no weights and probabilities.
 
-        Arguments:
-            ids: int64[n]
-            next_observations: False leaves them out of the batch. Steps whose next observation is not known, or not
-                there yet, can only be read so.
-            stream: on a device: where the work is queued
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n].
+        next_observations : bool, default True
+            False leaves them out of the batch. Steps whose next observation is not known, or not there yet, can only be
+            read so.
+        stream : object, optional
+            On a device: where the work is queued.
 
-        Raises:
-            InvalidArgument for an id that was never issued or was overwritten, and with next_observations for a step
-            whose next observation is not there.
+        Raises
+        ------
+        InvalidArgument
+            For an id that was never issued or was overwritten, and with next_observations for a step whose next
+            observation is not there.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.get([4, 2]).observation.tolist()
+        [4.0, 2.0]
         """
         if next_observations:
             return self._new_batch(self._plain.get(ids, self._layout.rows, stream), self._row_outputs)
@@ -153,21 +232,38 @@ class Sampling(Buffer[Array]):
         weights are those of one draw with replacement, whatever the scheme, by the priorities of now. One that would
         never be drawn, as its priority is 0, has weight 0.
 
-        Arguments:
-            ids: int64[n], n from 0 to 2^24, in any order; one may be given several times.
-            on_invalid: an id that is not live is an "error", or is "skip"ped: the batch has id -1 and zeros there, in
-                weights too.
-            beta, prioritization, uniform_fraction, normalize_weights, n_step: in place of the buffer's. "batch_max"
-                looks for the largest weight among these ids.
-            hindsight: as sample() takes it. With it, or with a range for n_step, the call takes a number from the
-                draws, and counts in `samples`.
-            out: an earlier batch of n transitions, whose arrays are written again and which is returned. Not for JAX.
-            stream: see the class.
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], n from 0 to 2^24, in any order; one may be given several times.
+        on_invalid : {"error", "skip"}, default "error"
+            An id that is not live is an "error", or is "skip"ped: the batch has id -1 and zeros there, in weights too.
+        hindsight : Hindsight, optional
+            As sample() takes it. With it, or with a range for n_step, the call takes a number from the draws, and
+            counts in `samples`.
+        out : Batch[Array], optional
+            An earlier batch of n transitions, whose arrays are written again and which is returned. Not for JAX.
+        stream : object, optional
+            See the class.
+        beta : float, optional
+            In place of the buffer's.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            In place of the buffer's.
+        uniform_fraction : float, optional
+            In place of the buffer's.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            In place of the buffer's. "batch_max" looks for the largest weight among these ids.
+        n_step : int or tuple[int, int], optional
+            Steps of a return, in place of the buffer's.
 
-        Raises:
-            InvalidArgument, for the first id that is not live unless such are skipped. On CUDA they are always skipped,
-            and with "error" synchronize() reports them.
+        Raises
+        ------
+        InvalidArgument
+            For the first id that is not live unless such are skipped. On CUDA they are always skipped, and with "error"
+            synchronize() reports them.
 
+        Examples
+        --------
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_step=2, gamma=0.5)
         >>> for t in range(10):
@@ -197,7 +293,28 @@ class Sampling(Buffer[Array]):
 
         Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). Of equal ids the last one wins.
 
-        Raises:
-            InvalidArgument naming the field, or for an id that was never issued; OutOfMemory.
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+        **fields : FieldLike
+            Arrays [n, shape of the field] by the names of fields.
+
+        Raises
+        ------
+        InvalidArgument
+            Naming the field, or for an id that was never issued.
+        OutOfMemory
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.set([4, 2], value=[0.5, 1.5])
+        >>> buffer.get([2, 3, 4]).value.tolist()
+        [1.5, 0.0, 0.5]
         """
         self._plain.set(ids, self._flat(fields) if self._is_nested else fields, stream)

@@ -53,16 +53,28 @@ class Saving(Settings[Array]):
         are copied first; on CUDA all of the buffer is copied to host memory by this call. Closing the buffer, and the
         end of the interpreter, wait for the end of the save.
 
-        Arguments:
-            wait: for the file to be on the disk. A file object takes its bytes on the thread of the call.
-            compression: of this file, 0 to 19 as save_compression; None: save_compression.
+        Parameters
+        ----------
+        path : str or os.PathLike[str] or BinaryIO
+            Path of the file, or a binary file object.
+        wait : bool, default True
+            For the file to be on the disk. A file object takes its bytes on the thread of the call.
+        compression : int, optional
+            Of this file, 0 to 19 as save_compression; None: save_compression.
 
-        Raises:
-            IoError: the file cannot be written.
-            Busy: wait is False, and such a save of this buffer is still running.
-            InvalidArgument: path has a NUL in it, or is a file object though wait is False.
-            CallbackError: write() says that it took no bytes, or more than it was given.
+        Raises
+        ------
+        IoError
+            The file cannot be written.
+        Busy
+            wait is False, and such a save of this buffer is still running.
+        InvalidArgument
+            path has a NUL in it, or is a file object though wait is False.
+        CallbackError
+            write() says that it took no bytes, or more than it was given.
 
+        Examples
+        --------
         >>> import io, per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, seed=3)
         >>> file = io.BytesIO()
@@ -100,20 +112,35 @@ class Saving(Settings[Array]):
         Calls for one directory take turns, those of other processes too. Other threads may use the buffer while this
         call waits for its turn.
 
-        Arguments:
-            timeout: seconds until its turn; None: for as long as it takes.
-            compression: of what this call writes, 0 to 19 as save_compression; None: save_compression.
+        Parameters
+        ----------
+        directory : str or os.PathLike[str]
+            Path of the directory.
+        timeout : float or None, default DIRECTORY_TIMEOUT
+            Seconds until its turn; None: for as long as it takes.
+        compression : int, optional
+            Of what this call writes, 0 to 19 as save_compression; None: save_compression.
 
-        Returns:
+        Returns
+        -------
+        int
             The bytes that were written.
 
-        Raises:
-            IoError: the directory cannot be written.
-            Busy: its turn does not come in time.
-            InvalidArgument: it has a NUL in its name.
-            CorruptFile: the manifest of the last checkpoint is damaged.
-            Unsupported: it is of a newer version.
+        Raises
+        ------
+        IoError
+            The directory cannot be written.
+        Timeout
+            Its turn does not come in time.
+        InvalidArgument
+            It has a NUL in its name.
+        CorruptFile
+            The manifest of the last checkpoint is damaged.
+        Unsupported
+            It is of a newer version.
 
+        Examples
+        --------
         >>> import per, tempfile
         >>> buffer = per.ReplayBuffer(100_000, {"observation": per.Field(2)}, seed=3)
         >>> _ = buffer.extend(observation=[[0, 1]] * 50_000, reward=[1] * 50_000, terminated=[0] * 50_000,
@@ -154,14 +181,48 @@ class Saving(Settings[Array]):
         Of a binary file object the bytes of one buffer are read, by its read(), from where it stands to where they end.
         What that raises passes through.
 
-        Raises:
-            IoError: the file cannot be read.
-            InvalidArgument: path has a NUL in it.
-            CorruptFile: it is not one of save()'s, is damaged, or ends early.
-            Busy: the directory is written to for all that time; with the `storage` that rows of a checkpoint lie in, a
-                buffer has them already.
-            Unsupported: it is of a newer version.
-            CallbackError: read() gave more than it was asked for.
+        Parameters
+        ----------
+        path : str or os.PathLike[str] or BinaryIO
+            Path of a file or of a directory of checkpoint(), or a binary file object.
+        device : str, default "cpu"
+            "cpu", "cuda" or "cuda:1".
+        arrays : {"numpy", "torch", "jax", "cupy"}, optional
+            The arrays of batches. None: numpy's on the CPU and torch's on CUDA.
+        storage : str or os.PathLike[str], optional
+            A directory for the rows; see the class.
+        storage_preallocated : bool, default False
+            Take the room on the disk at once; see the class.
+        timeout : float or None, default DIRECTORY_TIMEOUT
+            Seconds to wait while a checkpoint is written to the directory. None: for as long as it takes.
+
+        Raises
+        ------
+        IoError
+            The file cannot be read.
+        InvalidArgument
+            path has a NUL in it.
+        CorruptFile
+            It is not one of save()'s, is damaged, or ends early.
+        Busy
+            The directory is written to for all that time; with the `storage` that rows of a checkpoint lie in, a buffer
+            has them already.
+        Unsupported
+            It is of a newer version.
+        CallbackError
+            read() gave more than it was asked for.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     buffer.save(f"{folder}/replay.per")
+        ...     again = per.ReplayBuffer.load(f"{folder}/replay.per")
+        >>> bool((again.sample(8).ids == buffer.sample(8).ids).all())
+        True
         """
         kind = _kinds.kind_of(arrays, str(device))
         if _files.is_file(path, "read"):
@@ -205,13 +266,25 @@ class Saving(Settings[Array]):
     ) -> AnySaving:
         """The buffer of bytes(buffer), on the device asked for.
 
-        Arguments:
-            data: bytes, or anything else of contiguous memory.
+        Parameters
+        ----------
+        data : object
+            Bytes, or anything else of contiguous memory.
+        device : str, default "cpu"
+            "cpu", "cuda" or "cuda:1".
+        arrays : {"numpy", "torch", "jax", "cupy"}, optional
+            The arrays of batches. None: numpy's on the CPU and torch's on CUDA.
 
-        Raises:
-            CorruptFile: it is not of a buffer, is damaged, ends early, or goes on.
-            InvalidArgument, Unsupported: as load().
+        Raises
+        ------
+        CorruptFile
+            It is not of a buffer, is damaged, ends early, or goes on.
+        InvalidArgument
+        Unsupported
+            As load().
 
+        Examples
+        --------
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, seed=3)
         >>> per.ReplayBuffer.from_bytes(bytes(buffer)).options == buffer.options
@@ -238,6 +311,8 @@ class Saving(Settings[Array]):
 
         The array is torch's if the buffer gives such, so that torch.load() reads it with weights_only, else numpy's.
 
+        Examples
+        --------
         >>> import per
         >>> fields = {"observation": per.Field(2)}
         >>> buffer, other = per.ReplayBuffer(100, fields, seed=3), per.ReplayBuffer(50, fields)
@@ -257,11 +332,27 @@ class Saving(Settings[Array]):
 
         No other thread may use the buffer meanwhile. Loaders and epochs that were begun before go on with what it was.
 
-        Arguments:
-            state_dict: of a buffer with the same fields and n_envs.
+        Parameters
+        ----------
+        state_dict : Mapping[str, object]
+            Of a buffer with the same fields and n_envs.
 
-        Raises:
-            InvalidArgument, CorruptFile, Unsupported; then the buffer is as it was.
+        Raises
+        ------
+        InvalidArgument
+        CorruptFile
+        Unsupported
+            Then the buffer is as it was.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> other = per.ReplayBuffer(50, buffer.fields)
+        >>> other.load_state_dict(buffer.state_dict())
+        >>> len(other), other.capacity
+        (8, 100)
         """
         self._open()
         if set(state_dict) != {"checkpoint"}:

@@ -40,6 +40,8 @@ class Settings(Buffer[Array]):
 
         `per.ReplayBuffer(**buffer.options)` makes an empty buffer like this one.
 
+        Examples
+        --------
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=3, scheme="systematic")
         >>> buffer.gamma = 0.5

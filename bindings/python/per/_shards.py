@@ -46,13 +46,36 @@ class Shard(Buffer[Array]):
         Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. -1 - r is
         the transition with r live ones before it: environment by environment, and by place in the ring of each.
 
-        Arguments:
-            units: int64[n].
-            beta, prioritization, uniform_fraction, normalize_weights, n_step, stream: as get_windows() takes them.
+        Parameters
+        ----------
+        units : ArrayLike
+            int64[n].
+        stream : object, optional
+            As get_windows() takes it.
+        beta : float, optional
+            As get_windows() takes it.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            As get_windows() takes it.
+        uniform_fraction : float, optional
+            As get_windows() takes it.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            As get_windows() takes it.
+        n_step : int or tuple[int, int], optional
+            In place of the buffer's.
 
-        Raises:
-            InvalidArgument, for the first unit that there is not. On CUDA the batch has id -1 there, and synchronize()
-            reports it.
+        Raises
+        ------
+        InvalidArgument
+            For the first unit that there is not. On CUDA the batch has id -1 there, and synchronize() reports it.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> units = buffer.get_units([0, -1])
+        >>> units.batch.ids.tolist(), units.first_units.tolist()
+        ([0, 0], [0, 0])
         """
         if self._steps > 0:
             self._say_n_step(choices)
@@ -64,9 +87,13 @@ class Shard(Buffer[Array]):
     def summarize(self, measured_scale: int | None = None) -> ShardSummary:
         """What draws are made of, in whole numbers: see Coordinator. Synchronises.
 
-        Arguments:
-            measured_scale: a scale at which the masses are added up, too, in one pass over the buffer.
+        Parameters
+        ----------
+        measured_scale : int, optional
+            A scale at which the masses are added up, too, in one pass over the buffer.
 
+        Examples
+        --------
         >>> import per
         >>> buffer = per.ReplayBuffer(10, {"observation": per.Field()})
         >>> ids = buffer.extend(observation=range(4), reward=[0] * 4, terminated=[0] * 4, truncated=[0] * 4)
@@ -81,11 +108,42 @@ class Shard(Buffer[Array]):
 
         It stays until a call makes a leaf, or their sum, too large for it, or sets alpha; the buffer then chooses by
         itself, and summarize() says so. None: it does so now. Synchronises.
+
+        Parameters
+        ----------
+        scale : int or None
+            From -120 up. None: the buffer chooses it now.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.set_scale(3)
+        >>> buffer.summarize().scale, buffer.summarize().is_scale_fixed
+        (3, True)
         """
         chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole("scale", scale)
         check(lib.per_replay_set_scale(self._open(), chosen))
 
     def raise_max_priority(self, priority: float, *, stream: object = None) -> None:
-        """Makes the largest priority ever at least this one, as if a transition had been given it."""
+        """Makes the largest priority ever at least this one, as if a transition had been given it.
+
+        Parameters
+        ----------
+        priority : float
+            A priority before alpha.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.raise_max_priority(5.0)
+        >>> buffer.stats().max_priority
+        5.0
+        """
         value = _options.real("priority", priority)
         check(lib.per_replay_raise_max_priority(self._open(), value, self._memory.queue(stream).handle))

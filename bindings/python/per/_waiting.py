@@ -28,11 +28,17 @@ def seconds_of(timeout: float | None) -> float:
 def waited(timeout: float | None, call: Callable[[int], int]) -> None:
     """Calls a function of the library, which takes the milliseconds that it may wait, until it does not need more.
 
-    Arguments:
-        timeout: seconds; None: for as long as it takes.
+    Parameters
+    ----------
+    timeout : float or None
+        Seconds; None: for as long as it takes.
 
-    Raises:
-        Timeout if it takes longer; Busy at once if no wait would help; what `call` has as its status.
+    Raises
+    ------
+    Timeout
+        If it takes longer.
+    Busy
+        At once if no wait would help; what `call` has as its status.
     """
     end = time.monotonic() + seconds_of(timeout)
     while True:

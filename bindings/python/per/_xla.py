@@ -52,8 +52,10 @@ _calls = load()
 def open(handle: Any, ticket: np.ndarray[Any, Any] | None = None) -> Any:
     """Gives a buffer of the library to the custom calls: a cell with their number of it, which closes it when it goes.
 
-    Arguments:
-        ticket: that of a buffer that comes from a checkpoint, which becomes one of the present.
+    Parameters
+    ----------
+    ticket : ndarray[Any, Any], optional
+        That of a buffer that comes from a checkpoint, which becomes one of the present.
     """
     number_out = owned(ffi.new("int64_t *"), _calls.per_xla_close)
     generation_out = None if ticket is None else ticket.ctypes.data
@@ -86,8 +88,10 @@ def numbers_of(key: Any) -> Any:
 def call(name: str, number: int, ticket: Any, results: list[Any], operands: Any, unused: Any = ()) -> list[Any]:
     """Queues a custom call: the next ticket, and its other results.
 
-    Arguments:
-        unused: further values that the call does not get, but that vmap must not be over.
+    Parameters
+    ----------
+    unused : Any, default ()
+        Further values that the call does not get, but that vmap must not be over.
     """
     operands = jax.lax.stop_gradient(operands)
     ticket = _refuse_vmap(ticket, (operands, unused))

@@ -104,34 +104,65 @@ def refuse_argument_names(inputs: Mapping[str, Node]) -> None:
 
 
 class Batch(Mapping[str, Any], Generic[Array]):
-    """Transitions drawn together: one array a name, as attributes and as a Mapping. m is n_steps of the row.
+    """Transitions drawn together: one array a name, as attributes and as a Mapping.
 
-    observation, next_observation, ..: the declared fields, [B, shape] of step i, those of step i + m with "next_"
-    before the name; nested as the user holds them: `batch.observation["image"]`. Frame stacks are [B, stack, shape].
+    Transitions have windows of m steps: n_step, or fewer if the episode ends inside the window. Fields that a buffer
+    declares beside the observation and the action are read by name, `batch["log_prob"]`, or as attributes, too, of
+    which type checkers know nothing.
 
-    reward: float32[B], sum over k < m of gamma^k r_(i+k).
-    discount: float32[B], gamma^m if step i + m - 1 is not terminated, else 0: the factor of the bootstrap value.
-    n_steps: int32[B], m: n_step, or fewer if the episode ends inside the window.
-    terminated, truncated: bool[B], of step i + m - 1; a step flagged both ways is terminated only.
-    weights: float32[B], importance-sampling weights (section 3.4 of the paper).
-    ids: int64[B], what update_priorities() takes; in JAX without 64-bit types uint32[B, 2].
-    priorities: float32[B], p before alpha.
-    probabilities: float32[B], the P of the weights.
-    gamma_m: float32[B], gamma^m however the window ends, for learners that look at `terminated` themselves.
-    times_sampled: int32[B], with keep_times_sampled only: how often it has been drawn by now, this batch included.
+    Attributes
+    ----------
+    observation : Any
+        [B, shape] of step i, nested as the user holds it: `batch.observation["image"]`. Frame stacks are
+        [B, stack, shape]. Other declared fields are like it.
+    next_observation : Any
+        The same of step i + m. Each observation has one, with "next_" before its name.
+    action : Any
+        [B, shape] of step i, if there is a field of that name.
+    reward : Array
+        float32[B], sum over k < m of gamma^k r_(i+k).
+    discount : Array
+        float32[B], gamma^m if step i + m - 1 is not terminated, else 0: the factor of the bootstrap value.
+    n_steps : Array
+        int32[B], m.
+    terminated, truncated : Array
+        bool[B], of step i + m - 1. A step flagged both ways is terminated only.
+    weights : Array
+        float32[B], importance-sampling weights (section 3.4 of the paper).
+    ids : Array
+        int64[B], what update_priorities() takes; in JAX without 64-bit types uint32[B, 2].
+    priorities : Array
+        float32[B], p before alpha.
+    probabilities : Array
+        float32[B], the P of the weights.
+    gamma_m : Array
+        float32[B], gamma^m however the window ends, for learners that look at `terminated` themselves.
+    times_sampled : Array
+        int32[B], with keep_times_sampled only: how often it has been drawn by now, this batch included.
+    mask : Array
+        bool[B, T], of sequences only: False where the episode has ended; there all is 0.
+    size : int
+        B, unless a field has that name. len() of a batch, a Mapping, is the number of its arrays.
 
+    Notes
+    -----
     With sequences of T = burn_in + sequence_length steps weights, ids, priorities, probabilities and times_sampled are
     [B]; fields, reward, discount, n_steps, terminated, truncated and gamma_m are [B, T], each step t < T as if it were
     drawn by itself. Observations are [B, T + n_step, shape], so that there is no next_observation: step t bootstraps
     from observation t + n_steps[t]. Fields of role "recurrent_state" are those of the start, [B, shape].
 
-    mask: bool[B, T], False where the episode has ended: there all is 0. Of sequences only.
+    For JAX and torch a batch is a pytree: jax.jit, jax.tree.map, torch.compile and torch.func.vmap take it and give it
+    back. They know of it if they were imported before the buffer was made. (Of numpy's int64 JAX takes the lower 32
+    bits, ids too: arrays="jax" has them whole.)
 
-    size: B, unless a field has that name. len() of a batch, a Mapping, is the number of its arrays.
-
-    For JAX and torch it is a pytree: jax.jit, jax.tree.map, torch.compile and torch.func.vmap take it and give it back.
-    They know of it if they were imported before the buffer was made. (Of numpy's int64 JAX takes the lower 32 bits,
-    ids too: arrays="jax" has them whole.)
+    Examples
+    --------
+    >>> import per
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, seed=3)
+    >>> ids = buffer.add(observation=[0, 1], reward=2, terminated=True, truncated=False, next_observation=[1, 1])
+    >>> batch = buffer.sample(3)
+    >>> batch.observation.shape, batch["reward"].tolist(), batch.size
+    ((3, 2), [2.0, 2.0, 2.0], 3)
     """
 
     __slots__ = ("__dict__",)
@@ -198,8 +229,24 @@ class Batch(Mapping[str, Any], Generic[Array]):
 
         numpy's arrays lie in host memory and stay there: to("cpu") is the batch itself. CuPy's become numpy's by it.
 
-        Raises:
-            InvalidArgument for a device that the arrays cannot go to.
+        Parameters
+        ----------
+        device : Any
+            A device of torch or of JAX, or its name.
+
+        Raises
+        ------
+        InvalidArgument
+            For a device that the arrays cannot go to.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> batch = buffer.sample(4)
+        >>> batch.to("cpu").reward.tolist()
+        [1.0, 1.0, 1.0, 1.0]
         """
         return Batch({name: map_arrays(value, lambda array: _moved(array, device)) for name, value in self.items()})
 

@@ -24,6 +24,8 @@ _LARGEST = 2**63 - 1
 class ChannelStatistics(ChannelFigures):
     """What Channel.stats() returns. Counters count since creation.
 
+    Examples
+    --------
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)})
     >>> buffer.channel(slots=8).stats().slots
@@ -32,7 +34,9 @@ class ChannelStatistics(ChannelFigures):
 
 
 # The fields belong into help(per.ChannelStatistics), too.
-ChannelStatistics.__doc__ = inspect.cleandoc(f"{inspect.getdoc(ChannelStatistics)}\n\n{ChannelFigures.__doc__}")
+ChannelStatistics.__doc__ = f"{inspect.getdoc(ChannelStatistics)}".replace(
+    "Examples\n", f"{inspect.getdoc(ChannelFigures)}\n\nExamples\n", 1
+)
 
 
 class Channel(Handle):
@@ -42,6 +46,8 @@ class Channel(Handle):
     is sent is a path. There writer() attaches to it, and is all that can be done with it; flush(), move() and stats()
     are for the process that has the buffer.
 
+    Examples
+    --------
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_envs=2)
     >>> channel = buffer.channel([1])
@@ -80,11 +86,30 @@ class Channel(Handle):
 
         Also for draws that the buffer's rate limiter asks for: they must come from another thread.
 
-        Arguments:
-            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None: for as long as it takes, or until Ctrl-C.
 
-        Raises:
-            Busy if it takes longer; CorruptFile if the writer was cut off; InvalidArgument in another process.
+        Raises
+        ------
+        Timeout
+            If it takes longer.
+        CorruptFile
+            If the writer was cut off.
+        InvalidArgument
+            In another process.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> channel = buffer.channel()
+        >>> with channel.writer() as writer:
+        ...     writer.add(observation=0, reward=1, terminated=True, truncated=False, next_observation=1)
+        >>> channel.flush()
+        >>> len(buffer)
+        1
         """
         handle = self._open()
         waited(timeout, lambda timeout_ms: lib.per_channel_flush(handle, timeout_ms))
@@ -92,16 +117,28 @@ class Channel(Handle):
     def move(self, max_steps: int | None = None) -> int:
         """Moves steps into the buffer, as many as are there and the rate limiter allows. It waits for nobody.
 
-        Arguments:
-            max_steps: how many at most, without those that masks leave out; a step of all environments of the channel
-                comes in as a whole or not at all. None: any number.
+        Parameters
+        ----------
+        max_steps : int, optional
+            How many at most, without those that masks leave out; a step of all environments of the channel comes in as
+            a whole or not at all. None: any number.
 
-        Returns:
-            how many came.
+        Returns
+        -------
+        int
+            How many came.
 
-        Raises:
-            InvalidArgument if a thread moves them; CorruptFile if the writer was cut off; OutOfMemory, IoError.
+        Raises
+        ------
+        InvalidArgument
+            If a thread moves them.
+        CorruptFile
+            If the writer was cut off.
+        OutOfMemory
+        IoError
 
+        Examples
+        --------
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)})
         >>> channel = buffer.channel(moved_by="calls")
@@ -117,7 +154,15 @@ class Channel(Handle):
         return int(steps_out[0])
 
     def stats(self) -> ChannelStatistics:
-        """What the channel has done."""
+        """What the channel has done.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> buffer.channel(slots=8).stats().added
+        0
+        """
         statistics = _library.filled("per_channel_statistics", lib.per_channel_get_statistics, self._open())
         return ChannelStatistics(
             **{field.name: getattr(statistics, field.name) for field in dataclasses.fields(ChannelStatistics)}
@@ -157,15 +202,25 @@ class Writer(Handle):
     One is attached to a channel at a time. Environments are those of the channel, counted from 0. Where the ring is
     full a call waits, or its steps are dropped and counted, as the channel says.
 
-    Arguments:
-        path: of a channel.
-        fields: what is going to be written: names, shapes and dtypes, compared with those of the buffer. None: nothing
-            is compared.
+    Parameters
+    ----------
+    path : str
+        Of a channel.
+    fields : Mapping[str, Field], optional
+        What is going to be written: names, shapes and dtypes, compared with those of the buffer. None: nothing is
+        compared.
 
-    Raises:
-        Busy if the channel has a writer; InvalidArgument naming the first field that differs, or if the channel is
-        closed; IoError if it is not there any more.
+    Raises
+    ------
+    Busy
+        If the channel has a writer.
+    InvalidArgument
+        Naming the first field that differs, or if the channel is closed.
+    IoError
+        If it is not there any more.
 
+    Examples
+    --------
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)})
     >>> channel = buffer.channel()
@@ -230,12 +285,49 @@ class Writer(Handle):
     ) -> None:
         """Writes one step of every environment, as ReplayBuffer.add() adds it.
 
-        Arguments:
-            as ReplayBuffer.add() takes them, arrays in host memory.
-            timeout: seconds to wait for room; None: for as long as it takes, or until Ctrl-C.
+        Arrays are as ReplayBuffer.add() takes them, in host memory.
 
-        Raises:
-            Busy if there is no room by then; InvalidArgument, also if the channel was closed. Then nothing was written.
+        Parameters
+        ----------
+        reward : ArrayLike, optional
+            Rewards, or one for all.
+        terminated : ArrayLike, optional
+            Flags: the episode ended in a terminal state.
+        truncated : ArrayLike, optional
+            Flags: the episode ended otherwise, such as by a time limit.
+        mask : ArrayLike, optional
+            Flags. Where False nothing is added.
+        next_mask : ArrayLike, optional
+            Flags. Where False the next observation is not available.
+        priorities : ArrayLike, optional
+            float32[n], >= 0, in place of td_errors.
+        td_errors : ArrayLike, optional
+            float32[n] of any sign.
+        env_ids : ArrayLike, optional
+            int64[n], each once: environments, counted from 0. None: all.
+        info : Mapping[str, Any], optional
+            The info of a vector environment, for final observations.
+        timeout : float, optional
+            Seconds to wait for room; None: for as long as it takes, or until Ctrl-C.
+        **fields : FieldLike
+            Each declared field by name.
+
+        Raises
+        ------
+        Timeout
+            If there is no room by then.
+        InvalidArgument
+            Also if the channel was closed. Then nothing was written.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> writer = buffer.channel().writer()
+        >>> writer.add(observation=0, reward=1, terminated=True, truncated=False, next_observation=1)
+        >>> writer.flush()
+        >>> len(buffer)
+        1
         """
         if positional:
             raise _options.not_by_name("add", positional, self._inputs)
@@ -264,8 +356,45 @@ class Writer(Handle):
     ) -> None:
         """Writes K consecutive steps, fewer than the channel has slots, as ReplayBuffer.extend() adds them.
 
-        Raises:
-            as add(); then none of them was written.
+        Parameters
+        ----------
+        reward : ArrayLike, optional
+            Rewards, or one for all.
+        terminated : ArrayLike, optional
+            Flags: the episode ended in a terminal state.
+        truncated : ArrayLike, optional
+            Flags: the episode ended otherwise, such as by a time limit.
+        mask : ArrayLike, optional
+            Flags. Where False nothing is added.
+        next_mask : ArrayLike, optional
+            Flags. Where False the next observation is not available.
+        priorities : ArrayLike, optional
+            float32[n], >= 0, in place of td_errors.
+        td_errors : ArrayLike, optional
+            float32[n] of any sign.
+        env_ids : ArrayLike, optional
+            int64[n], each once: environments, counted from 0. None: all.
+        timeout : float, optional
+            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+        **fields : FieldLike
+            Each declared field by name.
+
+        Raises
+        ------
+        Timeout
+            If there is no room by then.
+        InvalidArgument
+            Also if the channel was closed. Then none of them was written.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> writer = buffer.channel().writer()
+        >>> writer.extend(observation=range(5), reward=[1] * 5, terminated=[0] * 5, truncated=[0] * 5)
+        >>> writer.flush()
+        >>> len(buffer)
+        4
         """
         if positional:
             raise _options.not_by_name("extend", positional, self._inputs)
@@ -273,7 +402,26 @@ class Writer(Handle):
         self._write(arrays, self._flat(fields), env_ids, timeout, is_run=True)
 
     def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
-        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another.
+
+        Parameters
+        ----------
+        env_ids : ArrayLike, optional
+            int64[n], each once: environments, counted from 0. None: all.
+        timeout : float, optional
+            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> writer = buffer.channel().writer()
+        >>> writer.add(observation=0, reward=1, terminated=False, truncated=False, next_observation=1)
+        >>> writer.cut()
+        >>> writer.flush()
+        >>> buffer.stats().cuts
+        1
+        """
         handle = self._open()
         ids = None if env_ids is None else _arrays.as_int64(env_ids, "env_ids")
         given = (0, NULL) if ids is None else (ids.size, ffi.from_buffer("int64_t[]", ids))
@@ -282,8 +430,17 @@ class Writer(Handle):
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was written is in the buffer, or was refused.
 
-        Raises:
-            Busy if it takes longer than `timeout` seconds; InvalidArgument if the channel was closed.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+
+        Raises
+        ------
+        Timeout
+            If it takes longer than `timeout` seconds.
+        InvalidArgument
+            If the channel was closed.
         """
         handle = self._open()
         waited(timeout, lambda timeout_ms: lib.per_writer_flush(handle, timeout_ms))

@@ -21,18 +21,30 @@ Ids = npt.NDArray[np.int64]
 class ShardSummary:
     """What draws from a buffer are made of, in whole numbers: ReplayBuffer.summarize().
 
-    Attributes:
-        total_mass: sum of mass(p^alpha) = ceil(p^alpha 2^scale) over the live transitions
-        smallest_mass: the smallest of them that is not 0; 0 unless the buffer has normalize_weights="buffer_max"
-        live: transitions that can be drawn
-        changes: calls that may have changed what is drawn
-        max_priority: priority that the next transition gets
-        scale: of the masses
-        is_scale_fixed: whether it was set
-        measured_scale: at which masses were measured; None: none were, and what is measured is 0
-        measured_mass: sum of all masses at that scale
-        largest_leaf: the largest p^alpha, if it was measured
-        scale_needed: the scale that this buffer would choose by itself now, if it was measured
+    Attributes
+    ----------
+    total_mass : int
+        Sum of mass(p^alpha) = ceil(p^alpha 2^scale) over the live transitions.
+    smallest_mass : int
+        The smallest of them that is not 0; 0 unless the buffer has normalize_weights="buffer_max".
+    live : int
+        Transitions that can be drawn.
+    changes : int
+        Calls that may have changed what is drawn.
+    max_priority : float
+        Priority that the next transition gets.
+    scale : int
+        Of the masses.
+    is_scale_fixed : bool
+        Whether it was set.
+    measured_scale : int or None
+        At which masses were measured; None: none were, and what is measured is 0.
+    measured_mass : int
+        Sum of all masses at that scale.
+    largest_leaf : float
+        The largest p^alpha, if it was measured.
+    scale_needed : int
+        The scale that this buffer would choose by itself now, if it was measured.
     """
 
     total_mass: int
@@ -117,16 +129,26 @@ class CoordinatedBatch(NamedTuple):
 class CoordinatorState:
     """What a coordinator knows: Coordinator.state().
 
-    Attributes:
-        samples: batches drawn; with the seed the whole random state
-        beta_step: batches that advanced beta
-        total_mass: of the shards that were there when they last agreed on a scale
-        rescales_below: a total mass below this asks for another scale
-        live: transitions of the shards that are there
-        shards: how many are there
-        beta: exponent of the weights of the next batch
-        max_priority: the largest priority that any shard ever told of, at least 1
-        scale: of all masses
+    Attributes
+    ----------
+    samples : int
+        Batches drawn; with the seed the whole random state.
+    beta_step : int
+        Batches that advanced beta.
+    total_mass : int
+        Of the shards that were there when they last agreed on a scale.
+    rescales_below : int
+        A total mass below this asks for another scale.
+    live : int
+        Transitions of the shards that are there.
+    shards : int
+        How many are there.
+    beta : float
+        Exponent of the weights of the next batch.
+    max_priority : float
+        The largest priority that any shard ever told of, at least 1.
+    scale : int
+        Of all masses.
     """
 
     samples: int
@@ -153,16 +175,26 @@ class Coordinator(Handle):
     be in several processes and on several machines: a coordinator calls none of them, and the program carries what the
     one says to the other.
 
-    Arguments:
-        capacity, n_envs: of the whole. Shard s has the environments from s n_envs / n_shards on.
-        n_shards: 1 to n_envs.
-        state: what state() said of a coordinator with the same arguments, to go on from there; None: a new one.
-        options: those of ReplayBuffer, of which the law of draws matters: seed, alpha, beta, scheme, ...
+    Parameters
+    ----------
+    capacity : int
+        Of the whole. Shard s has the environments from s n_envs / n_shards on.
+    n_shards : int
+        1 to n_envs.
+    n_envs : int, default 1
+        Of the whole. Shard s has the environments from s n_envs / n_shards on.
+    state : CoordinatorState, optional
+        What state() said of a coordinator with the same arguments, to go on from there; None: a new one.
+    **options : object
+        Those of ReplayBuffer, of which the law of draws matters: seed, alpha, beta, scheme, ...
 
-    Raises:
-        Unsupported for prioritization "rank" and max_priority "now", which need more of the
-            shards than their summaries.
+    Raises
+    ------
+    Unsupported
+        For prioritization "rank" and max_priority "now", which need more of the shards than their summaries.
 
+    Examples
+    --------
     >>> import numpy as np, per
     >>> fields = {"observation": per.Field((), "float32")}
     >>> coordinator = per.Coordinator(40, 2, n_envs=4, seed=3)
@@ -222,11 +254,15 @@ class Coordinator(Handle):
 
         What it asks for is done with every shard that is there, which then reports; and it is called again.
 
-        Arguments:
-            chooses_anew: as after setting alpha, whatever the scale was; for the first of these calls.
+        Parameters
+        ----------
+        chooses_anew : bool, default False
+            As after setting alpha, whatever the scale was; for the first of these calls.
 
-        Raises:
-            InvalidArgument if a shard has never told of itself, or has not done what was asked for.
+        Raises
+        ------
+        InvalidArgument
+            If a shard has never told of itself, or has not done what was asked for.
         """
         todo, scale = ffi.new("int32_t *"), ffi.new("int32_t *")
         check(lib.per_coordinator_agree_on_scale(self._open(), chooses_anew, todo, scale))
@@ -246,9 +282,29 @@ class Coordinator(Handle):
     ) -> Round:
         """Begins a batch: the units of its first round. There is one round; without replacement there may be several.
 
-        Raises:
-            Empty if nothing is live; Unsupported for prioritization "rank", and without replacement for a
-            uniform_fraction between 0 and 1; InvalidArgument, also before agree_on_scale() has returned None.
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        beta : float, optional
+            Exponent of the weights, in place of the buffer's.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            In place of the buffer's.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            In place of the buffer's.
+        uniform_fraction : float, optional
+            In place of the buffer's.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            In place of the buffer's.
+
+        Raises
+        ------
+        Empty
+            If nothing is live.
+        Unsupported
+            For prioritization "rank", and without replacement for a uniform_fraction between 0 and 1.
+        InvalidArgument
+            Also before agree_on_scale() has returned None.
         """
         given: DrawOptions = {
             "beta": beta,
@@ -276,12 +332,25 @@ class Coordinator(Handle):
     def submit(self, ids: ArrayLike, masses: object, first_units: object = None) -> Round | None:
         """Takes what get_units() of the shards found for the round, in the order of its units: int64[n] each.
 
-        Returns:
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        masses : object
+            int64[n], mass of each transition, as get_units() gives it.
+        first_units : object, optional
+            int64[n], the first unit of each, as get_units() gives it.
+
+        Returns
+        -------
+        Round or None
             The next round, or None: finish() comes next.
 
-        Raises:
-            InvalidArgument for what the shards cannot have found: the round is still under way; and where without
-            replacement fewer than batch_size can be drawn, or a round finds only what was taken out: then no batch is.
+        Raises
+        ------
+        InvalidArgument
+            For what the shards cannot have found: the round is still under way; and where without replacement fewer
+            than batch_size can be drawn, or a round finds only what was taken out: then no batch is.
         """
         arrays = [_arrays.as_int64(ids, "ids"), _arrays.as_int64(masses, "masses")]
         if first_units is not None:
@@ -310,7 +379,13 @@ class Coordinator(Handle):
         return batch
 
     def locate(self, ids: ArrayLike) -> tuple[Ids, Ids]:
-        """Which shards ids of the whole belong to, and what they are there; -1 for id -1."""
+        """Which shards ids of the whole belong to, and what they are there; -1 for id -1.
+
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        """
         array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64), np.empty(array.size, np.int64)
         pointers = [ffi.from_buffer("int64_t[]", each) for each in (array, *out)]

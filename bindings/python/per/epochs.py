@@ -27,9 +27,11 @@ class Epochs:
     def __next__(self) -> Batch:
         """The next batch.
 
-        Raises:
-            InvalidArgument if one of its transitions is not live any more, or the buffer was closed. On CUDA the ids of
-            such transitions are -1, the epochs go on, and the buffer's synchronize() reports it.
+        Raises
+        ------
+        InvalidArgument
+            If one of its transitions is not live any more, or the buffer was closed. On CUDA the ids of such
+            transitions are -1, the epochs go on, and the buffer's synchronize() reports it.
         """
         arrays = self._take()
         if arrays is None:

@@ -20,23 +20,32 @@ from per.typing import ArrayLike, Compression, DTypeLike, DTypeName, Padding, Ro
 class Field(_options.Named):
     """A named array of a transition.
 
-    Arguments:
-        shape: of one transition; () for a number.
-        dtype: "bool", "uint8" .. "int64", "float16", "bfloat16", "float32", "float64", or a dtype of numpy, torch or
-            JAX.
-        role: "observation" (the default for the name "observation" and names that begin with "observation."): observed
-            before the step; batches then have next_x beside x, or in sequences n_step more of x. "plain" (the default
-            of all others). "recurrent_state": in sequences given for the first step only.
-        stack: frames given in a batch; by default the buffer's frame_stack for an observation, 1 for all others.
-        default: what steps get that are added without the field, such as advantages, which are computed later: an array
-            of that shape, or a number for all its elements. It is cast as arrays of steps are. None: the field must be
-            given with every step, as an observation must.
-        padding: what fills the frames of a stack from before the first step of its episode: "repeat" (the default) that
-            step's frame, "zero" zeros.
-        compression: how its frames lie in memory: "none" (the default) as they are; "delta" as what they differ by from
-            a frame that came shortly before, in a fifth of the memory or less for screens of games. Batches are the
-            same, bit for bit. On the CPU only.
+    Parameters
+    ----------
+    shape : int or Iterable[int], default ()
+        Of one transition; () for a number.
+    dtype : DTypeLike, default "float32"
+        "bool", "uint8" .. "int64", "float16", "bfloat16", "float32", "float64", or a dtype of numpy, torch or JAX.
+    role : {"plain", "observation", "recurrent_state"}, optional
+        "observation" (the default for the name "observation" and names that begin with "observation."): observed before
+        the step; batches then have next_x beside x, or in sequences n_step more of x. "plain" (the default of all
+        others). "recurrent_state": in sequences given for the first step only.
+    stack : int, optional
+        Frames given in a batch; by default the buffer's frame_stack for an observation, 1 for all others.
+    default : ArrayLike, optional
+        What steps get that are added without the field, such as advantages, which are computed later: an array of that
+        shape, or a number for all its elements. It is cast as arrays of steps are. None: the field must be given with
+        every step, as an observation must.
+    padding : {"repeat", "zero"}, optional
+        What fills the frames of a stack from before the first step of its episode: "repeat" (the default) that step's
+        frame, "zero" zeros.
+    compression : {"none", "delta"}, default "none"
+        How its frames lie in memory: "none" (the default) as they are; "delta" as what they differ by from a frame that
+        came shortly before, in a fifth of the memory or less for screens of games. Batches are the same, bit for bit.
+        On the CPU only.
 
+    Examples
+    --------
     >>> import numpy as np, per
     >>> per.Field(3, np.float32, default=0.0)
     Field(shape=(3,), dtype='float32', role=None, stack=None, default=0.0, padding=None, compression='none')

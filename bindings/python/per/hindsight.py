@@ -27,26 +27,38 @@ class Hindsight(_options.Named):
     Of k + 1 transitions drawn, k on average get another goal: one that was reached in the same episode. Their rewards,
     n-step returns and what follows from these are formed anew; nothing in the buffer changes.
 
-    Arguments:
-        achieved: the field, an observation, that says which goal a state is one of: "observation.achieved_goal" of
-            Gymnasium's goal environments.
-        goal: the field with the goal pursued, of the same shape and dtype: "observation.desired_goal". If it is an
-            observation, next_goal gets the same.
-        reward: called once a batch with arrays achieved [n, shape], of the states after n steps, and goal [n, shape];
-            gives float32[n], or that and flags [n]: whether the step ends in a terminal state. Without flags it does
-            where it did. With n-step returns, all steps of a window are among the n; the window ends at the first
-            terminal one. The arrays are numpy's. Gymnasium's compute_reward() wants an info, which a buffer does not
-            have: lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {}).
-        strategy: which states give goals: "future", those after the step or later; "final", the episode's last;
-            "episode", any of it. Only of what is in the buffer, and of a running episode only what there is so far.
-        k: goals reached for each one pursued; inf: all transitions get another one.
+    Parameters
+    ----------
+    achieved : str
+        The field, an observation, that says which goal a state is one of: "observation.achieved_goal" of Gymnasium's
+        goal environments.
+    goal : str
+        The field with the goal pursued, of the same shape and dtype: "observation.desired_goal". If it is an
+        observation, next_goal gets the same.
+    reward : Callable[[Goals, Goals], object]
+        Called once a batch with arrays achieved [n, shape], of the states after n steps, and goal [n, shape]; gives
+        float32[n], or that and flags [n]: whether the step ends in a terminal state. Without flags it does where it
+        did. With n-step returns, all steps of a window are among the n; the window ends at the first terminal one. The
+        arrays are numpy's. Gymnasium's compute_reward() wants an info, which a buffer does not have: lambda achieved,
+        goal: env.unwrapped.compute_reward(achieved, goal, {}).
+    strategy : {"future", "final", "episode"}, default "future"
+        Which states give goals: "future", those after the step or later; "final", the episode's last; "episode", any of
+        it. Only of what is in the buffer, and of a running episode only what there is so far.
+    k : float, default 4.0
+        Goals reached for each one pursued; inf: all transitions get another one.
 
+    Raises
+    ------
+    InvalidArgument
+        For a strategy, k or function that is none.
+
+    Notes
+    -----
     Transitions that ended in a terminal state that nobody knows (next_mask) keep their goal. The random choices are the
     buffer's: the same seed and the same calls give the same goals.
 
-    Raises:
-        InvalidArgument for a strategy, k or function that is none.
-
+    Examples
+    --------
     >>> import numpy as np, per
     >>> fields = {"observation": per.Field((), "int32"), "goal": per.Field((), "int32")}
     >>> buffer = per.ReplayBuffer(100, fields, seed=3)

@@ -66,8 +66,10 @@ class Buffer:
     def init(self, step: Any) -> State:
         """Empties the buffer, and gives its first state. Earlier states are refused from then on.
 
-        Arguments:
-            step: a pytree of arrays as one step of one environment has them. Only shapes and dtypes count.
+        Parameters
+        ----------
+        step : Any
+            A pytree of arrays as one step of one environment has them. Only shapes and dtypes count.
         """
         paths, tree = jax.tree.flatten_with_path(step)
         leaves = [(path, jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))) for path, leaf in paths]
@@ -98,6 +100,11 @@ class Buffer:
         """The whole buffer, for a checkpoint: {"ticket": int32[4], "checkpoint": uint8[bytes]}, arrays of numpy.
 
         It is called outside of jitted programs, and waits for those that give the state. None may run meanwhile.
+
+        Parameters
+        ----------
+        state : State
+            The state that the call before gave.
         """
         self._check(state)
         if isinstance(state._ticket, jax.core.Tracer):
@@ -111,8 +118,17 @@ class Buffer:
         init() must have been called with the same step. Earlier states are refused from then on, and programs are
         compiled anew.
 
-        Raises:
-            InvalidArgument, CorruptFile, Unsupported; then the buffer is as it was.
+        Parameters
+        ----------
+        state_dict : Mapping[str, Any]
+            What state_dict() gave.
+
+        Raises
+        ------
+        InvalidArgument
+        CorruptFile
+        Unsupported
+            Then the buffer is as it was.
         """
         if set(state_dict) != {"ticket", "checkpoint"}:
             raise InvalidArgument(f"state_dict has {sorted(state_dict)}; allowed: ['checkpoint', 'ticket']")
@@ -146,9 +162,13 @@ class Buffer:
     def add(self, state: State, batch: Any) -> State:
         """Adds a step, or K, of each environment: the next state.
 
-        Arguments:
-            batch: a pytree as init() was given, of arrays [add_batch_size, K, ...]: without the first axis if
-                add_batch_size is None, and without the second unless add_sequences.
+        Parameters
+        ----------
+        state : State
+            The state that the call before gave.
+        batch : Any
+            A pytree as init() was given, of arrays [add_batch_size, K, ...]: without the first axis if add_batch_size
+            is None, and without the second unless add_sequences.
         """
         tree, leaves = self._steps
         arrays, given = jax.tree.flatten(batch)
@@ -176,9 +196,13 @@ class Buffer:
     def sample(self, state: State, key: Any) -> Sample:
         """Draws a batch. On the CPU it is an error if nothing can be drawn yet; see can_sample().
 
-        Arguments:
-            key: one of jax.random.key() or PRNGKey(). The same state and key give the same batch. That of a seed draws
-                what a per.ReplayBuffer with this seed draws first.
+        Parameters
+        ----------
+        state : State
+            The state that the call before gave.
+        key : Any
+            One of jax.random.key() or PRNGKey(). The same state and key give the same batch. That of a seed draws what
+            a per.ReplayBuffer with this seed draws first.
         """
         ticket, *arrays = self._call("sample", state, self._results, _xla.numbers_of(key))
         # XLA may put off what nothing waits for. With the draw's ticket the state is not used up before the draw.
@@ -189,15 +213,26 @@ class Buffer:
         return Sample(ExperiencePair(*steps) if len(steps) == 2 else steps[0], *arrays[:3])
 
     def can_sample(self, state: State) -> Any:
-        """Whether as many steps were added as were asked for: bool []."""
+        """Whether as many steps were added as were asked for: bool [].
+
+        Parameters
+        ----------
+        state : State
+            The state that the call before gave.
+        """
         return state.is_full | (state.current_index >= self._min_rows)
 
     def set_priorities(self, state: State, indices: Any, priorities: Any) -> State:
         """Sets the priorities of pairs or trajectories, before the exponent: the next state.
 
-        Arguments:
-            indices: as samples have them.
-            priorities: one for each, >= 0.
+        Parameters
+        ----------
+        state : State
+            The state that the call before gave.
+        indices : Any
+            As samples have them.
+        priorities : Any
+            One for each, >= 0.
         """
         self._check(state)
         ids, allowed = jnp.asarray(indices), self._results[0]
@@ -246,15 +281,24 @@ def make_prioritised_flat_buffer(
 ) -> Buffer:
     """A buffer that draws pairs of steps which follow each other, with Flashbax's arguments.
 
-    Arguments:
-        max_length: steps that it holds, of all environments together.
-        min_length: steps until can_sample().
-        sample_batch_size: pairs of a batch.
-        add_sequences: steps are added with an axis of time.
-        add_batch_size: environments; None: one, and steps are added without an axis for it.
-        priority_exponent: alpha of per.ReplayBuffer.
-        device: "cpu" or "gpu", where the program is to run; None: JAX's default.
-        options: others of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
+    Parameters
+    ----------
+    max_length : int
+        Steps that it holds, of all environments together.
+    min_length : int
+        Steps until can_sample().
+    sample_batch_size : int
+        Pairs of a batch.
+    add_sequences : bool, default False
+        Steps are added with an axis of time.
+    add_batch_size : int, optional
+        Environments; None: one, and steps are added without an axis for it.
+    priority_exponent : float, default 0.6
+        Alpha of per.ReplayBuffer.
+    device : str, optional
+        "cpu" or "gpu", where the program is to run; None: JAX's default.
+    **options : Any
+        Others of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
     """
     lanes = 1 if add_batch_size is None else add_batch_size
     if max_length // lanes < 2:
@@ -278,14 +322,26 @@ def make_prioritised_trajectory_buffer(
 ) -> Buffer:
     """A buffer that draws trajectories of L steps, with Flashbax's arguments.
 
-    Arguments:
-        add_batch_size: environments.
-        sample_batch_size: trajectories of a batch.
-        sample_sequence_length: L, from 2 to as many steps as are held of an environment.
-        period: distance of the starts of trajectories.
-        min_length_time_axis: steps of each environment until can_sample().
-        max_size, max_length_time_axis: steps that it holds, of all environments together or of each; one of the two.
-        priority_exponent, device, options: as make_prioritised_flat_buffer() takes them.
+    Parameters
+    ----------
+    add_batch_size : int
+        environments.
+    sample_batch_size : int
+        Trajectories of a batch.
+    sample_sequence_length : int
+        L, from 2 to as many steps as are held of an environment.
+    period : int
+        Distance of the starts of trajectories.
+    min_length_time_axis : int
+        Steps of each environment until can_sample().
+    max_size, max_length_time_axis : int, optional
+        Steps that it holds, of all environments together or of each; one of the two.
+    priority_exponent : float, default 0.6
+        As make_prioritised_flat_buffer() takes it.
+    device : str, optional
+        As make_prioritised_flat_buffer() takes it.
+    **options : Any
+        As make_prioritised_flat_buffer() takes it.
     """
     rows = max_length_time_axis if max_size is None else max_size // add_batch_size
     if rows is None or None not in (max_size, max_length_time_axis):

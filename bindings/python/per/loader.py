@@ -35,6 +35,17 @@ class LoadedBatch(Batch[Array]):
         """Gives the slot back: the batch has no arrays any more, and a later one is drawn into their memory.
 
         Arrays taken from the batch before are then written over. Releasing a second time does nothing.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> with buffer.loader(4) as batches:
+        ...     batch = batches.take()
+        ...     batch.release()
+        ...     len(batch)
+        0
         """
         _set(self, "__dict__", {})
         try:
@@ -97,16 +108,36 @@ class Loader(Handle):
     def take(self, *, timeout: float | None = None, stream: object = None) -> LoadedBatch:
         """The next batch. Its slot is its own until batch.release().
 
-        Arguments:
-            timeout: seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while `slots` batches
-                are out until one is released; None: for as long as it takes, or until Ctrl-C. A thread that itself
-                holds all of them then waits for ever.
-            stream: on CUDA, that of the work with the batch: what is queued there from now on sees it, and what was
-                queued there before its release is done before the slot is written again. None: the current one.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while `slots` batches are out
+            until one is released; None: for as long as it takes, or until Ctrl-C. A thread that itself holds all of
+            them then waits for ever.
+        stream : object, optional
+            On CUDA, that of the work with the batch: what is queued there from now on sees it, and what was queued
+            there before its release is done before the slot is written again. None: the current one.
 
-        Raises:
-            Busy if there is none by then; Empty if no transition is live, and what else sample() raises;
-            InvalidArgument once the loader or the buffer is closed, and in a forked child.
+        Raises
+        ------
+        Timeout
+            If there is none by then.
+        Empty
+            If no transition is live, and what else sample() raises.
+        InvalidArgument
+            Once the loader or the buffer is closed, and in a forked child.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> with buffer.loader(4, slots=2) as batches:
+        ...     first, second = batches.take(), batches.take()
+        ...     print(first.size, second.size)
+        ...     first.release()
+        ...     second.release()
+        4 4
         """
         end = time.monotonic() + seconds_of(timeout)
         queue = self._memory.queue(stream)

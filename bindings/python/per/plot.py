@@ -32,10 +32,15 @@ SECOND_COLOR = "#4a6fa5"
 class History:
     """What is recorded of a buffer's batches as they are drawn.
 
-    Arguments:
-        buffer: the buffer they come from.
-        batches: of so many of the last ones all weights are kept, and numbers of all of them.
+    Parameters
+    ----------
+    buffer : ReplayBuffer
+        The buffer they come from.
+    batches : int, default 100
+        Of so many of the last ones all weights are kept, and numbers of all of them.
 
+    Examples
+    --------
     >>> import numpy as np, per, per.plot
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()}, seed=3)
     >>> ids = buffer.extend(observation=np.arange(10), reward=np.ones(10), terminated=np.zeros(10),
@@ -105,11 +110,15 @@ class History:
 def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: Any) -> Any:
     """A histogram of priorities, on a logarithmic axis.
 
-    Arguments:
-        source: a buffer, of whose live transitions they are, or the priorities themselves, >= 0. Those that are 0 have
-            no place on the axis; the title counts them.
-        axes: matplotlib axes; None: new ones.
-        style: what Axes.hist() takes.
+    Parameters
+    ----------
+    source : ReplayBuffer or npt.ArrayLike
+        A buffer, of whose live transitions they are, or the priorities themselves, >= 0. Those that are 0 have no place
+        on the axis; the title counts them.
+    axes : Any, optional
+        Matplotlib axes; None: new ones.
+    **style : Any
+        What Axes.hist() takes.
     """
     if isinstance(source, ReplayBuffer):
         source = source.priorities(source.live_ids())

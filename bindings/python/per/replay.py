@@ -49,86 +49,117 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     Transition i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, p = |td_error| + epsilon (equation 1,
     section 3.3), and weighs w_i = (N P(i))^-beta / max_j (N P(j))^-beta (section 3.4), N being the number of live ones.
 
-    Arguments:
-        capacity: rows in all, rounded up to a multiple of n_envs. A row holds a step; at the end of an episode the
-            final observation takes one more. Of the rows of an environment once they are full at least
-            rows - 1 - ends of episodes - (n_step - 1) - (frame_stack - 1) are live transitions; capacity_for() gives
-            the capacity for so many of them.
-        fields: names and Field of what is stored beside reward, terminated and truncated. At least one observation.
-            One with a default may be left out when steps are added. A name is any text of up to 255 bytes in UTF-8,
-            without control characters; dots stand for containers, as for_env() says. Names of arguments of add(), and
-            of what batches have beside the fields, are reserved.
-        n_envs: environments, each with a ring of its own.
-        n_step, gamma: steps of a return and discount of a step; returns are formed when a batch is drawn.
-        frame_stack: frames of an observation in a batch; one frame a step is stored. Frames from before an episode are
-            what the field's padding says.
-        sequence_length: transitions that a sequence is learned from; None: single transitions are drawn. A batch of
-            sequences has T = burn_in + sequence_length steps each, and `mask` (see Batch).
-        burn_in: transitions before them that only warm up a recurrent state.
-        sequence_stride: distance of the starts of sequences, counted from the first step of an episode; None:
-            sequence_length.
-        sequence_eta: of the priority eta max |td_error| + (1 - eta) mean |td_error| of a sequence (Kapturowski et al.
-            2019).
-        alpha, epsilon: of priorities.
-        beta, beta_final, beta_steps: exponent of the weights of the first batch, and after beta_steps batches, linear
-            in between; beta_steps 0: beta stays, and a beta_final that was given is warned of.
-        prioritization: "proportional", "rank", "uniform".
-        scheme: "stratified", "independent", "systematic", "without_replacement".
-        uniform_fraction: u of P = (1 - u) p^alpha / sum + u / N.
-        normalize_weights: "batch_max", "buffer_max", "none".
-        max_priority: a transition added without a priority gets the largest one "ever", or of those live "now".
-        on_invalid: a TD error that is not finite is an "error", or is "skip"ped and counted.
-        on_gap: a step whose observation is not the one announced by the step before "cut"s the trajectory there, or is
-            an "error".
-        on_nan: "allow" takes a NaN in an observation, a next observation or a reward as any value, and "error" refuses
-            the call. Infinities are numbers, and other fields may hold NaN.
-        autoreset: how environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step".
-            for_env() takes it from env.metadata["autoreset_mode"]; that of gymnasium.make_vec() is "next_step", unless
-            it is told otherwise.
-        store_next_observation: keep next observations in arrays of their own: rows may then be added in any order, and
-            capacity is exact, each row being a transition. Without it, rows of a data set in no order of time are cut
-            off from each other: each takes a second row for its next observation, or is never live if it comes without
-            one. A warning says so.
-        overwrite: False makes a full lane an error (Full).
-        critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
-        gather_threads: threads on which a batch of 4 MiB or more is copied, the caller's among them; on the CPU,
-            and not for sequences.
-        save_compression: of what save() writes, and what is pickled: 0: none; 1 to 19: that level of zstd.
-        samples_per_insert, samples_tolerance, min_size_to_sample: the rate limiter: how many transitions are to be
-            drawn for each step that is added, by how many draws may be ahead of that or behind, and how many steps are
-            to be added before the first draw. What it does not allow yet is Busy: see wait_to_add(). 0: no limit.
-        keep_times_sampled: True counts how often each transition, or sequence, is drawn: `times_sampled` of batches.
-        max_times_sampled: a transition, or sequence, can be drawn so many times and no more. Needs the scheme
-            "without_replacement", and counts. 0: as often as it is drawn.
-        storage: a directory, which is made if it is not there: rows lie in a file in it, and as many of them in memory
-            as there is room for; 9.7 bytes a row always do. The file has no name, and is gone when the buffer is. A
-            child that is forked cannot use the buffer. What save() wrote is loaded into such a file by
-            load(storage=...); what was pickled, or comes from a state_dict or a file object, lies in memory. Not on
-            CUDA.
-        storage_preallocated: take the room on the disk for all rows at once, rather than by add() as they come.
-        device: "cpu", "cuda", "cuda:1".
-        arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax"; on CUDA also
-            "cupy".
-        seed: of the draws. The same seed and the same calls give the same ids, from every language.
+    Parameters
+    ----------
+    capacity : int
+        Rows in all, rounded up to a multiple of n_envs. A row holds a step; at the end of an episode the final
+        observation takes one more. Of the rows of an environment once they are full at least rows - 1 - ends of
+        episodes - (n_step - 1) - (frame_stack - 1) are live transitions; capacity_for() gives the capacity for so many
+        of them.
+    fields : Mapping[str, Field]
+        Names and Field of what is stored beside reward, terminated and truncated. At least one observation. One with a
+        default may be left out when steps are added. A name is any text of up to 255 bytes in UTF-8, without control
+        characters; dots stand for containers, as for_env() says. Names of arguments of add(), and of what batches have
+        beside the fields, are reserved.
+    n_envs : int, default 1
+        Environments, each with a ring of its own.
+    n_step : int, default 1
+        Steps of a return. Returns are formed when a batch is drawn.
+    gamma : float, default 0.99
+        Discount of a step.
+    frame_stack : int, default 1
+        Frames of an observation in a batch; one frame a step is stored. Frames from before an episode are what the
+        field's padding says.
+    sequence_length : int, optional
+        Transitions that a sequence is learned from; None: single transitions are drawn. A batch of sequences has T =
+        burn_in + sequence_length steps each, and `mask` (see Batch).
+    burn_in : int, default 0
+        Transitions before them that only warm up a recurrent state.
+    sequence_stride : int, optional
+        Distance of the starts of sequences, counted from the first step of an episode; None: sequence_length.
+    sequence_eta : float, default 0.9
+        eta of the priority eta max |td_error| + (1 - eta) mean |td_error| of a sequence (Kapturowski et al. 2019).
+    alpha : float, default 0.6
+        Exponent of the priorities.
+    beta : float, default 0.4
+        Exponent of the weights of the first batch.
+    beta_final : float, default 1.0
+        Exponent of the weights after beta_steps batches; between the two it changes linearly.
+    beta_steps : int, default 0
+        Batches until beta_final. With 0 beta stays, and a beta_final that is given is warned of.
+    epsilon : float, default 1e-06
+        Added to |td_error|, so that no priority is 0.
+    prioritization : {"proportional", "rank", "uniform"}, default "proportional"
+        What priorities decide: probabilities in proportion, by rank, or nothing.
+    scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
+        How the draws of a batch depend on each other.
+    uniform_fraction : float, default 0.0
+        u of P = (1 - u) p^alpha / sum + u / N.
+    normalize_weights : {"batch_max", "buffer_max", "none"}, default "batch_max"
+        By which largest weight the weights are divided: that of the batch, or of the buffer.
+    max_priority : {"ever", "now"}, default "ever"
+        A transition added without a priority gets the largest one "ever", or of those live "now".
+    on_invalid : {"error", "skip"}, default "error"
+        A TD error that is not finite is an "error", or is "skip"ped and counted.
+    on_gap : {"cut", "error"}, default "cut"
+        A step whose observation is not the one announced by the step before "cut"s the trajectory there, or is an
+        "error".
+    on_nan : {"allow", "error"}, default "allow"
+        "allow" takes a NaN in an observation, a next observation or a reward as any value, and "error" refuses the
+        call. Infinities are numbers, and other fields may hold NaN.
+    autoreset : {"disabled", "next_step", "same_step"}, default "disabled"
+        How environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step". for_env() takes
+        it from env.metadata["autoreset_mode"]; that of gymnasium.make_vec() is "next_step", unless it is told
+        otherwise.
+    store_next_observation : bool, default False
+        Keep next observations in arrays of their own: rows may then be added in any order, and capacity is exact, each
+        row being a transition. Without it, rows of a data set in no order of time are cut off from each other: each
+        takes a second row for its next observation, or is never live if it comes without one. A warning says so.
+    overwrite : bool, default True
+        False makes a full lane an error (Full).
+    critics : {"mean", "max"}, default "mean"
+        What the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
+    gather_threads : int, default 1
+        Threads on which a batch of 4 MiB or more is copied, the caller's among them; on the CPU, and not for sequences.
+    save_compression : int, default 0
+        How what save() writes, and what is pickled, is compressed: 0: not at all; 1 to 19: that level of zstd.
+    samples_per_insert : float, default 0.0
+        The rate limiter: how many transitions are to be drawn for each step that is added. What it does not allow yet
+        is Busy: see wait_to_add(). 0: no limit.
+    samples_tolerance : int, default 0
+        The rate limiter: by how many draws may be ahead of samples_per_insert, or behind.
+    min_size_to_sample : int, default 0
+        The rate limiter: how many steps are to be added before the first draw.
+    keep_times_sampled : bool, default False
+        True counts how often each transition, or sequence, is drawn: `times_sampled` of batches.
+    max_times_sampled : int, default 0
+        A transition, or sequence, can be drawn so many times and no more. Needs the scheme "without_replacement", and
+        counts. 0: as often as it is drawn.
+    storage : Path, optional
+        A directory, which is made if it is not there: rows lie in a file in it, and as many of them in memory as there
+        is room for; 9.7 bytes a row always do. The file has no name, and is gone when the buffer is. A child that is
+        forked cannot use the buffer. What save() wrote is loaded into such a file by load(storage=...); what was
+        pickled, or comes from a state_dict or a file object, lies in memory. Not on CUDA.
+    storage_preallocated : bool, default False
+        Take the room on the disk for all rows at once, rather than by add() as they come.
+    device : str, default "cpu"
+        Where the rows lie: "cpu", "cuda" or "cuda:1".
+    arrays : {"numpy", "torch", "jax", "cupy"}, optional
+        The arrays of batches: "numpy" (the default on the CPU), "torch" (the default on CUDA) or "jax"; on CUDA also
+        "cupy".
+    seed : int, default 0
+        Seed of the draws. The same seed and the same calls give the same ids, from every language.
 
-    Raises:
-        InvalidArgument, OutOfMemory, NoDevice, Unsupported (naming the option).
+    Raises
+    ------
+    InvalidArgument
+    OutOfMemory
+    NoDevice
+    Unsupported
+        Naming the option.
 
-    >>> import numpy as np, per
-    >>> fields = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
-    >>> buffer = per.ReplayBuffer(100, fields, seed=3)
-    >>> for t in range(10):
-    ...     ids = buffer.add(observation=[t, 0.0], action=t % 2, reward=1.0, terminated=t == 9, truncated=False,
-    ...                      next_observation=[t + 1, 0.0])
-    >>> len(buffer)
-    10
-    >>> batch = buffer.sample(32)
-    >>> batch.observation.shape, batch.weights.dtype
-    ((32, 2), dtype('float32'))
-    >>> bool((batch.next_observation == batch.observation + [1, 0]).all())
-    True
-    >>> buffer.update_priorities(batch.ids, np.ones(32, np.float32))
-
+    Notes
+    -----
     On CUDA, batches and whatever else calls return lie in the memory of that device, live_ids() apart. Calls queue
     their work on `stream` - a stream of torch or CuPy, or a cudaStream_t; by default the current one of `arrays` - and
     return at once. Those of one buffer follow each other whatever their streams; what the caller does on other streams
@@ -143,6 +174,23 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
 
     A buffer may be used by several threads; each call is atomic. On the CPU it stays usable in a forked child, which
     then has its own copy. It closes itself, and earlier at the end of a `with` block.
+
+    Examples
+    --------
+    >>> import numpy as np, per
+    >>> fields = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
+    >>> buffer = per.ReplayBuffer(100, fields, seed=3)
+    >>> for t in range(10):
+    ...     ids = buffer.add(observation=[t, 0.0], action=t % 2, reward=1.0, terminated=t == 9, truncated=False,
+    ...                      next_observation=[t + 1, 0.0])
+    >>> len(buffer)
+    10
+    >>> batch = buffer.sample(32)
+    >>> batch.observation.shape, batch.weights.dtype
+    ((32, 2), dtype('float32'))
+    >>> bool((batch.next_observation == batch.observation + [1, 0]).all())
+    True
+    >>> buffer.update_priorities(batch.ids, np.ones(32, np.float32))
     """
 
     _noun = "buffer"
@@ -256,16 +304,24 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Without sequences and store_next_observation, divisions rounded down, t being transitions per environment:
         n_envs (t + (t - 1) / episode_length + n_step + frame_stack).
 
-        Arguments:
-            transitions: 1 to 2^40, of all environments. For a rollout of K steps in each of n_envs environments
-                K * n_envs: the capacity then takes all of it, ends of episodes included, also with overwrite=False.
-            episode_length: steps of the shortest episode; 0: episodes are longer than what an environment has of rows.
-            fields: needed where a field has a stack of its own.
-            options: as the class takes them; only those that change the result are looked at.
+        Parameters
+        ----------
+        transitions : int
+            1 to 2^40, of all environments. For a rollout of K steps in each of n_envs environments K * n_envs: the
+            capacity then takes all of it, ends of episodes included, also with overwrite=False.
+        episode_length : int, default 0
+            Steps of the shortest episode; 0: episodes are longer than what an environment has of rows.
+        fields : Mapping[str, Field], optional
+            Needed where a field has a stack of its own.
+        **options : Unpack[BufferOptions]
+            As the class takes it; only those that change the result are looked at.
 
-        Raises:
-            InvalidArgument.
+        Raises
+        ------
+        InvalidArgument
 
+        Examples
+        --------
         >>> import per
         >>> per.ReplayBuffer.capacity_for(1000, episode_length=10)
         1101
@@ -301,17 +357,32 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         number 0 as a key `\\#0`. An environment that stacks frames (FrameStackObservation) gives frame_stack and the
         padding of the observation's fields, and its newest frame is stored.
 
-        Arguments:
-            env: gymnasium.Env or gymnasium.vector.VectorEnv.
-            capacity: rows in all.
-            fields: further fields, such as {"log_prob": per.Field(()), "advantage": per.Field((), default=0.0)}.
-            dtypes: by name of a field, dtypes to store in place of the spaces'. Float64 is kept as float32 by default.
-            options: as the class takes them; they go before what the environment says.
+        Parameters
+        ----------
+        env : Any
+            gymnasium.Env or gymnasium.vector.VectorEnv.
+        capacity : int
+            Rows in all.
+        fields : Mapping[str, Field], optional
+            Further fields, such as {"log_prob": per.Field(()), "advantage": per.Field((), default=0.0)}.
+        dtypes : Mapping[str, DTypeLike], optional
+            By name of a field, dtypes to store in place of the spaces'. Float64 is kept as float32 by default.
+        **options : Unpack[BufferOptions]
+            As the class takes it; they go before what the environment says.
 
-        Raises:
-            Unsupported for a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), for keys that are
-            neither strings nor whole numbers, and for stacks of frames that begin with neither the first frame nor
-            zeros; and as the class.
+        Raises
+        ------
+        Unsupported
+            For a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), for keys that are neither
+            strings nor whole numbers, and for stacks of frames that begin with neither the first frame nor zeros; and
+            as the class.
+
+        Examples
+        --------
+        >>> import gymnasium, per
+        >>> buffer = per.ReplayBuffer.for_env(gymnasium.make("CartPole-v1"), 1000, n_step=3)
+        >>> buffer.fields["observation"].shape, buffer.fields["action"].dtype
+        ((4,), 'int64')
         """
         found = spaces.of_env(env, dtypes or {}, has_64_bits=_has_64_bits(options))
         given: dict[str, Any] = {**found.options, **options}
@@ -333,21 +404,31 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         The fields are those of for_env(); n_envs and autoreset are options here. With frame_stack observation_space is
         that of one frame.
 
-        Arguments:
-            observation_space, action_space: gymnasium.Space, of one environment.
-            capacity: rows in all.
-            fields, dtypes: as for_env() takes them.
-            options: as the class takes them.
+        Parameters
+        ----------
+        observation_space, action_space : Any
+            gymnasium.Space, of one environment.
+        capacity : int
+            Rows in all.
+        fields : Mapping[str, Field], optional
+            As for_env() takes it.
+        dtypes : Mapping[str, DTypeLike], optional
+            As for_env() takes it.
+        **options : Unpack[BufferOptions]
+            As the class takes it.
 
-        Raises:
-            Unsupported for a space that has no arrays of one shape; and as the class.
+        Raises
+        ------
+        Unsupported
+            For a space that has no arrays of one shape; and as the class.
 
-        Example:
-            >>> import gymnasium
-            >>> import per
-            >>> box, discrete = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
-            >>> sorted(per.ReplayBuffer.for_spaces(box, discrete, 100, n_envs=4).fields)
-            ['action', 'observation']
+        Examples
+        --------
+        >>> import gymnasium
+        >>> import per
+        >>> box, discrete = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+        >>> sorted(per.ReplayBuffer.for_spaces(box, discrete, 100, n_envs=4).fields)
+        ['action', 'observation']
         """
         found = spaces.of_spaces(observation_space, action_space, dtypes or {}, has_64_bits=_has_64_bits(options))
         return cls(capacity, {**found, **(fields or {})}, **options)
@@ -355,17 +436,51 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     # ----------------------------------------------------- state, options
 
     def clear(self, *, stream: object = None) -> None:
-        """Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay."""
+        """Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay.
+
+        Parameters
+        ----------
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.clear()
+        >>> len(buffer)
+        0
+        """
         check(lib.per_replay_clear(self._open(), self._memory.queue(stream).handle))
 
     def stats(self) -> Statistics:
-        """What the buffer holds and has done. Synchronises."""
+        """What the buffer holds and has done. Synchronises.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> stats = buffer.stats()
+        >>> stats.live, stats.added, stats.samples
+        (8, 9, 0)
+        """
         statistics = read_statistics(self._open())
         self._diagnostics.look_at_statistics(statistics)
         return statistics
 
     def live_ids(self) -> npt.NDArray[np.int64]:
-        """Ids of the live transitions, int64[live]: environment by environment, in order of time."""
+        """Ids of the live transitions, int64[live]: environment by environment, in order of time.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.live_ids().tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7]
+        """
         count = ffi.new("int64_t *")
         ids = np.zeros(0, np.int64)
         check(lib.per_replay_get_live_ids(self._open(), 0, NULL, count))

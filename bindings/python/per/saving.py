@@ -30,12 +30,32 @@ class Save:
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the file is in its place and on the disk.
 
-        Arguments:
-            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None: for as long as it takes, or until Ctrl-C.
 
-        Raises:
-            Busy if the save is still running then; IoError or OutOfMemory if it has failed: every call does.
-            InvalidArgument in a forked child, where there is no thread that writes.
+        Raises
+        ------
+        Timeout
+            If the save is still running then.
+        IoError
+        OutOfMemory
+            If it has failed: every call does.
+        InvalidArgument
+            In a forked child, where there is no thread that writes.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save = buffer.save(f"{folder}/replay.per", wait=False)
+        ...     save.wait()
+        ...     save.done, save.progress
+        (True, 1.0)
         """
         with about(self._path):
             waited(timeout, lambda timeout_ms: lib.per_save_wait(self._handle, timeout_ms, NULL, NULL))

@@ -24,6 +24,8 @@ from per.typing import ArrayLike, Arrays
 class SharedLoaderStatistics(SharedLoaderFigures):
     """What SharedLoader.stats() returns. Counters count since creation.
 
+    Examples
+    --------
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, device="cpu")
     >>> buffer.shared_loader(32, readers=2).stats().attached
@@ -32,8 +34,8 @@ class SharedLoaderStatistics(SharedLoaderFigures):
 
 
 # The fields belong into help(per.SharedLoaderStatistics), too.
-SharedLoaderStatistics.__doc__ = inspect.cleandoc(
-    f"{inspect.getdoc(SharedLoaderStatistics)}\n\n{SharedLoaderFigures.__doc__}"
+SharedLoaderStatistics.__doc__ = f"{inspect.getdoc(SharedLoaderStatistics)}".replace(
+    "Examples\n", f"{inspect.getdoc(SharedLoaderFigures)}\n\nExamples\n", 1
 )
 
 
@@ -44,6 +46,8 @@ class SharedLoader(Handle):
     torch.multiprocessing.spawn(). What is sent is a path. There reader() attaches to it, and is all that can be done
     with it; stats() is for the process that has the buffer, which may have a reader of its own.
 
+    Examples
+    --------
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5, device="cpu")
     >>> for t in range(10):
@@ -74,7 +78,13 @@ class SharedLoader(Handle):
         return self._path
 
     def reader(self, arrays: Arrays = "numpy") -> Reader:
-        """Attaches to the loader, in whatever process; see Reader. The loader stays open as long as the reader."""
+        """Attaches to the loader, in whatever process; see Reader. The loader stays open as long as the reader.
+
+        Parameters
+        ----------
+        arrays : {"numpy", "torch", "jax", "cupy"}, default "numpy"
+            "numpy" or "torch".
+        """
         reader = Reader(self._path, arrays)
         reader._loader = self
         return reader
@@ -119,14 +129,24 @@ class Reader(Handle):
     batch.release(), and later batches are drawn into the memory; copy what must last longer. Each batch goes to one
     reader. take() leaves releasing to the caller.
 
-    Arguments:
-        path: of a shared loader.
-        arrays: "numpy" or "torch": what batches hold.
+    Parameters
+    ----------
+    path : str
+        Of a shared loader.
+    arrays : {"numpy", "torch", "jax", "cupy"}, default "numpy"
+        "numpy" or "torch": what batches hold.
 
-    Raises:
-        Busy if as many readers are attached as the loader has places; InvalidArgument if it is closed; IoError if it is
-        not there any more.
+    Raises
+    ------
+    Busy
+        If as many readers are attached as the loader has places.
+    InvalidArgument
+        If it is closed.
+    IoError
+        If it is not there any more.
 
+    Examples
+    --------
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5, device="cpu")
     >>> ids = buffer.add(observation=[7], reward=1, terminated=True, truncated=False, next_observation=[8])
@@ -179,13 +199,32 @@ class Reader(Handle):
     def take(self, *, timeout: float | None = None) -> LoadedBatch:
         """The next batch. Its slot is its own until batch.release().
 
-        Arguments:
-            timeout: seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while this reader has
-                as many batches as it may; None: for as long as it takes, or until Ctrl-C.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while this reader has as many
+            batches as it may; None: for as long as it takes, or until Ctrl-C.
 
-        Raises:
-            Busy if there is none by then: the next call gets it; Empty if no transition is live, and what else
-            sample() raises; InvalidArgument, also if the loader was closed or its process has ended.
+        Raises
+        ------
+        Timeout
+            If there is none by then: the next call gets it.
+        Empty
+            If no transition is live, and what else sample() raises.
+        InvalidArgument
+            Also if the loader was closed or its process has ended.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()}, device="cpu")
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> loader = buffer.shared_loader(4, readers=1)
+        >>> reader = loader.reader()
+        >>> batch = reader.take(timeout=60)
+        >>> batch.size
+        4
+        >>> batch.release()
         """
         handle = self._open()
         drawn, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
@@ -226,12 +265,36 @@ class Reader(Handle):
         They are applied a little later. What is wrong with an id, or with the TD errors of a sequence, only the buffer
         can tell: it then refuses the call, and counts it (SharedLoader.stats().refused).
 
-        Arguments:
-            timeout: seconds to wait for room, of which there is some unless many calls are not applied yet; None: for
-                as long as it takes, or until Ctrl-C.
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        td_errors : ArrayLike, optional
+            float32[n] of any sign.
+        priorities : ArrayLike, optional
+            float32[n], >= 0, in place of td_errors.
+        timeout : float, optional
+            Seconds to wait for room, of which there is some unless many calls are not applied yet; None: for as long as
+            it takes, or until Ctrl-C.
 
-        Raises:
-            Busy if there is no room by then; InvalidArgument. Then nothing was sent.
+        Raises
+        ------
+        Timeout
+            If there is no room by then.
+        InvalidArgument
+            Then nothing was sent.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()}, device="cpu")
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> loader = buffer.shared_loader(4, readers=1)
+        >>> reader = loader.reader()
+        >>> reader.update_priorities([0, 1], [2.0, 3.0])
+        >>> reader.flush()
+        >>> buffer.priorities([0, 1]).round(3).tolist()
+        [2.0, 3.0]
         """
         handle = self._open()
         if (priorities is None) == (td_errors is None):
@@ -244,8 +307,17 @@ class Reader(Handle):
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that this reader sent is in the buffer, or was refused.
 
-        Raises:
-            Busy if it takes longer than `timeout` seconds; InvalidArgument if the loader was closed.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+
+        Raises
+        ------
+        Timeout
+            If it takes longer than `timeout` seconds.
+        InvalidArgument
+            If the loader was closed.
         """
         handle = self._open()
         waited(timeout, lambda timeout_ms: lib.per_reader_flush(handle, timeout_ms))

@@ -20,6 +20,8 @@ class ScalarWriter(Protocol):
 class Statistics(Figures):
     """What ReplayBuffer.stats() returns. Counters count since creation.
 
+    Examples
+    --------
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field((), "int64")}, seed=3)
     >>> ids = buffer.extend(observation=range(5), reward=[0] * 5, terminated=[0] * 5, truncated=[0] * 5)
@@ -32,14 +34,48 @@ class Statistics(Figures):
     """
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
-        """All of them by name, as loggers take them: `wandb.log(buffer.stats().scalars("replay/"))`."""
+        """All of them by name, as loggers take them: `wandb.log(buffer.stats().scalars("replay/"))`.
+
+        Parameters
+        ----------
+        prefix : str, default ""
+            Put before each name.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> buffer.stats().scalars("replay/")["replay/live"]
+        8.0
+        """
         return {prefix + field.name: float(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def log_to(self, writer: ScalarWriter, step: int | None = None, *, prefix: str = "replay/") -> None:
-        """Records all of them with a TensorBoard writer: `buffer.stats().log_to(SummaryWriter(), step)`."""
+        """Records all of them with a TensorBoard writer: `buffer.stats().log_to(SummaryWriter(), step)`.
+
+        Parameters
+        ----------
+        writer : ScalarWriter
+            A SummaryWriter of torch or tensorboardX.
+        step : int, optional
+            The step to record at.
+        prefix : str, default "replay/"
+            Put before each name.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> from torch.utils.tensorboard import SummaryWriter  # doctest: +SKIP
+        >>> buffer.stats().log_to(SummaryWriter(), step=1000)  # doctest: +SKIP
+        """
         for name, value in self.scalars(prefix).items():
             writer.add_scalar(name, value, step)
 
 
 # The fields belong into help(per.Statistics), too.
-Statistics.__doc__ = inspect.cleandoc(f"{inspect.getdoc(Statistics)}\n\n{Figures.__doc__}")
+Statistics.__doc__ = f"{inspect.getdoc(Statistics)}".replace(
+    "Examples\n", f"{inspect.getdoc(Figures)}\n\nExamples\n", 1
+)

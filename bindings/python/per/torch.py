@@ -83,9 +83,13 @@ class _InGraph:
 class Buffer(_InGraph):
     """A per.ReplayBuffer inside of compiled programs. Its own calls may go on outside, between those of the program.
 
-    Arguments:
-        buffer: one that gives arrays of torch (arrays="torch").
+    Parameters
+    ----------
+    buffer : ReplayBuffer
+        One that gives arrays of torch (arrays="torch").
 
+    Notes
+    -----
     What the program calls raises where it runs, as outside. On CUDA calls are queued on torch's current stream; a
     captured graph draws another batch with each launch.
     """
@@ -115,8 +119,22 @@ class Buffer(_InGraph):
     ) -> Any:
         """Draws a batch: a named tuple of what per.Batch has, nested observations as dicts.
 
-        Arguments:
-            As of per.ReplayBuffer.sample().
+        As of per.ReplayBuffer.sample().
+
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        beta : float, optional
+            Exponent of the weights, in place of the buffer's.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            In place of the buffer's.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            In place of the buffer's.
+        uniform_fraction : float, optional
+            In place of the buffer's.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            In place of the buffer's.
         """
         choices = beta, scheme, prioritization, uniform_fraction, normalize_weights
         self._check_size(batch_size)
@@ -127,8 +145,10 @@ class Buffer(_InGraph):
     def add(self, /, **arrays: Any) -> torch.Tensor:
         """Adds one step of every environment. Returns ids, int64[n].
 
-        Arguments:
-            **arrays: tensors and numbers by the names that per.ReplayBuffer.add() has for them; terminated among them.
+        Parameters
+        ----------
+        **arrays : Any
+            Tensors and numbers by the names that per.ReplayBuffer.add() has for them; terminated among them.
         """
         return self._add(arrays, ())
 
@@ -151,7 +171,17 @@ class Buffer(_InGraph):
     def update_priorities(
         self, ids: torch.Tensor, td_errors: torch.Tensor | None = None, *, priorities: torch.Tensor | None = None
     ) -> None:
-        """Sets p = |td_error| + epsilon, or the priorities given, as per.ReplayBuffer.update_priorities()."""
+        """Sets p = |td_error| + epsilon, or the priorities given, as per.ReplayBuffer.update_priorities().
+
+        Parameters
+        ----------
+        ids : torch.Tensor
+            int64[n], as batches carry them.
+        td_errors : torch.Tensor, optional
+            float32[n] of any sign.
+        priorities : torch.Tensor, optional
+            float32[n], >= 0, in place of td_errors.
+        """
         given = [None if value is None else value.detach() for value in (td_errors, priorities)]
         _ops.update(self._turn, self._number, ids, *given)
 
@@ -171,14 +201,32 @@ class Tree(_InGraph):
         super().__init__(tree, ("numpy", "torch"))
 
     def sample(self, batch_size: int, *, beta: float = 0.0, scheme: Scheme = "stratified") -> Draw:
-        """Draws indices, as per.SumTree.sample()."""
+        """Draws indices, as per.SumTree.sample().
+
+        Parameters
+        ----------
+        batch_size : int
+            1 to 2^24.
+        beta : float, default 0.0
+            Exponent of the weights.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
+            As per.SumTree.sample() takes it.
+        """
         self._check_size(batch_size)
         arrays = [self._new((batch_size,), dtype) for dtype in (torch.int64, torch.float32, torch.float32)]
         _ops.tree_sample(self._turn, self._number, arrays, beta, scheme)
         return Draw(*arrays)
 
     def update(self, indices: torch.Tensor, priorities: torch.Tensor) -> None:
-        """Sets priorities, as per.SumTree.update()."""
+        """Sets priorities, as per.SumTree.update().
+
+        Parameters
+        ----------
+        indices : torch.Tensor
+            int64[n], 0 to capacity - 1.
+        priorities : torch.Tensor
+            float32[n], >= 0, in place of td_errors.
+        """
         _ops.tree_update(self._turn, self._number, indices, priorities.detach())
 
 

@@ -39,12 +39,26 @@ class SumTree(Store):
     Equation 1 and section 3.3 of Schaul et al. 2016 (arXiv:1511.05952), without the exponent. Priorities are float32;
     sums are exact, whatever the history of updates. Setting a priority and drawing an index cost O(log capacity).
 
-    Arguments:
-        capacity: number of leaves, 1 to 2^40. All priorities are 0 at first.
-        device: "cpu", "cuda", "cuda:1", ...
-        seed: of the draws, 0 to 2^64 - 1. The same seed and the same calls give the same indices, from every language.
-        arrays: what is returned: "numpy" on the CPU; on CUDA "torch" (the default there), "cupy" or "jax".
+    Parameters
+    ----------
+    capacity : int
+        Number of leaves, 1 to 2^40. All priorities are 0 at first.
+    device : str, default "cpu"
+        "cpu", "cuda" or "cuda:1".
+    seed : int, default 0
+        Of the draws, 0 to 2^64 - 1. The same seed and the same calls give the same indices, from every language.
+    arrays : {"numpy", "torch", "jax", "cupy"}, optional
+        What is returned: "numpy" on the CPU; on CUDA "torch" (the default there), "cupy" or "jax".
 
+    Raises
+    ------
+    InvalidArgument
+    OutOfMemory
+    NoDevice
+    Unsupported
+
+    Notes
+    -----
     On CUDA, calls take arrays of that device - anything with __dlpack__ or __cuda_array_interface__: tensors of torch,
     arrays of CuPy, JAX - and copy others there. Those of `arrays` are converted on the device where they are not
     contiguous or of another dtype; others must be contiguous, of exactly the dtypes named. Calls queue their work on
@@ -52,9 +66,11 @@ class SumTree(Store):
     for JAX) and return at once. What is wrong with entries is known on the device only: they are skipped, and
     synchronize() reports them.
 
-    Raises:
-        InvalidArgument, OutOfMemory, NoDevice, Unsupported.
 
+    A tree may be used by several threads. It closes itself, and earlier at the end of a `with` block.
+
+    Examples
+    --------
     >>> import numpy as np, per
     >>> tree = per.SumTree(4, seed=1)
     >>> tree.update([0, 1, 3], [1.0, 2.0, 5.0])
@@ -64,8 +80,6 @@ class SumTree(Store):
     array([0, 1, 3])
     >>> sorted(set(tree.sample(64).indices.tolist()))
     [0, 1, 3]
-
-    A tree may be used by several threads. It closes itself, and earlier at the end of a `with` block.
     """
 
     _noun = "tree"
@@ -86,13 +100,28 @@ class SumTree(Store):
     def update(self, indices: ArrayLike, priorities: ArrayLike, *, stream: object = None) -> None:
         """Sets priorities; of equal indices the last one wins.
 
-        Arguments:
-            indices: int64[n], 0 to capacity - 1.
-            priorities: float32[n], finite, >= 0.
+        Parameters
+        ----------
+        indices : ArrayLike
+            int64[n], 0 to capacity - 1.
+        priorities : ArrayLike
+            float32[n], finite, >= 0.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
 
-        Raises:
-            InvalidArgument for any bad entry; then nothing is changed. On CUDA those entries are skipped, the others
-            take effect, and synchronize() reports it.
+        Raises
+        ------
+        InvalidArgument
+            For any bad entry; then nothing is changed. On CUDA those entries are skipped, the others take effect, and
+            synchronize() reports it.
+
+        Examples
+        --------
+        >>> import per
+        >>> tree = per.SumTree(4, seed=1)
+        >>> tree.update([0, 1, 3], [1.0, 2.0, 5.0])
+        >>> tree.priorities().tolist()
+        [1.0, 2.0, 0.0, 5.0]
         """
         queue = self._memory.queue(stream)
         index = self._memory.read_numbers(indices, "indices", "int64", queue)
@@ -109,15 +138,33 @@ class SumTree(Store):
 
         Section 3.4 of the paper, normalised by the batch's maximum. Without replacement P is the inclusion probability.
 
-        Arguments:
-            batch_size: 1 to 2^24.
-            beta: >= 0; 0 gives weights 1.
-            scheme: "stratified" (draw i from the i-th of batch_size equal parts of the total), "independent",
-                "systematic", "without_replacement" (needs batch_size leaves of positive priority).
+        Parameters
+        ----------
+        batch_size : int
+            1 to 2^24.
+        beta : float, default 0.0
+            >= 0; 0 gives weights 1.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
+            "stratified" (draw i from the i-th of batch_size equal parts of the total), "independent", "systematic",
+            "without_replacement" (needs batch_size leaves of positive priority).
+        stream : object, optional
+            On a device: where the work is queued. See the class.
 
-        Raises:
-            Empty if all priorities are 0; InvalidArgument. A call that fails is no draw. On CUDA indices are
-            then -1 and weights 0, which synchronize() reports.
+        Raises
+        ------
+        Empty
+            If all priorities are 0.
+        InvalidArgument
+            A call that fails is no draw. On CUDA indices are then -1 and weights 0, which synchronize() reports.
+
+        Examples
+        --------
+        >>> import per
+        >>> tree = per.SumTree(4, seed=1)
+        >>> tree.update([0, 1, 3], [1.0, 2.0, 5.0])
+        >>> draw = tree.sample(64, beta=1.0)
+        >>> sorted(set(draw.indices.tolist())), float(draw.weights.max())
+        ([0, 1, 3], 1.0)
         """
         number = _options.number("per_scheme", "scheme", scheme)
         size = _options.whole("batch_size", batch_size)
@@ -134,28 +181,62 @@ class SumTree(Store):
     def find(self, prefix_sums: ArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index i with p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i for each prefix sum s.
 
-        Arguments:
-            prefix_sums: float64[n], 0 <= s < total, in units of priority.
+        Parameters
+        ----------
+        prefix_sums : ArrayLike
+            float64[n], 0 <= s < total, in units of priority.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
 
-        Returns:
+        Returns
+        -------
+        NDArray[int64]
             int64[n].
 
-        Raises:
-            Empty if all priorities are 0; InvalidArgument.
+        Raises
+        ------
+        Empty
+            If all priorities are 0.
+        InvalidArgument
+
+        Examples
+        --------
+        >>> import per
+        >>> tree = per.SumTree(4, seed=1)
+        >>> tree.update([0, 1, 3], [1.0, 2.0, 5.0])
+        >>> tree.find([0.5, 1.0, 7.9]).tolist()
+        [0, 1, 3]
         """
         return self._find(lib.per_tree_find, prefix_sums, "prefix_sums", "float64", stream)
 
     def find_mass(self, units: ArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index that each unit of mass belongs to: m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
 
-        Arguments:
-            units: uint64[n], 0 to mass.total - 1.
+        Parameters
+        ----------
+        units : ArrayLike
+            uint64[n], 0 to mass.total - 1.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
 
-        Returns:
+        Returns
+        -------
+        NDArray[int64]
             int64[n].
 
-        Raises:
-            Empty if all priorities are 0; InvalidArgument.
+        Raises
+        ------
+        Empty
+            If all priorities are 0.
+        InvalidArgument
+
+        Examples
+        --------
+        >>> import per
+        >>> tree = per.SumTree(4, seed=1)
+        >>> tree.update([0, 1, 3], [1.0, 2.0, 5.0])
+        >>> tree.find_mass([0, tree.mass.total - 1]).tolist()
+        [0, 3]
         """
         return self._find(lib.per_tree_find_mass, units, "units", "uint64", stream)
 
@@ -167,8 +248,24 @@ class SumTree(Store):
     def priorities(self, indices: ArrayLike | None = None, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads priorities: float32[n] at the given indices, int64[n]; without them float32[capacity].
 
-        Raises:
-            InvalidArgument.
+        Parameters
+        ----------
+        indices : ArrayLike, optional
+            int64[n], 0 to capacity - 1.
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+
+        Raises
+        ------
+        InvalidArgument
+
+        Examples
+        --------
+        >>> import per
+        >>> tree = per.SumTree(4, seed=1)
+        >>> tree.update([0, 1, 3], [1.0, 2.0, 5.0])
+        >>> tree.priorities([3, 2]).tolist()
+        [5.0, 0.0]
         """
         queue = self._memory.queue(stream)
         if indices is None:
@@ -178,7 +275,22 @@ class SumTree(Store):
         return self._each(lib.per_tree_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
     def reset(self, *, stream: object = None) -> None:
-        """Sets all priorities to 0. The random state stays."""
+        """Sets all priorities to 0. The random state stays.
+
+        Parameters
+        ----------
+        stream : object, optional
+            On a device: where the work is queued. See the class.
+
+        Examples
+        --------
+        >>> import per
+        >>> tree = per.SumTree(4, seed=1)
+        >>> tree.update([0, 1, 3], [1.0, 2.0, 5.0])
+        >>> tree.reset()
+        >>> tree.total
+        0.0
+        """
         check(lib.per_tree_reset(self._open(), self._memory.queue(stream).handle))
 
     @property

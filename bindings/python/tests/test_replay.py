@@ -140,7 +140,7 @@ def test_help_says_what_each_statistic_means():
     assert [field.name for field in dataclasses.fields(per.Statistics)] == names
     text = pydoc.render_doc(per.Statistics, renderer=pydoc.plaintext)
     for name in names:
-        assert re.search(rf"^ *\|? +{name}: .* \w", text, re.MULTILINE), name
+        assert re.search(rf"^ *\|? +{name} : (int|float)\n *\|? +.* \w", text, re.MULTILINE), name
 
 
 def test_every_option_of_the_header_is_an_argument():

@@ -26,10 +26,14 @@ class SuspectedResets:
     def look(self, observation: Any, next_observation: Any, reward: Any, ends: Any) -> None:
         """Takes a step of every environment.
 
-        Arguments:
-            observation, next_observation: [n_envs, ...]
-            reward: [n_envs]
-            ends: bool[n_envs], the steps that end an episode; False where the final observation is known.
+        Parameters
+        ----------
+        observation, next_observation : Any
+            [n_envs, ...].
+        reward : Any
+            [n_envs].
+        ends : Any
+            bool[n_envs], the steps that end an episode; False where the final observation is known.
         """
         if self._ended is not None:
             rows = np.flatnonzero(self._ended)

@@ -17,8 +17,10 @@ def refuse_other_batches(options: Mapping[str, Any], **reasons: str) -> None:
 
     Those of sequences are always among them. `reasons`: others by name, and what to do instead.
 
-    Raises:
-        per.InvalidArgument if one of them is not its default.
+    Raises
+    ------
+    InvalidArgument
+        If one of them is not its default.
     """
     for name, reason in {**dict.fromkeys(_OF_SEQUENCES, "batches hold single transitions here"), **reasons}.items():
         if name in options and options[name] != _DEFAULTS[name]:

@@ -74,8 +74,10 @@ class WeightedRewards(torch.Tensor):
     ) -> torch.Tensor:
         """The rewards of transitions that were drawn, [B] or [B, 1], with their weights and ids.
 
-        Arguments:
-            reductions: of the losses that are weighted; others are left alone.
+        Parameters
+        ----------
+        reductions : tuple[str, ...], default ("mean",)
+            Of the losses that are weighted; others are left alone.
         """
         weighted = rewards.as_subclass(cls)
         draw = _Draw(replay, ids, weights.flatten(), reductions)
@@ -282,8 +284,10 @@ _RULES: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {
 def _weighted_loss(loss: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
     """The weighted loss, whose TD errors become priorities; None if it is one that is left alone.
 
-    Raises:
-        per.InvalidArgument if it is not known whose weights and TD errors these are.
+    Raises
+    ------
+    InvalidArgument
+        If it is not known whose weights and TD errors these are.
     """
     given = _LOSSES[loss].bind(*args, **kwargs).arguments
     carriers = _carriers(given["input"], given["target"])
@@ -320,8 +324,10 @@ def _weighted_loss(loss: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
 def _set_priorities(draw: _Draw, places: torch.Tensor, errors: torch.Tensor) -> None:
     """Sets priorities by the TD errors of a loss and of those before it.
 
-    Arguments:
-        places: in the batch, of the shape of the errors; -1 for errors of another batch.
+    Parameters
+    ----------
+    places : torch.Tensor
+        In the batch, of the shape of the errors; -1 for errors of another batch.
     """
     # Axes in front, along which the rows are the same, are critics.
     while places.dim() > 1 and torch.equal(places, places[:1].expand(places.shape)):

@@ -124,20 +124,34 @@ class ReplayBuffer(_Buffer):
     of a target gets its weights, and the transitions their TD errors. With other losses draws are uniform, with
     weights 1, unless `data.weights` and update_priorities() are used.
 
-    Arguments:
-        buffer_size: transitions of all environments. Each truncation takes the place of one more.
-        observation_space, action_space, device, n_envs: as theirs. Observations of float64 are kept as float32.
-        optimize_memory_usage: changes nothing; next observations are stored once.
-        handle_timeout_termination: as theirs: whether info["TimeLimit.truncated"] is looked at.
-        options: those of per.ReplayBuffer, but for sequences. With frame_stack observations are stacks of so many
-            frames, as FrameStack gives them, and the newest of each is stored. The seed comes from numpy's global
-            generator unless it is given. autoreset is "same_step" unless it is given, as in CleanRL's files.
+    Parameters
+    ----------
+    buffer_size : int
+        Transitions of all environments. Each truncation takes the place of one more.
+    observation_space, action_space : Any
+        As theirs. Observations of float64 are kept as float32.
+    device : torch.device or str, default "auto"
+        As theirs. Observations of float64 are kept as float32.
+    n_envs : int, default 1
+        As theirs. Observations of float64 are kept as float32.
+    optimize_memory_usage : bool, default False
+        Changes nothing; next observations are stored once.
+    handle_timeout_termination : bool, default True
+        As theirs: whether info["TimeLimit.truncated"] is looked at.
+    **options : Any
+        Those of per.ReplayBuffer, but for sequences. With frame_stack observations are stacks of so many frames, as
+        FrameStack gives them, and the newest of each is stored. The seed comes from numpy's global generator unless it
+        is given. autoreset is "same_step" unless it is given, as in CleanRL's files.
 
+    Warns
+    -----
+    PerWarning
+        Once, if autoreset is not given and environments seem to reset in the step after an end.
+
+    Notes
+    -----
     An episode that is truncated without a word ends where the next observation does not follow. The buffer of libper is
     the attribute `replay`.
-
-    Warns:
-        PerWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
     """
 
     def __init__(
@@ -165,16 +179,22 @@ class ReplayBuffer(_Buffer):
     ) -> None:
         """Adds a step of every environment.
 
-        Arguments:
-            obs, next_obs, action, reward, done: as theirs. At an end next_obs is the final observation. With autoreset
-                "same_step" it is not looked at after a terminal state, where batches have obs in its place, unless
-                infos has the final one; of a truncated episode it is the final one.
-            infos: of a vector environment of Gymnasium, or a list of dicts. Final observations are taken from it.
-            truncated: flags [n_envs]. None: where infos says so: "TimeLimit.truncated" in a list; "final_obs", or
-                "episode" of RecordEpisodeStatistics, of a step that is not done.
+        Parameters
+        ----------
+        obs, next_obs, action, reward, done : Any
+            As theirs. At an end next_obs is the final observation. With autoreset "same_step" it is not looked at after
+            a terminal state, where batches have obs in its place, unless infos has the final one; of a truncated
+            episode it is the final one.
+        infos : Any
+            Of a vector environment of Gymnasium, or a list of dicts. Final observations are taken from it.
+        truncated : Any, optional
+            Flags [n_envs]. None: where infos says so: "TimeLimit.truncated" in a list; "final_obs", or "episode" of
+            RecordEpisodeStatistics, of a step that is not done.
 
-        Warns:
-            PerWarning, once, if autoreset is "next_step" and nothing says which episodes are truncated.
+        Warns
+        -----
+        PerWarning
+            Once, if autoreset is "next_step" and nothing says which episodes are truncated.
         """
         done = np.reshape(done, -1)
         if truncated is None:
@@ -205,7 +225,13 @@ class ReplayBuffer(_Buffer):
         return np.zeros(len(done), bool)
 
     def sample(self, batch_size: int) -> ReplayBufferSamples:
-        """A draw by priority."""
+        """A draw by priority.
+
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        """
         batch = self.replay.sample(batch_size)
         weights = self._tensor(batch.weights)
         return ReplayBufferSamples(
@@ -220,7 +246,15 @@ class ReplayBuffer(_Buffer):
         )
 
     def update_priorities(self, ids: Any, td_errors: torch.Tensor) -> None:
-        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B]."""
+        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B].
+
+        Parameters
+        ----------
+        ids : Any
+            int64[n], as batches carry them.
+        td_errors : torch.Tensor
+            float32[n] of any sign.
+        """
         self.replay.update_priorities(ids, td_errors.detach().cpu())
 
     def size(self) -> int:
@@ -231,16 +265,35 @@ class ReplayBuffer(_Buffer):
 class PrioritizedReplayBuffer(_Buffer):
     """The buffer of rainbow_atari.py, which keeps the last n_step - 1 starts of an episode.
 
-    Arguments:
-        capacity: transitions. Each truncation takes the place of one more.
-        obs_shape, device, n_step, gamma, alpha, beta, eps: as theirs. `beta` may be set before each draw.
-        dtype: of the observations.
-        options: further ones of per.ReplayBuffer. With frame_stack obs_shape is that of stacks of so many frames, and
-            the newest frame of each is stored. The seed comes from numpy's global generator unless it is given.
-            autoreset is "same_step" unless it is given, as in CleanRL's file.
+    Parameters
+    ----------
+    capacity : int
+        transitions. Each truncation takes the place of one more.
+    obs_shape : tuple[int, ...]
+        As theirs. `beta` may be set before each draw.
+    device : torch.device or str
+        As theirs. `beta` may be set before each draw.
+    n_step : int
+        As theirs. `beta` may be set before each draw.
+    gamma : float
+        As theirs. `beta` may be set before each draw.
+    alpha : float, default 0.6
+        As theirs. `beta` may be set before each draw.
+    beta : float, default 0.4
+        As theirs. `beta` may be set before each draw.
+    eps : float, default 1e-06
+        As theirs. `beta` may be set before each draw.
+    dtype : Any, default np.uint8
+        Of the observations.
+    **options : Any
+        Further ones of per.ReplayBuffer. With frame_stack obs_shape is that of stacks of so many frames, and the newest
+        frame of each is stored. The seed comes from numpy's global generator unless it is given. autoreset is
+        "same_step" unless it is given, as in CleanRL's file.
 
-    Warns:
-        PerWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
+    Warns
+    -----
+    PerWarning
+        Once, if autoreset is not given and environments seem to reset in the step after an end.
     """
 
     def __init__(
@@ -273,7 +326,13 @@ class PrioritizedReplayBuffer(_Buffer):
         self._add(obs, next_obs, action, reward, done, truncated)
 
     def sample(self, batch_size: int) -> PrioritizedBatch:
-        """A draw by priority, with weights of `beta`."""
+        """A draw by priority, with weights of `beta`.
+
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        """
         batch = self.replay.sample(batch_size, beta=self.beta)
         return PrioritizedBatch(
             observations=self._tensor(batch.observation),
@@ -287,7 +346,15 @@ class PrioritizedReplayBuffer(_Buffer):
         )
 
     def update_priorities(self, indices: Any, priorities: Any) -> None:
-        """Sets |priorities| + eps, before alpha."""
+        """Sets |priorities| + eps, before alpha.
+
+        Parameters
+        ----------
+        indices : Any
+            int64[n], 0 to capacity - 1.
+        priorities : Any
+            float32[n], >= 0, in place of td_errors.
+        """
         self.replay.update_priorities(indices, priorities)
 
     @property

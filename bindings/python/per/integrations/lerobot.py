@@ -54,16 +54,33 @@ class ReplayBuffer(theirs.ReplayBuffer):
     offline batch are concatenated. Batches have "weights" and "ids" in their complementary_info, for learners that use
     them with update_priorities().
 
-    Arguments:
-        capacity: transitions. Each end of an episode takes the place of one more.
-        device, state_keys, image_augmentation_function, use_drq, storage_device: as theirs.
-        optimize_memory: changes nothing; next states are stored once.
-        image_dtype: of the stored images, states whose name begins with "observation.image". "uint8" keeps numbers of 0
-            to 1 as the nearest multiple of 1 / 255, and uint8 as it is; "float32" keeps any number.
-        weigh_losses: False: rewards are a plain tensor.
-        options: those of per.ReplayBuffer, but for sequences and n_step. The seed comes from torch's generator unless
-            it is given.
+    Parameters
+    ----------
+    capacity : int
+        transitions. Each end of an episode takes the place of one more.
+    device : str, default "cuda:0"
+        As theirs.
+    state_keys : Sequence[str], optional
+        As theirs.
+    image_augmentation_function : Callable[[torch.Tensor], torch.Tensor], optional
+        As theirs.
+    use_drq : bool, default True
+        As theirs.
+    storage_device : str, default "cpu"
+        As theirs.
+    optimize_memory : bool, default False
+        Changes nothing; next states are stored once.
+    image_dtype : str, default "uint8"
+        Of the stored images, states whose name begins with "observation.image". "uint8" keeps numbers of 0 to 1 as the
+        nearest multiple of 1 / 255, and uint8 as it is; "float32" keeps any number.
+    weigh_losses : bool, default True
+        False: rewards are a plain tensor.
+    **options : Any
+        Those of per.ReplayBuffer, but for sequences and n_step. The seed comes from torch's generator unless it is
+        given.
 
+    Notes
+    -----
     The buffer of libper is the attribute `replay` once something was added.
     """
 
@@ -130,8 +147,10 @@ class ReplayBuffer(theirs.ReplayBuffer):
 
         With next_state None it is drawn from the next one on, or never if it is truncated.
 
-        Raises:
-            per.InvalidArgument for an image with numbers that are not from 0 to 1, unless image_dtype is "float32".
+        Raises
+        ------
+        InvalidArgument
+            For an image with numbers that are not from 0 to 1, unless image_dtype is "float32".
         """
         if self.replay is None:
             self._initialize_storage(state, action, complementary_info)
@@ -157,7 +176,13 @@ class ReplayBuffer(theirs.ReplayBuffer):
         return (value.detach() * 255).round().to(torch.uint8)
 
     def sample(self, batch_size: int) -> theirs.BatchTransition:
-        """A draw by priority, of as many transitions as there are at most. Raises per.Empty if there is none."""
+        """A draw by priority, of as many transitions as there are at most. Raises per.Empty if there is none.
+
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        """
         if self.replay is None:
             raise per.Empty("Cannot sample from an empty buffer: nothing was added yet")
         batch = self.replay.sample(min(batch_size, max(len(self), 1)))
@@ -192,7 +217,15 @@ class ReplayBuffer(theirs.ReplayBuffer):
         return value / 255 if self._are_fractions[key] else value.float()
 
     def update_priorities(self, ids: torch.Tensor, td_errors: torch.Tensor) -> None:
-        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B]."""
+        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B].
+
+        Parameters
+        ----------
+        ids : torch.Tensor
+            int64[n], as batches carry them.
+        td_errors : torch.Tensor
+            float32[n] of any sign.
+        """
         if self.replay is not None:
             self.replay.update_priorities(ids.cpu(), td_errors.detach().cpu())
 
@@ -210,8 +243,10 @@ class ReplayBuffer(theirs.ReplayBuffer):
         An episode whose last frame is not done is truncated there. Its last transition is not drawn, as a dataset does
         not have the observation after it; theirs has the last state in its place.
 
-        Raises:
-            ValueError for a capacity below the frames of the dataset, or if state_keys are missing.
+        Raises
+        ------
+        ValueError
+            For a capacity below the frames of the dataset, or if state_keys are missing.
         """
         frames = len(lerobot_dataset)
         if capacity is not None and capacity < frames:

@@ -39,15 +39,23 @@ def new_buffer(
     defaults that steps added later may leave out: `minari.episode` (-1 of other steps), `minari.reward` in the data's
     precision, `minari.truncated` as in the dataset. An episode that ends there with neither flag is truncated here.
 
-    Arguments:
-        dataset: what minari.load_dataset() gives, or a filtered one.
-        capacity: rows in all. None: as many as the dataset takes, which is then read twice.
-        dtypes: by name of a field, dtypes to store in place of the data's.
-        fields: further fields, with defaults.
-        options: as per.ReplayBuffer takes them.
+    Parameters
+    ----------
+    dataset : MinariDataset
+        What minari.load_dataset() gives, or a filtered one.
+    capacity : int, optional
+        Rows in all. None: as many as the dataset takes, which is then read twice.
+    dtypes : Mapping[str, DTypeLike], optional
+        By name of a field, dtypes to store in place of the data's.
+    fields : Mapping[str, per.Field], optional
+        Further fields, with defaults.
+    **options : Any
+        As per.ReplayBuffer takes it.
 
-    Raises:
-        per.Unsupported for a space without arrays of one shape; and as per.ReplayBuffer.
+    Raises
+    ------
+    Unsupported
+        For a space without arrays of one shape; and as per.ReplayBuffer.
     """
     n_envs = int(options.get("n_envs", 1))
     if capacity is None:
@@ -97,8 +105,10 @@ def episodes(buffer: per.ReplayBuffer) -> Iterator[EpisodeBuffer]:
     the latest one that is live, with neither flag. Rows with a next observation of their own (store_next_observation)
     belong together while one's next observation is the next one's observation.
 
-    Raises:
-        per.Unsupported for a buffer of sequences, of which only the starts are live.
+    Raises
+    ------
+    Unsupported
+        For a buffer of sequences, of which only the starts are live.
     """
     if buffer.options["sequence_length"] is not None:
         raise per.Unsupported("sequence_length is given; allowed: None, as episodes are made of single transitions")
@@ -119,9 +129,14 @@ def create_dataset(
 ) -> MinariDataset:
     """Writes the episodes of a buffer to a new dataset, images as they are.
 
-    Arguments:
-        jpeg_encoding: True makes images smaller, and others than they were.
-        options: as minari.create_dataset_from_buffers() takes them: env, or observation_space and action_space.
+    Parameters
+    ----------
+    buffer : per.ReplayBuffer
+        A buffer.
+    jpeg_encoding : bool, default False
+        True makes images smaller, and others than they were.
+    **options : Any
+        As minari.create_dataset_from_buffers() takes it: env, or observation_space and action_space.
     """
     return create_dataset_from_buffers(dataset_id, list(episodes(buffer)), jpeg_encoding=jpeg_encoding, **options)
 

@@ -85,10 +85,17 @@ class _NoLeaves:
 class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuffer):
     """RLlib's buffer of episodes, which draws all steps of a batch at once from a `per.SumTree`.
 
-    Arguments:
-        seed: of draws and of random n_steps. None: another one each time.
-        others: as RLlib's buffer takes them.
+    Parameters
+    ----------
+    seed : int, optional
+        Of draws and of random n_steps. None: another one each time.
+    others
+        As RLlib's buffer takes it.
+    **options : Any
+        Options of per.ReplayBuffer.
 
+    Notes
+    -----
     A copy, or what was pickled, has the priorities, and draws by another seed.
     """
 
@@ -105,8 +112,10 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
     def add(self, episodes: SingleAgentEpisode | list[SingleAgentEpisode], weight: float | None = None) -> None:
         """Adds episodes, or further steps of them; the oldest episodes are evicted where room is needed.
 
-        Arguments:
-            weight: the priority of the steps; None: the largest seen.
+        Parameters
+        ----------
+        weight : float, optional
+            The priority of the steps; None: the largest seen.
         """
         super().add(episodes, weight)
         if self._last_sampled_indices:
@@ -133,14 +142,29 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         The draws are stratified (Schaul et al. 2016, section 3.3); steps whose n-step window is not there yet are drawn
         anew. extra_model_outputs has `n_step` and `weights`, w_i = (P(i) / min_j P(j))^-beta over the batch.
 
-        Arguments:
-            num_items, batch_size_B: steps of the batch, one of the two; None: the buffer's.
-            batch_length_T: not looked at: the buffer draws single steps.
-            n_step: one for all, or (first, end), of which each step's own n is drawn: first to end - 1, as in RLlib.
-            beta, gamma, include_infos, include_extra_model_outputs, to_numpy: as RLlib's buffer takes them.
+        Parameters
+        ----------
+        num_items, batch_size_B : int, optional
+            Steps of the batch, one of the two; None: the buffer's.
+        batch_length_T : int, optional
+            Not looked at: the buffer draws single steps.
+        n_step : int or tuple[int, int], optional
+            One for all, or (first, end), of which each step's own n is drawn: first to end - 1, as in RLlib.
+        beta : float or None, default 0.0
+            As RLlib's buffer takes it.
+        gamma : float, default 0.99
+            As RLlib's buffer takes it.
+        include_infos, include_extra_model_outputs, to_numpy : bool, default False
+            As RLlib's buffer takes them.
+        **options : Any
+            Options of per.ReplayBuffer.
 
-        Raises:
-            per.Empty if nothing was added; per.InvalidArgument if no episode has as many steps as n_step.
+        Raises
+        ------
+        Empty
+            If nothing was added.
+        InvalidArgument
+            If no episode has as many steps as n_step.
         """
         if num_items is not None and batch_size_B is not None:
             raise per.InvalidArgument("num_items and batch_size_B are given; allowed: one of the two")
@@ -221,8 +245,10 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
 
         Steps that were evicted meanwhile are skipped. Of a step that was drawn twice the last one counts.
 
-        Raises:
-            per.InvalidArgument for another number of them, and for one that is not finite; then nothing is changed.
+        Raises
+        ------
+        InvalidArgument
+            For another number of them, and for one that is not finite; then nothing is changed.
         """
         given = np.maximum(np.asarray(priorities, np.float64).ravel(), 1e-12)
         nodes = np.asarray(self._last_sampled_indices, np.int64)

@@ -64,17 +64,28 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
     `samples.rewards` are prioritized by that alone, train() being theirs. Others draw uniformly, with weights 1, unless
     they use `samples.weights` and update_priorities() themselves.
 
-    Arguments:
-        buffer_size: transitions of all environments. Each end of an episode takes the place of one more.
-        observation_space, action_space, device, n_envs: as theirs. The buffer is in host memory, batches on the device.
-        optimize_memory_usage: changes nothing; next observations are stored once, also beside
-            handle_timeout_termination.
-        handle_timeout_termination: as theirs: whether info["TimeLimit.truncated"] is looked at.
-        n_steps: steps of a return, as of their NStepReplayBuffer. Dict observations are allowed.
-        options: those of per.ReplayBuffer, gamma, alpha and beta among them, but for sequences, n_step, frame_stack and
-            arrays. The seed comes from numpy's global generator, which set_random_seed() has seeded, unless it is
-            given.
+    Parameters
+    ----------
+    buffer_size : int
+        Transitions of all environments. Each end of an episode takes the place of one more.
+    observation_space, action_space : Any
+        As theirs. The buffer is in host memory, batches on the device.
+    device : torch.device or str, default "auto"
+        As theirs. The buffer is in host memory, batches on the device.
+    n_envs : int, default 1
+        As theirs. The buffer is in host memory, batches on the device.
+    optimize_memory_usage : bool, default False
+        Changes nothing; next observations are stored once, also beside handle_timeout_termination.
+    handle_timeout_termination : bool, default True
+        As theirs: whether info["TimeLimit.truncated"] is looked at.
+    n_steps : int, default 1
+        Steps of a return, as of their NStepReplayBuffer. Dict observations are allowed.
+    **options : Any
+        Those of per.ReplayBuffer, gamma, alpha and beta among them, but for sequences, n_step, frame_stack and arrays.
+        The seed comes from numpy's global generator, which set_random_seed() has seeded, unless it is given.
 
+    Notes
+    -----
     The buffer of libper is the attribute `replay`.
     """
 
@@ -163,8 +174,10 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
     def take_over(self, theirs: buffers.ReplayBuffer) -> None:
         """Replaces all transitions by those of a buffer of theirs. All get the largest priority.
 
-        Raises:
-            per.InvalidArgument for a buffer of other spaces or of another number of environments.
+        Raises
+        ------
+        InvalidArgument
+            For a buffer of other spaces or of another number of environments.
         """
         for name in ("observation_space", "action_space", "n_envs"):
             given, allowed = getattr(theirs, name), getattr(self, name)
@@ -220,7 +233,15 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         return self.to_torch(arrays, copy=False)
 
     def update_priorities(self, ids: Any, td_errors: torch.Tensor) -> None:
-        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B]."""
+        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B].
+
+        Parameters
+        ----------
+        ids : Any
+            int64[n], as batches carry them.
+        td_errors : torch.Tensor
+            float32[n] of any sign.
+        """
         self.replay.update_priorities(ids, td_errors.detach().cpu())
 
     def size(self) -> int:
@@ -242,11 +263,20 @@ class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.
     Episodes that go on are drawn from as well; goals then come from what there is of them so far. Each transition gets
     another goal with probability n_sampled_goal / (n_sampled_goal + 1).
 
-    Arguments:
-        env: the training environment, whose compute_reward() is asked for rewards.
-        n_sampled_goal, goal_selection_strategy: as theirs.
-        copy_info_dict: whether infos are kept, and given to compute_reward(). Not with n_steps above 1.
-        others: as PrioritizedReplayBuffer.
+    Parameters
+    ----------
+    others
+        As PrioritizedReplayBuffer.
+    env : VecEnv
+        The training environment, whose compute_reward() is asked for rewards.
+    n_sampled_goal : int, default 4
+        As theirs.
+    goal_selection_strategy : Any, default "future"
+        As theirs.
+    copy_info_dict : bool, default False
+        Whether infos are kept, and given to compute_reward(). Not with n_steps above 1.
+    **options : Any
+        Options of per.ReplayBuffer.
     """
 
     def __init__(
@@ -360,8 +390,10 @@ class _Prioritized:
     def load_replay_buffer(self: Any, path: Any, truncate_last_traj: bool = True) -> None:
         """Loads a buffer of libper's, or the transitions of one of theirs, which all get the largest priority.
 
-        Raises:
-            per.InvalidArgument for one of other spaces or of another number of environments; nothing is changed then.
+        Raises
+        ------
+        InvalidArgument
+            For one of other spaces or of another number of environments; nothing is changed then.
         """
         buffer = self.replay_buffer
         try:

@@ -42,18 +42,38 @@ class PrioritizedMemory(Memory):
 
     A copy, or what was pickled, has rows and priorities, and draws by another seed.
 
-    Arguments:
-        memory_size, num_envs, device, export, export_format, export_directory: as skrl's memories take them.
-        alpha: exponent of priorities.
-        beta: exponent of weights; the attribute may be set at any time.
-        epsilon: added to |td_error|.
-        scheme: of the draws, as per.SumTree.sample() takes it.
-        autoreset: how environments reset after an end, in Gymnasium's words. "next_step": the row after an end is the
-            step of the reset, and is not drawn. "same_step": rows with `truncated` set have the first observation of
-            the next episode as their next one, and are not drawn. "disabled": all rows are. None: the same, and a
-            warning if environments seem to reset in the step after an end.
-        seed: of the draws. None: one from torch's generator.
+    Parameters
+    ----------
+    memory_size : int
+        As skrl's memories take them.
+    num_envs : int, default 1
+        As skrl's memories take them.
+    device : str or torch.device, optional
+        As skrl's memories take them.
+    export : bool, default False
+        As skrl's memories take them.
+    export_format : Any, default "pt"
+        As skrl's memories take them.
+    export_directory : str, default ""
+        As skrl's memories take them.
+    alpha : float, default 0.6
+        Exponent of priorities.
+    beta : float, default 0.4
+        Exponent of weights; the attribute may be set at any time.
+    epsilon : float, default 1e-06
+        Added to |td_error|.
+    scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
+        Of the draws, as per.SumTree.sample() takes it.
+    autoreset : {"disabled", "next_step", "same_step"}, optional
+        How environments reset after an end, in Gymnasium's words. "next_step": the row after an end is the step of the
+        reset, and is not drawn. "same_step": rows with `truncated` set have the first observation of the next episode
+        as their next one, and are not drawn. "disabled": all rows are. None: the same, and a warning if environments
+        seem to reset in the step after an end.
+    seed : int, optional
+        Of the draws. None: one from torch's generator.
 
+    Notes
+    -----
     Ends are those that `terminated` and `truncated` of add_samples() say, and cut().
     """
 
@@ -173,10 +193,13 @@ class PrioritizedMemory(Memory):
     def cut(self, truncated: torch.Tensor, is_known: torch.Tensor | None = None) -> None:
         """Says which of the latest samples were truncated, for agents that do not give `truncated` to add_samples().
 
-        Arguments:
-            truncated: flags, one for each of these samples.
-            is_known: the same, whether next_observations has the final one, so that the row can be drawn. None: unless
-                autoreset is "same_step".
+        Parameters
+        ----------
+        truncated : torch.Tensor
+            Flags, one for each of these samples.
+        is_known : torch.Tensor, optional
+            The same, whether next_observations has the final one, so that the row can be drawn. None: unless autoreset
+            is "same_step".
         """
         rows, lanes = self._latest
         flags = truncated.reshape(-1).bool()
@@ -208,8 +231,10 @@ class PrioritizedMemory(Memory):
 
         `sampling_weights` has their weights. Another sequence_length than before begins with equal priorities.
 
-        Raises:
-            per.Empty, a RuntimeError, if there is no row or no whole sequence.
+        Raises
+        ------
+        Empty
+            A RuntimeError, if there is no row or no whole sequence.
         """
         if sequence_length != self._sequence_length:
             self._sequence_length = sequence_length
@@ -230,11 +255,15 @@ class PrioritizedMemory(Memory):
 
         Rows that were written over meanwhile are skipped.
 
-        Arguments:
-            td_errors: [rows drawn] or [rows drawn, 1], and with several critics an axis in front.
+        Parameters
+        ----------
+        td_errors : torch.Tensor
+            [rows drawn] or [rows drawn, 1], and with several critics an axis in front.
 
-        Raises:
-            per.InvalidArgument for another number of TD errors, and if one is not finite; then nothing is changed.
+        Raises
+        ------
+        InvalidArgument
+            For another number of TD errors, and if one is not finite; then nothing is changed.
         """
         n_rows = len(self._drawn) * self._sequence_length
         if n_rows == 0 or td_errors.numel() == 0 or td_errors.numel() % n_rows != 0:
@@ -283,8 +312,10 @@ class PrioritizedMemory(Memory):
         A file of another memory of skrl has rows only. Those that are not NaN are taken, the last of them for the
         newest, as in files that skrl exports, and get equal priorities.
 
-        Raises:
-            per.InvalidArgument if its tensors, or alpha, are others; then nothing is changed.
+        Raises
+        ------
+        InvalidArgument
+            If its tensors, or alpha, are others; then nothing is changed.
         """
         if path.endswith(".npz"):
             with np.load(path) as file:

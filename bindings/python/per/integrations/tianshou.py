@@ -24,8 +24,10 @@ class SegmentTree(data.SegmentTree):
 
     Leaves are read from an array of float64, as tianshou's are; draws are made of them as float32.
 
-    Arguments:
-        size: number of leaves. All are 0 at first.
+    Parameters
+    ----------
+    size : int
+        Number of leaves. All are 0 at first.
     """
 
     def __init__(self, size: int) -> None:
@@ -39,8 +41,9 @@ class SegmentTree(data.SegmentTree):
     def __setitem__(self, index: Any, value: Any) -> None:
         """Sets leaves, and of equal indices the last. A value that is NaN, infinite or negative changes nothing.
 
-        Raises:
-            per.InvalidArgument.
+        Raises
+        ------
+        InvalidArgument
         """
         index = np.asarray(index, np.int64)
         self._tree.update(index.ravel(), np.full(index.shape, value, np.float32).ravel())
@@ -112,6 +115,8 @@ class _OverSumTree:
 class PrioritizedReplayBuffer(_OverSumTree, data.PrioritizedReplayBuffer):
     """tianshou.data.PrioritizedReplayBuffer over libper's sum tree, with the same arguments.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from tianshou.data import Batch
     >>> from per.integrations.tianshou import PrioritizedReplayBuffer

@@ -27,16 +27,30 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
     Index i is drawn with probability p_i^alpha / sum_k p_k^alpha, p = |priority| + eps, and weighs
     (p_i / min_k p_k)^(-alpha beta), k over all indices that have a priority. Sums are exact. Setting alpha is a pass.
 
-    Arguments:
-        max_capacity, alpha, beta, eps, reduction: as theirs. dtype is not looked at: priorities are float32.
-        max_priority_within_buffer: as theirs: the default priority is the largest of now. Else of all so far, and 1.
-        device: as theirs: None follows a storage on CUDA, which needs a libper with CUDA.
-        seed: of the draws, which no generator changes. None takes one from torch.manual_seed()'s generator.
-        options: as per.ReplayBuffer has them, such as scheme="independent", which draws as theirs does.
+    Parameters
+    ----------
+    max_capacity : int
+        As theirs. dtype is not looked at: priorities are float32.
+    alpha, beta : float
+        As theirs. dtype is not looked at: priorities are float32.
+    eps : float, default 1e-08
+        As theirs. dtype is not looked at: priorities are float32.
+    reduction : str, default "max"
+        As theirs. dtype is not looked at: priorities are float32.
+    max_priority_within_buffer : bool, default False
+        As theirs: the default priority is the largest of now. Else of all so far, and 1.
+    device : torch.device or str, optional
+        As theirs: None follows a storage on CUDA, which needs a libper with CUDA.
+    seed : int, optional
+        Of the draws, which no generator changes. None takes one from torch.manual_seed()'s generator.
+    **options : Any
+        As per.ReplayBuffer has them, such as scheme="independent", which draws as theirs does.
 
-    Raises:
-        per.InvalidArgument, a ValueError, for arguments, priorities and indices that are not allowed; then nothing is
-        changed. NaN is none. Index -1 is skipped.
+    Raises
+    ------
+    InvalidArgument
+        A ValueError, for arguments, priorities and indices that are not allowed; then nothing is changed. NaN is none.
+        Index -1 is skipped.
     """
 
     def __init__(
@@ -91,8 +105,10 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
     def _become(self, other: per.ReplayBuffer, what: str) -> None:
         """Takes the buffer of another sampler.
 
-        Raises:
-            per.InvalidArgument if it is of another max_capacity, or of no sampler; then nothing is changed.
+        Raises
+        ------
+        InvalidArgument
+            If it is of another max_capacity, or of no sampler; then nothing is changed.
         """
         if other.fields != self._buffer.fields or not other.options["store_next_observation"]:
             raise per.InvalidArgument(f"{what} is a buffer with fields {other.fields}; allowed: a PrioritizedSampler's")
@@ -114,8 +130,10 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
     def sample(self, storage: torchrl.Storage, batch_size: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Draws indices, int64[batch_size] or a tuple of such for each dimension, and {"priority_weight": float32}.
 
-        Raises:
-            per.Empty, a RuntimeError, if no index has a priority above 0.
+        Raises
+        ------
+        Empty
+            A RuntimeError, if no index has a priority above 0.
         """
         self._maybe_init_from_storage(storage)
         batch = self._buffer.sample(batch_size)
@@ -199,13 +217,20 @@ class ReplayBuffer:
     stored once, n-step returns are formed when a batch is drawn, and a late update touches nothing. Where an
     observation is not the one announced before, the trajectory is cut, so that pieces of several may follow each other.
 
-    Arguments:
-        capacity: rows.
-        batch_size: of sample() where that is told none.
-        priority_key: the TD errors in update_tensordict_priority(); several of a transition count by the largest.
-        options: of per.ReplayBuffer, but for sequences: alpha, beta, n_step, gamma, n_envs, device, seed, ... With
-            n_envs add() takes [n_envs], and extend() [n_envs, T].
+    Parameters
+    ----------
+    capacity : int
+        rows.
+    batch_size : int, default 0
+        Of sample() where that is told none.
+    priority_key : str, default "td_error"
+        The TD errors in update_tensordict_priority(); several of a transition count by the largest.
+    **options : Any
+        Of per.ReplayBuffer, but for sequences: alpha, beta, n_step, gamma, n_envs, device, seed, ... With n_envs add()
+        takes [n_envs], and extend() [n_envs, T].
 
+    Notes
+    -----
     The first transition decides which entries there are. In "next" are a reward of one number and "done"; "terminated"
     and "truncated" are what "done" says where they are missing. Batches have "index", ids that update_priority() takes,
     "priority_weight" and, with n_step above 1, "steps_to_next_obs" for losses. Reward and flags are [batch_size, 1].
@@ -235,7 +260,13 @@ class ReplayBuffer:
         return torch.as_tensor(buffer.extend(**self._given(data.transpose(0, 1)))).transpose(0, 1)
 
     def sample(self, batch_size: int = 0) -> TensorDict:
-        """Draws a batch. Raises per.Empty, a RuntimeError, if there is nothing to draw."""
+        """Draws a batch. Raises per.Empty, a RuntimeError, if there is nothing to draw.
+
+        Parameters
+        ----------
+        batch_size : int, default 0
+            B, 1 to 2^24.
+        """
         batch = self._open().sample(batch_size or self.batch_size)
         top = {"index": batch.ids, "priority_weight": batch.weights}
         if self._open().n_step > 1:

@@ -33,9 +33,12 @@ class Channel:
 
     It may be pickled into tasks and actors of Ray. There writer() attaches to it.
 
-    Attributes:
-        path: what per.Writer takes, in any process of this user on that node, with Ray or without
-        node_id: the node, as Ray calls it
+    Attributes
+    ----------
+    path
+        What per.Writer takes, in any process of this user on that node, with Ray or without.
+    node_id
+        The node, as Ray calls it.
     """
 
     def __init__(self, path: str, node_id: str, shard: Any, coordinator: Any) -> None:
@@ -45,8 +48,13 @@ class Channel:
     def writer(self) -> ChannelWriter:
         """Attaches to the channel: one writer at a time. Episodes that were running are cut.
 
-        Raises:
-            ChannelEnded; Busy if the channel has a writer; InvalidArgument in a process on another node.
+        Raises
+        ------
+        ChannelEnded
+        Busy
+            If the channel has a writer.
+        InvalidArgument
+            In a process on another node.
         """
         here = ray.get_runtime_context().get_node_id()
         if here != self.node_id:
@@ -57,7 +65,15 @@ class Channel:
         return ChannelWriter(self.path, self._coordinator)
 
     def stats(self) -> per.ChannelStatistics:
-        """What the channel has done, of which its shard is asked."""
+        """What the channel has done, of which its shard is asked.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> buffer.channel(slots=8).stats().added
+        0
+        """
         found: per.ChannelStatistics = get(self._shard.channel_stats.remote(self.path))
         return found
 
@@ -106,7 +122,15 @@ class ChannelWriter(per.Writer):
         self._once_taken(lambda seconds: write(arrays, fields, env_ids, seconds, is_run), timeout)
 
     def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
-        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another.
+
+        Parameters
+        ----------
+        env_ids : ArrayLike, optional
+            int64[n], each once: environments, counted from 0. None: all.
+        timeout : float, optional
+            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+        """
         cut = super().cut
         self._once_taken(lambda seconds: cut(env_ids, timeout=seconds), timeout)
 
@@ -115,8 +139,16 @@ class ChannelWriter(per.Writer):
 
         Also for draws that the rate limiter asks for: they must come from another process or thread.
 
-        Raises:
-            Busy if it takes longer than `timeout` seconds; ChannelEnded.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+
+        Raises
+        ------
+        Timeout
+            If it takes longer than `timeout` seconds.
+        ChannelEnded
         """
         self._once_taken(super().flush, timeout)
 

@@ -137,10 +137,14 @@ def _in_place(places: dict[int, Ids], found: dict[int, Ids]) -> Ids:
 class Coordination:
     """Asks the shards for all that a buffer does. Its calls come one after the other.
 
-    Arguments:
-        shards: handles of actors.
-        options: capacity, n_envs and what the law of draws needs.
-        timeout: seconds that a shard has for an answer.
+    Parameters
+    ----------
+    shards : list[Any]
+        Handles of actors.
+    options : dict[str, Any]
+        Capacity, n_envs and what the law of draws needs.
+    timeout : float or None
+        Seconds that a shard has for an answer.
     """
 
     def __init__(self, shards: list[Any], options: dict[str, Any], timeout: float | None) -> None:
@@ -385,8 +389,10 @@ class Coordination:
     def add(self, is_extend: bool, calls: list[dict[int, tuple[dict[str, Any], int]]]) -> list[dict[int, Ids]]:
         """Adds steps of shards, call by call. Returns the ids of those that were added.
 
-        Arguments:
-            calls: by shard its steps, and how many they are.
+        Parameters
+        ----------
+        calls : list[dict[int, tuple[dict[str, Any], int]]]
+            By shard its steps, and how many they are.
         """
         self._begin_call()
         self._hear_of_begun()

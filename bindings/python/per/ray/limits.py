@@ -19,10 +19,14 @@ _MAX_STEPS = 1 << 40
 class Limits:
     """Counts the steps and draws of all shards, and says what is allowed. The law and its words are those of per.h.
 
-    Attributes:
-        samples_per_insert, samples_tolerance, min_size_to_sample: as per.ReplayBuffer takes them
-        added: steps that are in the buffer, or were
-        drawn: transitions
+    Attributes
+    ----------
+    samples_per_insert, samples_tolerance, min_size_to_sample
+        As per.ReplayBuffer takes them.
+    added : int
+        Steps that are in the buffer, or were.
+    drawn : int
+        Transitions.
     """
 
     samples_per_insert: float = 0.0

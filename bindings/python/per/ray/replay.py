@@ -60,16 +60,24 @@ _LARGE_BYTES = 100_000
 class Statistics:
     """What ReplayBuffer.stats() returns: sums over the shards that are there, and what is known of the whole.
 
-    Attributes:
-        capacity, live, added, dropped, episodes, cuts, stale_updates, rejected_updates, total, updates, memory_bytes:
-            as in per.Statistics
-        samples, beta_step, beta, max_priority: as there
-        shards: how many are there
-        losses: how often one was lost
-        outlived_updates: entries of updates whose shard was gone, or had begun anew since it gave their ids
-        gone: shards that are not there, and why
-        refused_calls: calls of writers, and steps of channels, that shards refused, as a lane was full, say
-        refusal: why the first of them was, of some shard; "" if none
+    Attributes
+    ----------
+    capacity, live, added, dropped, episodes, cuts, stale_updates, rejected_updates, total, updates, memory_bytes
+        as in per.Statistics.
+    samples, beta_step, beta, max_priority
+        As there.
+    shards : int
+        How many are there.
+    losses : int
+        How often one was lost.
+    outlived_updates : int
+        Entries of updates whose shard was gone, or had begun anew since it gave their ids.
+    gone : dict[int, str]
+        Shards that are not there, and why.
+    refused_calls : int
+        Calls of writers, and steps of channels, that shards refused, as a lane was full, say.
+    refusal : str
+        Why the first of them was, of some shard; "" if none.
     """
 
     capacity: int
@@ -109,21 +117,37 @@ class ReplayBuffer:
     of shards. A handle may be pickled and used in other tasks and actors; all of them share one buffer. It ends with
     the process that has made it, on whose node the actor lives that draws.
 
-    Arguments:
-        capacity, fields, n_envs: of the whole, as per.ReplayBuffer takes them.
-        shards: 1 to n_envs. Shard s has the environments from s n_envs / shards on.
-        least_shards: how many must have been placed before this call returns; None: all. It waits for as long as Ray
-            has no room for them. The others come in once it has, as when a node joins.
-        timeout: seconds that shards have for an answer, but to save. One that takes longer is gone until it answers
-            again; None: no limit.
-        actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but
-            name, lifetime, max_concurrency, max_restarts and max_task_retries.
-        options: as per.ReplayBuffer takes them; device, arrays, storage, storage_preallocated, keep_times_sampled and
-            max_times_sampled only with their defaults. The rate limiter is one for all shards.
+    Parameters
+    ----------
+    capacity : int
+        Of the whole, as per.ReplayBuffer takes it.
+    fields : Mapping[str, per.Field]
+        Of the whole, as per.ReplayBuffer takes it.
+    n_envs : int, default 1
+        Of the whole, as per.ReplayBuffer takes it.
+    shards : int, default 1
+        1 to n_envs. Shard s has the environments from s n_envs / shards on.
+    least_shards : int, optional
+        How many must have been placed before this call returns; None: all. It waits for as long as Ray has no room for
+        them. The others come in once it has, as when a node joins.
+    timeout : float or None, default 60.0
+        Seconds that shards have for an answer, but to save. One that takes longer is gone until it answers again; None:
+        no limit.
+    actor_options : Mapping[str, Any], optional
+        What Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but name, lifetime,
+        max_concurrency, max_restarts and max_task_retries.
+    **options : Any
+        As per.ReplayBuffer takes it; device, arrays, storage, storage_preallocated, keep_times_sampled and
+        max_times_sampled only with their defaults. The rate limiter is one for all shards.
 
-    Raises:
-        InvalidArgument; Unsupported as per.Coordinator does.
+    Raises
+    ------
+    InvalidArgument
+    Unsupported
+        As per.Coordinator does.
 
+    Examples
+    --------
     >>> import ray  # doctest: +SKIP
     >>> import per, per.ray
     >>> buffer = per.ray.ReplayBuffer(  # doctest: +SKIP
@@ -273,7 +297,13 @@ class ReplayBuffer:
         return parts
 
     def shard_of(self, env_ids: ArrayLike) -> Ids:
-        """The shard that has each environment, int64[n]."""
+        """The shard that has each environment, int64[n].
+
+        Parameters
+        ----------
+        env_ids : ArrayLike
+            int64[n], each once: environments, counted from 0. None: all.
+        """
         envs = _arrays.as_int64(env_ids, "env_ids")
         for i in np.flatnonzero((envs < 0) | (envs >= self.n_envs)):
             raise InvalidArgument(f"env_ids[{i}] is {envs[i]}: allowed are 0 .. {self.n_envs - 1}")
@@ -284,8 +314,10 @@ class ReplayBuffer:
 
         It may be pickled. What it writes is drawn after the next batch, or the next other call, of any learner.
 
-        Arguments:
-            env_ids: int64[n], environments of one shard, in the order in which their steps will be given.
+        Parameters
+        ----------
+        env_ids : ArrayLike
+            int64[n], environments of one shard, in the order in which their steps will be given.
         """
         s, envs = self._of_one_shard(env_ids)
         return Writer(self._options, self._shards[s], self._coordinator, envs)
@@ -298,13 +330,23 @@ class ReplayBuffer:
         Where there is one already, with the same arguments, it is this one that is given. It lives as long as the
         process of its shard; once a shard that died is back there is another.
 
-        Arguments:
-            env_ids: as writer() takes them. An environment is in one channel.
-            slots, when_full: as per.ReplayBuffer.channel() takes them.
-            timeout: seconds to wait for a shard that is gone; None: for as long as it takes.
+        Parameters
+        ----------
+        env_ids : ArrayLike
+            As writer() takes it. An environment is in one channel.
+        slots : int, default 0
+            As per.ReplayBuffer.channel() takes it.
+        when_full : {"waits", "drops"}, default "waits"
+            As per.ReplayBuffer.channel() takes it.
+        timeout : float, optional
+            Seconds to wait for a shard that is gone; None: for as long as it takes.
 
-        Raises:
-            InvalidArgument, also where one of the environments is in another channel; Busy while the shard is gone.
+        Raises
+        ------
+        InvalidArgument
+            Also where one of the environments is in another channel.
+        Busy
+            While the shard is gone.
         """
         s, envs = self._of_one_shard(env_ids)
         first_env = int(self._whole.shard(s).first_env)
@@ -350,8 +392,29 @@ class ReplayBuffer:
 
         If a shard dies meanwhile another batch is drawn from those that are there.
 
-        Raises:
-            Empty, InvalidArgument; Unsupported for what per.Coordinator.draw() cannot draw.
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        beta : float, optional
+            Exponent of the weights, in place of the buffer's.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            In place of the buffer's.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            In place of the buffer's.
+        uniform_fraction : float, optional
+            In place of the buffer's.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            In place of the buffer's.
+        n_step : int, optional
+            In place of the buffer's; (1, 5) draws one for each transition.
+
+        Raises
+        ------
+        Empty
+        InvalidArgument
+        Unsupported
+            For what per.Coordinator.draw() cannot draw.
         """
         given = beta, scheme, prioritization, uniform_fraction, normalize_weights
         asked = self._look_at_draw(batch_size, n_step, given)
@@ -372,15 +435,39 @@ class ReplayBuffer:
     ) -> Loader:
         """An iterator over batches of which up to `slots` are drawn ahead.
 
-        Arguments:
-            exact: each batch is drawn once the one before has been: they are those of sample(). False: they are on
-                their way at the same time, each drawn by what was known of the shards when it began; its probabilities
-                and weights are those with which its transitions really were drawn.
-            others: as sample() takes them.
+        Parameters
+        ----------
+        others
+            As sample() takes it.
+        batch_size : int
+            B, 1 to 2^24.
+        slots : int, default 3
+            As per.ReplayBuffer takes it.
+        exact : bool, default True
+            Each batch is drawn once the one before has been: they are those of sample(). False: they are on their way
+            at the same time, each drawn by what was known of the shards when it began; its probabilities and weights
+            are those with which its transitions really were drawn.
+        beta : float, optional
+            Exponent of the weights, in place of the buffer's.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            In place of the buffer's.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            In place of the buffer's.
+        uniform_fraction : float, optional
+            In place of the buffer's.
+        normalize_weights : {"batch_max", "buffer_max", "none"}, optional
+            In place of the buffer's.
+        n_step : int, optional
+            In place of the buffer's; (1, 5) draws one for each transition.
 
-        Raises:
-            InvalidArgument, Unsupported as sample() does; Unsupported with exact=False for scheme
-            "without_replacement", prioritization "uniform", a uniform_fraction and normalize_weights "buffer_max".
+        Raises
+        ------
+        InvalidArgument
+        Unsupported
+            As sample() does.
+        Unsupported
+            With exact=False for scheme "without_replacement", prioritization "uniform", a uniform_fraction and
+            normalize_weights "buffer_max".
         """
         given = beta, scheme, prioritization, uniform_fraction, normalize_weights
         asked = self._look_at_draw(batch_size, n_step, given)
@@ -423,9 +510,19 @@ class ReplayBuffer:
         What its shard does not have any more is left out and counted: rows that were overwritten (stale_updates), and
         all that was given ids before the shard began anew (outlived_updates).
 
-        Raises:
-            InvalidArgument; an id that was never issued leaves what other shards have taken, and is named as its shard
-            knows it.
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        td_errors : ArrayLike, optional
+            float32[n] of any sign.
+        priorities : ArrayLike, optional
+            float32[n], >= 0, in place of td_errors.
+
+        Raises
+        ------
+        InvalidArgument
+            An id that was never issued leaves what other shards have taken, and is named as its shard knows it.
         """
         whole, name, values = self._steps.look_at_update(ids, td_errors, priorities)
         axis = -2 if self._options["sequence_length"] and values.ndim > 1 and name == "td_errors" else -1
@@ -438,12 +535,19 @@ class ReplayBuffer:
 
         It is one limiter for all shards, and counts what writers have given once that is in the buffer.
 
-        Arguments:
-            count: steps, of all environments together; None: one of each.
-            timeout: seconds; None: for as long as it takes.
+        Parameters
+        ----------
+        count : int, optional
+            Steps, of all environments together; None: one of each.
+        timeout : float, optional
+            Seconds; None: for as long as it takes.
 
-        Raises:
-            Busy if it takes longer; InvalidArgument if so many are never allowed.
+        Raises
+        ------
+        Timeout
+            If it takes longer.
+        InvalidArgument
+            If so many are never allowed.
         """
         steps = self.n_envs if count is None else _options.whole("count", count)
         if steps < 0:
@@ -455,12 +559,19 @@ class ReplayBuffer:
 
         Meanwhile the buffer takes in what writers give.
 
-        Arguments:
-            batch_size: B, 1 to 2^24.
-            timeout: seconds; None: for as long as it takes.
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        timeout : float, optional
+            Seconds; None: for as long as it takes.
 
-        Raises:
-            Busy if it takes longer; InvalidArgument if so many are never allowed.
+        Raises
+        ------
+        Timeout
+            If it takes longer.
+        InvalidArgument
+            If so many are never allowed.
         """
         size = _options.whole("batch_size", batch_size)
         self._look_at_draw(size, None, (None,) * len(_CHOICES))
@@ -473,7 +584,17 @@ class ReplayBuffer:
     # ------------------------------------------------------------- state
 
     def stats(self) -> Statistics:
-        """What the buffer holds and has done."""
+        """What the buffer holds and has done.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> stats = buffer.stats()
+        >>> stats.live, stats.added, stats.samples
+        (8, 9, 0)
+        """
         state, of_shards, known = get(self._coordinator.stats.remote())
         statistics, refused, refusals = zip(*of_shards.values(), strict=True) if of_shards else ((), (), ())
         return Statistics(
@@ -504,11 +625,16 @@ class ReplayBuffer:
 
         Until it is complete, and after an error, the one before stays.
 
-        Arguments:
-            directory: that all nodes see. It is made if it is not there.
+        Parameters
+        ----------
+        directory : str or os.PathLike[str]
+            That all nodes see. It is made if it is not there.
 
-        Raises:
-            IoError; Busy while a shard is gone.
+        Raises
+        ------
+        IoError
+        Busy
+            While a shard is gone.
         """
         fields = {name: dataclasses.asdict(field) for name, field in self._options["fields"].items()}
         manifest = {"shards": len(self._shards), "options": {**self._options, "fields": fields}}
@@ -525,8 +651,12 @@ class ReplayBuffer:
     ) -> ReplayBuffer:
         """A buffer from what save() wrote, that goes on bit for bit. Arguments as the class takes them.
 
-        Raises:
-            IoError; CorruptFile; Unsupported for a checkpoint of another version.
+        Raises
+        ------
+        IoError
+        CorruptFile
+        Unsupported
+            For a checkpoint of another version.
         """
         path = os.path.abspath(os.fsdecode(directory))
         file = Path(path) / MANIFEST

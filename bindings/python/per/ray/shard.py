@@ -118,9 +118,12 @@ class Shard:
     What writers give it, or write to its channels, waits until the coordinator's next question has been answered. So
     the coordinator always knows the summary of now, and one round of messages makes a batch.
 
-    Arguments:
-        options: of the buffer.
-        is_limited: whether writers wait for draws, as far as is known before the coordinator says so.
+    Parameters
+    ----------
+    options : dict[str, Any]
+        Of the buffer.
+    is_limited : bool
+        Whether writers wait for draws, as far as is known before the coordinator says so.
     """
 
     def __init__(self, options: dict[str, Any], is_limited: bool) -> None:
@@ -142,9 +145,12 @@ class Shard:
     def open(self, life: int, path: str | None, cuts: bool) -> Told:
         """Begins a life: with the checkpoint of a path, or empty. A shard that has its buffer yet keeps it.
 
-        Arguments:
-            life: a number that no life of this shard had before; it is in the ids that the shard gives.
-            cuts: episodes that were running go on with other steps, not with the next ones.
+        Parameters
+        ----------
+        life : int
+            A number that no life of this shard had before; it is in the ids that the shard gives.
+        cuts : bool
+            Episodes that were running go on with other steps, not with the next ones.
         """
         if self._buffer is None:
             self._buffer = per.ReplayBuffer.load(path) if path else per.ReplayBuffer(**self._options)
@@ -180,9 +186,12 @@ class Shard:
     def channel(self, envs: Ids, first_env: int, slots: int, when_full: WhenFull) -> tuple[str, str]:
         """The path of a channel of these environments, and the node where it can be opened. One that is there is taken.
 
-        Arguments:
-            envs: numbers of this shard.
-            first_env: what the first of them all is in the whole.
+        Parameters
+        ----------
+        envs : Ids
+            Numbers of this shard.
+        first_env : int
+            What the first of them all is in the whole.
         """
         if self._buffer is None:
             raise per.Busy("it has no buffer yet")

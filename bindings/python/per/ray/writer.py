@@ -62,7 +62,17 @@ class Steps:
     def look_at_update(
         self, ids: ArrayLike, td_errors: ArrayLike | None, priorities: ArrayLike | None
     ) -> tuple[Any, str, Any]:
-        """Ids of an update, which of the two is given, and its values."""
+        """Ids of an update, which of the two is given, and its values.
+
+        Parameters
+        ----------
+        ids : ArrayLike
+            int64[n], as batches carry them.
+        td_errors : ArrayLike or None
+            float32[n] of any sign.
+        priorities : ArrayLike or None
+            float32[n], >= 0, in place of td_errors.
+        """
         whole = _arrays.as_ids(ids)
         nothing = np.minimum(whole, -1)
         self._buffer.update_priorities(nothing, td_errors, priorities=priorities)
@@ -106,10 +116,14 @@ class Writer:
     Steps go to the shard and nowhere else, and calls do not wait for it, but that few of them are on their way at a
     time. What the shard refuses, and what is lost as it dies, is known some calls later, or after flush().
 
-    Attributes:
-        lost: calls that were not known to be in the buffer when their shard died, or did not answer
-        refused: calls that the shard refused, as a lane was full, say
-        refusal: why the first of them was; "" if none
+    Attributes
+    ----------
+    lost
+        Calls that were not known to be in the buffer when their shard died, or did not answer.
+    refused
+        Calls that the shard refused, as a lane was full, say.
+    refusal
+        Why the first of them was; "" if none.
     """
 
     def __init__(self, options: dict[str, Any], shard: Any, coordinator: Any, envs: Any) -> None:
@@ -136,11 +150,15 @@ class Writer:
 
         Also for draws that the rate limiter asks for: they must come from another process or thread.
 
-        Arguments:
-            timeout: seconds to wait for draws; None: for as long as it takes.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for draws; None: for as long as it takes.
 
-        Raises:
-            Busy if it takes longer, and while calls wait at a shard that is gone.
+        Raises
+        ------
+        Timeout
+            If it takes longer, and while calls wait at a shard that is gone.
         """
         while self._sent:
             self._hear_of_oldest()
