@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-import per  # noqa: F401 -- without the package the references would be empty
+import per.typing
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "extensions"))
@@ -34,5 +34,7 @@ html_show_copyright = False
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
+autodoc_type_aliases = {name: name for name in vars(per.typing) if name[0].isupper()}  # as they are written
+napoleon_preprocess_types = True
 python_maximum_signature_line_length = 88  # a longer one gets a line for each argument
 highlight_language = "text"

@@ -107,7 +107,7 @@ class IoError(Error, OSError):
     status = STATUS["PER_ERROR_IO"]
 
     @staticmethod
-    def of(message: str) -> IoError:
+    def _of(message: str) -> IoError:
         """The exception of a message of the library, which ends in the system's text for an errno if there was one."""
         text = message.rpartition(": ")[2]
         number = _errnos().get(text)
@@ -140,7 +140,7 @@ def _io_error_type(number: int) -> type[IoError]:
 
 
 def _unpickled(message: str, filename: Any) -> IoError:
-    error = IoError.of(message)
+    error = IoError._of(message)
     error.filename = filename
     return error
 
@@ -179,7 +179,7 @@ BY_STATUS: dict[int, type[Error]] = {error.status: error for error in Error.__su
 def of_status(status: int, message: str) -> Error:
     """The exception of a status."""
     kind = BY_STATUS.get(status, Error)
-    return IoError.of(message) if kind is IoError else kind(message)
+    return IoError._of(message) if kind is IoError else kind(message)
 
 
 class PerWarning(UserWarning):

@@ -268,7 +268,7 @@ class PrioritizedReplayBuffer(_Buffer):
     Parameters
     ----------
     capacity : int
-        transitions. Each truncation takes the place of one more.
+        Transitions. Each truncation takes the place of one more.
     obs_shape : tuple[int, ...]
         As theirs. `beta` may be set before each draw.
     device : torch.device or str
@@ -353,7 +353,7 @@ class PrioritizedReplayBuffer(_Buffer):
         indices : Any
             int64[n], 0 to capacity - 1.
         priorities : Any
-            float32[n], >= 0, in place of td_errors.
+            float32[n], >= 0.
         """
         self.replay.update_priorities(indices, priorities)
 

@@ -57,7 +57,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
     Parameters
     ----------
     capacity : int
-        transitions. Each end of an episode takes the place of one more.
+        Transitions. Each end of an episode takes the place of one more.
     device : str, default "cuda:0"
         As theirs.
     state_keys : Sequence[str], optional

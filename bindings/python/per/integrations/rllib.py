@@ -89,10 +89,8 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
     ----------
     seed : int, optional
         Of draws and of random n_steps. None: another one each time.
-    others
-        As RLlib's buffer takes it.
-    **options : Any
-        Options of per.ReplayBuffer.
+    *args, **options : Any
+        The other arguments of RLlib's buffer.
 
     Notes
     -----
@@ -157,7 +155,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         include_infos, include_extra_model_outputs, to_numpy : bool, default False
             As RLlib's buffer takes them.
         **options : Any
-            Options of per.ReplayBuffer.
+            Not looked at.
 
         Raises
         ------

@@ -265,8 +265,6 @@ class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.
 
     Parameters
     ----------
-    others
-        As PrioritizedReplayBuffer.
     env : VecEnv
         The training environment, whose compute_reward() is asked for rewards.
     n_sampled_goal : int, default 4
@@ -276,7 +274,7 @@ class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.
     copy_info_dict : bool, default False
         Whether infos are kept, and given to compute_reward(). Not with n_steps above 1.
     **options : Any
-        Options of per.ReplayBuffer.
+        The other arguments of PrioritizedReplayBuffer.
     """
 
     def __init__(

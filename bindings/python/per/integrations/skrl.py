@@ -45,17 +45,17 @@ class PrioritizedMemory(Memory):
     Parameters
     ----------
     memory_size : int
-        As skrl's memories take them.
+        As skrl's memories take it.
     num_envs : int, default 1
-        As skrl's memories take them.
+        As skrl's memories take it.
     device : str or torch.device, optional
-        As skrl's memories take them.
+        As skrl's memories take it.
     export : bool, default False
-        As skrl's memories take them.
+        As skrl's memories take it.
     export_format : Any, default "pt"
-        As skrl's memories take them.
+        As skrl's memories take it.
     export_directory : str, default ""
-        As skrl's memories take them.
+        As skrl's memories take it.
     alpha : float, default 0.6
         Exponent of priorities.
     beta : float, default 0.4

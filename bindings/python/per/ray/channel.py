@@ -65,15 +65,7 @@ class Channel:
         return ChannelWriter(self.path, self._coordinator)
 
     def stats(self) -> per.ChannelStatistics:
-        """What the channel has done, of which its shard is asked.
-
-        Examples
-        --------
-        >>> import per
-        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
-        >>> buffer.channel(slots=8).stats().added
-        0
-        """
+        """What the channel has done, of which its shard is asked."""
         found: per.ChannelStatistics = get(self._shard.channel_stats.remote(self.path))
         return found
 

@@ -302,7 +302,7 @@ class ReplayBuffer:
         Parameters
         ----------
         env_ids : ArrayLike
-            int64[n], each once: environments, counted from 0. None: all.
+            int64[n], each once: environments, counted from 0.
         """
         envs = _arrays.as_int64(env_ids, "env_ids")
         for i in np.flatnonzero((envs < 0) | (envs >= self.n_envs)):
@@ -407,7 +407,7 @@ class ReplayBuffer:
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
             In place of the buffer's.
         n_step : int, optional
-            In place of the buffer's; (1, 5) draws one for each transition.
+            In place of the buffer's.
 
         Raises
         ------
@@ -437,12 +437,10 @@ class ReplayBuffer:
 
         Parameters
         ----------
-        others
-            As sample() takes it.
         batch_size : int
             B, 1 to 2^24.
         slots : int, default 3
-            As per.ReplayBuffer takes it.
+            Batches drawn ahead, and most that may be out at a time.
         exact : bool, default True
             Each batch is drawn once the one before has been: they are those of sample(). False: they are on their way
             at the same time, each drawn by what was known of the shards when it began; its probabilities and weights
@@ -458,7 +456,7 @@ class ReplayBuffer:
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
             In place of the buffer's.
         n_step : int, optional
-            In place of the buffer's; (1, 5) draws one for each transition.
+            In place of the buffer's.
 
         Raises
         ------
@@ -584,17 +582,7 @@ class ReplayBuffer:
     # ------------------------------------------------------------- state
 
     def stats(self) -> Statistics:
-        """What the buffer holds and has done.
-
-        Examples
-        --------
-        >>> import per
-        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(), "value": per.Field(default=0.0)}, seed=3)
-        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
-        >>> stats = buffer.stats()
-        >>> stats.live, stats.added, stats.samples
-        (8, 9, 0)
-        """
+        """What the buffer holds and has done."""
         state, of_shards, known = get(self._coordinator.stats.remote())
         statistics, refused, refusals = zip(*of_shards.values(), strict=True) if of_shards else ((), (), ())
         return Statistics(
