@@ -175,6 +175,11 @@ class Store(Handle):
 
         Does nothing on the CPU.
 
+        Parameters
+        ----------
+        stream : object, optional
+            That whose work is waited for; see the class.
+
         Raises
         ------
         InvalidArgument

@@ -239,13 +239,27 @@ class Coordinator(Handle):
         self._batch_size = 0
 
     def shard(self, shard: int) -> Shard:
-        """What that shard is to be created with, beside the options of the whole."""
+        """What that shard is to be created with, beside the options of the whole.
+
+        Parameters
+        ----------
+        shard : int
+            Its number, from 0.
+        """
         out = [ffi.new("int64_t *") for _ in range(3)]
         check(lib.per_coordinator_describe_shard(self._open(), _options.whole("shard", shard), *out))
         return Shard(*(int(number[0]) for number in out))
 
     def report(self, shard: int, summary: ShardSummary | None) -> None:
-        """Takes the summary of a shard; None: it is gone, and its mass with it, until it reports again."""
+        """Takes the summary of a shard; None: it is gone, and its mass with it, until it reports again.
+
+        Parameters
+        ----------
+        shard : int
+            Its number, from 0.
+        summary : ShardSummary or None
+            What summarize() of it gave. None: it is gone.
+        """
         struct = NULL if summary is None else summary._struct()
         check(lib.per_coordinator_report(self._open(), _options.whole("shard", shard), struct))
 
@@ -393,7 +407,15 @@ class Coordinator(Handle):
         return out
 
     def ids(self, shard: int, ids: ArrayLike) -> Ids:
-        """Ids of the whole, from those of a shard; -1 stays -1."""
+        """Ids of the whole, from those of a shard; -1 stays -1.
+
+        Parameters
+        ----------
+        shard : int
+            Its number, from 0.
+        ids : ArrayLike
+            int64[n], of that shard.
+        """
         array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64)
         pointers = [ffi.from_buffer("int64_t[]", each) for each in (array, out)]

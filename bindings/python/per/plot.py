@@ -57,7 +57,13 @@ class History:
         self._rows: list[tuple[float, float, float, float]] = []
 
     def record(self, batch: Mapping[str, Any]) -> None:
-        """Records the batch that sample() has just given."""
+        """Records the batch that sample() has just given.
+
+        Parameters
+        ----------
+        batch : Mapping[str, Any]
+            A batch that sample(), a loader or a reader gave.
+        """
         stats = self._buffer.stats()
         weights = np.array(_arrays.as_float(batch["weights"], "batch.weights"))
         if stats.last_batch_size != weights.size:
