@@ -15,7 +15,7 @@ from per import _library
 
 PYTHON = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = PYTHON / "tests" / "misspelt.py"
-CHECKERS = {"mypy": ["--strict"], "pyright": []}
+CHECKERS = {"mypy": ["--strict"], "pyright": ["--pythonpath", sys.executable]}
 ENUMS = {
     "Autoreset": "per_autoreset",
     "Compression": "per_compression",
