@@ -19,6 +19,7 @@ CHOOSES = "chooses its devices by itself"
 PARTS = "on CUDA entries that are wrong are skipped and reported, and the others take effect"
 NO_CHILD = "a handle on CUDA cannot be used in a forked child"
 STAND_IN = "the arrays of numpy that stand in for a device's are known less well than a device's own"
+SOURCES = "it looks at sources alone"
 TWO_KINDS = "in host memory other kinds of arrays are allowed"
 
 # What cannot run on CUDA: files, tests, or cases of one by their parameters; and why.
@@ -28,6 +29,8 @@ REASONS = {
     "test_shared_loader.py": CPU_ONLY,
     "test_cuda.py": CHOOSES,
     "test_device_arrays.py": CHOOSES,
+    "test_docstrings.py": SOURCES,
+    "test_typing.py": SOURCES,
     "test_library.py": CPU_ONLY,
     "test_messages.py": CPU_ONLY,
     "test_interrupts.py": "handles are owned alike wherever their memory is",

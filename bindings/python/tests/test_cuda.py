@@ -41,6 +41,7 @@ SUITE = (
 LONG_SUITE = (
     "test_channel.py",
     "test_checkpoint_folder.py",
+    "test_errors.py",
     "test_for_env.py",
     "test_get_windows.py",
     "test_hindsight_model.py",
