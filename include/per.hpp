@@ -1,22 +1,22 @@
 /*
- * per.hpp - prioritized experience replay for C++17 and later: per.h with handles that free themselves, arrays that
- * know their size, fields by name, and exceptions.
+ * per.hpp - prioritized experience replay for C++17 and later: per.h with owning handles, sized arrays, fields by name,
+ * and exceptions.
  *
- * It is a thin layer in this header alone; a program links libper.so as one in C does. Structs and constants are those
- * of per.h. What per.h says of a function - meaning, shapes, dtypes, errors, the state after them, cost, threads,
- * streams - holds for the method that calls it, and comments here say only what a method adds. For every method:
+ * This header is a thin layer; programs link libper.so as in C. Structs and constants are those of per.h. Everything
+ * that per.h documents about a function (meaning, shapes, dtypes, errors, the state after them, cost, threads, streams)
+ * also holds for the method that calls it. Comments here describe only what a method adds. For every method:
  *
- * Errors.   A status that is not PER_OK is thrown as a per::Error. What only this layer can check, such as the size of
- *           a span, is thrown as per::InvalidArgument before the library is called.
+ * Errors.   Any status other than PER_OK is thrown as a per::Error. Errors that only this layer can detect, such as a
+ *           wrong size of a span, are thrown as per::InvalidArgument before the library is called.
  * Handles.  SumTree, ReplayBuffer, Epochs, Save, Coordinator, Loader, Channel, Writer, SharedLoader and Reader own a
- *           handle of per.h, and are moved, not copied. get() lends the handle to functions of per.h, release() gives
- *           it away. What was moved from or released has the handle NULL, which the library refuses.
- * Options.  ReplayOptions and its like are the structs of per.h, filled by their _init functions.
- * Arrays.   A span names memory of the caller for the length of the call, and an empty one is NULL where that is
- *           allowed. For handles on PER_CUDA it names memory of the device: Span(pointer, size). A per::Batch that this
- *           layer allocates lies in host memory, and is for buffers on PER_CPU; every method that fills one exists once
- *           more for the caller's own per_batch, in whose arrays the caller must have made room.
- * Streams.  `stream` is the last parameter of methods that per.h gives one, and NULL if it is left out.
+ *           handle of per.h, and are movable but not copyable. get() lends the handle to functions of per.h, release()
+ *           gives up ownership. A moved-from or released object has the handle NULL, which the library refuses.
+ * Options.  ReplayOptions and similar types are the structs of per.h, filled by their _init functions.
+ * Arrays.   A span refers to the caller's memory for the duration of the call; an empty span is NULL where that is
+ *           allowed. For handles on PER_CUDA it refers to device memory: Span(pointer, size). A per::Batch allocated by
+ *           this layer is in host memory, for buffers on PER_CPU. Every method that fills one has an overload for the
+ *           caller's own per_batch, whose arrays the caller must have allocated.
+ * Streams.  `stream` is the last parameter of methods whose function in per.h has one, and NULL by default.
  *
  *     #include <per.hpp>
  *
@@ -79,12 +79,12 @@
 #include <vector>
 
 namespace per {
-// The library has classes of the same names inside. In a program that links it statically they must be others.
+// The library has internal classes of the same names, which must stay distinct in a program that links it statically.
 inline namespace hpp {
 
 /* ----------------------------------------------------------------- version */
 
-/* The version of the library that is loaded, such as "0.1.0", and the number of its interface. */
+/* The version of the loaded library, such as "0.1.0", and of its interface. */
 inline std::string version() {
     return per_version();
 }
@@ -94,20 +94,20 @@ inline int32_t abi_version() {
 
 /* ------------------------------------------------------------------ errors */
 
-/* The base of what this layer throws: what() is the message of per_last_error(), status() the per_status. */
+/* Base class of this layer's exceptions: what() is the message of per_last_error(), status() the per_status. */
 class Error : public std::runtime_error {
  public:
     Error(per_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
 
     per_status status() const noexcept { return status_; }
-    /* "PER_ERROR_EMPTY", for example. */
+    /* For example, "PER_ERROR_EMPTY". */
     const char* status_name() const noexcept { return per_status_name(status_); }
 
  private:
     per_status status_;
 };
 
-/* The type that an error of this status has, so that it can be caught by its kind. */
+/* The exception type of one status. */
 template <per_status Status>
 class ErrorOf : public Error {
  public:
@@ -135,7 +135,7 @@ template <per_status... Statuses>
 }
 }  // namespace detail
 
-/* Throws the error of a status, and does nothing for PER_OK. A status that only a newer per.h has is a plain Error. */
+/* Throws the error of a status, and does nothing for PER_OK. A status known only to a newer per.h is a plain Error. */
 inline void check(per_status status) {
     if (status == PER_OK) return;
     detail::fail<PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_EMPTY, PER_ERROR_FULL, PER_ERROR_BUSY,
@@ -145,7 +145,7 @@ inline void check(per_status status) {
 
 /* ----------------------------------------------------------------- options */
 
-/* A struct of per.h as its _init function fills it. */
+/* A struct of per.h, filled by its _init function. */
 template <class Struct, per_status (*Init)(Struct*, uint64_t)>
 struct Initialized : Struct {
     Initialized() { check(Init(this, sizeof(Struct))); }
@@ -163,7 +163,7 @@ using ChannelOptions = Initialized<per_channel_options, per_channel_options_init
 using SharedLoaderOptions = Initialized<per_shared_loader_options, per_shared_loader_options_init>;
 using Settings = Initialized<per_replay_settings, per_replay_settings_init>;
 
-/* What calls fill. */
+/* Structs that calls fill. */
 using TreeDescription = per_tree_description;
 using Statistics = per_replay_statistics;
 using ShardSummary = per_shard_summary;
@@ -175,7 +175,7 @@ using SharedLoaderStatistics = per_shared_loader_statistics;
 
 namespace detail {
 
-/* A range as a parameter Range&& may read it: the elements of a temporary one are const, unless it is only a view. */
+/* The range type through which a parameter Range&& is read: elements of a temporary are const, unless it is a view. */
 template <class Range>
 using Source = std::conditional_t<std::is_lvalue_reference_v<Range>, Range, const Range&>;
 template <class Range>
@@ -183,7 +183,7 @@ using Element = std::remove_reference_t<decltype(*std::data(std::declval<Source<
 
 }  // namespace detail
 
-/* A pointer and a number of elements: what std::span is from C++20 on. A const T also takes temporaries and lists. */
+/* A pointer and a number of elements, like std::span of C++20. A Span of const T also accepts temporaries and lists. */
 template <class T>
 class Span {
  public:
@@ -192,7 +192,7 @@ class Span {
 
     constexpr Span() noexcept = default;
     constexpr Span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
-    /* From std::vector, std::array, arrays of C, std::span, and whatever else std::data() and std::size() read. */
+    /* From std::vector, std::array, C arrays, std::span, and anything else that std::data() and std::size() accept. */
     template <class Range, class = std::enable_if_t<std::is_convertible_v<detail::Element<Range> (*)[], T (*)[]>>>
     constexpr Span(Range&& range)
         : data_(std::data(static_cast<detail::Source<Range>>(range))), size_(std::size(range)) {}
@@ -248,7 +248,7 @@ inline std::size_t size_of(int32_t dtype) {
     return sizes[dtype];
 }
 
-/* Whether size = a * b * c, where the product may be too large for any integer. */
+/* True if size == a * b * c, computed without overflow. */
 inline bool is_product(int64_t size, int64_t a, int64_t b, int64_t c) {
     if (a <= 0 || b <= 0 || c <= 0) return size == 0;
     return size % c == 0 && size / c % b == 0 && size / c / b == a;
@@ -263,14 +263,14 @@ inline void require_size(const char* name, std::size_t size, int64_t a, int64_t 
     throw InvalidArgument(std::string(name) + " has " + std::to_string(size) + " elements: expected are " + expected);
 }
 
-/* The number of elements of two arrays that must have the same. */
+/* Common number of elements of two arrays, which must be equal. */
 template <class T, class Other>
 int64_t common_count(Span<T> array, const char* other_name, Span<Other> other) {
     require_size(other_name, other.size(), count(array.size()));
     return count(array.size());
 }
 
-/* sequence_steps is that of the layout; n_steps as per_priorities has it. */
+/* sequence_steps is that of the layout, n_steps that of per_priorities. */
 inline Priorities given_td_errors(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics,
                                   int64_t n_steps, int64_t sequence_steps) {
     Priorities given;
@@ -292,7 +292,7 @@ inline Priorities given_priorities(Span<const int64_t> ids, Span<const float> pr
     return given;
 }
 
-/* NULL for an empty span, where an array may be left out. */
+/* The pointer of an optional array: NULL for an empty span. */
 template <class T>
 T* optional_array(const char* name, Span<T> array, int64_t a, int64_t b = 1) {
     if (array.empty()) return nullptr;
@@ -300,14 +300,14 @@ T* optional_array(const char* name, Span<T> array, int64_t a, int64_t b = 1) {
     return array.data();
 }
 
-/* Never NULL, where that would mean something else than an array without elements. */
+/* A non-NULL pointer even for an empty span, where NULL has another meaning. */
 template <class T>
 const T* given_array(Span<const T> array) {
     static const T none{};
     return array.data() != nullptr ? array.data() : &none;
 }
 
-/* What a function of per.h writes to its last parameter. */
+/* The value that a function of per.h writes to its last parameter. */
 template <class T, class... Parameters, class... Arguments>
 T value_of(per_status (*function)(Parameters...), Arguments... arguments) {
     T value{};
@@ -315,7 +315,7 @@ T value_of(per_status (*function)(Parameters...), Arguments... arguments) {
     return value;
 }
 
-/* The struct that a function of per.h fills, which takes it and its size last. */
+/* The struct that a function of per.h fills; its last parameters are the struct and its size. */
 template <class Struct, class... Parameters, class... Arguments>
 Struct filled_by(per_status (*function)(Parameters...), Arguments... arguments) {
     Struct filled{};
@@ -323,7 +323,7 @@ Struct filled_by(per_status (*function)(Parameters...), Arguments... arguments) 
     return filled;
 }
 
-/* Has the library call a function of the caller, as run(this, ...), and keeps what that throws away from it. */
+/* Adapts a function of the caller for the library, as run(this, ...), and keeps its exceptions out of the library. */
 template <class Result, class... Parameters>
 class Callback {
  public:
@@ -335,11 +335,11 @@ class Callback {
             return callback->function_(parameters...);
         } catch (...) {
             callback->thrown_ = std::current_exception();
-            if (!callback->thrown_) throw; /* no exception of C++: the function ends its thread */
+            if (!callback->thrown_) throw; /* not a C++ exception: the function ends its thread */
             return -1;
         }
     }
-    /* The status of the call of the library. */
+    /* Rethrows the function's exception, or checks the status of the library's call. */
     void check(per_status status) const {
         if (thrown_) std::rethrow_exception(thrown_);
         per::check(status);
@@ -370,7 +370,7 @@ class Handle {
 
 /* ------------------------------------------------------------------ fields */
 
-/* A per_field that owns its name and shape. What is not set is 0, which leaves it to the library. */
+/* A per_field that owns its name and shape. Unset members are 0, the library's default. */
 struct Field : per_field {
     std::string name;
     std::vector<int64_t> shape;
@@ -382,8 +382,8 @@ struct Field : per_field {
         default_value = nullptr;
     }
 
-    /* Has a number as the default_value of all elements. An array of them is set as default_value itself, and must stay
-       until the buffer is made. */
+    /* Sets one number as the default_value of all elements. To use an array, set default_value itself; the array must
+       stay valid until the buffer is created. */
     template <class T>
     Field& set_default(T number) {
         static_assert(sizeof number <= sizeof default_number);
@@ -391,11 +391,11 @@ struct Field : per_field {
         default_dtype = Dtype<T>::value;
         return *this;
     }
-    /* Throws what per_field_check() says. An empty name is not looked at. */
+    /* Throws the error of per_field_check(), if any. An empty name is not checked. */
     inline void check() const;
 
-    uint64_t default_number = 0;            /* its bytes */
-    std::optional<per_dtype> default_dtype; /* of the number, if it was set */
+    uint64_t default_number = 0;            /* bytes of the number */
+    std::optional<per_dtype> default_dtype; /* dtype of the number, if set */
 };
 
 /* A field with elements of type T: field<float>("observation", {84, 84}), field<int64_t>("action"). */
@@ -410,14 +410,14 @@ Field field(std::string name, std::vector<int64_t> shape = {}) {
 
 namespace detail {
 
-/* Fields as per.h takes them. They point to the Field objects, which must stay. */
+/* Fields in the form of per.h. They point into the Field objects, which must outlive the list. */
 class FieldList {
  public:
     explicit FieldList(Span<const Field> fields) : fields_(fields.begin(), fields.end()), defaults_(fields.size()) {
         static constexpr int64_t no_axis = 0;
         for (std::size_t i = 0; i < fields.size(); ++i) {
             const Field& field = fields[i];
-            if (field.name.find('\0') != std::string::npos)  // C would take the name to end there
+            if (field.name.find('\0') != std::string::npos)  // C would end the name there
                 throw InvalidArgument("name of fields[" + std::to_string(i) + "] has a NUL in it");
             fields_[i].name = field.name.c_str();
             fields_[i].shape = field.shape.data();
@@ -442,7 +442,7 @@ class FieldList {
     std::vector<per_array> defaults_;
 };
 
-/* What messages call a per_dtype. */
+/* The name of a per_dtype in messages. */
 inline const char* dtype_name(int32_t dtype) {
     constexpr const char* names[] = {"bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",
                                      "uint64", "int64", "float16", "bfloat16", "float32", "float64"};
@@ -450,7 +450,7 @@ inline const char* dtype_name(int32_t dtype) {
     return dtype >= 0 && dtype < n_names ? names[dtype] : "one of a later libper";
 }
 
-/* The fields of described options, which are the library's own: they are field_size bytes apart. */
+/* The fields of described options. They are in the library's layout: field_size bytes apart. */
 inline std::vector<Field> fields_of(const per_replay_options& options) {
     std::vector<Field> fields;
     const unsigned char* const bytes = reinterpret_cast<const unsigned char*>(options.fields);
@@ -463,7 +463,7 @@ inline std::vector<Field> fields_of(const per_replay_options& options) {
     return fields;
 }
 
-/* What never changes of a buffer. What is made for the buffer shares it, and is known by it. */
+/* The constant properties of a buffer. Objects made for the buffer share its layout, which identifies the buffer. */
 struct Layout {
     explicit Layout(const per_replay_options& options)
         : fields(fields_of(options)),
@@ -498,9 +498,9 @@ using SharedLayout = std::shared_ptr<const Layout>;
 /* -------------------------------------------------------------------- steps */
 
 /*
- * An array given to a call: a view of a range, which must stay until the call is over, so that a vector cannot be a
- * temporary. Array() is one that is not given. Its elements are taken to have the full shape that the call expects; one
- * of another shape, such as that of stacked frames, is given as a per_array.
+ * An array passed to a call: a view of a range, which must outlive the call; a vector therefore cannot be a temporary.
+ * Array() means not given. Its elements are assumed to have the full shape that the call expects. To pass another
+ * shape, such as that of stacked frames, use a per_array.
  */
 class Array {
  public:
@@ -513,8 +513,8 @@ class Array {
     template <class Range, class T = detail::Element<Range&>>
     Array(Range& elements) : Array(Span<T>(elements)) {}
 
-    /* As an array of a * b * c elements. If it has another number, its shape is [number], which lies in this object,
-       and which the library refuses with the shapes that it would take. */
+    /* The array as one of a * b * c elements. If it has another number, its shape is [number], stored in this object;
+       the library refuses it and names the shapes that it would accept. */
     per_array get(int64_t a, int64_t b = 1, int64_t c = 1) const {
         per_array array = array_;
         if (size_ < 0 || detail::is_product(size_, a, b, c)) return array;
@@ -525,7 +525,7 @@ class Array {
 
  private:
     per_array array_ = {};
-    int64_t size_ = -1; /* -1: what array_ says */
+    int64_t size_ = -1; /* -1: given by array_ */
 };
 
 /* An array for each field of a buffer, by name: ReplayBuffer::field_arrays(). */
@@ -533,10 +533,10 @@ class FieldArrays {
  public:
     explicit FieldArrays(detail::SharedLayout layout) : layout_(std::move(layout)), arrays_(layout_->fields.size()) {}
 
-    /* InvalidArgument if there is no field of this name. */
+    /* Throws InvalidArgument if there is no field of this name. */
     Array& operator[](std::string_view name) { return arrays_[layout_->number(name)]; }
 
-    /* As arrays of [length, n_envs, shape of the field]. */
+    /* The arrays, each as [length, n_envs, shape of the field]. */
     std::vector<per_array> get(int64_t length, int64_t n_envs = 1) const {
         std::vector<per_array> arrays;
         arrays.reserve(arrays_.size());
@@ -564,7 +564,7 @@ struct Steps {
 };
 
 namespace detail {
-/* Steps as per.h takes them, for a handle of so many environments. */
+/* Steps in the form of per.h, for a handle of n_envs environments. */
 struct GivenSteps {
     GivenSteps(const Steps& given, int64_t n_envs)
         : fields(given.fields.get(given.length, count_of(given, n_envs))),
@@ -596,9 +596,8 @@ struct GivenSteps {
 /* ----------------------------------------------------------------- batches */
 
 /*
- * The arrays of a batch, in memory of its own or in the slot of a loader, with the shapes that per_batch has for them.
- * Spans are valid as long as the batch, and empty for arrays that it does not have. Those of a const batch may be
- * written to, too.
+ * The arrays of a batch, in its own memory or in the slot of a loader, with the shapes documented at per_batch. Spans
+ * are valid as long as the batch, and empty for arrays that it does not have. Those of a const batch are writable too.
  */
 class Batch {
  public:
@@ -621,8 +620,8 @@ class Batch {
     Span<int32_t> times_sampled() const noexcept { return span(arrays_.times_sampled); }
 
     /*
-     * A field by its name. InvalidArgument unless there is one of this name, with elements of type T. next_field() of a
-     * field that is no observation is empty.
+     * A field by name. Throws InvalidArgument unless a field of this name with elements of type T exists. next_field()
+     * of a field that is not an observation is empty.
      */
     template <class T>
     Span<T> field(std::string_view name) const {
@@ -639,7 +638,7 @@ class Batch {
         shape.insert(shape.begin(), size_);
         return shape;
     }
-    /* The same arrays for functions of per.h. */
+    /* The arrays as a per_batch, for functions of per.h. */
     const per_batch& get() const noexcept { return arrays_; }
 
  protected:
@@ -650,13 +649,13 @@ class Batch {
     friend class Epochs;
     friend class Loader;
     friend class Reader;
-    /* What has been drawn; rows with one frame each, as per_replay_get() writes them; single steps with stacks. */
+    /* A drawn batch; rows with one frame each, as per_replay_get() writes them; single steps with stacks. */
     enum class Kind { drawn, rows, steps };
 
     Batch(detail::SharedLayout layout, Kind kind, int64_t size, int64_t n_step)
         : layout_(std::move(layout)), kind_(kind), size_(size), n_step_(n_step) {}
 
-    /* Makes room for all arrays. A size that is not allowed is left to the library to refuse. */
+    /* Allocates all arrays. The library refuses an invalid size. */
     void allocate(bool with_next_fields = true) {
         for (const Field& field : layout_->fields) {
             const std::size_t bytes = detail::product(shape_of_one(field)) * detail::size_of(field.dtype);
@@ -723,14 +722,14 @@ class Batch {
 /* Epochs over a buffer: ReplayBuffer::epochs(). */
 class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
  public:
-    /* Takes the next minibatch into batch(); false: the last epoch is over. */
+    /* Writes the next minibatch to batch(). Returns false after the last epoch. */
     bool next() {
         if (batch_.layout_ && batch_.memory_.empty()) batch_.allocate();
         batch_.size_ = next(batch_.arrays_);
         return batch_.size_ > 0;
     }
     const Batch& batch() const noexcept { return batch_; }
-    /* Takes it into the caller's arrays, and returns how many transitions it has. */
+    /* Writes the next minibatch to the caller's arrays, and returns its number of transitions. */
     int64_t next(const per_batch& batch, void* stream = nullptr) {
         int64_t n = 0;
         check(per_epochs_next(get(), &batch, &n, stream));
@@ -744,10 +743,10 @@ class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
     Batch batch_;
 };
 
-/* A batch that a loader has handed out. It is given back when it ends, which must be before the loader does. */
+/* A batch that a loader has handed out. Its destructor releases the slot, and must run before the loader's. */
 class Slot : public Batch {
  public:
-    /* Gives the slot back now; without this call, it is given back on the stream that it was taken on. */
+    /* Releases the slot now. The destructor uses the stream on which the slot was taken. */
     void release(void* stream = nullptr) {
         check(per_loader_release(loader_.get(), loader_.get_deleter().slot, stream));
         loader_.release();
@@ -767,17 +766,17 @@ class Slot : public Batch {
     std::unique_ptr<per_loader, Release> loader_;
 };
 
-/* Batches drawn ahead: ReplayBuffer::loader(). It must end before its buffer does. */
+/* Batches drawn ahead: ReplayBuffer::loader(). Must be destroyed before its buffer. */
 class Loader : public detail::Handle<per_loader, per_loader_free> {
  public:
     using Timeout = std::chrono::milliseconds;
 
     /*
-     * Waits for the next batch, and for the rate limiter to allow it; for ever, if this thread holds all slots. In
-     * `slot = loader.take()` the old one is held until the new one is there: release() it before, or have more slots.
+     * Waits for the next batch, and for the rate limiter to allow it. Deadlocks if this thread holds all slots. In
+     * `slot = loader.take()` the old slot is held until the new one arrives: release() it first, or use more slots.
      */
     Slot take(void* stream = nullptr) { return std::move(*take(Timeout(-1), stream)); }
-    /* Waits no longer than that: there may be no batch then. */
+    /* Waits at most `timeout`. Returns nullopt if there is no batch then. */
     std::optional<Slot> take(Timeout timeout, void* stream = nullptr) {
         const auto begin = std::chrono::steady_clock::now();
         const auto left = [&] {
@@ -810,17 +809,17 @@ class Loader : public detail::Handle<per_loader, per_loader_free> {
     }
 
     per_replay* replay_;
-    Batch empty_; /* its shapes are those of the slots */
+    Batch empty_; /* has the shapes of the slots */
 };
 
-/* Goals for transitions drawn, and a function that rewards them: ReplayBuffer::hindsight(). */
+/* Hindsight goals and their reward function: ReplayBuffer::hindsight(). */
 class Hindsight {
  public:
     HindsightOptions options; /* to change strategy and fraction */
 
     /*
-     * Writes rewards [count] and may change `terminated` [count], by the goals achieved and pursued, both
-     * [count, shape of the field]. What it throws is thrown by sample().
+     * Computes rewards [count], and may change `terminated` [count], from the achieved and pursued goals, both [count,
+     * shape of the field]. sample() rethrows its exceptions.
      */
     template <class T>
     using Reward =
@@ -832,19 +831,19 @@ class Hindsight {
     std::function<int32_t(int64_t, const void*, const void*, float*, uint8_t*)> reward_;
 };
 
-/* A file that a thread of the library writes: ReplayBuffer::start_save(). It goes on also where this object ends. */
+/* A save that a thread of the library writes: ReplayBuffer::start_save(). It continues if this object is destroyed. */
 class Save : public detail::Handle<per_save, per_save_free> {
  public:
-    /* Waits until the file is in its place, and throws if that cannot be. */
+    /* Waits until the file is in place. Throws if the save fails. */
     void wait() const { check(per_save_wait(get(), -1, nullptr, nullptr)); }
-    /* Waits no longer than that; whether the file is there. */
+    /* Waits at most `timeout`. Returns true if the file is in place. */
     bool wait_for(std::chrono::milliseconds timeout) const {
         const per_status status = per_save_wait(get(), timeout.count(), nullptr, nullptr);
         if (status == PER_ERROR_BUSY) return false;
         check(status);
         return true;
     }
-    /* Bytes of rows; also of a save that has failed. */
+    /* Bytes of rows, also for a failed save. */
     struct Progress {
         int64_t written = -1;
         int64_t total = -1;
@@ -861,7 +860,7 @@ class Save : public detail::Handle<per_save, per_save_free> {
     explicit Save(per_save* save) : Handle(save) {}
 };
 
-/* The end of a channel at which a buffer gets steps: ReplayBuffer::channel(). It must end before its buffer does. */
+/* The receiving end of a channel: ReplayBuffer::channel(). Must be destroyed before its buffer. */
 class Channel : public detail::Handle<per_channel, per_channel_free> {
  public:
     /* For Writer, also in another process. */
@@ -871,10 +870,10 @@ class Channel : public detail::Handle<per_channel, per_channel_free> {
         return path;
     }
     int32_t descriptor() const { return detail::value_of<int32_t>(per_channel_get_address, get(), nullptr); }
-    /* Waits until all that was written is in the buffer. */
+    /* Waits until all written steps are in the buffer. */
     void flush() { check(per_channel_flush(get(), -1)); }
     void flush(std::chrono::milliseconds timeout) { check(per_channel_flush(get(), timeout.count())); }
-    /* With PER_MOVED_BY_CALLS: moves at most so many steps that are there into the buffer; returns how many came. */
+    /* With PER_MOVED_BY_CALLS: moves at most max_steps available steps into the buffer. Returns their number. */
     int64_t move(int64_t max_steps = INT64_MAX) {
         return detail::value_of<int64_t>(per_channel_move, get(), max_steps);
     }
@@ -887,7 +886,7 @@ class Channel : public detail::Handle<per_channel, per_channel_free> {
     explicit Channel(per_channel* channel) : Handle(channel) {}
 };
 
-/* The end of a channel at which steps are written. Where a call has no timeout it waits for as long as it takes. */
+/* The writing end of a channel. Calls without a timeout wait without limit. */
 class Writer : public detail::Handle<per_writer, per_writer_free> {
  public:
     using Timeout = std::chrono::milliseconds;
@@ -895,7 +894,7 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
     explicit Writer(const std::string& path) : Writer(attach(path.c_str(), -1)) {}
     /* The buffer must have these fields. */
     Writer(const std::string& path, Span<const Field> fields) : Writer(attach(path.c_str(), -1, fields)) {}
-    /* By a descriptor, which stays the caller's. */
+    /* By a descriptor, which the caller keeps. */
     explicit Writer(int32_t descriptor) : Writer(attach(nullptr, descriptor)) {}
 
     ReplayOptions describe() const {
@@ -903,7 +902,7 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
         check(per_writer_describe(get(), &options));
         return options;
     }
-    /* Steps to fill in for add(), as of the buffer; environments are those of the channel. */
+    /* Steps to fill in for add(), like ReplayBuffer::steps(); environments are those of the channel. */
     Steps steps() const { return Steps(layout_); }
     void add(const Steps& steps, Timeout timeout = Timeout(-1)) {
         if (steps.fields.layout_ != layout_ || steps.next_fields.layout_ != layout_)
@@ -932,7 +931,7 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
     detail::SharedLayout layout_;
 };
 
-/* A loader for readers in other processes: ReplayBuffer::shared_loader(). It must end before its buffer does. */
+/* A loader for readers in other processes: ReplayBuffer::shared_loader(). Must be destroyed before its buffer. */
 class SharedLoader : public detail::Handle<per_shared_loader, per_shared_loader_free> {
  public:
     /* For Reader, also in another process. */
@@ -951,10 +950,10 @@ class SharedLoader : public detail::Handle<per_shared_loader, per_shared_loader_
     explicit SharedLoader(per_shared_loader* loader) : Handle(loader) {}
 };
 
-/* A batch that a reader has. It is given back when it ends, which must be before the reader does. */
+/* A batch held by a reader. Its destructor releases the slot, and must run before the reader's. */
 class ReadBatch : public Batch {
  public:
-    /* Gives the slot back now. */
+    /* Releases the slot now. */
     void release() {
         check(per_reader_release(reader_.get(), reader_.get_deleter().slot));
         reader_.release();
@@ -973,14 +972,14 @@ class ReadBatch : public Batch {
     std::unique_ptr<per_reader, Release> reader_;
 };
 
-/* The reading end of a shared loader. Where a call has no timeout it waits for as long as it takes. */
+/* The reading end of a shared loader. Calls without a timeout wait without limit. */
 class Reader : public detail::Handle<per_reader, per_reader_free> {
  public:
     using Timeout = std::chrono::milliseconds;
 
     explicit Reader(const std::string& path)
         : Reader(detail::value_of<per_reader*>(per_reader_attach, path.c_str(), -1)) {}
-    /* By a descriptor, which stays the caller's. */
+    /* By a descriptor, which the caller keeps. */
     explicit Reader(int32_t descriptor)
         : Reader(detail::value_of<per_reader*>(per_reader_attach, nullptr, descriptor)) {}
 
@@ -988,7 +987,7 @@ class Reader : public detail::Handle<per_reader, per_reader_free> {
     int64_t batch_size() const noexcept { return batch_size_; }
     /* Waits for the next batch. */
     ReadBatch take() { return take(Timeout(-1)).value(); }
-    /* There is no batch where the library says PER_ERROR_BUSY. */
+    /* Returns nullopt on PER_ERROR_BUSY. */
     std::optional<ReadBatch> take(Timeout timeout) {
         Batch batch(layout_, Batch::Kind::drawn, batch_size_, n_step_);
         int64_t slot = -1;
@@ -998,7 +997,7 @@ class Reader : public detail::Handle<per_reader, per_reader_free> {
         return ReadBatch(std::move(batch), get(), {slot});
     }
 
-    /* As of the buffer, with which they are a little later. */
+    /* Like the methods of the buffer, but applied asynchronously. */
     void update_priorities(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics = 1,
                            Timeout timeout = Timeout(-1)) {
         update_sequences(ids, 0, td_errors, n_critics, timeout);
@@ -1012,7 +1011,7 @@ class Reader : public detail::Handle<per_reader, per_reader_free> {
         const Priorities given = detail::given_priorities(ids, priorities);
         check(per_reader_update_priorities(get(), &given, timeout.count()));
     }
-    /* Waits until all that was sent is in the buffer. */
+    /* Waits until all sent priorities are in the buffer. */
     void flush(Timeout timeout = Timeout(-1)) { check(per_reader_flush(get(), timeout.count())); }
     void stop() { check(per_reader_stop(get())); }
 
@@ -1045,14 +1044,14 @@ class SumTree : public detail::Handle<per_tree, per_tree_free> {
  public:
     explicit SumTree(const per_tree_options& options)
         : Handle(detail::value_of<per_tree*>(per_tree_create, &options)) {}
-    /* Takes a handle over. */
+    /* Takes ownership of a handle. */
     explicit SumTree(per_tree* tree) : Handle(tree) {}
 
     void update(Span<const int64_t> indices, Span<const float> priorities, void* stream = nullptr) {
         const int64_t n = detail::common_count(indices, "priorities", priorities);
         check(per_update(get(), n, indices.data(), priorities.data(), stream));
     }
-    /* Draws as many indices as indices_out has elements. The other two may be empty. */
+    /* Draws as many indices as indices_out has elements. The other two arrays may be empty. */
     void sample(per_scheme scheme, float beta, Span<int64_t> indices_out, Span<float> priorities_out,
                 Span<float> weights_out, void* stream = nullptr) {
         const int64_t n = detail::count(indices_out.size());
@@ -1072,7 +1071,7 @@ class SumTree : public detail::Handle<per_tree, per_tree_free> {
         const int64_t n = detail::common_count(indices, "priorities_out", priorities_out);
         check(per_tree_get_priorities(get(), n, detail::given_array(indices), priorities_out.data(), stream));
     }
-    /* Those of all leaves. */
+    /* Priorities of all leaves. */
     void priorities(Span<float> priorities_out, void* stream = nullptr) {
         const int64_t n = detail::count(priorities_out.size());
         check(per_tree_get_priorities(get(), n, nullptr, priorities_out.data(), stream));
@@ -1085,15 +1084,15 @@ class SumTree : public detail::Handle<per_tree, per_tree_free> {
 
 /* ------------------------------------------------------------------ replay */
 
-/* Transitions, and batches of them: per_replay. */
+/* A replay buffer: per_replay. */
 class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
  public:
-    /* With these fields instead of those of the options. */
+    /* Uses these fields instead of those of the options. */
     ReplayBuffer(const per_replay_options& options, Span<const Field> fields)
         : ReplayBuffer(detail::FieldList(fields).in(options)) {}
     explicit ReplayBuffer(const per_replay_options& options)
         : ReplayBuffer(detail::value_of<per_replay*>(per_replay_create, &options)) {}
-    /* Takes a handle over. */
+    /* Takes ownership of a handle. */
     explicit ReplayBuffer(per_replay* replay)
         : Handle(replay), layout_(std::make_shared<const detail::Layout>(describe())) {}
 
@@ -1103,15 +1102,15 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void save(const std::string& path, const per_save_options& options = SaveOptions()) {
         check(per_replay_save(get(), path.c_str(), &options));
     }
-    /* Writes what the last checkpoint in the directory does not hold; load() reads it. Returns the bytes written. */
+    /* Writes the changes since the last checkpoint in the directory; load() reads it. Returns the bytes written. */
     int64_t checkpoint(const std::string& directory, const per_save_options& options = SaveOptions()) {
         return detail::value_of<int64_t>(per_replay_checkpoint, get(), directory.c_str(), &options);
     }
     Save start_save(const std::string& path, const per_save_options& options = SaveOptions()) {
         return Save(detail::value_of<per_save*>(per_replay_save_start, get(), path.c_str(), &options));
     }
-    /* Streams of bytes: read and write of the options are set here. One that fails is a CallbackError, or what it
-       throws. */
+    /* Byte streams; these methods set read and write of the options. A failing stream throws CallbackError, or its own
+       exception. */
     static ReplayBuffer load(std::istream& from, per_load_options options = LoadOptions()) {
         const std::function<int64_t(void*, int64_t)> read = [&](void* bytes_out, int64_t size) -> int64_t {
             from.read(static_cast<char*>(bytes_out), size);
@@ -1146,10 +1145,11 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         return options;
     }
     Statistics stats() const { return detail::filled_by<per_replay_statistics>(per_replay_get_statistics, get()); }
-    /* The number of a field, for structs of per.h that want one. */
+    /* The index of a field, for structs of per.h. */
     int32_t field_number(std::string_view name) const { return static_cast<int32_t>(layout()->number(name)); }
 
-    /* Steps to fill in for add(). They name arrays: where the next step is written to the same ones, once is enough. */
+    /* Steps to fill in for add(). They refer to arrays: fill them in once if later steps are written to the same
+       arrays. */
     Steps steps() const { return Steps(layout()); }
     /* ids_out may be empty. */
     void add(const Steps& steps, Span<int64_t> ids_out = {}, void* stream = nullptr) {
@@ -1164,8 +1164,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_cut(get(), detail::count(env_ids.size()), detail::given_array(env_ids), stream));
     }
 
-    /* A batch for sample() to fill again and again. Sequences are drawn with the n_step that it was made for: that of
-       the options, or of the buffer now. */
+    /* A reusable batch for sample(). Sequences are drawn with the n_step of its creation: that of the options, or the
+       buffer's at that time. */
     Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
         Batch batch = drawn_batch(batch_size, options);
         batch.allocate();
@@ -1191,7 +1191,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
             return per_replay_sample(get(), given, batch_size, &batch, stream);
         });
     }
-    /* For sample(): which fields have the goals, by name, with elements of type T. */
+    /* Hindsight for sample(): the names of the fields with the goals, whose elements have type T. */
     template <class T>
     Hindsight hindsight(std::string_view achieved_field, std::string_view goal_field,
                         Hindsight::Reward<T> reward) const {
@@ -1215,7 +1215,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
                            void* stream = nullptr) {
         update_sequences(ids, 0, td_errors, n_critics, stream);
     }
-    /* n_steps as per_priorities has it. */
+    /* n_steps is that of per_priorities. */
     void update_sequences(Span<const int64_t> ids, int64_t n_steps, Span<const float> td_errors, int64_t n_critics = 1,
                           void* stream = nullptr) {
         const Priorities given = detail::given_td_errors(ids, td_errors, n_critics, n_steps, layout()->sequence_steps);
@@ -1262,7 +1262,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         uint64_t* const first_units = detail::optional_array("first_units_out", first_units_out, n);
         check(per_replay_get_units(get(), options, n, units.data(), &batch, masses, first_units, stream));
     }
-    /* What draws are made of; with a scale, masses are measured at it. */
+    /* The summary for draws; with a scale, masses are also measured at it. */
     ShardSummary summarize(int32_t measured_scale = PER_SCALE_AUTOMATIC) const {
         return detail::filled_by<per_shard_summary>(per_replay_summarize, get(), measured_scale);
     }
@@ -1281,7 +1281,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void get(Span<const int64_t> ids, const per_batch& batch, void* stream = nullptr) {
         check(per_replay_get(get(), detail::count(ids.size()), ids.data(), &batch, stream));
     }
-    /* Arrays to fill in for set(). A field without one stays as it is. */
+    /* Arrays to fill in for set(). A field without an array is unchanged. */
     FieldArrays field_arrays() const { return FieldArrays(layout()); }
     void set(Span<const int64_t> ids, const FieldArrays& fields, void* stream = nullptr) {
         require_own(fields.layout_);
@@ -1289,7 +1289,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_set(get(), n, ids.data(), fields.get(n).data(), stream));
     }
     void clear(void* stream = nullptr) { check(per_replay_clear(get(), stream)); }
-    /* Several settings at once, all or none. */
+    /* Changes several settings at once: all or none. */
     void change_settings(const per_replay_settings& settings, void* stream = nullptr) {
         check(per_replay_change_settings(get(), &settings, stream));
     }
@@ -1306,7 +1306,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void set_save_compression(int32_t value) {
         change("save_compression", &per_replay_settings::save_compression, value, nullptr);
     }
-    /* Wait until the rate limiter allows so much; without a timeout for as long as it takes. */
+    /* Wait until the rate limiter allows the add or draw; by default without limit. */
     void wait_to_add(int64_t count, std::chrono::milliseconds timeout = std::chrono::milliseconds(-1)) {
         check(per_replay_wait_to_add(get(), count, timeout.count()));
     }
@@ -1344,7 +1344,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         return {detail::value_of<per_loader*>(per_loader_create, get(), &options), get(), std::move(empty)};
     }
 
-    /* All that there are. */
+    /* All bootstraps. */
     Batch bootstraps() {
         for (int64_t n = bootstraps(0, nullptr);;) {
             Batch batch(layout(), Batch::Kind::steps, n, 0);
@@ -1360,7 +1360,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_get_bootstraps(get(), capacity, batch, &n, stream));
         return n;
     }
-    /* Fields by name. Without a return_field, "", no returns are written. */
+    /* Fields are given by name. An empty return_field writes no returns. */
     void advantages(std::string_view value_field, std::string_view advantage_field, std::string_view return_field,
                     double lambda, Span<const int64_t> ids, Span<const float> bootstrap_values,
                     void* stream = nullptr) {
@@ -1382,7 +1382,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
                                   std::to_string(batch.n_step_));
         return given;
     }
-    /* Makes a call whose options are `options`, with that hindsight unless it is NULL. */
+    /* Makes a call with `options`, and with the hindsight unless it is NULL. */
     template <class Call>
     void with_hindsight(const Hindsight* hindsight, const per_sample_options* options, const Call& call) const {
         if (hindsight == nullptr) return check(call(options));
@@ -1396,14 +1396,14 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         given.hindsight = &of_call;
         callback.check(call(&given));
     }
-    /* A buffer that was moved from has none, and the library says what is wrong with its handle. */
+    /* A moved-from buffer has no layout; describe() then throws the library's error for its handle. */
     detail::SharedLayout layout() const {
         return layout_ ? layout_ : std::make_shared<const detail::Layout>(describe());
     }
     void require_own(const detail::SharedLayout& layout) const {
         if (layout != this->layout()) throw InvalidArgument("an argument was made for another buffer");
     }
-    /* Sets one setting. What says that it stays as it is, is no value of it. */
+    /* Changes one setting. The value that means "unchanged" is refused. */
     template <class T>
     void change(const char* name, T per_replay_settings::*member, T value, void* stream) {
         Settings settings;
@@ -1412,7 +1412,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         settings.*member = value;
         change_settings(settings, stream);
     }
-    /* Without memory. An n_step that is not allowed is left to the library to refuse. */
+    /* A batch without memory. The library refuses an invalid n_step. */
     Batch drawn_batch(int64_t batch_size, const per_sample_options* options) const {
         int64_t n_step = 0;
         if (layout()->sequence_steps > 0) {
@@ -1427,10 +1427,10 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
 
 /* ------------------------------------------------------------- many as one */
 
-/* Draws from several buffers as one buffer with all their lanes does: per_coordinator. */
+/* Draws from several buffers as if they were one with all their lanes: per_coordinator. */
 class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free> {
  public:
-    /* With a state it goes on from there. */
+    /* With a state it resumes from there. */
     Coordinator(const per_replay_options& options, int64_t n_shards, const per_coordinator_state* state = nullptr)
         : Handle(detail::value_of<per_coordinator*>(per_coordinator_create, &options, n_shards, state)) {}
 
@@ -1456,7 +1456,7 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
         return request;
     }
 
-    /* How many units the first round has. */
+    /* Returns the number of units of the first round. */
     int64_t draw(int64_t batch_size, const per_sample_options* options = nullptr) {
         return detail::value_of<int64_t>(per_coordinator_draw, get(), options, batch_size);
     }
@@ -1464,13 +1464,14 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
         const int64_t n = detail::common_count(shards_out, "units_out", units_out);
         check(per_coordinator_get_units(get(), n, shards_out.data(), units_out.data()));
     }
-    /* How many units the next round has; 0: finish() comes next. first_units may be empty with replacement. */
+    /* Returns the number of units of the next round; 0: call finish() next. first_units may be empty with
+       replacement. */
     int64_t submit(Span<const int64_t> ids, Span<const uint64_t> masses, Span<const uint64_t> first_units = {}) {
         const int64_t n = detail::common_count(ids, "masses", masses);
         const uint64_t* const firsts = detail::optional_array("first_units", first_units, n);
         return detail::value_of<int64_t>(per_coordinator_submit, get(), n, ids.data(), masses.data(), firsts);
     }
-    /* All of the batch. weights_out and probabilities_out may be empty. */
+    /* Finishes the batch. weights_out and probabilities_out may be empty. */
     void finish(Span<int64_t> ids_out, Span<float> weights_out = {}, Span<float> probabilities_out = {}) {
         const int64_t n = detail::count(ids_out.size());
         float* const weights = detail::optional_array("weights_out", weights_out, n);

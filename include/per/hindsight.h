@@ -1,9 +1,8 @@
 /*
- * per/hindsight.h - hindsight experience replay: transitions with other goals (Andrychowicz et al. 2017).
+ * per/hindsight.h - hindsight experience replay: transitions relabelled with other goals (Andrychowicz et al. 2017).
  *
- * For environments whose observations contain a goal. What an episode reached instead of its goal becomes the goal of
- * some of its transitions when they are drawn, and a function of the program says what reward they then have. What is
- * stored does not change.
+ * For environments whose observations contain a goal. When transitions are drawn, some of them get a goal that their
+ * episode actually achieved, and a function of the program computes their new reward. Stored data does not change.
  *
  *     #include <per.h>
  *     #include <stdio.h>
@@ -81,49 +80,51 @@ extern "C" {
 #endif
 
 /*
- * With `hindsight` in their options, per_replay_sample() and per_replay_get_windows() of per/replay.h put other goals
- * into some of the transitions that they write: hindsight experience replay (Andrychowicz et al. 2017, section 3.3).
- * The buffer stays as it is.
+ * With `hindsight` in their options, per_replay_sample() and per_replay_get_windows() of per/replay.h relabel some of
+ * the transitions that they write with other goals: hindsight experience replay (Andrychowicz et al. 2017, section
+ * 3.3). The buffer does not change.
  *
- * Each transition is relabelled with probability `fraction`. Its goal field, and next_ of it if that field is an
- * observation, in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows; frames that
- * are zeros because they are from before the episode (PER_PADDING_ZERO) stay zeros. Of an episode count the steps whose
- * rows have not been overwritten and whose next observation is known; of a running one those that were added so far. A
- * window that ends in a terminal state which nobody knows (next_mask 0) is not relabelled. Which transitions are drawn,
- * their weights and priorities do not depend on relabelling. The random choices are the handle's: the same seed and the
- * same calls give the same goals. For them per_replay_get_windows() takes a number from the draws, as an epoch
- * does, which serves n_step_min too, and counts in `samples`.
+ * Each transition is relabelled with probability `fraction`. Its goal field is replaced, in every frame of a stack, by
+ * the goal achieved after a step of its episode that `strategy` allows; so is the next_ value of the field if it is an
+ * observation. Zero frames that precede the episode (PER_PADDING_ZERO) stay zero. Eligible steps of an episode are
+ * those whose rows have not been overwritten and whose next observation is known; of a running episode, those added so
+ * far. A window that ends in an unknown terminal state (next_mask 0) is not relabelled. Relabelling does not affect
+ * which transitions are drawn, their weights or priorities. The random choices are the handle's: the same seed and the
+ * same calls give the same goals. For them per_replay_get_windows() advances the random state by one draw, as an epoch
+ * does; that draw also serves n_step_min, and counts in `samples`.
  *
- * The rewards of all steps in the windows of relabelled transitions are then asked for in one call of `reward`, if there
- * are any, with arrays in host memory, on PER_CUDA too: the same function serves both.
+ * One call of `reward` then computes the rewards of all steps in the windows of relabelled transitions, if there are
+ * any. Its arrays are in host memory, on PER_CUDA too, so the same function serves both devices.
  *
- *   count           steps, window after window in the order of the batch, each in order of time
- *   achieved        [count, shape of the field] what was achieved after the step
+ *   count           steps, window by window in batch order, each window in time order
+ *   achieved        [count, shape of the field] the goal achieved after the step
  *   goals           [count, shape of the field] the goal of its transition
  *   rewards_out     [count] to be written
- *   terminated_out  [count] whether it ends in a terminal state: holds what was stored, to be left or changed (nonzero: true)
- *   returns         0; with anything else the call fails
+ *   terminated_out  [count] whether the step ends in a terminal state (nonzero: true): initially the stored flag, which
+ *                   may be changed
+ *   returns         0; any other value makes the call fail
  *
- * From the answers reward, discount, gamma_m, n_steps, terminated and next_fields are formed as from stored steps: a
- * window ends at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for
- * a step that was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets
- * one goal, for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that
- * its last returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves;
- * what is padding stays as it is.
+ * reward, discount, gamma_m, n_steps, terminated and next_fields are computed from the results as from stored steps: a
+ * window ends at its first terminal step. `truncated` is the stored flag of the step where a window ends. It is 0 for a
+ * step stored with both flags, which is then terminated, or neither if the function clears `terminated`. A sequence
+ * gets one goal, for PER_GOAL_FUTURE from its first step on; rewards are computed for all its steps and for those that
+ * its last returns reach. A terminal step ends the windows of returns, as for single transitions; padding is unchanged.
  *
- * `reward` runs on the thread of the call, and the buffer is not locked: it may use any handle, this one too, but not
- * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp; it may end its
- * thread by pthread_exit(), which is as if it failed.
+ * `reward` runs on the thread of the call without a lock on the buffer: it may use any handle, including this one, but
+ * must not free it. Changes made meanwhile do not affect the batch. `reward` must not leave by an exception or longjmp;
+ * it may end its thread by pthread_exit(), which counts as a failure.
  *
  * The call is PER_ERROR_CALLBACK if `reward` fails. After that, and possibly after PER_ERROR_OUT_OF_MEMORY, the arrays
- * of the batch have been written to. A call that fails is no draw, but for one whose `reward` fails after others drew
- * meanwhile: its number is used up. Where `reward` or memory fails once the transitions are drawn, they have been used
- * all the same (keep_times_sampled). Cost: that of the draw, and of reading a byte a step of the episodes up to their
+ * of the batch have been written to. A failed call does not count as a draw, unless `reward` fails after other threads
+ * have drawn: its draw number is then used up. If `reward` or an allocation fails after the transitions are drawn, they
+ * still count as used (keep_times_sampled). Cost: the draw, plus reading one byte per step of the episodes up to their
  * ends. Synchronises.
  */
 
-/* Which steps of its episode may give a transition its other goal (Andrychowicz et al. 2017, arXiv:1707.01495, section
-   4.5): what was achieved after them. */
+/*
+ * Steps of its episode whose achieved goal may become the new goal of a transition (Andrychowicz et al. 2017,
+ * arXiv:1707.01495, section 4.5).
+ */
 typedef enum per_goal_strategy {
     PER_GOAL_FUTURE = 0, /* its own step and all later ones, each equally likely */
     PER_GOAL_FINAL = 1,  /* the last one */
@@ -133,20 +134,21 @@ typedef enum per_goal_strategy {
 /* Fill with per_hindsight_options_init(), then set the fields and `reward`, and change what differs. */
 typedef struct per_hindsight_options {
     uint64_t struct_size;   /* set by _init; do not change */
-    int32_t achieved_field; /* number of an observation: the goal that a state is one of; _init: -1, to be set */
-    int32_t goal_field;     /* number of the field with the goal pursued, of the same dtype and shape; _init: -1, to be
+    int32_t achieved_field; /* index of the observation field with the goal that a state achieves; _init: -1, to be
+                               set */
+    int32_t goal_field;     /* index of the field with the pursued goal, of the same dtype and shape; _init: -1, to be
                                set */
     int32_t strategy;       /* a per_goal_strategy; _init: PER_GOAL_FUTURE */
     int32_t reserved;       /* 0 */
-    double fraction;        /* probability that a transition gets another goal, 0 .. 1: k / (k + 1) for k such goals to
-                               each one pursued; _init: 0.8 */
+    double fraction;        /* probability that a transition is relabelled, 0 .. 1: k / (k + 1) for k relabelled goals
+                               per pursued one; _init: 0.8 */
     /* The reward function, as described above. _init: NULL, to be set */
     int32_t (*reward)(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out);
     void* context; /* given to reward; _init: NULL */
 } per_hindsight_options;
 
-/* As per_tree_options_init(). */
+/* Like per_tree_options_init(). */
 PER_API per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size);
 
 #ifdef __cplusplus

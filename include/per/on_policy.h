@@ -1,8 +1,8 @@
 /*
  * per/on_policy.h - for learners that use each rollout a few times and then drop it, such as PPO.
  *
- * The rollout lies in a buffer as any transitions do. Advantages are computed into one of its fields, minibatches are
- * taken until every transition was used n_epochs times, and per_replay_clear() makes room for the next rollout.
+ * The rollout is stored in an ordinary buffer. Advantages are computed into one of its fields, minibatches are drawn
+ * until every transition has been used n_epochs times, and per_replay_clear() makes room for the next rollout.
  *
  *     #include <per.h>
  *     #include <stdio.h>
@@ -75,45 +75,47 @@ extern "C" {
 #endif
 
 /*
- * Epochs over all live transitions or sequences: each gives every one of them once, in another random order, in
- * minibatches. Several threads may take from them: each minibatch is given out once. The transitions are those that were
- * live at per_epochs_create(); what is added later has no part in them.
+ * Epochs over all live transitions or sequences: each epoch returns every one of them once, in a new random order, in
+ * minibatches. Several threads may draw from them: each minibatch is handed out once. The transitions are those live at
+ * per_epochs_create(); later additions are not included.
  *
  * Epochs keep a pointer to their buffer, which must not be freed before the last call of per_epochs_next().
  */
 typedef struct per_epochs per_epochs;
 
 /*
- * Begins epochs and stores them in *epochs_out (NULL on failure). Free them with per_epochs_free(). Synchronises: epochs
- * are kept in host memory.
+ * Creates epochs and stores them in *epochs_out (NULL on failure). Free them with per_epochs_free(). Synchronises:
+ * epochs are kept in host memory.
  *
  *   n_epochs    1 .. 2^24
  *   batch_size  1 .. 2^24: transitions of a minibatch
- *   drop_last   0: the last minibatch of an epoch has what is left. Else it is left out if that is fewer than
- *               batch_size, which must then not be larger than the number of live transitions
+ *   drop_last   0: the last minibatch of an epoch has the remaining transitions. Otherwise it is dropped if fewer than
+ *               batch_size remain; batch_size must then not exceed the number of live transitions
  *
- * Orders are uniform random permutations. Each epoch counts as one draw, all of them made by this call: the seed and
- * the number of draws before it decide every order, whatever is drawn in the meantime. Cost: one pass over the
- * buffer, and 8 bytes a transition until per_epochs_free().
+ * Orders are uniform random permutations. Each epoch counts as one draw, and this call makes all of them: the seed and
+ * the number of earlier draws determine every order, whatever is drawn in the meantime. Cost: one pass over the buffer,
+ * and 8 bytes per transition until per_epochs_free().
  *
- * PER_ERROR_EMPTY if nothing is live; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY. Then nothing was drawn.
+ * PER_ERROR_EMPTY if nothing is live; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY. On an error nothing is
+ * drawn.
  */
 PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last,
                                      void* stream, per_epochs** epochs_out);
 
 /*
- * Writes the next minibatch, as per_replay_sample() writes a batch: n_step, gamma and stacks as the buffer has them
- * now. All transitions being given equally often, weights are 1, and probabilities 1 over the number of transitions.
+ * Writes the next minibatch as per_replay_sample() writes a batch, with the buffer's current n_step, gamma and stacks.
+ * Because all transitions are used equally often, weights are 1, and probabilities are 1 over the number of
+ * transitions.
  *
- *   batch      its arrays have room for batch_size transitions
+ *   batch      arrays with room for batch_size transitions
  *   count_out  transitions written; 0: the last epoch is over, and nothing was written
  *
- * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, drawn
- * max_times_sampled times, or short of a window after n_step was changed; of sequences also if n_step, and so the
- * size of observations, is not what it was when they were created. The epochs then stay where they are. (PER_CUDA: for a
- * transition that is not live id -1 and zeros, counted, and the epochs go on.) A captured call writes the same
- * minibatch with every launch. On PER_CUDA the ids of more than 256 transitions go through a ring of pinned memory;
- * where that is full, the call waits for the device, and calls of other threads on the buffer for this one.
+ * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is no longer live: overwritten, cleared, drawn
+ * max_times_sampled times, or without a complete window after n_step was changed; for sequences also if n_step, and
+ * thus the size of observations, has changed since the epochs were created. The epochs then do not advance. (PER_CUDA:
+ * a transition that is not live gives id -1 and zeros and is counted, and the epochs advance.) A captured call writes
+ * the same minibatch at every launch. On PER_CUDA the ids of more than 256 transitions go through a ring of pinned
+ * memory; if it is full, the call waits for the device, and other threads' calls on the buffer wait for this one.
  */
 PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
 
@@ -121,15 +123,16 @@ PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, i
 PER_API void per_epochs_free(per_epochs* epochs);
 
 /*
- * Gathers the transitions whose next observation needs a value for per_replay_compute_advantages() that no row has: the last
- * step of each truncated episode whose final observation is known, and the latest step of each running episode if the
- * observation after it is known. Environment by environment, in order of time.
+ * Gathers the transitions for which per_replay_compute_advantages() needs the value of a next observation that no row
+ * holds: the last step of each truncated episode whose final observation is known, and the latest step of each running
+ * episode if the observation after it is known. They come environment by environment, in time order.
  *
- *   capacity   >= 0: for how many the arrays of the batch have room; if there are more, the first are written
- *   batch      single steps, also where sequences are drawn, with stacks: fields, next_fields, reward, discount,
+ *   capacity   >= 0: number of transitions that the arrays of the batch have room for; if there are more, the first are
+ *              written
+ *   batch      single steps with stacks, even if the buffer draws sequences: fields, next_fields, reward, discount,
  *              n_steps (1), terminated, truncated, gamma_m, ids, priorities and times_sampled; weights, probabilities
  *              and mask must be NULL. May be NULL if capacity is 0
- *   count_out  how many there are, also if that is more than capacity
+ *   count_out  how many there are, even if more than capacity
  *
  * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.
  */
@@ -137,26 +140,26 @@ PER_API per_status per_replay_get_bootstraps(per_replay* replay, int64_t capacit
                                              int64_t* count_out, void* stream);
 
 /*
- * Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field:
+ * Computes generalised advantage estimates (Schulman et al. 2016, arXiv:1506.02438, equation 16) into a field:
  *
  *   A_t     = delta_t + gamma lambda A_(t+1)          (A_(t+1) taken as 0 after the end of an episode)
  *   delta_t = r_t + gamma V(next_t) - V_t             (V(next_t) taken as 0 after a terminal state)
  *
  * over the rows of each lane that would be live with n_step 1. V_t is the value field of row t and V(next_t) that of
- * the row after it, or the bootstrap value where per_replay_get_bootstraps() names the transition. A row that is not
- * reached by that - the latest step of a running episode if the observation after it is not known, the last of one
- * that was truncated at an unknown observation - keeps its advantage, and the row before it takes A_(t+1) as 0.
+ * the row after it, or the bootstrap value where per_replay_get_bootstraps() names the transition. Rows without such a
+ * value keep their advantage: the latest step of a running episode if the observation after it is not known, and the
+ * last step of an episode truncated at an unknown observation. The row before such a row takes A_(t+1) as 0.
  *
- *   value_field       number of a plain float32 field of shape (): V, as it was when the step was added or set since
- *   advantage_field   number of another one: where A goes
- *   return_field      number of a third one: where A + V goes, what V is fitted to; -1: nowhere
+ *   value_field       index of a plain float32 field of shape (): V, as added with the step or set later
+ *   advantage_field   index of another such field, which receives A
+ *   return_field      index of a third such field, which receives A + V, the regression target of V; -1: none
  *   lambda            0 .. 1
- *   count             as per_replay_get_bootstraps() counts now; if 0, the arrays may be NULL
- *   ids               [count] those of per_replay_get_bootstraps(), in its order
+ *   count             the current count of per_replay_get_bootstraps(); if 0, the arrays may be NULL
+ *   ids               [count] ids of per_replay_get_bootstraps(), in its order
  *   bootstrap_values  [count] V of their next observations, finite
  *
- * PER_ERROR_INVALID_ARGUMENT: nothing is changed. (PER_CUDA: for ids and values known on the device only, nothing is
- * changed either, and that is counted.) Cost: one pass over the buffer.
+ * PER_ERROR_INVALID_ARGUMENT: nothing is changed. (PER_CUDA: invalid ids and values known only to the device also
+ * change nothing, and are counted.) Cost: one pass over the buffer.
  */
 PER_API per_status per_replay_compute_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
                                                  int32_t return_field, double lambda, int64_t count, const int64_t* ids,

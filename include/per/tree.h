@@ -1,9 +1,9 @@
 /*
  * per/tree.h - a sum tree: priorities, and indices drawn in proportion to them.
  *
- * For programs that keep their transitions themselves and need only to know which of them to learn from. Indices
- * 0 .. capacity - 1 are the program's own numbers of them. A new tree has priorities of 0 throughout, and nothing of
- * priority 0 is ever drawn.
+ * For programs that store their transitions themselves and only need to choose which to learn from. Indices 0 ..
+ * capacity - 1 are the program's own numbering. All priorities of a new tree are 0, and an index of priority 0 is never
+ * drawn.
  *
  *     #include <per.h>
  *     #include <stdio.h>
@@ -39,13 +39,12 @@ extern "C" {
  * A tree holds `capacity` priorities and draws indices in proportion to them (section 3.3). Setting a priority and
  * drawing an index cost O(log capacity).
  *
- * Priorities are float32, finite and not negative. A leaf of priority p weighs mass(p) = ceil(p * 2^scale), a whole
- * number, and the probability of a draw is mass / sum of masses to within 2^-64, as random numbers have 64 bits; with
- * strata to within (batch_size + 2) 2^-64 on the average of the batch. Sums of whole numbers are exact: no history of
- * updates, however long or uneven, wears leaves away, draws a leaf of priority 0, or shifts the total. The tree
- * chooses the scale by itself, and again when priorities grow or shrink by orders of magnitude. With 1e8 leaves and
- * priorities as training produces them, probabilities differ from those of unrounded priorities by less than 1e-13 in
- * total variation.
+ * Priorities are float32, finite and not negative. A leaf of priority p has mass(p) = ceil(p * 2^scale), an integer.
+ * The probability of a draw is mass / sum of masses to within 2^-64, because random numbers have 64 bits; with strata
+ * it is within (batch_size + 2) 2^-64 on average over the batch. Integer sums are exact: no sequence of updates,
+ * however long or uneven, makes the total drift, loses a leaf, or draws a leaf of priority 0. The tree chooses the
+ * scale automatically, and again when priorities grow or shrink by orders of magnitude. With 1e8 leaves and priorities
+ * typical of training, probabilities differ from those of unrounded priorities by less than 1e-13 in total variation.
  */
 typedef struct per_tree per_tree;
 
@@ -59,17 +58,17 @@ typedef struct per_tree_options {
 } per_tree_options;
 
 /*
- * Fills *options with the values named above. struct_size is sizeof(per_tree_options) of the caller.
+ * Fills *options with the _init values above. struct_size is sizeof(per_tree_options) of the caller.
  *
- * PER_ERROR_INVALID_ARGUMENT for a struct_size that no version of the struct has had, unless it is larger: then a
- * multiple of 8 up to 4096 is taken for that of a newer header.
+ * PER_ERROR_INVALID_ARGUMENT for a struct_size that no version of the struct has had. A larger multiple of 8, up to
+ * 4096, counts as that of a newer header.
  */
 PER_API per_status per_tree_options_init(per_tree_options* options, uint64_t struct_size);
 
 /*
  * Creates a tree with all priorities 0 and stores it in *tree_out (NULL on failure). Free it with per_tree_free().
- * Memory: 4.6 bytes a leaf, 8.3 on PER_CUDA; there the first update of a size beyond 4096 allocates up to 32 bytes
- * for each entry, and cannot be captured. Synchronises.
+ * Memory: 4.6 bytes per leaf, 8.3 on PER_CUDA. There the first update of a size beyond 4096 allocates up to 32 bytes
+ * per entry, and cannot be captured. Synchronises.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_CUDA.
  */
@@ -79,15 +78,16 @@ PER_API per_status per_tree_create(const per_tree_options* options, per_tree** t
 PER_API void per_tree_free(per_tree* tree);
 
 /*
- * Sets priorities[i] at indices[i] for i = 0 .. count - 1; of equal indices the last one wins.
+ * Sets the priority of indices[i] to priorities[i] for i = 0 .. count - 1. If an index occurs more than once, the last
+ * entry wins.
  *
  *   count       >= 0, on PER_CUDA at most 2^32 - 2; 0 changes nothing, and the arrays may then be NULL
  *   indices     [count]  0 .. capacity - 1
  *   priorities  [count]  finite, >= 0
  *
- * PER_ERROR_INVALID_ARGUMENT for any bad entry: nothing is changed. On PER_CUDA bad entries are skipped, counted, and
- * reported by per_tree_synchronize(). PER_ERROR_OUT_OF_MEMORY where it allocates (per_tree_create()): nothing is
- * changed.
+ * PER_ERROR_INVALID_ARGUMENT for any invalid entry: nothing is changed. On PER_CUDA invalid entries are skipped,
+ * counted, and reported by per_tree_synchronize(). PER_ERROR_OUT_OF_MEMORY if it allocates (see per_tree_create()):
+ * nothing is changed.
  */
 PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities,
                               void* stream);
@@ -106,9 +106,9 @@ PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indi
  *   priorities_out  [batch_size] or NULL
  *   weights_out     [batch_size] or NULL
  *
- * PER_ERROR_EMPTY if all priorities are 0; PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw: the next one draws
- * what it would have drawn. On PER_CUDA, where it is known on the device only that a tree is empty, or has too few
- * leaves to draw from without replacement, all indices are then -1, priorities and weights 0.
+ * PER_ERROR_EMPTY if all priorities are 0; PER_ERROR_INVALID_ARGUMENT. A failed call does not count as a draw: the next
+ * call draws what it would have drawn. On PER_CUDA, if only the device knows that a tree is empty, or has too few
+ * leaves for a draw without replacement, all indices are -1 and priorities and weights are 0.
  */
 PER_API per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float beta, int64_t* indices_out,
                               float* priorities_out, float* weights_out, void* stream);
@@ -119,7 +119,7 @@ PER_API per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme
  *   prefix_sums  [count]  0 <= s < total of per_tree_describe(), in units of priority
  *   indices_out  [count]
  *
- * A prefix sum names the unit of mass floor(s * 2^scale); per_tree_find_mass() names units themselves.
+ * A prefix sum s denotes the unit of mass floor(s * 2^scale); per_tree_find_mass() takes units directly.
  *
  * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
  */
@@ -149,11 +149,11 @@ PER_API per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint6
 PER_API per_status per_tree_get_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
                                            void* stream);
 
-/* What a tree holds: per_tree_describe(). All but the capacity may change with the next per_update(). */
+/* State of a tree: per_tree_describe(). Everything except the capacity may change with the next per_update(). */
 typedef struct per_tree_description {
     uint64_t struct_size; /* set by the call */
     int64_t capacity;     /* number of leaves */
-    uint64_t total_mass;  /* the whole number that draws are made of: the sum of all masses, below 2^62 */
+    uint64_t total_mass;  /* sum of all masses, from which draws are made; below 2^62 */
     double total;         /* the same in units of priority: total_mass / 2^scale */
     int32_t scale;        /* s of mass(p) = ceil(p * 2^s) */
     int32_t reserved;     /* 0 */
@@ -168,12 +168,12 @@ typedef struct per_tree_description {
  */
 PER_API per_status per_tree_describe(per_tree* tree, per_tree_description* description_out, uint64_t struct_size);
 
-/* Sets all priorities to 0. The random state stays. */
+/* Sets all priorities to 0. The random state is kept. */
 PER_API per_status per_tree_reset(per_tree* tree, void* stream);
 
 /*
- * Waits until all work on `stream` that this tree queued is done, and reports once what went wrong on the device since
- * the last report: PER_ERROR_INVALID_ARGUMENT with the number of entries skipped, in all and of each array,
+ * Waits until all work that this tree enqueued on `stream` is done, and reports each error on the device since the last
+ * report once: PER_ERROR_INVALID_ARGUMENT with the number of entries skipped, in total and for each array,
  * PER_ERROR_EMPTY, PER_ERROR_CUDA. Does nothing on PER_CPU.
  */
 PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);

@@ -10,7 +10,7 @@ class Figures:
     Attributes
     ----------
     capacity : int
-        rows in all: n_envs * rows of a lane
+        total rows: n_envs * rows of a lane
     live : int
         transitions, or sequences, that can be drawn now
     added : int
@@ -20,16 +20,16 @@ class Figures:
     episodes : int
         episodes that ended, cuts included
     cuts : int
-        of them, those that were cut
+        episodes that ended by a cut
     samples : int
-        batches drawn, also ahead by a loader; each epoch counts as one, and each call of per_replay_get_windows() with
-        n_step_min or hindsight
+        batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
+        per_replay_get_windows() with n_step_min or hindsight
     beta_step : int
-        batches that advanced beta; those of a loader once they are handed out
+        batches that advanced beta; a loader's count once they are handed out
     stale_updates : int
-        entries of updates, also of fields, that came too late
+        entries of updates, including those of fields, that came too late
     rejected_updates : int
-        entries of calls that write, not allowed and skipped
+        invalid entries of calls that write, which were skipped
     total : float
         sum of p^alpha over the live transitions
     max_priority : float
@@ -43,28 +43,29 @@ class Figures:
     updates : int
         entries of updates that set a priority
     last_batch_size : int
-        transitions of the last batch that was sampled; 0, and so is all else of it, before the first
+        transitions of the last batch drawn. Without one, all values of the last batch are 0
     last_max_age : int
-        largest age in the last batch: rows that its lane took after a transition until the draw, one for each step and
+        largest age in the last batch: rows added to the lane between a transition and the draw, one for each step and
         one for each final observation; (newest id of the lane - id) / n_envs
     last_mean_age : float
         mean age in the last batch
     last_effective_size : float
-        (sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say as much
+        (sum of w)^2 / sum of w^2 of the last batch: the number of equally weighted transitions with the same
+        information
     last_duplicates : float
         share of the last batch that repeats another of its transitions, 0 .. 1
     memory_bytes : int
         bytes allocated for rows and priorities
     suspected_resets : int
-        ends after which an environment seems to have reset in another way than autoreset says
+        ends after which an environment seems to have reset in a way other than autoreset declares
     huge_page_bytes : int
-        of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on CUDA. Much less than
-        memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge pages to those who ask
+        part of memory_bytes on huge pages, judged by the first page of each array; 0 on CUDA. If it is much less than
+        memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on request
         (madvise)
     """
 
     capacity: int
-    """rows in all: n_envs * rows of a lane"""
+    """total rows: n_envs * rows of a lane"""
     live: int
     """transitions, or sequences, that can be drawn now"""
     added: int
@@ -74,16 +75,16 @@ class Figures:
     episodes: int
     """episodes that ended, cuts included"""
     cuts: int
-    """of them, those that were cut"""
+    """episodes that ended by a cut"""
     samples: int
-    """batches drawn, also ahead by a loader; each epoch counts as one, and each call of per_replay_get_windows() with
-    n_step_min or hindsight"""
+    """batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
+    per_replay_get_windows() with n_step_min or hindsight"""
     beta_step: int
-    """batches that advanced beta; those of a loader once they are handed out"""
+    """batches that advanced beta; a loader's count once they are handed out"""
     stale_updates: int
-    """entries of updates, also of fields, that came too late"""
+    """entries of updates, including those of fields, that came too late"""
     rejected_updates: int
-    """entries of calls that write, not allowed and skipped"""
+    """invalid entries of calls that write, which were skipped"""
     total: float
     """sum of p^alpha over the live transitions"""
     max_priority: float
@@ -97,23 +98,24 @@ class Figures:
     updates: int
     """entries of updates that set a priority"""
     last_batch_size: int
-    """transitions of the last batch that was sampled; 0, and so is all else of it, before the first"""
+    """transitions of the last batch drawn. Without one, all values of the last batch are 0"""
     last_max_age: int
-    """largest age in the last batch: rows that its lane took after a transition until the draw, one for each step and
+    """largest age in the last batch: rows added to the lane between a transition and the draw, one for each step and
     one for each final observation; (newest id of the lane - id) / n_envs"""
     last_mean_age: float
     """mean age in the last batch"""
     last_effective_size: float
-    """(sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say as much"""
+    """(sum of w)^2 / sum of w^2 of the last batch: the number of equally weighted transitions with the same
+    information"""
     last_duplicates: float
     """share of the last batch that repeats another of its transitions, 0 .. 1"""
     memory_bytes: int
     """bytes allocated for rows and priorities"""
     suspected_resets: int
-    """ends after which an environment seems to have reset in another way than autoreset says"""
+    """ends after which an environment seems to have reset in a way other than autoreset declares"""
     huge_page_bytes: int
-    """of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on CUDA. Much less than
-    memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge pages to those who ask
+    """part of memory_bytes on huge pages, judged by the first page of each array; 0 on CUDA. If it is much less than
+    memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on request
     (madvise)"""
 
 
@@ -123,43 +125,43 @@ class ChannelFigures:
     Attributes
     ----------
     slots : int
-        of the ring
+        slots of the ring
     waiting : int
-        steps in it
+        steps in the ring
     added : int
-        steps that were moved into the buffer
+        steps moved into the buffer
     refused : int
-        steps that the buffer refused, and that were left out
+        steps that the buffer refused; they were dropped
     dropped : int
-        steps dropped as the ring was full; this, waits and writers are what the writers say
+        steps dropped because the ring was full; this, waits and writers are as reported by the writers
     waits : int
-        times that a writer began to wait for room
+        number of times that a writer began to wait for room
     gaps : int
-        times that episodes were cut: by the writer, or as told at per_channel
+        number of times that episodes were cut: by the writer, or as described at per_channel
     writers : int
         writers that attached so far
     attached : int
-        the process, in its own numbers, of the one that is; 0: none is
+        process id, as the process itself sees it, of the attached writer; 0: none
     """
 
     slots: int
-    """of the ring"""
+    """slots of the ring"""
     waiting: int
-    """steps in it"""
+    """steps in the ring"""
     added: int
-    """steps that were moved into the buffer"""
+    """steps moved into the buffer"""
     refused: int
-    """steps that the buffer refused, and that were left out"""
+    """steps that the buffer refused; they were dropped"""
     dropped: int
-    """steps dropped as the ring was full; this, waits and writers are what the writers say"""
+    """steps dropped because the ring was full; this, waits and writers are as reported by the writers"""
     waits: int
-    """times that a writer began to wait for room"""
+    """number of times that a writer began to wait for room"""
     gaps: int
-    """times that episodes were cut: by the writer, or as told at per_channel"""
+    """number of times that episodes were cut: by the writer, or as described at per_channel"""
     writers: int
     """writers that attached so far"""
     attached: int
-    """the process, in its own numbers, of the one that is; 0: none is"""
+    """process id, as the process itself sees it, of the attached writer; 0: none"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,37 +170,36 @@ class SharedLoaderFigures:
     Attributes
     ----------
     places : int
-        readers that may be attached at a time
+        maximum number of attached readers
     attached : int
-        readers that are attached
+        readers attached now
     readers : int
-        readers that attached so far, as they say
+        readers attached so far, as reported by them
     handed : int
         batches handed out
     out : int
-        batches that readers have
+        batches held by readers
     returned : int
-        batches that readers had when they ended
+        batches held by readers when they ended
     updates : int
-        calls of readers whose priorities are in the buffer
+        readers' calls whose priorities were applied to the buffer
     refused : int
-        calls of readers that the buffer refused, such as for an id that was never issued, or for which it had no memory
+        readers' calls that the buffer refused, for example because an id was never issued or memory ran out
     """
 
     places: int
-    """readers that may be attached at a time"""
+    """maximum number of attached readers"""
     attached: int
-    """readers that are attached"""
+    """readers attached now"""
     readers: int
-    """readers that attached so far, as they say"""
+    """readers attached so far, as reported by them"""
     handed: int
     """batches handed out"""
     out: int
-    """batches that readers have"""
+    """batches held by readers"""
     returned: int
-    """batches that readers had when they ended"""
+    """batches held by readers when they ended"""
     updates: int
-    """calls of readers whose priorities are in the buffer"""
+    """readers' calls whose priorities were applied to the buffer"""
     refused: int
-    """calls of readers that the buffer refused, such as for an id that was never issued, or for which it had no
-    memory"""
+    """readers' calls that the buffer refused, for example because an id was never issued or memory ran out"""

@@ -996,60 +996,60 @@ per_coordinator_get_state(coordinator, state_out, struct_size) =
 
 # What per.h says of the fields of per_replay_statistics.
 const per_replay_statistics_docs = raw"""
-- `capacity`: rows in all: n_envs * rows of a lane
+- `capacity`: total rows: n_envs * rows of a lane
 - `live`: transitions, or sequences, that can be drawn now
 - `added`: transitions added
 - `dropped`: steps not added because the environment was resetting (autoreset)
 - `episodes`: episodes that ended, cuts included
-- `cuts`: of them, those that were cut
-- `samples`: batches drawn, also ahead by a loader; each epoch counts as one, and each call of per_replay_get_windows()
-  with n_step_min or hindsight
-- `beta_step`: batches that advanced beta; those of a loader once they are handed out
-- `stale_updates`: entries of updates, also of fields, that came too late
-- `rejected_updates`: entries of calls that write, not allowed and skipped
+- `cuts`: episodes that ended by a cut
+- `samples`: batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
+  per_replay_get_windows() with n_step_min or hindsight
+- `beta_step`: batches that advanced beta; a loader's count once they are handed out
+- `stale_updates`: entries of updates, including those of fields, that came too late
+- `rejected_updates`: invalid entries of calls that write, which were skipped
 - `total`: sum of p^alpha over the live transitions
 - `max_priority`: priority that the next transition gets
 - `alpha`: exponent of the priorities
 - `beta`: exponent of the weights of the next batch
 - `gamma`: discount of a step
 - `updates`: entries of updates that set a priority
-- `last_batch_size`: transitions of the last batch that was sampled; 0, and so is all else of it, before the first
-- `last_max_age`: largest age in the last batch: rows that its lane took after a transition until the draw, one for each
+- `last_batch_size`: transitions of the last batch drawn. Without one, all values of the last batch are 0
+- `last_max_age`: largest age in the last batch: rows added to the lane between a transition and the draw, one for each
   step and one for each final observation; (newest id of the lane - id) / n_envs
 - `last_mean_age`: mean age in the last batch
-- `last_effective_size`: (sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say as much
+- `last_effective_size`: (sum of w)^2 / sum of w^2 of the last batch: the number of equally weighted transitions with
+  the same information
 - `last_duplicates`: share of the last batch that repeats another of its transitions, 0 .. 1
 - `memory_bytes`: bytes allocated for rows and priorities
-- `suspected_resets`: ends after which an environment seems to have reset in another way than autoreset says
-- `huge_page_bytes`: of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on CUDA.
-  Much less than memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge pages to those
-  who ask (madvise)
+- `suspected_resets`: ends after which an environment seems to have reset in a way other than autoreset declares
+- `huge_page_bytes`: part of memory_bytes on huge pages, judged by the first page of each array; 0 on CUDA. If it is
+  much less than memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on
+  request (madvise)
 """
 
 # What per.h says of the fields of per_channel_statistics.
 const per_channel_statistics_docs = raw"""
-- `slots`: of the ring
-- `waiting`: steps in it
-- `added`: steps that were moved into the buffer
-- `refused`: steps that the buffer refused, and that were left out
-- `dropped`: steps dropped as the ring was full; this, waits and writers are what the writers say
-- `waits`: times that a writer began to wait for room
-- `gaps`: times that episodes were cut: by the writer, or as told at per_channel
+- `slots`: slots of the ring
+- `waiting`: steps in the ring
+- `added`: steps moved into the buffer
+- `refused`: steps that the buffer refused; they were dropped
+- `dropped`: steps dropped because the ring was full; this, waits and writers are as reported by the writers
+- `waits`: number of times that a writer began to wait for room
+- `gaps`: number of times that episodes were cut: by the writer, or as described at per_channel
 - `writers`: writers that attached so far
-- `attached`: the process, in its own numbers, of the one that is; 0: none is
+- `attached`: process id, as the process itself sees it, of the attached writer; 0: none
 """
 
 # What per.h says of the fields of per_shared_loader_statistics.
 const per_shared_loader_statistics_docs = raw"""
-- `places`: readers that may be attached at a time
-- `attached`: readers that are attached
-- `readers`: readers that attached so far, as they say
+- `places`: maximum number of attached readers
+- `attached`: readers attached now
+- `readers`: readers attached so far, as reported by them
 - `handed`: batches handed out
-- `out`: batches that readers have
-- `returned`: batches that readers had when they ended
-- `updates`: calls of readers whose priorities are in the buffer
-- `refused`: calls of readers that the buffer refused, such as for an id that was never issued, or for which it had no
-  memory
+- `out`: batches held by readers
+- `returned`: batches held by readers when they ended
+- `updates`: readers' calls whose priorities were applied to the buffer
+- `refused`: readers' calls that the buffer refused, for example because an id was never issued or memory ran out
 """
 
 """
