@@ -1,4 +1,4 @@
-"""The site: scripts/docs builds it, from these pages, per.h and the docstrings of both packages."""
+"""Configuration of the site, which scripts/docs builds from these pages, per.h and the docstrings of both packages."""
 
 import pathlib
 import re

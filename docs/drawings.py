@@ -46,7 +46,7 @@ class Drawing:
 
 
 def rows_and_lanes():
-    """Two environments; the second had an end, whose final observation has a row."""
+    """Two environments; in the second an episode ended, and its final observation has a row."""
     drawing = Drawing(700, 190, "Two lanes of eight rows each")
     for lane, cells in enumerate(("s s s s s s n", "s s s F s s n")):
         y = 30 + 80 * lane
@@ -62,7 +62,7 @@ def rows_and_lanes():
 
 
 def windows():
-    """n_step 3 within an episode, at its end, and where it is still open."""
+    """n_step 3 within an episode, at its end, and in an episode that continues."""
     drawing = Drawing(700, 190, "Which transitions of an episode can be drawn with n_step 3")
     labels = ["live", "live", "live", "live", "final", "live", "waits", "waits", "next"]
     for k, label in enumerate(labels):
@@ -149,7 +149,7 @@ def shards():
 
 
 def cuts():
-    """A step whose observation is not the one announced."""
+    """A step whose observation differs from the announced one."""
     drawing = Drawing(700, 150, "A step that does not follow from the one before is cut off from it")
     for k, (name, announced) in enumerate((("a", "b"), ("b", "c"), ("x", "y"), ("y", "z"))):
         x = 30 + 165 * k
@@ -165,7 +165,7 @@ def cuts():
 
 
 def masses():
-    """Priorities 1, 0, 2.5 and 0.5 as whole numbers, and the units that strata pick."""
+    """Priorities 1, 0, 2.5 and 0.5 as integers, and the units that strata pick."""
     drawing = Drawing(700, 170, "Leaves as whole numbers of units")
     leaves = [(0, 2, "p = 1, mass 2"), (2, 5, "p = 2.5, mass 5"), (7, 1, "p = 0.5")]
     for first, count, text in leaves:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Renews the table of memory.md: bytes as libper's buffers report them, beside a layout that stores every copy.
+"""Updates the table of memory.md: bytes as libper's buffers report them, beside a layout that stores every copy.
 
     .venv/bin/python docs/memory_table.py
 
-Buffers of a million rows are created, but not filled: they take address space, hardly any memory.
+It creates buffers of a million rows without filling them: they take address space, but hardly any memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The reference of the C interface: what the parts of include/per.h declare, in its order, each with its comment.
+"""The reference of the C interface: the declarations of include/per.h in order, each with its comment.
 
-Paragraphs of a comment flow. What is indented is a list of words and what they mean, a program, or keeps its lines.
+Paragraphs of a comment are reflowed. An indented block is a list of terms, a program, or text that keeps its lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DECLARATION = re.compile(
     r"|PER_API (?P<function>[^;]+);)",
     re.DOTALL,
 )
-# A member or constant with the comment behind it; a function pointer has its parameters in brackets.
+# A member or constant with its trailing comment; a function pointer has its parameters in brackets.
 MEMBER = re.compile(r"(?P<before>(?:\s*/\*.*?\*/)?)\s*(?P<text>[^;/]+);(?:[ \t]*/\*(?P<after>.*?)\*/)?", re.DOTALL)
 ENUMERATOR = re.compile(r"\s*(?P<text>\w+) = (?P<value>\d+),?(?:\s*/\*(?P<after>.*?)\*/)?", re.DOTALL)
 
@@ -49,7 +49,7 @@ def one_line(text: str) -> str:
 
 
 def items_of(header: str) -> list[Item]:
-    """What the header declares, section by section."""
+    """The declarations of the header, section by section."""
     introduction = re.match(r"/\*\n \* (per/\w+\.h) - (.*?)\n \*\n(.*?)\*/", header, re.DOTALL)
     assert introduction
     name, summary, rest = introduction.groups()
@@ -71,7 +71,7 @@ def items_of(header: str) -> list[Item]:
 
 def declarations_of(section: str) -> list[Item]:
     items = []
-    # Each begins where a blank line ends the one before; a comment that declares nothing is a text of its own.
+    # A blank line separates declarations; a comment without a declaration is a text.
     for block in filter(None, map(str.strip, re.split(r"\n\n(?=/\*|typedef|PER_API|enum)", section.strip()))):
         found = DECLARATION.fullmatch(block)
         if found is None:
@@ -96,7 +96,7 @@ def declarations_of(section: str) -> list[Item]:
 def members_of(body: str) -> list[tuple[str, str]]:
     members = []
     for m in MEMBER.finditer(body):
-        heads_group = m["before"].startswith("\n\n")  # and is not of this member alone
+        heads_group = m["before"].startswith("\n\n")  # and does not belong to this member alone
         before = "" if heads_group else prose_of(m["before"].strip().removeprefix("/*").removesuffix("*/"))
         comment = " ".join(filter(None, (before, prose_of(m["after"] or ""))))
         members.append((one_line(m["text"]), one_line(comment)))
@@ -139,7 +139,7 @@ class Writer:
         self.prose(comment, indent + "   ")
 
     def prose(self, comment: str, indent: str) -> None:
-        """Paragraphs, and between them what is indented."""
+        """Writes paragraphs and the indented blocks between them."""
         for paragraph in re.split(r"\n\s*\n", comment):
             if not paragraph.strip():
                 continue
@@ -157,7 +157,7 @@ class Writer:
                     self.lines += [indent + self.linked(" ".join(lines)), ""]
 
     def kept(self, lines: list[str], indent: str) -> None:
-        """What is indented: a list of words, each with its explanation beside it, or a formula."""
+        """Writes an indented block: a list of terms, each with its explanation beside it, or a formula."""
         entries: list[tuple[str, str]] = []
         for line in lines:
             entry = re.match(r"(\S.*?)(?:  +)(\S.*)", line)
@@ -172,7 +172,7 @@ class Writer:
             self.lines += [indent + self.linked(term), f"{indent}   {self.linked(explanation)}", ""]
 
     def linked(self, text: str) -> str:
-        """The text with what RST would read as markup escaped, and with links to what per.h declares."""
+        """The text with RST markup escaped, and with links to the declarations of per.h."""
 
         def word(match: re.Match[str]) -> str:
             if match[0].startswith("`"):
@@ -190,7 +190,7 @@ class Writer:
 
 
 def is_entry(line: str) -> bool:
-    """A line such as "Threads.  A handle ..." begins an entry, whose other lines are indented."""
+    """True for a line such as "Threads.  A handle ...", which begins an entry; its other lines are indented."""
     return bool(re.match(r"\w+\.  +\S", line))
 
 
@@ -199,7 +199,7 @@ def items_of_all() -> list[Item]:
 
 
 class HeaderDirective(SphinxDirective):
-    """Puts the reference where it stands."""
+    """Inserts the reference."""
 
     def run(self) -> list:
         for header in HEADERS:

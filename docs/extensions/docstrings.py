@@ -1,4 +1,4 @@
-"""Makes the docstrings of the Python package RST: what that would take for markup is escaped, and names are code."""
+"""Converts the docstrings of the Python package to RST: escapes markup characters and renders names as code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def escape(app: Sphinx, what: str, name: str, of: object, options: Any, lines: l
             line = re.sub(r"`([^`]+)`", r"``\1``", line)
             parts = re.split(r"(``.*?``)", line)
             lines[i] = "".join(part if part.startswith("``") else escaped(part) for part in parts)
-    # What is indented and no part of a section is a program.
+    # An indented block outside a section is a program.
     for i in range(len(lines) - 1, 1, -1):
         above = lines[i - 2]
         if lines[i].startswith("    ") and not lines[i - 1] and re.match(r"\S.*[^:]$", above):

@@ -16,9 +16,9 @@ DOCSTRING = re.compile(r'^"""\n(.*?)^"""\n([^\n]*)', re.MULTILINE | re.DOTALL)
 
 
 def docstrings(source: pathlib.Path = SOURCE) -> list[tuple[str, str]]:
-    """Each with the line that it stands above, in the order in which the package includes its files.
+    """Docstrings, each with the line below it, in the order in which the package includes its files.
 
-    Those of the generated low layer have no place here.
+    Docstrings of the generated low layer are left out.
     """
     package = (source / "PER.jl").read_text()
     low_layer = "declarations.jl"
@@ -35,7 +35,7 @@ def docstrings(source: pathlib.Path = SOURCE) -> list[tuple[str, str]]:
 
 
 def markdown_of(text: str, below: str) -> str:
-    """A docstring under what it is of as a heading, with Julia's links as code."""
+    """A docstring under the name of its object as a heading, with Julia's links as code."""
     lines = text.splitlines()
     signatures = [line.strip() for line in lines[: next((i for i, x in enumerate(lines) if not x), len(lines))]]
     is_signature = bool(lines) and lines[0].startswith("    ")
@@ -52,7 +52,7 @@ def markdown_of(text: str, below: str) -> str:
 
 
 class JuliaDirective(SphinxDirective):
-    """Puts the reference where it stands, in a page of Markdown."""
+    """Inserts the reference into a page of Markdown."""
 
     def run(self) -> list:
         assert isinstance(self.state, MockState), "per-julia stands in pages of Markdown"

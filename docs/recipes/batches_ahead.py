@@ -25,8 +25,8 @@ for _ in range(1000):
     )
     observation = env.reset()[0] if terminated or truncated else next_observation
 
-# Each batch lies in one of three slots until the next one is asked for. On a machine with a GPU, device="cuda" copies
-# them there behind the training step.
+# Each batch lies in one of three slots until the loop asks for the next one. On a machine with a GPU, device="cuda"
+# copies batches there during the training step.
 with buffer.loader(128, slots=3) as batches:
     for step, batch in enumerate(batches):
         values = network(batch.observation).gather(1, batch.action[:, None]).squeeze(1)

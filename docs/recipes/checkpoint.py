@@ -1,4 +1,4 @@
-"""A run that stops, and goes on from its file as if it had not."""
+"""A run stops, and resumes from its file as if it had not stopped."""
 
 import pathlib
 import tempfile
@@ -10,7 +10,7 @@ FIELDS = {"observation": per.Field(4), "action": per.Field((), "int64")}
 
 
 def train(buffer: per.ReplayBuffer, steps: range) -> list[int]:
-    """Adds a step, draws a batch and sets its priorities, again and again; the ids that were drawn."""
+    """Repeatedly adds a step, draws a batch and sets its priorities; returns the drawn ids."""
     drawn: list[int] = []
     for step in steps:
         end = step % 20 == 19
@@ -32,7 +32,7 @@ def train(buffer: per.ReplayBuffer, steps: range) -> list[int]:
 path = pathlib.Path(tempfile.mkdtemp()) / "run.per"
 buffer = per.ReplayBuffer(1000, FIELDS, beta_steps=200, seed=7)
 train(buffer, range(100))
-buffer.save(path)  # takes its place at once, when it is complete: a run that is killed leaves the file of before
+buffer.save(path)  # replaces the file atomically: a run killed meanwhile leaves the previous one
 expected = train(buffer, range(100, 200))
 
 resumed = per.ReplayBuffer.load(path)

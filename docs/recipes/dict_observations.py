@@ -1,4 +1,4 @@
-"""A Dict observation of an image and a vector: stored once, stacked when drawn, and given back as a dict."""
+"""A Dict observation of an image and a vector: stored once, stacked when drawn, and returned as a dict."""
 
 import gymnasium
 import numpy as np
@@ -29,7 +29,7 @@ class Camera(gymnasium.Env):
 
 
 env = Camera()
-# Fields are observation.image and observation.joints; the first is stacked, by an option of its own field.
+# The fields are observation.image and observation.joints; only the first is stacked, by an option of its field.
 fields = {"observation.image": per.Field((84, 84), "uint8", stack=4)}
 buffer = per.ReplayBuffer.for_env(env, 2000, fields=fields, seed=7)
 observation, _ = env.reset(seed=7)
@@ -49,7 +49,7 @@ for _ in range(400):
 
 batch = buffer.sample(32)
 assert batch.observation["image"].shape == (32, 4, 84, 84) and batch.observation["joints"].shape == (32, 6)
-# A stack ends with the frame of the step, and the next one with the frame after it.
+# A stack ends with the frame of the step, and the next observation's stack with the frame after it.
 np.testing.assert_array_equal(batch.observation["image"][:, 1:], batch.next_observation["image"][:, :-1])
 stored = buffer.stats().memory_bytes / buffer.capacity
 print(f"{stored:,.0f} bytes a row; both stacks stored would be {2 * 4 * 84 * 84:,} bytes of images alone")

@@ -1,4 +1,4 @@
-"""Double Q-learning in JAX: batches go into a jitted step as they are."""
+"""Double Q-learning in JAX: batches go directly into a jitted step."""
 
 import gymnasium
 import jax

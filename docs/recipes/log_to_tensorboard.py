@@ -1,4 +1,4 @@
-"""What a buffer holds and draws, logged to TensorBoard."""
+"""Logs the statistics of a buffer to TensorBoard."""
 
 import pathlib
 import tempfile

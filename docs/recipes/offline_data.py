@@ -1,4 +1,4 @@
-"""A buffer filled from a file of arrays as D4RL has them."""
+"""Fills a buffer from a file of arrays in the layout of D4RL."""
 
 import pathlib
 import tempfile
@@ -6,7 +6,7 @@ import tempfile
 import numpy as np
 import per
 
-# The arrays of D4RL: one row a step, episode after episode. A time limit ended the episodes that timeouts marks.
+# The arrays of D4RL: one row a step, episode after episode. `timeouts` marks the episodes that a time limit ended.
 generator = np.random.default_rng(7)
 n_steps, path = 1000, pathlib.Path(tempfile.mkdtemp()) / "steps.npz"
 step = np.arange(n_steps) % 50
@@ -37,7 +37,7 @@ buffer.extend(
     next_mask=~last,
 )
 assert buffer.stats().added == n_steps
-assert buffer.stats().live == n_steps - data["timeouts"].sum()  # without a final observation nothing to bootstrap from
+assert buffer.stats().live == n_steps - data["timeouts"].sum()  # no final observation, no bootstrap
 batch = buffer.sample(256)
 assert not batch.discount[batch.terminated].any()
 print(f"{buffer.stats().live} transitions of {buffer.stats().added} steps can be drawn")

@@ -1,11 +1,11 @@
-"""Several environments at a time, whose episodes are truncated by a time limit."""
+"""Several environments at a time, with episodes truncated by a time limit."""
 
 import gymnasium
 import numpy as np
 import per
 
 envs = gymnasium.make_vec("Pendulum-v1", num_envs=4, vectorization_mode="sync", max_episode_steps=50)
-# The spaces give the fields, and the environments their number and how they reset: here in the step after an end.
+# for_env() reads the fields, the number of environments and how they reset: here in the step after an end.
 buffer = per.ReplayBuffer.for_env(envs, 10_000, n_step=3, gamma=0.9, seed=7)
 assert buffer.options["autoreset"] == "next_step"
 
@@ -26,7 +26,7 @@ for _ in range(300):
     observation = next_observation
 
 batch = buffer.sample(256)
-# No step of Pendulum is terminal: all windows bootstrap, those that the time limit cut short with fewer steps.
+# No step of Pendulum is terminal: all windows bootstrap, after fewer steps where the time limit cut them short.
 assert not batch.terminated.any() and batch.truncated.any()
 np.testing.assert_allclose(batch.discount, np.float32(0.9) ** batch.n_steps, rtol=1e-6)
 # The resetting steps were not added: 50 of every 51 calls count.

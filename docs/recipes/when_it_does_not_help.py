@@ -1,10 +1,10 @@
-"""Priorities of |TD error| chase noise: where rewards are random, the error never goes away, and says nothing."""
+"""Priorities of |TD error| chase noise: with random rewards the error never vanishes, and carries no information."""
 
 import numpy as np
 import per
 
-# A thousand one-step episodes that end with reward 0, and a thousand whose reward is a coin: 1 or -1. The true values
-# are 0 for both, so that once they are learned nothing is left to learn; what is drawn is decided by noise alone.
+# A thousand one-step episodes end with reward 0, and a thousand with the reward of a coin flip: 1 or -1. The true value
+# is 0 for both. Once it is learned nothing is left to learn, and noise alone decides the draws.
 random = np.random.default_rng(7)
 is_noisy = np.arange(2000) % 2 == 1
 buffer = per.ReplayBuffer(
@@ -30,6 +30,6 @@ for name, options in {
     size = batch.weights.sum() ** 2 / np.square(batch.weights).sum()
     shares[name] = batch.noisy.mean()
     print(f"{name}: {shares[name]:.1%} of the draws are noise; effective batch {size / 10_000:.0%} of the size")
-# p^alpha is 1 for noise and (1e-6)^0.6 = 0.00025 for what is known: 99.97 % of the draws.
+# p^alpha is 1 for noise and (1e-6)^0.6 = 0.00025 for the rest: noise gets 99.97 % of the draws.
 assert shares["proportional"] > 0.99 and abs(shares["with a uniform fraction of 0.5"] - 0.75) < 0.02
 assert abs(shares["uniform"] - 0.5) < 0.02
