@@ -11,7 +11,7 @@ namespace per {
 // Field i. Throws Error for a field_size that no header has had, and for what this library does not know in the field.
 per_field read_field(const char* name, const per_field* fields, int64_t field_size, int64_t i);
 
-// Copies of the fields; none where there are none, or more than a buffer may have, which their reader refuses.
+// Copies of the fields; empty if there are no fields, or more than a buffer may have, which the checks refuse.
 std::vector<per_field> read_fields(const per_field* fields, int64_t n_fields, int64_t field_size);
 
 // The options of a new buffer.

@@ -10,7 +10,7 @@ per_status refuse() {
                              "this libper was built with PER_PORTABLE: channels and shared loaders need Linux");
 }
 
-// Of a call that would have made an object.
+// Refuses a call that creates an object.
 template <class Object>
 per_status refuse(Object** object_out) {
     if (object_out != nullptr) *object_out = nullptr;

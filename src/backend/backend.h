@@ -186,9 +186,9 @@ class ReplayBackend {
     // If the rows are named, only ranks that are due change, and the number of batches if n_step_min is not 0. An id
     // that is not live is an error (a device counts it), unless such ids are skipped. Its place gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
-    // Like sample(), but also counts a batch by ids, and puts other goals in. `relabelling_out`, in host memory, lists
-    // the steps whose rewards the caller then asks for; relabel() writes what follows from them. If the rewards cannot
-    // be had, take_back_draw() undoes what was counted, unless others drew after it.
+    // Like sample(), but also counts a batch by ids, and replaces goals. `relabelling_out`, in host memory, lists the
+    // steps whose rewards the caller then requests; relabel() writes the results. If there are no rewards,
+    // take_back_draw() undoes the counts, unless there was another draw since.
     virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
                                   Relabelling& relabelling_out, void* stream) = 0;
     virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;

@@ -21,8 +21,8 @@ class DistinctRounds {
     int64_t max_round_size() const { return static_cast<int64_t>(round_.size()); }
     void begin(const DrawRequest& request);
 
-    // While wants_more(), and something is left to draw from, the caller draws round(), independently and from what is
-    // left, to drawn(), and calls take() with the share of the whole that was left. If take() returns true, the caller
+    // While wants_more(), and something is left to draw from, the caller draws round(), independently and from the
+    // rest, to drawn(), and calls take() with the remaining share of the whole. If take() returns true, the caller
     // takes out all indices found from n_out() on, and calls taken_out().
     bool wants_more() const { return n_found_ < n_wanted_; }
     const DrawRequest& round() const { return round_request_; }

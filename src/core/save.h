@@ -40,7 +40,7 @@ class Save {
     void finish() const {
         if (signals_.process().is_here()) wait(Deadline::never());
     }
-    // Throws what the save threw. It must have ended.
+    // Throws the error of the save, if there was one. The save must have ended.
     void check_success() const;
 
     int64_t n_written() const { return n_written_; }

@@ -79,7 +79,7 @@ class ManifestReader {
         const uint64_t n_chunks = number<uint64_t>();
         Manifest manifest;
         const auto read_number = [this](auto& value) { bytes(&value, sizeof value); };
-        // The checksum has not confirmed these numbers yet, so memory grows only with what is read.
+        // The checksum has not confirmed these numbers yet, so memory grows only with the bytes read.
         std::vector<uint64_t> numbers;
         for (uint64_t i = 0; i < n_packs; ++i) {
             numbers.push_back(number<uint64_t>());

@@ -115,7 +115,7 @@ void OutputFile::write(const void* data, std::size_t size, const std::string& sh
     n_bytes_ += size;
     if (n_bytes_ < bytes_to_begin) return;
     n_bytes_ = 0;
-    // The sync may not report again what the disk reports here.
+    // An error reported here may not be reported again by the sync.
     if (!begin_sync(file_)) refuse(errno, shown, "written");
 }
 

@@ -43,7 +43,7 @@ class LockedFolder {
     const Descriptor& descriptor() const { return folder_; }
 
     std::vector<std::string> names() const;
-    // Bytes of a regular file; -1 if there is none of this name.
+    // The size of a regular file; -1 if there is no file of this name.
     int64_t size_of(const std::string& name) const;
     // Opens a regular file for reading.
     Descriptor open(const std::string& name) const;

@@ -24,14 +24,14 @@ constexpr std::size_t least_piece_bytes = mebibyte;
 constexpr std::size_t most_pieces = 4096;
 constexpr std::size_t least_block_bytes = 64 * kibibyte;
 constexpr std::size_t most_blocks = 64;  // bits of a number
-// The system shortens longer requests to what it reads ahead on the disk; this is its default.
+// The system shortens longer requests to its read-ahead size, whose default this is.
 constexpr std::size_t bytes_of_request = 128 * kibibyte;
 
 std::size_t piece_bytes_of(std::size_t bytes) {
     return std::max(least_piece_bytes, std::bit_ceil((bytes + most_pieces - 1) / most_pieces));
 }
 
-// Each lane fills blocks of its own, so blocks are small, and in large files not too many.
+// Each lane fills separate blocks, so blocks are small, but not too many in large files.
 std::size_t block_bytes_of(std::size_t piece_bytes) {
     return std::max(least_block_bytes, piece_bytes / most_blocks);
 }

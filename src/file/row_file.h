@@ -43,7 +43,7 @@ uint64_t row_file_number(const std::string& name);
 // free once a later checkpoint has replaced the one that names it. So a checkpoint writes only rows that are new since
 // the last one, and after a crash or a power failure all rows that it names are on the disk.
 //
-// Each piece may need a mapping of its own, of which a process has some 65,000: there are at most 4096 pieces.
+// Each piece may need a separate mapping, and a process can have some 65,000: there are at most 4096 pieces.
 class RowFile {
  public:
     // Reserves addresses, but nothing on the disk. Throws Error: IO, OUT_OF_MEMORY.

@@ -259,7 +259,7 @@ int64_t Loader::idle_slot() const {
 
 // ------------------------------------------------------------------------------------------------------- the thread
 
-// Draws until the loader stops, and then what is still requested.
+// Draws until the loader stops, and then the batches still requested.
 void Loader::draw_all() {
     RequestBell& bell = replay_.lock().draw_bell();
     Guard guard(signals_->mutex);

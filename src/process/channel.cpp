@@ -50,7 +50,7 @@ per_replay_options options_of_writer(Replay& replay, int64_t n_envs) {
     options.capacity = options.capacity / options.n_envs * n_envs;
     options.n_envs = n_envs;
     options.save_compression = 0;  // a ring is not compressed
-    options.rate_limit = {};       // and not limited: what is behind it is
+    options.rate_limit = {};       // nor limited; the buffer behind it is
     return options;
 }
 
@@ -232,7 +232,7 @@ void Channel::stop() {
     thread_.join();
 }
 
-// Moves steps until the channel stops, and then what is left, as far as possible.
+// Moves steps until the channel stops, and then the remaining ones, as far as possible.
 void Channel::move_all() {
     for (;;) {
         const bool is_last = stopping_;

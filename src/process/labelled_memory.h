@@ -61,8 +61,8 @@ struct MemoryKind {
     int creator_lock;  // the byte of the file that the process which created the memory has locked
 };
 
-// The first cache line after `count` elements of so many bytes that begin at `first`. Throws Error with OUT_OF_MEMORY for
-// what no memory holds.
+// The first cache line after `count` elements of `bytes` bytes each that begin at `first`. Throws Error with
+// OUT_OF_MEMORY if the sum overflows.
 std::size_t line_after(std::size_t first, std::size_t count, std::size_t bytes);
 
 // One end of shared memory with a label. The process that opens the memory checks the label and the options like those

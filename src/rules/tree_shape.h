@@ -34,7 +34,7 @@ PER_HOST_DEVICE TreeShape tree_shape(int64_t capacity) {
 }
 
 // The child among `n` whose mass holds unit `rest` of theirs, counted in order: m_0 + .. + m_(child-1) <= rest < m_0 +
-// .. + m_child. `rest` becomes the unit within it. The last child is chosen if it is none of the others.
+// .. + m_child. `rest` becomes the unit within it. The last child is chosen if no other one holds it.
 template <class MassAt>
 PER_HOST_DEVICE int find_child(int n, MassAt mass_at, uint64_t& rest) {
     int child = 0;

@@ -294,7 +294,7 @@ void Coordinator::units(int64_t count, int64_t* shards_out, int64_t* units_out) 
     std::copy(draw.units.begin(), draw.units.end(), units_out);
 }
 
-// Reads each entry once, as other threads may write to them, and takes none unless all are what a buffer can find.
+// Reads each entry once, as other threads may write to them, and accepts none unless a buffer could find all of them.
 void Coordinator::read_found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
     for (size_t i = 0; i < draw_.units.size(); ++i) {
         const size_t s = static_cast<size_t>(draw_.shards[i]);

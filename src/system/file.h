@@ -97,9 +97,9 @@ bool allocate_room(const Descriptor& file, uint64_t first, uint64_t n);
 // Starts to read bytes that are needed a little later.
 void begin_reading(const Descriptor& file, uint64_t first, std::size_t n) noexcept;
 
-// Starts to write what a later sync() would wait for. Returns false if the disk cannot take the bytes.
+// Starts writing the data that a later sync() would wait for. Returns false if the disk reports an error.
 bool begin_sync(const Descriptor& file);
-// What was written outlives a power failure, and sync() of a folder says that of the names in it.
+// After this, the written data survives a power failure; for a folder, the names in it do.
 bool sync(const Descriptor& file);
 // The same for bytes of a file, without its times.
 bool sync_data(const Descriptor& file);

@@ -7,8 +7,8 @@
 
 namespace per {
 
-// A counter in shared memory on which threads of several processes sleep. It contains no lock that a dying process could
-// leave locked. Any process may overwrite it: a sleep then ends too early or too late, and nothing worse happens.
+// A counter in shared memory on which threads of several processes sleep. It contains no lock that a dying process
+// could leave locked. Any process may overwrite it: the only effect is that a sleep ends too early or too late.
 struct SharedBell {
     std::atomic<uint32_t> count;
 

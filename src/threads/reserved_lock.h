@@ -37,7 +37,7 @@ class ReservedLock {
         ReservedLock& lock_;
     };
 
-    // The lock for a call that does not change what the reservation protects.
+    // The lock for a call that does not change the reserved state.
     HandleLock& unreserved() { return lock_; }
 
  private:

@@ -20,8 +20,8 @@ class WorkerThreads {
 
     int64_t count() const { return n_workers_ + 1; }
 
-    // Calls part(0) .. part(n_parts - 1), each on a thread of its own, and returns when all are done; n_parts is at
-    // most count(). The caller does the part of a thread that cannot be started. `part` must not throw.
+    // Calls part(0) .. part(n_parts - 1), each on a different thread, and returns when all are done; n_parts is at most
+    // count(). The caller runs the part of a thread that cannot be started. `part` must not throw.
     template <class Part>
     void run(int64_t n_parts, const Part& part) {
         run(

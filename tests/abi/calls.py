@@ -24,7 +24,7 @@ class Parameter(NamedTuple):
     type: Any  # a cffi.CType
 
 
-# Variants of calls: each is tried as if it were a function of its own.
+# Variants of calls: each is tried as if it were a separate function.
 WAYS = {
     "per_replay_sample": ("with_hindsight",),
     "per_replay_get_windows": ("with_hindsight",),

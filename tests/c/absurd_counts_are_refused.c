@@ -1,6 +1,6 @@
 /*
- * Counts that no array has are invalid arguments or out of memory, in every function that takes one: never a defect of
- * the library, nor a crash. The handle is as it was.
+ * Absurdly large counts are invalid arguments or out of memory in every function that takes one. They never cause a
+ * crash or an internal error. The handle is unchanged.
  */
 #include "replay_check.h"
 
@@ -85,7 +85,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     loader_options.batch_size = 1;
     loader_options.slots = n;
     REFUSED(per_loader_create(replay, &loader_options, &loader));
-    /* Room for more than there is, is no mistake. */
+    /* Room for more ids than exist is not an error. */
     CHECK_OK(per_replay_get_bootstraps(replay, 0, NULL, &count, NULL));
     CHECK(count == 1);
     check_same_statistics(replay, &before);

@@ -1,6 +1,6 @@
 /*
- * No call reads or writes one element beyond the arrays that it is given: each ends with a page, and the next page is
- * not there. Counts from 1 on have every rest that loops over vectors leave.
+ * No call accesses memory beyond the arrays that it is given: each ends with a page, and the next page is not mapped.
+ * Counts from 1 on cover every remainder of vectorized loops.
  */
 #define _DEFAULT_SOURCE
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 enum { MOST = 40, ARRAYS = 16 };
 
-/* Each array is the end of its own pages. The next call reuses them. */
+/* Each array ends at the end of its pages, which the next call reuses. */
 static struct {
     char* end;
     size_t size;
@@ -62,7 +62,7 @@ static void of_a_tree(int64_t n) {
     per_tree_free(tree);
 }
 
-/* n steps of one environment, whose observations and rewards are of another type than the buffer's every other time. */
+/* n steps of one environment. Every other time, observations and rewards have another dtype than the buffer's. */
 static per_replay* with_steps(int64_t n, int32_t critics) {
     static double doubles[MOST + 1];
     static uint8_t flags[MOST];

@@ -1,7 +1,7 @@
 /*
- * Arrays that another thread writes to while a call reads them are the caller's mistake, but never more than that: what
- * the call checked is what it uses. Entries flip between what is allowed and what lies far outside; calls are done or
- * refused, and the handle goes on.
+ * Another thread writes to the arrays while a call reads them. This is an error of the caller, but must do no further
+ * harm: a call uses the values that it checked. Entries flip between valid and far out of range; calls succeed or are
+ * refused, and the handle stays usable.
  */
 #define _DEFAULT_SOURCE
 #include <sched.h>
@@ -21,7 +21,7 @@ typedef struct flips {
     int running, stopping;
 } flips;
 
-/* Mostly they are good, so that calls get past their checks. */
+/* Entries are valid most of the time, so that calls pass their checks. */
 static void* flip(void* argument) {
     flips* const known = (flips*)argument;
     uint64_t random = 1;
@@ -79,7 +79,7 @@ static void a_tree(void) {
     per_tree_free(tree);
 }
 
-/* A pair of priorities is written at a time: NaN twice, or what they were. */
+/* Writes a pair of priorities at a time: NaN twice, or the original values. */
 static void priorities_of_a_tree(void) {
     static int64_t indices[2 * N], pairs[N], good[N];
     static float ones[2 * N];
@@ -124,7 +124,7 @@ static void environments(per_replay* replay) {
     }
     stop(&flipping);
     CHECK(stats_of(replay).added % N == 0);
-    /* On a busy machine each call above may have been refused. The handle goes on, and what follows finds rows. */
+    /* On a busy machine each call above may have been refused. The handle stays usable; these steps provide rows. */
     given.steps.env_ids = good;
     for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
 }
@@ -152,7 +152,7 @@ static void ids(per_replay* replay) {
     draw(replay, N, &out);
 }
 
-/* A value that could not be cast, and is looked for again to be named, could be by then. */
+/* A value that cannot be cast may become valid before the call looks for it again, to name it. */
 static void values_that_are_cast(per_replay* replay) {
     static int64_t observations[N], good[N];
     static float rewards[N];
@@ -165,7 +165,7 @@ static void values_that_are_cast(per_replay* replay) {
     stop(&flipping);
 }
 
-/* A NaN that is gone when its place is looked for. The array ends where memory does. */
+/* A NaN may be gone when the call looks for its position. The array ends at the end of mapped memory. */
 static void nans(void) {
     static int64_t good[N];
     static const int64_t shape = 2 * N;

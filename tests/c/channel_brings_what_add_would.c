@@ -1,7 +1,7 @@
 /*
- * A buffer that gets its steps through a channel is, bit for bit, the one that gets them by per_replay_add(): values that
- * are cast, masks, final observations, priorities, listed environments, cuts. So it is where the library's thread moves
- * them, and where calls do, some steps at a time.
+ * A buffer that gets its steps through a channel is bit-identical to one that gets them by per_replay_add(): cast
+ * values, masks, final observations, priorities, listed environments, cuts. This holds whether the library's thread
+ * moves the steps or calls do, a few steps at a time.
  */
 #include "channel_check.h"
 #include "saved_bytes.h"
@@ -25,7 +25,7 @@ static per_replay* create_buffer(void) {
     return create_replay(&options);
 }
 
-/* Random steps of the listed environments. Not to be copied. */
+/* Random steps of the listed environments. Must not be copied. */
 typedef struct given {
     float observation[MOST * LANES][2], next[MOST * LANES][2], priorities[MOST * LANES];
     int16_t action[MOST * LANES];
@@ -80,7 +80,7 @@ static void fill(given* call, uint64_t* state) {
     if ((bits & 96) == 64) call->steps.td_errors = array_of(call->priorities, PER_FLOAT32);
 }
 
-/* Steps of single environments that are not masked. */
+/* Unmasked steps of single environments. */
 static int64_t count_of(const given* call) {
     const int64_t n = call->steps.length * call->steps.n_envs;
     int64_t count = 0;

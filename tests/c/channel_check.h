@@ -62,7 +62,7 @@ static inline per_channel_statistics channel_stats(per_channel* channel) {
     return statistics;
 }
 
-/* A step of a channel's one environment: observation, reward and the next observation say which. */
+/* One step of a channel with one environment. Observation, reward and next observation identify it. */
 static inline per_status write_step(per_writer* writer, float observation, float next, int ends, int64_t timeout_ms) {
     const uint8_t no = 0, terminated = (uint8_t)(ends != 0);
     const per_array field = array_of(&observation, PER_FLOAT32), next_field = array_of(&next, PER_FLOAT32);

@@ -1,6 +1,6 @@
 /*
- * A writer that is killed at any moment loses at most the call that it was in: every call that returned is in the
- * buffer, in order and whole, and another writer attaches at once, also while children of the dead one live.
+ * A writer that is killed at any moment loses at most the call in progress: the steps of all completed calls are in the
+ * buffer, in order and whole. Another writer can attach at once, even while children of the dead one live.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <signal.h>
@@ -13,10 +13,10 @@
 
 enum { KILLS = 200, SLOTS = 64, ROWS = 1 << 15 };
 
-/* Memory that the processes share. */
+/* Memory shared by the processes. */
 typedef struct shared {
-    volatile int64_t done;     /* steps that were written before the next one was begun */
-    volatile int64_t survivor; /* a child of the writer's, which outlives it */
+    volatile int64_t done;     /* steps written before the next one was begun */
+    volatile int64_t survivor; /* a child of the writer, which outlives it */
 } shared;
 
 /* Writes steps until it is killed. */
@@ -35,7 +35,7 @@ static void write_for_ever(const char* path, float first, shared* with, int has_
     }
 }
 
-/* The rows of one life: observations first .. first + count - 1, one behind the other. */
+/* The rows of one life have consecutive observations first .. first + count - 1. */
 static int64_t check_life(per_replay* replay, int64_t id, float first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
         rows one;
@@ -73,14 +73,14 @@ int main(void) {
             CHECK_OK(per_channel_flush(channel, -1));
             n[life] = channel_stats(channel).added - added;
             CHECK(n[life] == with->done || n[life] == with->done + 1);
-            /* A child that was born just now may not have let go yet. */
+            /* A newborn child may not have released the writer's place yet. */
             while (channel_stats(channel).attached != 0) pause_ns(10000);
             if (with->survivor != 0) CHECK(kill((pid_t)with->survivor, SIGKILL) == 0);
         }
         CHECK(channel_stats(channel).writers == 2);
         CHECK(stats_of(replay).added == n[0] + n[1]);
         if (n[0] + n[1] + 2 <= options.capacity) {
-            /* A row of the final observation lies between the two lives. */
+            /* The row of a final observation lies between the two lives. */
             const int64_t last = check_life(replay, 0, 0, n[0]);
             check_life(replay, last + 2, 1000000, n[1]);
             CHECK(stats_of(replay).cuts == 1);

@@ -1,6 +1,6 @@
 /*
- * Whatever another process writes into the memory of a channel, the buffer gets steps of the channel's environments or
- * the writer is cut off: no fault, no wait without end, and other environments as they were.
+ * Another process may write anything into the memory of a channel. The buffer still gets only steps of the channel's
+ * environments, or the writer is cut off: no fault, no endless wait, and other environments are unchanged.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
@@ -15,7 +15,7 @@ typedef struct forger {
     unsigned char* memory;
     size_t size;
     uint64_t seed;
-    int is_wild; /* it writes anywhere, else to what lies behind the first lines only */
+    int is_wild; /* it writes anywhere; otherwise only behind the first lines */
 } forger;
 
 static void* forge(void* context) {
@@ -53,8 +53,9 @@ static void* forge_masks(void* context) {
     return NULL;
 }
 
-/* The rate limiter, and a call with max_steps, count exactly the steps that enter the buffer, although their masks change
-   all the time. With nothing drawn 1 + ALLOWED are allowed, so the number still allowed shows the number counted. */
+/* The rate limiter, and a call with max_steps, count exactly the steps that enter the buffer, although their masks
+   change all the time. Without draws 1 + ALLOWED steps are allowed, so the number still allowed shows the number
+   counted. */
 static void masks_change_while_they_are_counted(int32_t moved_by) {
     enum { ENVS = 2000, STEPS = 4, ALLOWED = 1 << 30, MOST = 3 * ENVS / 2 };
     const int n_tries = on_cuda() ? 20 : 200; /* a simulated GPU takes 0.1 s for each */
@@ -94,7 +95,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     join_thread(thread);
     if (moved_by == PER_MOVED_BY_CALLS)
         while ((i = (int)moved(channel, MOST)) != 0) n_moved += i;
-    memset(mask, 1, sizeof mask); /* the limit is told by a number only once a step has been added */
+    memset(mask, 1, sizeof mask); /* the error names the limit only after a step has been added */
     CHECK_OK(per_writer_add(writer, &steps, 60000));
     if (moved_by == PER_MOVED_BY_CALLS)
         while ((i = (int)moved(channel, MOST)) != 0) n_moved += i;
@@ -108,7 +109,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
     free_channel(writer, channel, replay);
 }
 
-/* Bytes of frames in the memory of a channel, which are changed all the time. */
+/* Bytes of frames in a channel's memory, which change all the time. */
 typedef struct frame_forger {
     unsigned char* frames[SLOTS];
     int n_frames;
@@ -135,7 +136,7 @@ static void write_frame(per_writer* writer, const uint8_t* frame) {
     CHECK_OK(per_writer_add(writer, &steps, 10000));
 }
 
-/* A compressed frame that changes while it is packed becomes a frame, of bytes that were there, and none beside it. */
+/* A compressed frame that changes while it is packed becomes one frame, of bytes it had, and touches no other frame. */
 static void frames_change_while_they_are_packed(void) {
     enum { CAPACITY = 1000, N_STEPS = 4000, GUARD = 64, MARK = 0xa7 };
     static const int64_t shape[] = {FRAME / 64, 64};

@@ -1,7 +1,7 @@
 /*
- * A full ring holds its writer until there is room, or time is up; or drops what does not fit, counts it, and cuts the
- * episode there. One writer is attached at a time, to the channel that its path names. A writer whose channel has ended
- * hears of it.
+ * If the ring is full, a writer waits until there is room or its timeout expires; or it drops the steps that do not
+ * fit, counts them, and cuts the episode there. One writer at a time is attached, to the channel at its path. A writer
+ * is notified when its channel has ended.
  */
 #define _XOPEN_SOURCE 700 /* posix_openpt() */
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static void a_full_ring_drops_and_counts(void) {
     held save;
     CHECK_OK(per_writer_flush(writer, -1));
     hold_buffer(&save, replay);
-    /* The observation after the dropped steps is the one announced before them: only the count can tell of the gap. */
+    /* The observation after the dropped steps is the one announced before them: only the count reveals the gap. */
     for (int t = 0; t < SLOTS + 3; ++t)
         CHECK_OK(write_step(writer, t < SLOTS ? (float)t : 99, t < SLOTS ? (float)t + 1 : 8, 0, -1));
     CHECK(channel_stats(channel).dropped == 3);
@@ -98,7 +98,7 @@ static void writers_take_turns(void) {
     per_channel_free(channel);
     CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, 0, &other), PER_ERROR_IO, "no channel that can be opened");
     CHECK_FAILS(per_writer_attach(NULL, -1, NULL, 0, 0, &other), PER_ERROR_IO, "/proc/self/fd/-1");
-    /* The next channel most likely has the same descriptor. */
+    /* The next channel most likely reuses the descriptor. */
     channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     if (strncmp(path, path_of(channel), (size_t)(strchr(path, '#') - path) + 1) == 0)
         CHECK_REFUSED(per_writer_attach(path, -1, NULL, 0, 0, &other), "there is another one");
@@ -157,7 +157,7 @@ static int64_t flush_channel(void* channel, const void* data, int64_t size) {
     return size;
 }
 
-/* The thread of the channel waits for the buffer, which is being saved until the function returns. */
+/* The channel's thread waits for the buffer, which is being saved until the function returns. */
 static void a_function_that_saves_cannot_wait_for_steps(void) {
     per_replay* replay = small_buffer();
     per_channel* channel = create_channel(replay, 0, NULL, 8, PER_FULL_WAITS);
@@ -181,7 +181,7 @@ static void a_closed_channel_is_told_to_its_writer(void) {
     per_replay_free(replay);
 }
 
-/* The buffer is in a child, which is killed. */
+/* The buffer is in a child process, which is killed. */
 static void a_dead_buffer_is_told_to_its_writer(void) {
     int ends[2], status, t = 0;
     char path[200];
@@ -233,7 +233,7 @@ static void a_forked_child_has_no_channel(void) {
     free_channel(writer, channel, replay);
 }
 
-/* A process that has none would get the first one that it opens, and with it the signals of whoever types there. */
+/* Without a controlling terminal a process would acquire the first one that it opens, and its user's signals. */
 static void a_terminal_that_is_no_channel_does_not_become_that_of_the_process(void) {
     const pid_t child = start_child();
     if (child == 0) {
@@ -262,7 +262,7 @@ static void* write_one(void* context) {
     return NULL;
 }
 
-/* One thread waits for room for as long as it takes. Calls of others end in time, and may use what room there is. */
+/* One thread waits for room without a timeout. Calls of others time out, and may use any room there is. */
 static void a_call_that_waits_for_room_holds_up_no_other(void) {
     per_replay* replay = small_buffer();
     per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
@@ -287,7 +287,7 @@ static void a_call_that_waits_for_room_holds_up_no_other(void) {
 }
 
 int main(void) {
-    alarm(300);                            /* a wait that does not end ends the test */
+    alarm(300);                            /* a hang ends the test */
     a_dead_buffer_is_told_to_its_writer(); /* a child of a process without threads */
     a_terminal_that_is_no_channel_does_not_become_that_of_the_process();
     a_full_ring_holds_the_writer();

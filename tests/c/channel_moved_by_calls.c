@@ -1,7 +1,6 @@
 /*
- * A channel without a thread: steps come into the buffer by per_channel_move() and per_channel_flush() and by nothing
- * else, as many as the call and the rate limiter allow. A writer whose channel's process died hears of it by its next
- * call.
+ * A channel without a thread: steps enter the buffer only by per_channel_move() and per_channel_flush(), as many as the
+ * call and the rate limiter allow. If the channel's process died, the writer's next call reports it.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
@@ -34,7 +33,7 @@ static void nothing_comes_in_by_itself(void) {
     CHECK_FAILS(write_step(writer, 99, 99, 0, 20), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
     CHECK_FAILS(per_writer_flush(writer, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
     CHECK(live_of(replay) == 0 && channel_stats(channel).waiting == SLOTS);
-    CHECK(moved(channel, 0) == 0 && channel_stats(channel).waiting == SLOTS - 1); /* a cut is no step */
+    CHECK(moved(channel, 0) == 0 && channel_stats(channel).waiting == SLOTS - 1); /* a cut is not a step */
     CHECK(moved(channel, 3) == 3 && live_of(replay) == 3);
     CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
     CHECK(moved(channel, INT64_MAX) == SLOTS - 3 && moved(channel, INT64_MAX) == 0);
@@ -43,14 +42,14 @@ static void nothing_comes_in_by_itself(void) {
     CHECK_OK(write_step(writer, SLOTS, SLOTS + 1, 0, 0));
     CHECK_OK(per_channel_flush(channel, 0));
     CHECK(live_of(replay) == SLOTS + 1 && channel_stats(channel).waiting == 0);
-    CHECK(channel_stats(channel).waits == 1); /* which ended with the next step */
+    CHECK(channel_stats(channel).waits == 1); /* it ended with the next step */
     for (t = 0; t < SLOTS; ++t) CHECK_OK(write_step(writer, 0, 0, 0, 0));
     CHECK_FAILS(write_step(writer, 0, 0, 0, 0), PER_ERROR_BUSY, "has no room");
     CHECK(channel_stats(channel).waits == 2);
     free_channel(writer, channel, replay);
 }
 
-/* A step of those of two environments that are listed. */
+/* A step of the listed environments, out of two. */
 static void write_some(per_writer* writer, int64_t n_envs, const int64_t* env_ids) {
     static const float value[2] = {1, 1};
     static const uint8_t no[2] = {0, 0};
@@ -72,7 +71,7 @@ static void a_step_comes_in_as_a_whole_and_none_overtakes_it(void) {
     write_some(writer, 1, &second);
     write_some(writer, 2, both);
     write_some(writer, 2, both);
-    CHECK(moved(channel, 2) == 1); /* the second is of two, and the third waits behind it */
+    CHECK(moved(channel, 2) == 1); /* the second has two environments, and the third waits behind it */
     CHECK(moved(channel, 1) == 0);
     CHECK(moved(channel, 4) == 3);
     CHECK(moved(channel, 3) == 2);
@@ -95,7 +94,7 @@ static void what_the_buffer_refuses_does_not_count(void) {
     CHECK(moved(channel, 4) == 4);
     CHECK(channel_stats(channel).refused == 1 && channel_stats(channel).waiting == 1);
     CHECK_OK(per_channel_flush(channel, 0));
-    CHECK(strcmp(before, per_last_error()) == 0); /* calls that succeed leave it alone */
+    CHECK(strcmp(before, per_last_error()) == 0); /* calls that succeed leave the message unchanged */
     CHECK(stats_of(replay).added == 5);
     free_channel(writer, channel, replay);
 }
@@ -107,7 +106,7 @@ static void* draw_in_a_while(void* replay) {
     return NULL;
 }
 
-/* 1 + 8 / 2 steps are allowed, then 4 more by 8 draws. */
+/* 1 + 8 / 2 steps are allowed, then 4 more after 8 draws. */
 static void the_rate_limiter_holds_the_calls(void) {
     per_replay_options options = replay_options(100, 1);
     int t;
@@ -129,7 +128,7 @@ static void the_rate_limiter_holds_the_calls(void) {
     for (; t < SLOTS + 3; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
     CHECK(moved(channel, INT64_MAX) == 2); /* the other two of the 4 */
     thread = start_thread(draw_in_a_while, replay);
-    CHECK_OK(per_channel_flush(channel, 60000)); /* which is no time that the draw takes */
+    CHECK_OK(per_channel_flush(channel, 60000)); /* the draw takes much less time */
     join_thread(thread);
     CHECK(stats_of(replay).added == SLOTS + 3);
     free_channel(writer, channel, replay);
@@ -148,7 +147,7 @@ static void* flush_all(void* channel) {
     return NULL;
 }
 
-/* Begins calls of per_channel_flush() on several threads, and leaves them time to get as far as they can. */
+/* Begins calls of per_channel_flush() on several threads, and gives them time to proceed as far as they can. */
 static void begin_to_flush(flushers* these) {
     for (int i = 0; i < FLUSHERS; ++i) these->threads[i] = start_thread(flush_all, these->channel);
     these->are_there = 1;
@@ -165,8 +164,8 @@ static int64_t begin_during_a_save(void* these, const void* data, int64_t size) 
     return size;
 }
 
-/* The save holds the buffer, so that all of them have begun before any can bring in what is first, which is the cut of
-   the writer or a step. Each step comes in once all the same. */
+/* The save locks the buffer, so all calls have begun before any can move the first slot: the writer's cut or a step.
+   Each step still enters exactly once. */
 static void flushes_of_several_threads_bring_each_step_once(int begins_with_a_step) {
     per_replay* replay = buffer_of(1);
     per_channel* channel = by_calls(replay);
@@ -179,7 +178,7 @@ static void flushes_of_several_threads_bring_each_step_once(int begins_with_a_st
     CHECK_OK(save_to(replay, begin_during_a_save, &these));
     end_to_flush(&these);
     CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).added == SLOTS - 1);
-    for (; t < ALL; ++t) { /* the places of slots are what they should be */
+    for (; t < ALL; ++t) { /* the slots are in their proper places */
         CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
         if (t % 5 == 0) CHECK_OK(per_channel_flush(channel, 0));
     }
@@ -188,7 +187,7 @@ static void flushes_of_several_threads_bring_each_step_once(int begins_with_a_st
     free_channel(writer, channel, replay);
 }
 
-/* 1 + 8 / 2 of 7 steps are allowed before draws. Calls that wait for the draws leave the channel to others. */
+/* 1 + 8 / 2 of 7 steps are allowed before draws. Calls that wait for draws leave the channel to others. */
 static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     per_replay_options options = replay_options(100, 1);
     per_channel* channel;
@@ -209,7 +208,7 @@ static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     free_channel(writer, channel, replay);
 }
 
-/* A save holds the buffer and other calls wait for it without a timeout. No step is lost. */
+/* A save locks the buffer while other calls wait for it without a timeout. No step is lost. */
 static void a_flush_ends_in_time_while_the_buffer_is_saved(void) {
     per_replay* replay = buffer_of(1);
     per_channel* channel = by_calls(replay);
@@ -248,7 +247,7 @@ static void* move_many(void* context) {
     return NULL;
 }
 
-/* The ring has room for 8 of the 2000: the writer waits again and again, and is woken. */
+/* The ring has room for 8 of the 2000 steps: the writer waits and is woken many times. */
 static void a_writer_that_waits_is_woken_and_several_threads_may_move(void) {
     per_replay* replay = buffer_of(1);
     per_channel* channel = by_calls(replay);
@@ -298,7 +297,7 @@ static void what_cannot_be_asked_is_an_error(void) {
     per_replay_free(replay);
 }
 
-/* The buffer is in a child, which is killed; the ring has room. */
+/* The buffer is in a child process, which is killed; the ring has room. */
 static void a_dead_process_is_told_by_the_next_call(void) {
     int ends[2], status;
     char path[200];
@@ -341,7 +340,7 @@ static void a_forked_child_cannot_move(void) {
     per_replay_free(replay);
 }
 
-/* The first descriptor, 0, is as good as any. */
+/* Descriptor 0 is valid, too. */
 static void a_process_without_standard_input_has_channels(void) {
     const pid_t child = start_child();
     if (child == 0) {
@@ -357,7 +356,7 @@ static void a_process_without_standard_input_has_channels(void) {
     check_child(child);
 }
 
-/* The child's copy of the channel is closed by the fork: files that the child opens may have its numbers. */
+/* The fork closes the child's copy of the channel: files that the child opens may reuse its descriptors. */
 static void a_forked_child_that_frees_a_channel_keeps_its_own_files(void) {
     enum { FILES = 64 };
     per_replay* replay = buffer_of(1);
@@ -377,11 +376,11 @@ static void a_forked_child_that_frees_a_channel_keeps_its_own_files(void) {
 }
 
 int main(void) {
-    alarm(300);                                /* a wait that does not end ends the test */
+    alarm(300);                                /* a hang ends the test */
     a_dead_process_is_told_by_the_next_call(); /* a child of a process without threads */
     nothing_comes_in_by_itself();
     a_step_comes_in_as_a_whole_and_none_overtakes_it();
-    if (!on_cuda()) what_the_buffer_refuses_does_not_count(); /* there only the device knows that it is refused */
+    if (!on_cuda()) what_the_buffer_refuses_does_not_count(); /* on CUDA only the device knows that it is refused */
     the_rate_limiter_holds_the_calls();
     flushes_of_several_threads_bring_each_step_once(0);
     flushes_of_several_threads_bring_each_step_once(1);

@@ -28,7 +28,7 @@
 
 #define CHECK_REFUSED(call, text) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, text)
 
-/* One byte into an array of larger elements, and a call that was given that as the argument `name`. */
+/* A pointer one byte into an array of larger elements, and a call given it as the argument `name`. */
 #define MISALIGNED(array) ((void*)((char*)(array) + 1))
 #define CHECK_MISALIGNED(call, name)                                           \
     do {                                                                       \
@@ -36,7 +36,7 @@
         CHECK(strstr(per_last_error(), ", the size of its elements") != NULL); \
     } while (0)
 
-/* Set in builds with a sanitizer, which reserve address space without measure. clang says it with __has_feature. */
+/* Set in builds with a sanitizer, which reserves huge address ranges. clang reports it by __has_feature. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)

@@ -1,6 +1,6 @@
 /*
- * The device that a test is for: the CPU, or CUDA if PER_TEST_DEVICE is "cuda". Tests on CUDA hand over arrays of the
- * host as if they were arrays of the device, which on the simulated GPU they are.
+ * The device under test: the CPU, or CUDA if PER_TEST_DEVICE is "cuda". On CUDA, tests pass host arrays as device
+ * arrays, which they are on the simulated GPU.
  */
 #ifndef DEVICE_CHECK_H
 #define DEVICE_CHECK_H
@@ -45,13 +45,13 @@ static inline int32_t scale_of(per_tree* tree) {
     return description_of(tree).scale;
 }
 
-/* A stream that does not exist is refused on the CPU, which has none. CUDA takes it for what it is. */
+/* An invalid stream. The CPU refuses any stream; CUDA uses it as given. */
 #define CHECK_NO_STREAM(call)                                                        \
     do {                                                                             \
         if (!on_cuda()) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, "stream is "); \
     } while (0)
 
-/* Returns n, or fewer on a simulated GPU, which takes longer for each, and longer still under a sanitizer. */
+/* Returns n, or less on a simulated GPU, which is slower, and slower still under a sanitizer. */
 static inline int rounds(int n) {
 #ifdef SANITIZED
     const int shorter = 60;

@@ -1,5 +1,5 @@
 /*
- * What a message says is allowed is allowed, and what it does not is refused, where the bound follows from the buffer or
+ * Values that a message calls allowed are accepted, and all others refused, if the bound follows from the buffer or
  * from another argument.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -12,12 +12,12 @@ static per_replay_options sequences_of(int64_t length, int64_t burn_in) {
     return options;
 }
 
-/* per_replay_compute_capacity(), by the rule that a lane then has room for its share of what is asked for. */
+/* per_replay_compute_capacity(): each lane has room for its share of the requested transitions. */
 static void capacities(void) {
     per_replay_options options = replay_options(0, 2);
     int64_t capacity = -7;
     CHECK_OK(per_replay_compute_capacity(&options, 10, 0, &capacity));
-    CHECK(capacity == 2 * (5 + 1 + 1)); /* t = 5 in each lane, and the n_step and the stack */
+    CHECK(capacity == 2 * (5 + 1 + 1)); /* t = 5 in each lane, plus n_step and stack */
     CHECK_OK(per_replay_compute_capacity(&options, 10, 2, &capacity));
     CHECK(capacity == 2 * (5 + (5 - 1) / 2 + 1 + 1)); /* and two final observations */
     CHECK_OK(per_replay_compute_capacity(&options, 10, INT64_MAX, &capacity));

@@ -1,7 +1,7 @@
 /*
  * Loaders for tests, over buffers with the one field of replay_check.h: on the CPU, or on CUDA if the buffers are there
- * (device_check.h) or PER_TEST_LOADER_DEVICE is "cuda". Memory of the device must then be usable as memory of the host,
- * and each call's work done when it returns.
+ * (device_check.h) or PER_TEST_LOADER_DEVICE is "cuda". The host must then be able to use device memory directly, and
+ * the work of each call must be done when it returns.
  */
 #ifndef LOADER_CHECK_H
 #define LOADER_CHECK_H
@@ -32,13 +32,13 @@ static inline per_loader* create_loader(per_replay* replay, int64_t batch_size, 
     return create_loader_on(loader_device(), replay, batch_size, slots, sample);
 }
 
-/* twin: NULL where there is only one buffer. */
+/* twin: NULL if there is only one buffer. */
 static inline void free_loader(per_loader* loader, per_replay* replay, per_replay* twin) {
     per_loader_free(loader);
     free_both(replay, twin);
 }
 
-/* For batches so large that a call which did not wait for their draws would overtake them. */
+/* Batches are so large that a call which did not wait for their draws would overtake them. */
 static inline int64_t large_batch(void) {
     return on_cuda() ? 32 : MANY;
 }
@@ -59,7 +59,7 @@ static inline void check_same(const void* array, const void* expected, int64_t c
     CHECK(array != NULL && memcmp(array, expected, (size_t)count * size) == 0);
 }
 
-/* Every array, bit for bit. */
+/* Compares every array, bit for bit. */
 static inline void check_batch(const per_batch* batch, const rows* expected, int64_t count) {
     check_same(batch->fields[0], expected->observation, count, sizeof(float));
     check_same(batch->next_fields[0], expected->next, count, sizeof(float));

@@ -1,7 +1,7 @@
 /*
- * If nothing is added or updated in between, a loader hands out the batches that per_replay_sample() draws, bit for
- * bit, in that order, with the beta of their turn. When it is stopped, the batches drawn ahead are draws all the same,
- * but did not advance beta.
+ * If nothing is added or updated in between, a loader hands out the batches that per_replay_sample() draws,
+ * bit-identical and in that order, with the beta of their turn. If it is stopped, batches drawn ahead count as draws,
+ * but do not advance beta.
  */
 #include "loader_check.h"
 
@@ -34,7 +34,7 @@ static void hands_out_what_sample_draws(int64_t slots) {
     per_loader_free(loader);
     CHECK(stats_of(replay).beta_step == n_batches());
 
-    for (int i = 0; i < slots; ++i) { /* what the loader drew and did not hand out */
+    for (int i = 0; i < slots; ++i) { /* batches that the loader drew and did not hand out */
         const per_sample_options* none = NULL;
         draw_with(twin, none, BATCH, &expected);
     }
@@ -65,11 +65,11 @@ static void options_of_its_own(void) {
         check_batch(&batch, &expected, BATCH);
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
-    CHECK(stats_of(replay).beta_step == 0); /* a beta given with the call does not advance it */
+    CHECK(stats_of(replay).beta_step == 0); /* an explicit beta does not advance it */
     free_loader(loader, replay, twin);
 }
 
-/* Beta counts what was handed out, also for draws that are no loader's. */
+/* Beta counts the batches handed out, also for draws without a loader. */
 static void samples_between_use_the_beta_after_what_was_handed_out(void) {
     per_replay *replay = filled(100), *twin = filled(100);
     per_loader* loader = create_loader(replay, BATCH, 3, NULL);

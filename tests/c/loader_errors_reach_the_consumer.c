@@ -1,5 +1,5 @@
-/* A draw that fails has its status and message in the call that would have handed it out; the loader goes on from
-   there. */
+/* The status and message of a failing draw are returned by the call that would have handed out its batch; the loader
+   continues after it. */
 #include <pthread.h>
 
 #include "loader_check.h"
@@ -29,7 +29,7 @@ static void an_empty_buffer(void) {
     add_run(replay, 0, 20);
     add_run(twin, 0, 20);
     for (int i = 0; i < 6; ++i) check_next(loader, twin, 8);
-    /* Batches drawn before are handed out, then it is empty again. */
+    /* Batches drawn earlier are handed out, then the buffer is empty again. */
     CHECK_OK(per_replay_clear(replay, NULL));
     for (int i = 0; i < 3; ++i) check_next(loader, twin, 8);
     check_empty(loader, 1);
@@ -41,7 +41,7 @@ static void an_empty_buffer(void) {
     free_loader(loader, replay, twin);
 }
 
-/* Filled after the loader was created: what failed ahead of its turn is drawn again. */
+/* Filled after the loader was created: draws that failed ahead of their turn are repeated. */
 static void a_buffer_that_is_filled_later(void) {
     per_replay *replay = create(100), *twin = create(100);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
@@ -68,7 +68,7 @@ static void more_than_can_be_drawn(void) {
     free_loader(loader, replay, NULL);
 }
 
-/* n_step of the loader's own was allowed when it was created. */
+/* The n_step of the loader was valid when it was created. */
 static void a_setting_that_came_later(void) {
     per_replay_options replay_with_steps = replay_options(100, 1);
     per_batch batch;
@@ -135,7 +135,7 @@ static void bad_arguments(void) {
     CHECK_FAILS(per_loader_create(replay, &options, &other), PER_ERROR_BUSY, "loader");
     CHECK(other == NULL);
     per_batch batch = default_batch();
-    CHECK(stats_of(replay).beta_step == 0); /* none was handed out */
+    CHECK(stats_of(replay).beta_step == 0); /* no batch was handed out */
     int64_t slot = take(loader, &batch);
     CHECK_REFUSED(per_loader_release(loader, -1, NULL), "slot is -1");
     CHECK_REFUSED(per_loader_release(loader, 3, NULL), "slot is 3");

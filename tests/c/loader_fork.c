@@ -1,6 +1,6 @@
 /*
- * A fork at any moment of a loader: in the child its calls are errors, freeing it is not, and a buffer on the CPU is
- * usable, also for another loader. In the parent the loader goes on unchanged.
+ * A fork at any moment of a loader: in the child, its calls fail, except freeing it, and a buffer on the CPU is usable,
+ * also for another loader. In the parent the loader continues unchanged.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
@@ -20,7 +20,7 @@ static per_replay* filled(void) {
 }
 
 static void use_own_loader(per_replay* replay) {
-#ifndef SANITIZED /* ThreadSanitizer knows no threads in a child whose parent had several */
+#ifndef SANITIZED /* ThreadSanitizer does not support threads in a child whose parent had several */
     const int64_t beta_step = stats_of(replay).beta_step;
     per_loader* loader = create_loader_on(PER_CPU, replay, BATCH, SLOTS, NULL);
     per_batch batch;
@@ -36,7 +36,7 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
     static rows drawn;
     per_batch batch;
     int64_t other;
-    alarm(20); /* a wait for the parent's thread ends the child, and the test */
+    alarm(20); /* if the child waits for the parent's thread, the test ends */
     CHECK(try_next(loader, -1, &batch, &other) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "fork") != NULL);
     CHECK_REFUSED(per_loader_release(loader, slot, NULL), "fork");

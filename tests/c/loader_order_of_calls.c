@@ -1,14 +1,14 @@
 /*
- * What a loader draws depends on the order of the consumer's calls alone: creating it asks for `slots` batches, handing
- * one out asks for the next, and updates, adds and settings after that wait for these draws. Compared with a buffer
- * without a loader that draws so many batches ahead by hand. Batches are large, so that a call that did not wait would
+ * The draws of a loader depend only on the order of the consumer's calls: creation requests `slots` batches, handing
+ * one out requests the next, and later updates, adds and settings wait for these draws. The reference is a buffer
+ * without a loader that draws as many batches ahead by hand. Batches are so large that a call which did not wait would
  * overtake the draw.
  */
 #include "loader_check.h"
 
 enum { ROUNDS = 60, MOST_SLOTS = 5 };
 
-static int64_t batch_size, n_steps; /* of the first fill */
+static int64_t batch_size, n_steps; /* for the first fill */
 
 static per_replay* filled(void) {
     per_replay_options options = replay_options(n_steps + 100, 1);
@@ -17,7 +17,7 @@ static per_replay* filled(void) {
     return create_filled(&options, n_steps);
 }
 
-/* The same calls on both buffers; `ids` are those of the batch just handed out. */
+/* Makes the same calls on both buffers; `ids` are those of the batch just handed out. */
 static void change(per_replay* replay, int round, const int64_t* ids) {
     static float priorities[MANY];
     for (int i = 0; i < batch_size; ++i) priorities[i] = (float)((ids[i] * 7 + round) % 100);
@@ -42,7 +42,7 @@ static void change(per_replay* replay, int round, const int64_t* ids) {
 }
 
 static void follows_the_order_of_calls(int slots) {
-    static rows ahead[MOST_SLOTS]; /* of the buffer without a loader, by number modulo slots */
+    static rows ahead[MOST_SLOTS]; /* of the buffer without a loader, by batch number modulo slots */
     per_replay *replay = filled(), *twin = filled();
     per_loader* loader = create_loader(replay, batch_size, slots, NULL);
     for (int round = 0; round < slots; ++round) draw(twin, batch_size, &ahead[round]);
@@ -51,7 +51,7 @@ static void follows_the_order_of_calls(int slots) {
         static int64_t ids[MANY];
         per_batch batch;
         const int64_t slot = take(loader, &batch);
-        change(replay, round, batch.ids); /* at once, while the next draw may still be waiting */
+        change(replay, round, batch.ids); /* immediately, while the next draw may still be waiting */
         check_batch(&batch, expected, batch_size);
         memcpy(ids, expected->ids, sizeof ids);
         draw(twin, batch_size, expected);
@@ -61,7 +61,7 @@ static void follows_the_order_of_calls(int slots) {
     free_loader(loader, replay, twin);
 }
 
-/* While two batches are out there is no memory for the next draw: the release asks for it. */
+/* While two batches are out there is no memory for the next draw: the release requests it. */
 static void release_asks_where_handing_out_could_not(void) {
     static rows expected;
     per_replay *replay = filled(), *twin = filled();
@@ -69,12 +69,12 @@ static void release_asks_where_handing_out_could_not(void) {
     per_batch batch;
     static int64_t ids[MANY];
     draw(twin, batch_size, &expected);
-    int64_t first = take(loader, &batch); /* asks for the third */
+    int64_t first = take(loader, &batch); /* requests the third */
     memcpy(ids, batch.ids, (size_t)batch_size * sizeof *ids);
     int64_t second = take(loader, &batch);
     CHECK(stats_of(replay).samples == 3);
     change(replay, 0, ids);
-    CHECK_OK(per_loader_release(loader, first, NULL)); /* asks for the fourth */
+    CHECK_OK(per_loader_release(loader, first, NULL)); /* requests the fourth */
     CHECK(stats_of(replay).samples == 4);
     change(replay, 1, ids);
 

@@ -1,7 +1,7 @@
 /*
- * per_loader_next() waits no longer than its timeout, whatever holds the buffer: its own draw after draws ahead failed,
- * or a long call. A fork holds it here, as it takes the locks of all handles. A handler that was registered before the
- * library's runs after it, and waits there until the polls were made.
+ * per_loader_next() waits no longer than its timeout, whatever locks the buffer: its own draw after draws ahead failed,
+ * or a long call. Here a fork locks it, since it takes the locks of all handles. A handler that was registered before
+ * the library's runs after it, and waits there until the polls are done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>
@@ -44,7 +44,7 @@ static void let_go(pthread_t thread) {
     join_thread(thread);
 }
 
-/* Polls until the call has something to say. */
+/* Polls until the result is not PER_ERROR_BUSY. */
 static per_status poll(per_loader* loader, per_batch* batch, int64_t* slot) {
     per_status status;
     while ((status = try_next(loader, 0, batch, slot)) == PER_ERROR_BUSY) sched_yield();
@@ -57,7 +57,7 @@ static void after_draws_ahead_failed(void) {
     static rows expected;
     per_batch batch;
     int64_t slot;
-    /* A call that waits finds all of them failed, and one more. */
+    /* A blocking call returns each of these failures, and one more. */
     CHECK(try_next(loader, -1, &batch, &slot) == PER_ERROR_EMPTY);
     pthread_t thread = hold_all_handles();
     for (int i = 0; i < 5; ++i) CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
@@ -89,8 +89,8 @@ static void* take_waiting(void* argument) {
     return NULL;
 }
 
-/* A batch that is there is handed out on the CPU. On CUDA that is a call on the buffer: one that may not wait says so,
-   also while another waits for it. */
+/* On the CPU, a batch that is ready is handed out. On CUDA, handing it out is a call on the buffer: a poll returns
+   busy, also while another thread waits for the buffer. */
 static void with_a_batch_that_is_there(void) {
     per_replay* replay = create_plain(100, 1);
     taker other;
@@ -98,7 +98,7 @@ static void with_a_batch_that_is_there(void) {
     int64_t slot;
     add_run(replay, 0, 20);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
-    CHECK(stats_of(replay).samples == 3); /* which waits for the draws */
+    CHECK(stats_of(replay).samples == 3); /* waits for the draws */
     CHECK_OK(poll(loader, &batch, &slot));
     CHECK_OK(per_loader_release(loader, slot, NULL));
     CHECK(stats_of(replay).samples == 4);

@@ -1,5 +1,5 @@
-/* A slot that is out stays as it is until it is released, whatever is drawn meanwhile; with all of them out the next
-   call is PER_ERROR_BUSY or waits for a release. */
+/* A slot that is out is unchanged until it is released, whatever is drawn meanwhile. If all slots are out, the next
+   call returns PER_ERROR_BUSY or waits for a release. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "loader_check.h"
@@ -33,7 +33,7 @@ static void check_rows(const per_batch* batch) {
     for (int i = 0; i < BATCH; ++i) CHECK(((const float*)batch->fields[0])[i] == (float)batch->ids[i]);
 }
 
-/* Slots come back in another order. All slots that are out are checked after every call. */
+/* Slots are released in another order. All slots that are out are checked after every call. */
 static void held_batches_stay(void) {
     struct {
         per_batch batch;
@@ -52,7 +52,7 @@ static void held_batches_stay(void) {
             CHECK_OK(per_loader_release(loader, held[which].slot, NULL));
             held[which] = held[--n];
         }
-        CHECK(stats_of(replay).samples >= round / 2); /* waits for the draws that are due */
+        CHECK(stats_of(replay).samples >= round / 2); /* waits for the pending draws */
         for (int i = 0; i < n; ++i) {
             check_rows(&held[i].batch);
             CHECK(sum_of_ids(&held[i].batch) == held[i].sum);
@@ -73,7 +73,7 @@ static void all_out_is_busy(void) {
     destroy();
 }
 
-/* Without waiting: busy until it is drawn, and then handed out. */
+/* Polling: busy until the batch is drawn, then handed out. */
 static void polling_gets_every_batch(void) {
     int n = 0;
     create();

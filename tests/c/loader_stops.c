@@ -1,6 +1,6 @@
 /*
  * A loader can be stopped and freed at any time: while it draws, with every slot out, while another thread waits for a
- * batch. The buffer then goes on, in a state that depends on the order of calls alone.
+ * batch. The buffer stays usable, in a state that depends only on the order of calls.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -47,9 +47,9 @@ static void with_every_slot_out(void) {
     CHECK(try_next(loader, -1, &none, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "stopped") != NULL);
     CHECK_REFUSED(per_loader_release(loader, slots[0], NULL), "stopped");
-    next = create_loader(replay, batch_size, SLOTS, NULL); /* the buffer is free for another */
+    next = create_loader(replay, batch_size, SLOTS, NULL); /* the buffer can have another loader */
     take(next, &none);
-    CHECK(batches[0].ids[0] == first_id); /* until it is freed, what is out stays */
+    CHECK(batches[0].ids[0] == first_id); /* batches that are out stay unchanged until the loader is freed */
     per_loader_free(loader);
     per_loader_free(next);
     CHECK(live_of(replay) == n_steps);
@@ -86,9 +86,9 @@ static void while_others_wait(void) {
     free_loader(shared, replay, NULL);
 }
 
-/* Leaving main while the thread draws. */
+/* main returns while the thread draws. */
 static void at_exit(void) {
-#ifndef SANITIZED /* it leaves memory behind */
+#ifndef SANITIZED /* it leaks memory */
     per_batch batch;
     take(create_loader(filled(), batch_size, SLOTS, NULL), &batch);
 #endif

@@ -1,6 +1,6 @@
 /*
- * Several consumers of one loader, while others add, update and draw: every batch is whole, goes to one consumer, and
- * is counted once.
+ * Several consumers of one loader, while other threads add, update and draw: every batch is whole, goes to one
+ * consumer, and is counted once.
  */
 
 #include "loader_check.h"
@@ -64,7 +64,7 @@ int main(void) {
     for (int i = 0; i < 2; ++i) join_thread(others[i]);
     int64_t samples = stats_of(replay).samples;
     int64_t beta_steps = stats_of(replay).beta_step;
-    CHECK(samples - beta_steps == SLOTS); /* drawn ahead; all else counted, each once */
+    CHECK(samples - beta_steps == SLOTS); /* drawn ahead; all others are counted once */
     CHECK(beta_steps >= CONSUMERS * n_batches);
     per_loader_free(loader);
     CHECK(stats_of(replay).samples == samples && stats_of(replay).beta_step == beta_steps);

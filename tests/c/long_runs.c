@@ -1,11 +1,11 @@
 /*
- * What days of training do, in minutes: a tree and a buffer that are used for long stay exact, draw by the law that
- * they started with, and take no more memory than after the first tenth.
+ * Days of training in minutes: a tree and a buffer in long use stay exact, keep their distribution of draws, and use no
+ * more memory than after the first tenth.
  *
- *   c_long_runs [N]    N times as long as the test is, which is N = 1
+ *   c_long_runs [N]    N times the work of the test, which has N = 1
  *
  * N = 1300: 1.3e9 updates and 1e9 draws of a tree whose priorities change by orders of magnitude, and 2.7e8 steps of a
- * buffer, which go 2,665 times around it. Seeds are fixed. Each chi-square is beyond its limit for one seed in 10^9;
+ * buffer, which wraps around 2,665 times. Seeds are fixed. Each chi-square exceeds its limit for one seed in 10^9;
  * there are 64 + 16 at any N.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -16,7 +16,7 @@
 
 static int64_t n_times = 1;
 
-/* Bytes of memory that are in use. */
+/* Bytes of memory in use. */
 static int64_t resident_bytes(void) {
     long long pages = 0, resident = 0;
     FILE* file = fopen("/proc/self/statm", "r");
@@ -28,19 +28,19 @@ static int64_t resident_bytes(void) {
 static void check_memory(int64_t before, const char* of) {
     const int64_t now = resident_bytes();
     printf("%s: %.1f MB in use after a tenth, %.1f MB at the end\n", of, before / 1e6, now / 1e6);
-#ifndef SANITIZED /* which keep what was freed */
+#ifndef SANITIZED /* a sanitizer keeps freed memory */
     CHECK(now <= before + (1 << 20));
 #endif
 }
 
-/* Counts of classes against what is expected; classes of fewer than 25 are put together. Wilson and Hilferty 1931: the
-   cube root of chi^2 / k is close to normal. */
+/* Compares counts of classes with their expected values, after merging classes of fewer than 25. Wilson and Hilferty
+   1931: the cube root of chi^2 / k is close to normal. */
 static void check_chi_square(int64_t n_classes, const int64_t* counts, const double* expected, const char* of) {
     double chi_square = 0, sum = 0, held_sum = 0;
     int64_t count = 0, held_count = 0, freedom = -2;
     for (int64_t i = 0; i <= n_classes; ++i) {
         if (sum >= 25 || i == n_classes) {
-            if (i == n_classes) { /* what is left goes to the last class that is large enough */
+            if (i == n_classes) { /* the remainder joins the last class that is large enough */
                 held_sum += sum;
                 held_count += count;
             }
@@ -68,7 +68,7 @@ static void check_chi_square(int64_t n_classes, const int64_t* counts, const dou
 
 enum { LEAVES = 50000, BATCH = 4096, ROUNDS = 250, DRAWS = 1 << 16 };
 
-static float shadow[LEAVES]; /* what the tree must hold */
+static float shadow[LEAVES]; /* the expected content of the tree */
 
 /* The magnitude wanders from denormal numbers to the largest, with zeros and extremes in between. */
 static float any_priority(uint64_t* state, int64_t round) {
@@ -81,7 +81,7 @@ static float any_priority(uint64_t* state, int64_t round) {
     return (float)ldexp((double)(random >> 40) + 1, exponent - 24);
 }
 
-/* The sum of ceil(p 2^scale), counted from the first, and every priority. */
+/* The sum of ceil(p 2^scale), recomputed from all leaves, and every priority. */
 static void check_exact(per_tree* tree) {
     static float priorities[LEAVES];
     const uint64_t total = total_mass_of(tree);
@@ -145,8 +145,8 @@ static void tree_of_changing_priorities(void) {
 
 enum { ROWS = 100000, STEPS = 1024, CALLS = 200, EPISODE = 1000, AGES = 64 };
 
-/* A step's observation is the number of steps before it, modulo 2^24, so that it is exact; its reward the same. Each
-   episode of a thousand steps takes a row more, for its final observation. */
+/* The observation of a step is the number of earlier steps modulo 2^24, so that it is exact; its reward is the same.
+   Each episode of a thousand steps needs one more row, for its final observation. */
 static int64_t id_of_step(int64_t step) {
     return step + step / EPISODE;
 }
@@ -184,7 +184,7 @@ static void buffer_that_wraps(void) {
         for (int64_t i = 0; i < STEPS; ++i) {
             CHECK(ids[i] == id_of_step(step + i));
             priority_of_row[ids[i] % ROWS] = priorities[i];
-            priority_of_row[(ids[i] + 1) % ROWS] = 0; /* the row of its next observation, until a step follows there */
+            priority_of_row[(ids[i] + 1) % ROWS] = 0; /* the row of its next observation, until a step takes it */
         }
         step += STEPS;
         draw(replay, 64, &drawn);
@@ -194,7 +194,7 @@ static void buffer_that_wraps(void) {
             CHECK(drawn.reward[i] == number_of_step(of_id) && drawn.observation[i] == drawn.reward[i]);
             CHECK(drawn.priorities[i] == priority_of_row[id % ROWS]);
         }
-        /* Every other update comes too late: of a row that was overwritten long ago. */
+        /* Every other update is stale: its row was overwritten long ago. */
         for (int64_t i = 0; i < 64; ++i) {
             errors[i] = (float)(1 + next_random(&state) % 7);
             if (i % 2 == 1 && drawn.ids[i] >= 2 * ROWS) drawn.ids[i] -= 2 * ROWS;
@@ -213,7 +213,7 @@ static void buffer_that_wraps(void) {
             double total = 0;
             const int64_t newest = ids[STEPS - 1] + (terminated[STEPS - 1] ? 1 : 0);
             for (int64_t i = 0; i < ROWS; ++i) total += (double)priority_of_row[i];
-            CHECK(statistics.total == total); /* whole numbers: exact */
+            CHECK(statistics.total == total); /* integers, so exact */
             for (int64_t i = 0; i < AGES; ++i) expected[i] = counts[i] = 0;
             for (int64_t i = 0; i < ROWS && i <= newest; ++i)
                 expected[i * AGES / ROWS] += 32 * MANY * ((double)priority_of_row[(newest - i) % ROWS] / total);

@@ -1,12 +1,12 @@
 /*
- * Where an array that a call writes overlaps another one of the call, what is then in it is not said; but no memory is
- * touched that was not given, and the handle is what it was. (Sanitizers see the first, this program the second.)
+ * If an array that a call writes overlaps another array of the call, its content is undefined. But the call touches no
+ * other memory, which sanitizers check, and leaves the handle valid, which this program checks.
  */
 #include "replay_check.h"
 
 enum { ROWS = 200, BATCH = 64 };
 
-/* All arrays of a call lie in here, from different places on, so that they overlap in every way. */
+/* All arrays of a call lie here at varying offsets, so that they overlap in every way. */
 static union {
     int64_t ids[4 * BATCH];
     double sums[4 * BATCH];

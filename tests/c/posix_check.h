@@ -24,7 +24,7 @@ static inline void check_child(pid_t child) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Maps all of the memory of a channel or a shared loader, which nobody can cut short. */
+/* Maps all of the memory of a channel or a shared loader. No process can truncate it. */
 static inline unsigned char* map_shared(int32_t descriptor, size_t* size_out) {
     struct stat status;
     CHECK(fstat(descriptor, &status) == 0);
@@ -35,7 +35,7 @@ static inline unsigned char* map_shared(int32_t descriptor, size_t* size_out) {
     return memory;
 }
 
-/* Less than a second. */
+/* Sleeps less than a second. */
 static inline void pause_ns(long nanoseconds) {
     const struct timespec time = {0, nanoseconds};
     nanosleep(&time, NULL);

@@ -1,7 +1,7 @@
 /*
- * A channel that brings more than the rate limiter allows waits, and its writer sees a full ring: no step is refused or
- * lost, and none is added too early. What is left when the channel ends is added without a limit. A loader draws ahead
- * as far as is allowed; what it could not draw it draws when it may.
+ * A channel with more steps than the rate limiter allows waits, and its writer sees a full ring: no step is refused,
+ * lost, or added too early. When the channel ends, its remaining steps are added without a limit. A loader draws ahead
+ * as far as allowed, and makes the remaining draws once they are.
  */
 #include "channel_check.h"
 #include "loader_check.h"
@@ -30,12 +30,12 @@ static void a_channel_waits_and_its_writer_sees_a_full_ring(void) {
     CHECK_FAILS(write_step(writer, 99, 99, 0, 50), PER_ERROR_BUSY, "the ring of 8 slots");
     CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
     CHECK(channel_stats(channel).waiting == SLOTS && stats_of(replay).added == 5);
-    /* 6 transitions allow 3 steps more. */
+    /* 6 drawn transitions allow 3 more steps. */
     CHECK_OK(draw_some(replay, 6));
     for (; t < 8 + SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 60000));
     CHECK_FAILS(write_step(writer, 99, 99, 0, 50), PER_ERROR_BUSY, "the ring of 8 slots");
     CHECK(stats_of(replay).added == 8);
-    /* Whoever flushes waits for draws, and other threads use the buffer meanwhile. */
+    /* A flush waits for draws while other threads use the buffer. */
     CHECK_OK(draw_some(replay, 8));
     CHECK_OK(draw_some(replay, 8));
     CHECK_OK(per_writer_flush(writer, 60000));
@@ -48,7 +48,7 @@ static void a_channel_waits_and_its_writer_sees_a_full_ring(void) {
     per_replay_free(replay);
 }
 
-/* A step that the buffer refuses, among others that wait: slots are given back as soon as their steps are done with. */
+/* The buffer refuses a step among others that wait: slots are released as soon as their steps are processed. */
 static void a_refused_step_holds_up_no_slots(void) {
     per_replay_options options = replay_options(100, 1);
     set_rate_limit(&options, 2, 8, 0);
@@ -56,11 +56,11 @@ static void a_refused_step_holds_up_no_slots(void) {
     per_replay* replay = create_replay(&options);
     per_channel* channel = create_channel(replay, 0, NULL, 4 * SLOTS, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
-    /* Step 6 is not what step 5 goes on to. */
+    /* Step 6 does not continue step 5. */
     for (int t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, t == 6 ? 99 : (float)t, (float)t + 1, 0, 60000));
     while (stats_of(replay).added < 5) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
     CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
-    /* 8 transitions allow 4 steps more, of 7 that the buffer takes. */
+    /* 8 drawn transitions allow 4 more steps, of 7 that the buffer accepts. */
     CHECK_OK(draw_some(replay, 8));
     while (stats_of(replay).added < 9) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
     CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "3 steps that were written are not in the buffer yet");
@@ -82,7 +82,7 @@ static void the_end_of_limits_lets_a_channel_go_on(void) {
 
 enum { ENVS = 8 };
 
-/* A step of all environments of a channel of ENVS, but for those that `mask` leaves out, or of the one in `env`. */
+/* A step of all ENVS environments of a channel except those that `mask` leaves out, or of the environment `env`. */
 static void write_masked(per_writer* writer, const uint8_t* mask, const int64_t* env) {
     static const float values[ENVS];
     static const uint8_t no[ENVS];
@@ -94,7 +94,7 @@ static void write_masked(per_writer* writer, const uint8_t* mask, const int64_t*
     CHECK_OK(per_writer_add(writer, &steps, 60000));
 }
 
-/* 1 + 8 steps of single environments are allowed, as by per_replay_add(), then as many as transitions are drawn. */
+/* 1 + 8 steps of single environments are allowed, as by per_replay_add(), then one for each transition drawn. */
 static void environments_that_a_writer_leaves_out_do_not_count(int32_t moved_by, int64_t added_before) {
     static const uint8_t none[ENVS], three[ENVS] = {0, 1, 0, 0, 1, 0, 1, 0};
     per_replay* replay = limited(1, ENVS, 1, ENVS);
@@ -117,7 +117,7 @@ static void environments_that_a_writer_leaves_out_do_not_count(int32_t moved_by,
     CHECK_OK(draw_some(replay, 3));
     CHECK_OK(per_channel_flush(channel, 60000));
     CHECK(stats_of(replay).added == 12);
-    write_masked(writer, none, NULL); /* which is no step, and always allowed */
+    write_masked(writer, none, NULL); /* it is not a step, and always allowed */
     CHECK_OK(per_channel_flush(channel, 60000));
     CHECK(stats_of(replay).added == 12);
     write_masked(writer, three, NULL);
@@ -137,7 +137,7 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
     int t = 4;
     add_run(replay, 0, t);
     add_run(twin, 0, t);
-    /* Asked for are three batches, and allowed is one. */
+    /* Three batches are requested, and one is allowed. */
     per_loader* loader = create_loader(replay, 8, 3, NULL);
     for (int i = 0; i < 20; ++i) {
         draw(twin, 8, &expected);
@@ -162,7 +162,7 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
 
 int main(void) {
     a_channel_waits_and_its_writer_sees_a_full_ring();
-    if (!on_cuda()) a_refused_step_holds_up_no_slots(); /* there only the device knows that it is refused */
+    if (!on_cuda()) a_refused_step_holds_up_no_slots(); /* on CUDA only the device knows that it is refused */
     the_end_of_limits_lets_a_channel_go_on();
     environments_that_a_writer_leaves_out_do_not_count(PER_MOVED_BY_THREAD, 0);
     environments_that_a_writer_leaves_out_do_not_count(PER_MOVED_BY_THREAD, 9);

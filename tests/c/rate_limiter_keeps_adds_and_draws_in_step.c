@@ -1,6 +1,6 @@
 /*
- * The rate limiter allows what per.h says, computed here from all that was added and drawn, at each of
- * many random calls. What it does not allow changes nothing, and with it one side may always go on.
+ * At each of many random calls, the rate limiter allows what per.h specifies, computed here from all adds and draws. A
+ * refused call changes nothing, and one side can always proceed.
  */
 #include "replay_check.h"
 
@@ -30,7 +30,7 @@ static int64_t random_below(int64_t n) {
     return (int64_t)((random_state >> 33) % (uint64_t)n);
 }
 
-/* Rounds down quarters of a transition. All rates below are whole numbers of quarters. */
+/* Rounds down to quarters of a transition. All rates below are multiples of a quarter. */
 static int64_t floored_quarters(int64_t quarters) {
     return quarters >= 0 ? quarters / 4 : -((3 - quarters) / 4);
 }
@@ -74,7 +74,7 @@ static void what_is_allowed_is_said(void) {
     CHECK_OK(add_steps(replay, 4));
     CHECK_FAILS(draw_some(replay, 3), PER_ERROR_BUSY,
                 "batch_size is 3: the rate limiter allows no draw before 5 steps are added; 4 are");
-    /* One of the 5 free steps is left, and 8 / 2 beyond them are allowed. */
+    /* One of the 5 free steps is left, and 8 / 2 more are allowed. */
     per_replay_statistics before = stats_of(replay);
     CHECK_REFUSED(add_steps(replay, 6),
                   "steps of the call are 6: allowed are 0 .. 5, 1 up to min_size_to_sample and those that "
@@ -91,7 +91,7 @@ static void what_is_allowed_is_said(void) {
     CHECK_REFUSED(per_replay_wait_to_add(replay, 5, -1), "steps of the call are 5");
     CHECK_REFUSED(draw_some(replay, 9), "batch_size is 9: allowed by samples_tolerance are 1 .. 8");
     CHECK_REFUSED(per_replay_wait_to_sample(replay, 9, -1), "batch_size is 9");
-    /* 8 were due, and 16 may be drawn. */
+    /* 8 are due, and 16 may be drawn. */
     CHECK_OK(draw_some(replay, 4));
     CHECK_FAILS(add_steps(replay, 3), PER_ERROR_BUSY,
                 "steps of the call are 3: the rate limiter allows 0 .. 2 before more is drawn; 9 steps are added, 4 "
@@ -109,7 +109,7 @@ static void what_is_allowed_is_said(void) {
     per_replay_free(replay);
 }
 
-/* Whether a call may ever be made does not depend on when it is: 12 steps are too many also when they would fit. */
+/* A call that can never be allowed is refused even when it would fit now: 12 steps are too many. */
 static void what_never_is_allowed_is_refused_at_any_time(void) {
     per_replay* replay = limited(1, 8, 1, 1);
     CHECK_REFUSED(per_replay_wait_to_add(replay, 12, -1), "allowed are 0 .. 9, 1 up to");
@@ -139,7 +139,7 @@ static void adds_of_nothing_are_allowed_at_any_time(void) {
     per_replay_free(replay);
 }
 
-/* A call of several steps is allowed where as many calls of one step are, whatever is there before. */
+/* A call of several steps is allowed if as many single-step calls are, whatever the state before. */
 static void one_call_brings_as_much_as_several(int64_t samples_per_insert, int64_t tolerance, int64_t min_size,
                                                int64_t n_envs) {
     per_replay* ones = limited((double)samples_per_insert, tolerance, min_size, n_envs);
@@ -275,6 +275,6 @@ int main(void) {
     random_calls(4, 8, 4, 1);
     random_calls(1, 3, 0, 1);
     random_calls(33, on_cuda() ? 30 : 100, 20, 3);
-    if (!on_cuda()) random_calls(4000, 1000, 1, 1); /* thousands of transitions, each of which is simulated */
+    if (!on_cuda()) random_calls(4000, 1000, 1, 1); /* CUDA simulates thousands of transitions one by one */
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * Threads that add and threads that draw, each of which waits for the others: at no time is more added or drawn than
- * the rate limiter allows, and none waits for ever, also where one side ends, the buffer is cleared, a process forks,
- * or limits end. While a thread waits, others use the buffer; and a wait ends in time though another call holds it.
+ * Threads add and threads draw, each waiting for the others. Adds and draws never exceed the rate limit, and no thread
+ * waits for ever, even if one side ends, the buffer is cleared, a process forks, or limits end. While a thread waits,
+ * others can use the buffer; a wait times out even if another call holds the buffer.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
@@ -32,7 +32,7 @@ static per_status try_draw(int64_t batch_size) {
     return per_replay_sample(replay, NULL, batch_size, &out.batch, NULL);
 }
 
-/* The next call of its kind that is allowed, which others may have taken first. */
+/* Makes the next allowed call of its kind. Others may make it first. */
 static void add_when_allowed(int64_t env) {
     per_status status;
     while ((status = try_add(env)) == PER_ERROR_BUSY) CHECK_OK(per_replay_wait_to_add(replay, 1, -1));
@@ -74,20 +74,20 @@ static void adders_and_drawers_keep_in_step(void) {
     for (int i = 0; i < DRAWERS; ++i) drawers[i] = start_thread(draw_all, NULL);
     for (int i = 0; i < ADDERS; ++i) adders[i] = start_thread(add_all, (void*)&envs[i]);
     for (int i = 0; i < ADDERS; ++i) join_thread(adders[i]);
-    /* One side has ended. The other draws what is due, and waits. */
+    /* One side has ended. The other makes the remaining draws, and waits. */
     CHECK(stats_of(replay).added == added);
     while (per_replay_wait_to_sample(replay, BATCH, 0) == PER_OK) nap();
     CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 20), PER_ERROR_BUSY, "before more is added");
     __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
     CHECK_OK(per_replay_stop_limiting(replay));
     for (int i = 0; i < DRAWERS; ++i) join_thread(drawers[i]);
-    /* Each drawer drew once after the limits had ended, or found that all was over. */
+    /* Each drawer drew once after the limits had ended, or found that the test was over. */
     CHECK(drawn <= RATE * (added - MIN_SIZE) + TOLERANCE + DRAWERS * BATCH);
     CHECK(drawn > RATE * (added - MIN_SIZE) + TOLERANCE - BATCH);
     per_replay_free(replay);
 }
 
-/* A thread in a call that waits. */
+/* A thread in a blocking call. */
 typedef struct waiter {
     per_status (*wait)(per_replay* replay, int64_t count, int64_t timeout_ms);
     int64_t count, timeout_ms;
@@ -111,7 +111,7 @@ static void check_ended(waiter* it, per_status status) {
     CHECK(it->status == status);
 }
 
-/* Adds until no more is allowed: 16 steps are not until 64 transitions are drawn. */
+/* Adds until the limit: 16 more steps need 64 drawn transitions. */
 static void fill(void) {
     replay = limited();
     for (int i = 0; i < MIN_SIZE + TOLERANCE / RATE; ++i) CHECK_OK(try_add(0));
@@ -136,7 +136,7 @@ static void adds_wake_a_drawer(void) {
     per_replay_free(replay);
 }
 
-/* After a clear fewer than MIN_SIZE are there, so that any add is allowed. */
+/* After a clear the buffer has fewer than MIN_SIZE, so any add is allowed. */
 static void a_clear_wakes_an_adder(void) {
     waiter adder = {per_replay_wait_to_add, 16, -1, PER_ERROR_INTERNAL, 0};
     fill();
@@ -156,7 +156,7 @@ static void the_end_of_limits_wakes_all(void) {
     per_replay_free(replay);
 }
 
-/* The child has no thread that waits, and goes on alone. */
+/* The child has no waiting thread and proceeds alone. */
 static void a_fork_does_not_wait(void) {
     waiter adder = {per_replay_wait_to_add, 16, -1, PER_ERROR_INTERNAL, 0};
     fill();
@@ -177,7 +177,7 @@ static void a_fork_does_not_wait(void) {
     per_replay_free(replay);
 }
 
-/* A wait that begins during the save, and one that has begun before. */
+/* One wait begins during the save, and one before it. */
 static void a_save_does_not_keep_who_waits(void) {
     waiter adder = {per_replay_wait_to_add, 16, 1000, PER_ERROR_INTERNAL, 0};
     held save;
@@ -193,7 +193,7 @@ static void a_save_does_not_keep_who_waits(void) {
 }
 
 int main(void) {
-    alarm(300); /* a wait that does not end ends the test */
+    alarm(300); /* a hang ends the test */
     adders_and_drawers_keep_in_step();
     draws_wake_an_adder();
     adds_wake_a_drawer();

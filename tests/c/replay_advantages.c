@@ -128,7 +128,7 @@ static void unknown_final_observations_and_cuts(void) {
     int64_t c = add(replay, 0, 2, 2, 2, GOES_ON, NEXT_GIVEN, 3);
     int64_t d = add(replay, 0, 9, 1, 1, GOES_ON, NEXT_LEFT_OUT, 0); /* not 3: c was the last one before a cut */
     int64_t e = add(replay, 0, 10, 4, 1, GOES_ON, NEXT_LEFT_OUT, 0);
-    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL)); /* what follows e will never be known */
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL)); /* the observation after e will never be known */
     CHECK(bootstraps(replay, ids, next) == 1 && ids[0] == c && next[0] == 3);
     CHECK_OK(estimate(replay, 1, ids, &eight));
     CHECK_ADVANTAGE(replay, a, 1, 2); /* 1 + 2/2 - 1, and nothing beyond b */
@@ -139,7 +139,7 @@ static void unknown_final_observations_and_cuts(void) {
     per_replay_free(replay);
 }
 
-/* n_step has no part in advantages; a stack has in which rows are there, and in what bootstraps look at. */
+/* Advantages do not depend on n_step. A stack affects which rows exist and the observations of bootstraps. */
 static void windows(void) {
     static const float zero = 0;
     per_replay* replay = create(6, 1, 2);
@@ -159,9 +159,9 @@ static void windows(void) {
     CHECK_OK(per_replay_get_bootstraps(replay, 4, &batch, &count, NULL));
     CHECK(count == 1 && ids[0] == 9 && stacks[0][0] == 9 && stacks[0][1] == 10 && n_steps[0] == 1);
     CHECK(discount[0] == 0.5f);
-    CHECK(priorities[0] == 0); /* not live before its window of 3 is whole */
+    CHECK(priorities[0] == 0); /* not live before its window of 3 is complete */
     CHECK_OK(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, &zero, NULL));
-    /* Rows 5 to 9 are there, 5 without the older frame of its stack. */
+    /* Rows 5 to 9 exist, 5 without the older frame of its stack. */
     CHECK_ADVANTAGE(replay, 5, -9, -9);
     CHECK_ADVANTAGE(replay, 6, 1.328125f, -9); /* 1 + 1/4 + 1/16 + 1/64 */
     CHECK_ADVANTAGE(replay, 8, 1.25f, -9);
@@ -234,7 +234,7 @@ static void bad_arguments(void) {
     CHECK(count == -1);
     batch.weights = NULL;
 
-    /* More than there is room for: the first, and how many there are. */
+    /* Too small an array gets the first ids; the count covers all of them. */
     ids[1] = -1;
     batch.ids = ids;
     CHECK_OK(per_replay_get_bootstraps(replay, 1, &batch, &count, NULL));

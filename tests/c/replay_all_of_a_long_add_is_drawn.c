@@ -1,6 +1,6 @@
 /*
- * However much larger than a call's steps the empty buffer is that they come into, each of them can be drawn: one draw
- * without replacement has all, and equal parts of the total fall on each once. Again after clear().
+ * Every step of a call to an empty buffer can be drawn, however much larger the buffer is: one draw without replacement
+ * returns all of them, and equal parts of the total fall on each once. Likewise after clear().
  */
 #include "replay_check.h"
 

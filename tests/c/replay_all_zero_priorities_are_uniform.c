@@ -1,4 +1,4 @@
-/* If all priorities are 0 the draw is uniform over what is live, and all weights are 1. */
+/* If all priorities are 0, the draw is uniform over the live transitions, and all weights are 1. */
 #include "replay_check.h"
 
 /* Live are 0, 1, 2, 3, 5, 6, 7, 8, 9: row 4 is a final observation, row 10 waits. */
@@ -32,7 +32,7 @@ static void check_uniform(double alpha, int32_t scheme) {
     }
     for (int i = 0; i < 10; ++i) {
         if (i == 4) continue;
-        /* A stratum is 1/200 of a transition: only the two at its borders may leave it, or be drawn besides. */
+        /* A stratum is 1/200 of a transition, so counts differ by at most the two strata at its borders. */
         if (scheme == PER_STRATIFIED || scheme == PER_SYSTEMATIC) CHECK(counts[i] >= 198 && counts[i] <= 202);
         chi_square += (double)((counts[i] - 200) * (counts[i] - 200)) / 200;
     }
@@ -41,7 +41,7 @@ static void check_uniform(double alpha, int32_t scheme) {
     per_replay_free(replay);
 }
 
-/* One positive priority, however small, ends it. */
+/* A single positive priority, however small, ends this. */
 static void one_positive_priority_takes_all(void) {
     per_replay* replay = create(0.6, PER_STRATIFIED);
     static rows drawn;
@@ -54,7 +54,7 @@ static void one_positive_priority_takes_all(void) {
     per_replay_free(replay);
 }
 
-/* So are those by rank, which share all ranks, also where weights are divided by the largest of the buffer. */
+/* Draws by rank are uniform too: zeros share all ranks, also if weights are divided by the buffer's largest. */
 static void by_rank(int32_t normalization) {
     per_replay* replay = create(0.6, PER_INDEPENDENT);
     static rows drawn;

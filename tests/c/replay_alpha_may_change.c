@@ -1,6 +1,6 @@
 /*
- * The buffer keeps p, not p^alpha: alpha may change in a running buffer, to 0 and back, and what is drawn is as if it
- * had always been so. p^0 = 1 for every live transition, p = 0 included.
+ * The buffer stores p, not p^alpha: alpha may change in a running buffer, to 0 and back, and draws are as if it had
+ * always had that value. p^0 = 1 for every live transition, including p = 0.
  */
 #include "replay_check.h"
 
@@ -52,8 +52,8 @@ static per_shard_summary summary_of(per_replay* replay) {
 }
 
 /*
- * Several settings in one call are those of a call each, alpha first. The scale of masses tells the order: alpha has it
- * chosen anew, and the largest priority is no longer live once n_step is 2.
+ * Several settings in one call have the effect of one call each, alpha first. The scale of masses reveals the order: a
+ * new alpha chooses a new scale, and the largest priority is no longer live once n_step is 2.
  */
 static void settings_of_one_call_are_set_in_their_order(void) {
     per_replay *at_once = create(0.5), *one_by_one = create(0.5), *the_other_way = create(0.5);

@@ -37,14 +37,14 @@ static void next_step_drops_nothing_else(void) {
     CHECK(add_full(replay, 0, 12, 1, GOES_ON, 12) == -1);
     CHECK(add_full(replay, 0, 12, 1, GOES_ON, 13) == 5); /* the reset observation may equal the final one */
     CHECK(stats_of(replay).dropped == 1);
-    /* After an end at an unknown observation nothing can be compared. */
+    /* After an end at an unknown observation there is nothing to compare. */
     CHECK(add_unknown_end(replay, 0, 13, 1, TRUNCATED) == 6);
     CHECK(add_full(replay, 0, 13, 1, GOES_ON, 14) == 7);
     CHECK(stats_of(replay).dropped == 1);
     per_replay_free(replay);
 }
 
-/* Observations are compared as numbers, also with those that next_fields stored apart. */
+/* Observations are compared as numbers, also with next observations stored separately. */
 static void next_step_knows_the_final_observation_by_its_numbers(void) {
     for (int apart = 0; apart < 2; ++apart) {
         per_replay_options options = replay_options(20, 1);
@@ -60,7 +60,7 @@ static void next_step_knows_the_final_observation_by_its_numbers(void) {
     }
 }
 
-/* clear() between an end and the step in which the environment resets: that step is still dropped. */
+/* clear() between an end and the reset step: that step is still dropped. */
 static void next_step_is_remembered_over_clear(void) {
     per_replay* replay = create(PER_AUTORESET_NEXT_STEP);
     add_full(replay, 0, 0, 1, TERMINATED, 1);
@@ -71,7 +71,7 @@ static void next_step_is_remembered_over_clear(void) {
     per_replay_free(replay);
 }
 
-/* All in one call of several steps, as in calls of one. */
+/* One call of several steps behaves like calls of one step. */
 static void next_step_in_one_call(void) {
     const float observations[] = {0, 1, 2, 10, 11}, next[] = {1, 2, 10, 11, 12}, rewards[] = {1, 2, 0, 3, 4};
     const uint8_t terminated[] = {0, 1, 0, 0, 0};
@@ -104,7 +104,7 @@ static void same_step_needs_next_mask_at_ends(void) {
     per_replay_free(replay);
 }
 
-/* next_mask is needed by ends only: a call in which none ends may leave it out. */
+/* Only ends need next_mask: it may be omitted in a call in which no episode ends. */
 static void same_step_without_end(void) {
     per_replay* replay = create(PER_AUTORESET_SAME_STEP);
     const float observation = 0, next = 1, reward = 2;
@@ -113,7 +113,7 @@ static void same_step_without_end(void) {
     per_replay_free(replay);
 }
 
-/* Nobody told of autoreset next_step: the final observation comes twice. What is added is not changed by that. */
+/* Without autoreset next_step, the final observation is added twice, unchanged. */
 static void resets_that_nobody_told_of_are_counted(void) {
     const int32_t modes[] = {PER_AUTORESET_DISABLED, PER_AUTORESET_SAME_STEP};
     for (int i = 0; i < 2; ++i) {
@@ -132,7 +132,8 @@ static void resets_that_nobody_told_of_are_counted(void) {
     }
 }
 
-/* With next_step set a reset step has neither reward nor end: what has is a step of an environment that reset before. */
+/* With next_step, a reset step has no reward and no end. A step with either belongs to an environment that was reset
+   earlier. */
 static void reset_steps_are_counted_only_if_they_cannot_be_some(void) {
     per_replay* replay = create(PER_AUTORESET_NEXT_STEP);
     add_full(replay, 0, 0, 1, TERMINATED, 1);
@@ -147,7 +148,7 @@ static void reset_steps_are_counted_only_if_they_cannot_be_some(void) {
     per_replay_free(replay);
 }
 
-/* A start after another observation, a cut by hand or an unknown end, or within an episode, is no reset. */
+/* A start after another observation, after a manual cut, after an unknown end, or within an episode is not a reset. */
 static void episodes_that_begin_elsewhere_are_not_counted(void) {
     per_replay* replay = create(PER_AUTORESET_DISABLED);
     const float observations[] = {0, 1, 2, 2, 9, 3}, next[] = {1, 2, 2, 9, 3, 4}, rewards[6] = {0};
@@ -160,7 +161,7 @@ static void episodes_that_begin_elsewhere_are_not_counted(void) {
     add_full(replay, 0, 2, 0, TERMINATED, -1);
     add_full(replay, 0, 0, 0, GOES_ON, 0);
     CHECK(stats_of(replay).suspected_resets == 0);
-    /* In one call: the ends of the steps with observations 2 and 9 are followed by what they announced. */
+    /* In one call, the steps that end with observations 2 and 9 are followed by the announced observations. */
     add_given(replay, 6, observations, next, rewards, terminated, truncated, NULL);
     CHECK(stats_of(replay).suspected_resets == 2);
     per_replay_free(replay);

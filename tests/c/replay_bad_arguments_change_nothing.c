@@ -1,10 +1,10 @@
 /*
- * Arguments that are bad beside other arguments, or for this buffer, are refused by name, and the buffer is as it was:
- * counters and rows are compared after every call, and in the end it goes on exactly like a twin that has seen none of
- * them. tests/abi/bad_arguments.py tries each argument that is bad alone.
+ * Arguments that are bad in combination, or for this buffer, are refused by name, and the buffer is unchanged: counters
+ * and rows are compared after every call, and in the end it behaves like a twin that never saw them.
+ * tests/abi/bad_arguments.py covers arguments that are bad by themselves.
  *
- * Only the device can check steps, ids and priorities on CUDA. It skips the bad ones, reports their number, and takes
- * the others. The result is compared with a twin on the CPU that gets only the good ones.
+ * On CUDA only the device can check steps, ids and priorities. It skips the bad ones, counts them, and applies the
+ * others. The result is compared with a twin on the CPU that gets only the good ones.
  */
 #include <stddef.h>
 
@@ -38,7 +38,7 @@ static void look(int64_t id, rows* out) {
     fill_rows(out);
     out->batch.weights = out->batch.probabilities = NULL;
     out->batch.next_fields = NULL;
-    /* Ids of final observations have no row: what stays is zeros. */
+    /* Ids of final observations have no row: their output is zeros. */
     if (per_replay_get(replay, 1, &id, &out->batch, NULL) != PER_OK) memset(out->ids, 0, sizeof out->ids);
 }
 
@@ -62,7 +62,7 @@ static void check_unchanged(void) {
     for (int64_t id = 0; id < 64; ++id) CHECK(ids_out[id] == -7);
 }
 
-/* The message has both texts. */
+/* The message contains both texts. */
 static void check_refused_with(const per_steps* steps, const char* text, const char* second) {
     CHECK_REFUSED(per_replay_add(replay, steps, ids_out, NULL), text);
     CHECK(strstr(per_last_error(), second) != NULL);
@@ -130,7 +130,7 @@ static void add_arrays(void) {
         *array = good;
         array->dtype = 13;
         check_refused(&given.steps, array_names[i]);
-        if (on_cuda() || (i >= 3 && i <= 6)) continue; /* flags take every value of every dtype */
+        if (on_cuda() || (i >= 3 && i <= 6)) continue; /* flags accept all values of all dtypes */
         *array = array_of(beyond, PER_FLOAT64);
         array->shape = one_two;
         array->ndim = 2;
@@ -165,14 +165,14 @@ static void add_both_or_nothing(void) {
     fill_good(&given, 3);
     given.steps.priorities = given.steps.td_errors = array_of(late_nan, PER_FLOAT32);
     check_refused(&given.steps, "priorities");
-    /* A call without steps does nothing, whatever its arrays are. */
+    /* A call without steps does nothing, whatever its arrays. */
     CHECK_OK(per_steps_init(&given.steps, sizeof given.steps));
     given.steps.length = 0;
     CHECK_OK(per_replay_add(replay, &given.steps, ids_out, NULL));
     check_unchanged();
 }
 
-/* The next observation is given for all observation fields, or for none. */
+/* The next observation is given for all observation fields or for none. */
 static void next_observations_of_all_or_none(void) {
     per_replay_options options = replay_options(20, 1);
     const float zero = 0;
@@ -247,7 +247,7 @@ static const int64_t bad_ids[] = {-2, LAST_ID, INT64_MAX, INT64_MIN};
 static void priority_entries(void) {
     int64_t ids[] = {0, 4, 2};
     float values[] = {9, 9, 9, 9, 9, 9}, out[] = {-7, -7, -7};
-    /* At every place, with good entries around it. */
+    /* In each position, with good entries around it. */
     for (int i = 0; i < 4; ++i) {
         for (int at = 0; at < 3; ++at) {
             const int64_t good = ids[at];
@@ -313,7 +313,7 @@ static void set_arguments(void) {
     check_unchanged();
 }
 
-/* Arrays of a dtype that only the call knows. */
+/* Arrays of a dtype that only the call can check. */
 static void misaligned_arrays(void) {
     static rows out;
     const int64_t id = 0;
@@ -344,8 +344,8 @@ static void settings_arguments(void) {
     per_replay_settings settings = unchanged_settings();
     CHECK_REFUSED(change_gamma(replay, 1.1, NULL), "gamma");
     CHECK_REFUSED(change_n_step(replay, 9, NULL), "needs 11");
-    CHECK_OK(per_replay_change_settings(replay, &settings, NULL)); /* nothing is given */
-    settings.alpha = settings.gamma = 0.25;                        /* of several the last one is bad: none is changed */
+    CHECK_OK(per_replay_change_settings(replay, &settings, NULL)); /* no setting is given */
+    settings.alpha = settings.gamma = 0.25;                        /* only the last setting is bad: none is changed */
     settings.beta = 2;
     settings.n_step = 1;
     settings.save_compression = 20;
@@ -354,7 +354,7 @@ static void settings_arguments(void) {
     check_unchanged();
 }
 
-/* The buffer goes on like a twin on the CPU that has seen no bad call. Frees the twin. */
+/* The buffer continues like a twin on the CPU that saw no bad call. Frees the twin. */
 static void goes_on_like(per_replay* twin) {
     static rows drawn;
     int64_t ids[6], twin_ids[6];
@@ -373,7 +373,7 @@ static void goes_on_like(per_replay* twin) {
 
 /* --------------------------------------------------------- what CUDA leaves out */
 
-/* Creates both buffers again. */
+/* Recreates both buffers. */
 static per_replay* create_pair(void) {
     per_replay_free(replay);
     replay = create(PER_CUDA);
@@ -385,7 +385,7 @@ static void check_same_priorities(per_replay* twin) {
     for (int64_t id = 0; id < 13; ++id) CHECK(priority_of(replay, id) == priority_of(twin, id));
 }
 
-/* Three steps of which environment 1's last is bad; the twin gets them with a mask that leaves it out. */
+/* Three steps; the last one of environment 1 is bad. The twin gets them with a mask that leaves it out. */
 static void check_step_left_out(const call* given) {
     static const uint8_t all_but_last[3][ENVS] = {{1, 1}, {1, 1}, {1, 0}};
     per_replay* twin = create_pair();
@@ -423,7 +423,7 @@ static void set_priorities_of(call* given, int are_td_errors, const void* values
     *(are_td_errors ? &given->steps.td_errors : &given->steps.priorities) = array_of(values, PER_FLOAT32);
 }
 
-/* A step whose priority is not allowed is added as one that is given none. */
+/* A step with an invalid priority is added as if it had none. */
 static void priorities_of_steps_are_left_out(int are_td_errors) {
     static const uint8_t first[ENVS] = {1, 0}, second[ENVS] = {0, 1};
     per_replay* twin = create_pair();
@@ -487,7 +487,7 @@ static void entries_are_left_out(void) {
         for (int k = 0; k < 3; ++k) values[k] += 1;
     }
     CHECK(stats_of(replay).updates == stats_of(twin).updates && stats_of(twin).rejected_updates == 0);
-    /* Two updates a bad entry; those that are only read are reported. */
+    /* Two updates for each bad entry; reads of bad entries are reported. */
     CHECK(stats_of(replay).rejected_updates - rejected == 3 * (4 + 3) * 2);
     goes_on_like(twin);
 }

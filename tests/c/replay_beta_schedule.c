@@ -1,6 +1,6 @@
 /*
- * beta goes linearly from beta to beta_final over beta_steps batches: batch t, counted from 0, uses the beta after t
- * batches. With two transitions of which one is four times as likely, the weight 4^-beta shows which beta was used.
+ * beta rises linearly from beta to beta_final over beta_steps batches: batch t, counted from 0, uses the beta after t
+ * batches. One of two transitions is four times as likely, so the weight 4^-beta reveals beta.
  */
 #include "replay_check.h"
 

@@ -7,8 +7,8 @@
 
 enum { MOST_ENVS = 3, LONG = 80 };
 
-/* A long episode, one of `second` steps, n_others short ones, and the long one again; and whether each step announces the
-   observation after it. */
+/* A long episode, one of `second` steps, n_others short ones, and the long one again. announces: each step announces
+   the observation after it. */
 typedef struct filling {
     int64_t first, second, others, n_others;
     int announces;
@@ -21,7 +21,7 @@ static int64_t capacity_for(const per_replay_options* options, int64_t transitio
     return capacity;
 }
 
-/* A step of all environments; every observation is another one than the one before. */
+/* A step of all environments; every observation differs from the previous one. */
 static per_status add_step_of_all(per_replay* replay, int64_t n, int64_t t, int ends, int announces) {
     float observations[MOST_ENVS], next[MOST_ENVS], rewards[MOST_ENVS] = {0.0f};
     uint8_t flags[MOST_ENVS];
@@ -35,7 +35,7 @@ static per_status add_step_of_all(per_replay* replay, int64_t n, int64_t t, int 
     return per_replay_add(replay, &given.steps, NULL, NULL);
 }
 
-/* The fewest that are live after any step, from the end of the first episode on. */
+/* The least number of live transitions after any step, from the end of the first episode on. */
 static int64_t fewest_live(const per_replay_options* options, filling filled) {
     per_replay* replay = create_replay(options);
     int64_t t = 0, fewest = INT64_MAX;
@@ -53,7 +53,7 @@ static int64_t fewest_live(const per_replay_options* options, filling filled) {
     return fewest;
 }
 
-/* The fewest over fillings by episodes of `least` steps and more. */
+/* The least number over fillings with episodes of at least `least` steps. */
 static int64_t fewest_of_all(const per_replay_options* options, int64_t least) {
     const int64_t stride = options->sequence_stride != 0 ? options->sequence_stride : 1 + options->sequence_length;
     const int64_t rows = options->capacity / options->n_envs;
@@ -121,7 +121,7 @@ static void sequences(void) {
     }
 }
 
-/* By hand: t = 500, (t - 1) / 10 = 49; 2 (500 + 49 + 3 + 4). A stack of a field counts as one of all. */
+/* By hand: t = 500, (t - 1) / 10 = 49; 2 (500 + 49 + 3 + 4). A stack of one field counts like one of all. */
 static void formula_of_the_header(void) {
     per_field field = field_of("observation", PER_UINT8, 0, NULL);
     per_replay_options options = replay_options(0, 2);
@@ -134,7 +134,7 @@ static void formula_of_the_header(void) {
     CHECK(capacity_for(&options, 1000, 10) == 1114);
     options.fields = NULL;
     options.n_fields = 0;
-    options.capacity = -1; /* not looked at */
+    options.capacity = -1; /* ignored */
     CHECK(capacity_for(&options, 1000, 10) == 1112);
     CHECK(capacity_for(&options, 1000, 0) == 1014);
     CHECK(capacity_for(&options, 1000, INT64_MAX) == 1014);

@@ -1,6 +1,6 @@
 /*
- * Buffers for tests. Most tests need one field only, "observation", one float32: it can say which environment and step
- * a row is, so that what comes back can be told by its values.
+ * Buffers for tests. Most tests need only one field, "observation", one float32: its value can identify the environment
+ * and step of a row.
  */
 #ifndef REPLAY_CHECK_H
 #define REPLAY_CHECK_H
@@ -11,8 +11,8 @@
 #include "replay_device.h"
 
 /*
- * What the CPU refuses, naming the entry with `text`, and CUDA leaves out and counts, entry by entry: in a call of one
- * entry both change nothing.
+ * An entry that the CPU refuses by name (`text`), and that CUDA skips and counts. In a call of one entry both change
+ * nothing.
  */
 #define CHECK_BAD(call, status, text, kind) CHECK_FAILS(call, status, on_cuda() ? (kind) : (text))
 #define CHECK_BAD_STEP(call, text) \
@@ -22,7 +22,7 @@
 #define CHECK_BAD_ID(call, text) CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "ids named no row that could be had")
 #define CHECK_BAD_BOOTSTRAPS(call, text) CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "calls for advantages")
 
-/* The id of a step that was refused, where it was -7 before. */
+/* The id of a refused step; the variable was -7 before. */
 static inline int64_t id_of_bad_step(void) {
     return on_cuda() ? -1 : -7;
 }
@@ -147,14 +147,14 @@ static inline per_steps steps_of(int64_t length, const per_array* fields, const 
     return steps;
 }
 
-/* A call of per_replay_add() on a buffer with the one field. Not to be copied: steps points into it. */
+/* A call of per_replay_add() on a buffer with the one field. Must not be copied: steps points into it. */
 typedef struct call {
     per_steps steps;
     per_array observation;
     per_array next;
 } call;
 
-/* Flags that are NULL are 0. next NULL: left out. All arrays [length, n], n the environments of the buffer. */
+/* NULL flags are 0. next NULL: omitted. All arrays are [length, n], with n the environments of the buffer. */
 static inline void fill_call(call* given, int64_t length, const float* observation, const float* next,
                              const float* reward, const uint8_t* terminated, const uint8_t* truncated) {
     static const uint8_t no_flags[4096] = {0};
@@ -202,7 +202,7 @@ static inline int64_t add_full(per_replay* replay, int64_t env, float observatio
     return id;
 }
 
-/* Steps whose observations are first .. end - 1, each of which announces the next one. */
+/* Steps with observations first .. end - 1, each of which announces the next. */
 static inline void add_run(per_replay* replay, int64_t first, int64_t end) {
     for (int64_t t = first; t < end; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
 }
@@ -213,7 +213,7 @@ static inline per_replay* create_filled(const per_replay_options* options, int64
     return replay;
 }
 
-/* The last step of an episode whose final observation nobody knows. */
+/* The last step of an episode with an unknown final observation. */
 static inline int64_t add_unknown_end(per_replay* replay, int64_t env, float observation, float reward, end how) {
     int64_t id = -7;
     CHECK_OK(try_step(replay, env, observation, reward, how, NEXT_UNKNOWN, 0, &id));
@@ -224,13 +224,13 @@ static inline int64_t add_unknown_end(per_replay* replay, int64_t env, float obs
 
 enum { MANY = 2048 };
 
-/* Points members of a batch to the arrays of these names in `out`, whatever struct that is. */
+/* Points members of a batch to the arrays of the same names in `out`. The batch may be any struct with them. */
 #define POINT_BATCH(batch, out)                                                                                      \
     ((batch).reward = (out)->reward, (batch).discount = (out)->discount, (batch).gamma_m = (out)->gamma_m,           \
      (batch).n_steps = (out)->n_steps, (batch).terminated = (out)->terminated, (batch).truncated = (out)->truncated, \
      (batch).ids = (out)->ids, (batch).priorities = (out)->priorities)
 
-/* A batch with all that a buffer with the one field gives, of single frames. */
+/* A batch with all arrays of a buffer with the one field, of single frames. */
 typedef struct rows {
     float observation[MANY], next[MANY], reward[MANY], discount[MANY], weights[MANY], priorities[MANY];
     float probabilities[MANY], gamma_m[MANY];
@@ -264,7 +264,7 @@ static inline void draw(per_replay* replay, int64_t batch_size, rows* out) {
     draw_with(replay, NULL, batch_size, out);
 }
 
-/* The next batches of both buffers are the same, bit for bit. Leaves that batch in `out`. */
+/* The next batches of both buffers are bit-identical. Leaves that batch in `out`. */
 static inline void check_same_draw(per_replay* replay, per_replay* twin, int64_t batch_size, rows* out) {
     static rows of_twin;
     draw(replay, batch_size, out);
@@ -279,12 +279,12 @@ static inline int64_t place_of(const rows* drawn, int64_t count, int64_t id) {
     return -1;
 }
 
-/* Transitions that a look at the whole buffer draws: fewer where each is simulated, and buffers are small. */
+/* Number of transitions in a draw that covers the whole buffer: less on the simulated GPU, where buffers are small. */
 static inline int64_t many(void) {
     return on_cuda() ? 256 : MANY;
 }
 
-/* One transition as it is drawn. */
+/* One drawn transition. */
 typedef struct window {
     float observation, reward, discount, next;
     int32_t n_steps, terminated, truncated;
@@ -313,7 +313,8 @@ static inline void check_window(per_replay* replay, int64_t id, window expected,
     exit(1);
 }
 
-/* The transition is live, and is drawn like this: observation, reward, discount, next observation, n_steps, flags. */
+/* The transition is live, and a draw returns these values: observation, reward, discount, next observation, n_steps,
+   flags. */
 #define CHECK_WINDOW(replay, id, ...)                        \
     do {                                                     \
         window expected_window = {__VA_ARGS__};              \
@@ -321,8 +322,8 @@ static inline void check_window(per_replay* replay, int64_t id, window expected,
     } while (0)
 
 /*
- * Exactly these are live. A systematic batch of equally likely transitions has each of them if it is as large as a
- * multiple of their number; priorities must be equal, or all positive and not too far apart.
+ * Exactly these ids are live. A systematic batch of equally likely transitions contains each of them if its size is a
+ * multiple of their number. Priorities must be equal, or all positive and not too far apart.
  */
 static inline void check_live(per_replay* replay, int64_t count, const int64_t* ids, int line) {
     static rows drawn;

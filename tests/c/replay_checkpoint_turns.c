@@ -1,7 +1,7 @@
 /*
- * A process that holds the lock of a directory for ever delays checkpoints and loads until their timeout; the error then
- * names the directory. Other calls on the buffer do not wait, nor does fork(). A child that is forked during a load does
- * not hold the lock.
+ * A process that holds the lock of a directory for ever delays checkpoints and loads until their timeout; the error
+ * then names the directory. Other calls on the buffer, and fork(), do not wait. A child that is forked during a load
+ * does not hold the lock.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 static char folder[] = "/tmp/per-turns-XXXXXX";
 
-/* Number of times that the library asked for a lock. */
+/* Number of requests of the library for a lock. */
 static int n_locks;
 
 int flock(int file, int operation) {
@@ -26,7 +26,7 @@ int flock(int file, int operation) {
     return (int)syscall(SYS_flock, file, operation);
 }
 
-/* Another opens the directory, and locks it. */
+/* Another process opens the directory and locks it. */
 static int locked_by_another(int operation) {
     const int lock = open(folder, O_RDONLY | O_CLOEXEC);
     CHECK(lock >= 0 && syscall(SYS_flock, lock, operation) == 0);
@@ -80,7 +80,7 @@ static void other_calls_and_forks_do_not_wait(void) {
     __atomic_store_n(&n_locks, 0, __ATOMIC_RELAXED);
     pthread_t thread = start_thread(checkpoint_for_as_long_as_it_takes, replay);
     while (__atomic_load_n(&n_locks, __ATOMIC_RELAXED) == 0) usleep(1000);
-    add_step(replay, 0, 5, 0); /* it is in the checkpoint, which has not begun */
+    add_step(replay, 0, 5, 0); /* included in the checkpoint, which has not begun */
     CHECK(live_of(replay) == live + 1);
     pid_t child = start_child();
     if (child == 0) {
@@ -97,7 +97,7 @@ static void other_calls_and_forks_do_not_wait(void) {
 
 static pid_t forked;
 
-/* It is called while the directory is locked. */
+/* Called while the directory is locked. */
 static void* fork_and_allocate(void* context, int64_t bytes, int64_t alignment, int32_t use) {
     (void)context, (void)use;
     if (forked < 0) forked = fork();

@@ -1,7 +1,7 @@
-/* clear() empties the lanes; ids, random state, largest priority, schedule and counters go on. */
+/* clear() empties the lanes; ids, random state, largest priority, schedule and counters are kept. */
 #include "replay_check.h"
 
-/* Ranks 1 to 3 have P = 6/11, 3/11, 2/11: what was there before clear() has no rank any more. */
+/* Ranks 1 to 3 have P = 6/11, 3/11, 2/11: cleared transitions have no rank. */
 static void ranks_are_those_of_what_follows(void) {
     static rows drawn;
     per_replay_options options = replay_options(64, 1);
@@ -30,7 +30,7 @@ static void ranks_are_those_of_what_follows(void) {
     per_replay_free(replay);
 }
 
-/* Ranks are taken anew once more than a 32nd of what is live has changed: of 31 that is one, however many were live
+/* Ranks are recomputed after more than a 32nd of the live transitions has changed: one of 31, however many were live
    before clear(). */
 static void ranks_are_due_for_what_is_live(void) {
     enum { BEFORE = 1500, AFTER = 31 };
@@ -80,16 +80,16 @@ int main(void) {
     CHECK(after.live == 0 && after.total == 0);
     after.live = before.live;
     after.total = before.total;
-    CHECK(memcmp(&before, &after, sizeof after) == 0); /* everything else is as it was: no episode was cut */
+    CHECK(memcmp(&before, &after, sizeof after) == 0); /* everything else is unchanged: no episode was cut */
     CHECK_NONE_LIVE(replay);
     for (id = 0; id < 6; ++id) CHECK(priority_of(replay, id) == 0);
 
-    /* The waiting observation 3 of each lane is gone: this step starts an episode, and no cut is counted. */
+    /* The pending observation 3 of each lane is gone: this step starts an episode, and no cut is counted. */
     id = add_full(replay, 0, 77, 0, GOES_ON, 78);
     CHECK(id == 6 && stats_of(replay).cuts == 0 && live_of(replay) == 1);
     CHECK(priority_of(replay, id) == 6);
     CHECK_WINDOW(replay, id, 77, 0, 0.5f, 78, 1, 0, 0);
-    /* The draws go on where they were: a buffer that was never cleared, and drew as often, draws the same rows. */
+    /* Draws continue the sequence: a buffer that was never cleared, and made as many draws, draws the same rows. */
     for (int t = 0; t < 40; ++t) add_full(replay, t % 2, (float)t, 0, TERMINATED, -1);
     CHECK(stats_of(replay).beta_step == stats_of(replay).samples);
     CHECK_OK(per_replay_clear(replay, NULL));

@@ -1,7 +1,7 @@
 /*
- * Compressed fields: the buffer is the same as one that keeps its frames as they are, bit for bit, whatever is called.
- * Screens of a game take a fifth of the memory at most, and noise little more than without compression. Where memory
- * ends, a call changes nothing. What cannot be compressed is refused by name, and is as it is after a load.
+ * Compressed fields: the buffer is bit-identical to one with uncompressed frames, whatever is called. Screens of a game
+ * take at most a fifth of the memory, and noise little more than without compression. If memory runs out, a call
+ * changes nothing. Fields that cannot be compressed are refused by name, and stay uncompressed after a load.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,7 +52,8 @@ static per_replay_options options_of(int64_t capacity, int32_t compression) {
     return options;
 }
 
-/* A screen as of a game: a ball and two paddles before a pattern, and a score; in another scene another pattern. */
+/* A screen like that of a game: a ball and two paddles before a pattern, and a score. Scenes differ in their
+   pattern. */
 static void draw_screen(uint8_t* screen, int t, int env) {
     const int scene = t / 300 % 3 + 3 * env, left = abs(t % 120 - 60), right = abs(t * 7 % 140 - 70);
     for (int y = 0; y < SIDE; ++y)
@@ -75,7 +76,7 @@ static void draw_noise(uint8_t* screen, uint64_t* seed) {
 
 typedef enum look { SCREENS, NOISE, MIXED } look;
 
-/* `length` steps of all environments, from step t on, some of which end an episode. */
+/* `length` steps of all environments from step t on; some of them end an episode. */
 static per_status try_steps(per_replay* replay, int length, int t, look kind) {
     static uint8_t screens[STEPS + 1][N_ENVS][SCREEN];
     static float achieved[STEPS + 1][N_ENVS][GOAL], goals[STEPS][N_ENVS][GOAL], rewards[STEPS][N_ENVS];
@@ -106,7 +107,7 @@ static per_status try_steps(per_replay* replay, int length, int t, look kind) {
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
-/* The same with next observations at every step, as store_next_observation needs them. */
+/* The same with next observations at every step, as store_next_observation requires. */
 static per_status try_step_with_next(per_replay* replay, int t) {
     static uint8_t screens[2][N_ENVS][SCREEN];
     static float achieved[2][N_ENVS][GOAL], rewards[N_ENVS];
@@ -163,7 +164,7 @@ static void gather(per_replay* replay, int has_sequences, way how, const int64_t
     if (how == AS_ADDED) CHECK_OK(per_replay_get(replay, BATCH, ids, &batch, NULL));
 }
 
-/* All ways to read rows give the same of both buffers, and then some rows of both are set. */
+/* All ways to read rows give the same from both buffers. Then some rows of both are set. */
 static void check_same_batches(per_replay* const* buffers, int has_sequences, uint64_t* seed) {
     static drawn batches[2];
     static uint8_t maps[BATCH][MAP];
@@ -189,7 +190,7 @@ static int is_compressed(per_replay* replay) {
 
 /* -------------------------------------------------------------------- cases */
 
-/* The compressed buffer's file, loaded to where frames cannot be compressed, is saved like the twin. */
+/* The file of the compressed buffer, loaded without compression, is saved like the twin. */
 static void check_same_files(per_replay* const* buffers) {
     char folder[] = "/tmp/per-compression-XXXXXX", path[PATH_MAX];
     per_replay* loaded;
@@ -215,7 +216,7 @@ static void check_same_files(per_replay* const* buffers) {
     CHECK(system(path) == 0);
 }
 
-/* Rings that go round twice, with all that is drawn in several kinds. */
+/* Rings that wrap around twice, with all kinds of draws. */
 static void the_buffer_is_the_same(void) {
     int length;
     for (int kind = 0; kind < 6; ++kind) {
@@ -249,7 +250,7 @@ static void fill(per_replay* replay, int n, look kind) {
     for (int t = 0; t < n; t += STEPS) CHECK_OK(try_steps(replay, STEPS, t, kind));
 }
 
-/* Both with 28 MB of screens. */
+/* Both hold 28 MB of screens. */
 static void screens_take_a_fifth_and_noise_hardly_more(void) {
     enum { CAPACITY = 4000, ROUND = CAPACITY / N_ENVS };
     per_replay_options plain = options_of(CAPACITY, 0), options = options_of(CAPACITY, 1);
@@ -258,7 +259,7 @@ static void screens_take_a_fifth_and_noise_hardly_more(void) {
     CHECK(stats_of(replay).memory_bytes < 100 * CAPACITY);
     fill(replay, 2 * ROUND, SCREENS);
     CHECK(5 * stats_of(replay).memory_bytes < as_they_are);
-    for (int i = 0; i < 3; ++i) { /* the memory serves for both */
+    for (int i = 0; i < 3; ++i) { /* the memory is reused for both */
         fill(replay, ROUND, NOISE);
         CHECK(stats_of(replay).memory_bytes < as_they_are + as_they_are / 10 + 300 * CAPACITY);
         fill(replay, ROUND, SCREENS);
@@ -279,7 +280,7 @@ static per_status set_maps(per_replay* replay, int n, const uint8_t* maps) {
     return status;
 }
 
-/* Steps are added, and rows set over and over by one call, until there is no memory for it. */
+/* Adds steps, and sets rows repeatedly by one call, until memory runs out. */
 static void memory_that_is_refused_changes_nothing(void) {
     enum { N_MAPS = 200000 };
     per_replay* buffers[2];
@@ -320,7 +321,7 @@ static void memory_that_is_refused_changes_nothing(void) {
     free(maps);
 }
 
-/* A full ring, of which a call that fails would overwrite 16 rows of each environment, and the next one does one. */
+/* A full ring: a call that fails would overwrite 16 rows of each environment, and the next one overwrites one. */
 static void what_was_packed_before_memory_ended_is_put_nowhere(void) {
     per_replay* buffers[2];
     int t;
@@ -342,7 +343,7 @@ static void what_was_packed_before_memory_ended_is_put_nowhere(void) {
     for (int i = 0; i < 2; ++i) per_replay_free(buffers[i]);
 }
 
-/* Buffers of the two fields of a long call: one as it is, one compressed. */
+/* Buffers of the two fields of a long call: one plain, one compressed. */
 static void create_small(per_replay** buffers, int64_t capacity, int64_t n_envs) {
     static const int64_t screen[] = {SIDE, SIDE}, map[] = {32, 32};
     for (int i = 0; i < 2; ++i) {
@@ -367,7 +368,7 @@ static void add_small(per_replay* replay, int64_t length, const uint8_t* screens
     free(no);
 }
 
-/* Calls of many times as many frames as there are rows: some twice those that stay are there at once. */
+/* Calls with many times more frames than the buffer has rows. Memory holds about twice the frames that stay. */
 static void a_long_call_takes_the_memory_of_what_stays(void) {
     enum { ROWS = 40, LENGTH = 1500, N_SET = 20000, LARGE_MAP = 1024, ALLOWED = 1 << 20 };
     uint8_t* const screens = malloc((size_t)(LENGTH + 1) * N_ENVS * SCREEN);
@@ -405,7 +406,7 @@ static void a_long_call_takes_the_memory_of_what_stays(void) {
     free(ids);
 }
 
-/* Rows of another scene than that of the steps which are added meanwhile. */
+/* Rows of another scene than the steps that are added meanwhile. */
 static void what_is_set_leaves_the_keys_of_steps(void) {
     enum { CAPACITY = 2000, STEPS_OF_SCENE = 500, LARGE_MAP = 1024 };
     static uint8_t scenes[4][LARGE_MAP], screen[SCREEN], map[LARGE_MAP];
@@ -430,7 +431,7 @@ static void what_is_set_leaves_the_keys_of_steps(void) {
     for (int i = 0; i < 2; ++i) per_replay_free(buffers[i]);
 }
 
-/* A quarter of each frame is new, so that every 17th is a key: it stays for the others where something else is set. */
+/* A quarter of each frame is new, so every 17th is a key. A key stays while others need it, even if its row is set. */
 static void what_is_set_is_packed_by_the_frame_that_was_there(void) {
     enum { CAPACITY = 8000, LARGE_MAP = 1024, NEW = LARGE_MAP / 4 };
     static uint8_t screen[SCREEN], maps[CAPACITY][LARGE_MAP], found[CAPACITY][LARGE_MAP];

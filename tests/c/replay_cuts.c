@@ -1,6 +1,6 @@
 /*
- * A step that does not bring the observation announced before it cuts the trajectory there: the step before counts as
- * truncated, with what was announced as its final observation.
+ * A step whose observation differs from the announced one cuts the trajectory: the step before counts as truncated,
+ * with the announced observation as its final one.
  */
 #include "replay_check.h"
 
@@ -28,7 +28,7 @@ static void another_observation_cuts(void) {
     per_replay_free(replay);
 }
 
-/* The elements of a field that numbers are compared in, and for each dtype the bits of some of them. */
+/* The elements of a field in which numbers are compared, and bit patterns of some of them for each dtype. */
 enum { ELEMENTS = 6 };
 typedef struct numbers {
     int32_t dtype, bytes;
@@ -40,7 +40,7 @@ static const numbers all_numbers[] = {
     {PER_BFLOAT16, 2, 0x8000, 0x7fc0, 0xff81, 0x7f80, 1},
     {PER_FLOAT32, 4, 0x80000000, 0x7fc00000, 0xff800001, 0x7f800000, 1},
     {PER_FLOAT64, 8, 0x8000000000000000, 0x7ff8000000000000, 0xfff0000000000001, 0x7ff0000000000000, 1},
-    /* The bits of a float's sign and NaN are part of the value of an integer. */
+    /* The bits of a float's sign and NaN belong to the value of an integer. */
     {PER_UINT16, 2, 0x8000, 0x7e00, 0xfc01, 0x7c00, 1},
     {PER_INT64, 8, 0x8000000000000000, 0x7ff8000000000000, 0xfff0000000000001, 0x7ff0000000000000, 1},
 };
@@ -90,7 +90,7 @@ static int64_t cuts_between(const numbers* of, uint64_t announced, uint64_t give
     return cuts;
 }
 
-/* 0 equals -0 and any NaN any other, in whatever place of a frame; all else differs. */
+/* 0 equals -0 and any NaN any other, at any position of a frame; all other values differ. */
 static void numbers_are_compared(void) {
     for (size_t i = 0; i < sizeof all_numbers / sizeof *all_numbers; ++i) {
         const numbers* of = &all_numbers[i];
@@ -110,7 +110,7 @@ static void numbers_are_compared(void) {
     }
 }
 
-/* Compared as the buffer keeps them: float64 in, float32 kept. */
+/* Compared as stored: float64 in, float32 kept. */
 static void comparison_is_after_casting(void) {
     const double observations[] = {0.1, 1.1}, next[] = {1.1, 2.1}, zeros[2] = {0}, minus_zeros[] = {-0.0, -0.0};
     const float again = 2.1f, rewards[] = {0, 0};
@@ -129,7 +129,7 @@ static void comparison_is_after_casting(void) {
     per_replay_free(replay);
 }
 
-/* With several observations, each of them must agree. */
+/* All of several observations must agree. */
 static void every_observation_is_compared(void) {
     per_replay_options options = cut_options();
     float a = 0, b = 0, action = 0, next_a = 1, next_b = 1, reward = 0;
@@ -155,7 +155,7 @@ static void every_observation_is_compared(void) {
     per_replay_free(replay);
 }
 
-/* Without an announced next observation nothing can be compared. */
+/* Without an announced next observation there is nothing to compare. */
 static void nothing_announced_nothing_cut(void) {
     per_replay* replay = create();
     add_step(replay, 0, 0, 1);
@@ -178,7 +178,7 @@ static void on_gap_error_changes_nothing(void) {
     CHECK(id == id_of_bad_step() && stats_of(replay).added == 1 && stats_of(replay).cuts == 0);
     CHECK_WINDOW(replay, 0, 0, 1, 0.5f, 1, 1, 0, 0);
     CHECK(add_full(replay, 0, 1, 2, GOES_ON, 2) == 1);
-    /* A cut that is asked for is no gap. */
+    /* A requested cut is not a gap. */
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     CHECK(add_full(replay, 0, 50, 2, GOES_ON, 51) == 3);
     CHECK(stats_of(replay).cuts == 1);
@@ -193,9 +193,9 @@ static void cut_by_hand_with_the_observation_known(void) {
     CHECK_OK(per_replay_cut(replay, 1, &env, NULL));
     CHECK(stats_of(replay).cuts == 1 && stats_of(replay).episodes == 1);
     CHECK_WINDOW(replay, 1, 1, 2, 0.5f, 2, 1, 0, 1);
-    CHECK(add_full(replay, 0, 2, 3, GOES_ON, 3) == 3); /* even with the same observation an episode begins */
+    CHECK(add_full(replay, 0, 2, 3, GOES_ON, 3) == 3); /* even with the same observation a new episode begins */
     CHECK_LIVE(replay, 0, 1, 3);
-    /* An environment without a running episode is left alone. */
+    /* An environment without a running episode is unaffected. */
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     CHECK(stats_of(replay).cuts == 2);
@@ -215,7 +215,7 @@ static void cut_by_hand_with_the_observation_unknown(void) {
     per_replay_free(replay);
 }
 
-/* A cut completes the windows that were waiting (n_step 3), as an end does. */
+/* A cut completes pending windows (n_step 3), as an end does. */
 static void a_cut_completes_windows(void) {
     per_replay_options options = cut_options();
     options.n_step = 3;
@@ -232,7 +232,7 @@ static void a_cut_completes_windows(void) {
     per_replay_free(replay);
 }
 
-/* Only the environments named are cut. */
+/* Only the listed environments are cut. */
 static void cuts_of_some_environments(void) {
     per_replay* replay = create_plain(30, 3);
     const int64_t ends[] = {2, 0, 2, 2, 0}, beyond[] = {0, 3}, below[] = {-1};
@@ -242,7 +242,7 @@ static void cuts_of_some_environments(void) {
     CHECK_REFUSED(per_replay_cut(replay, 2, beyond, NULL), "env_ids[1]");
     CHECK_REFUSED(per_replay_cut(replay, 1, below, NULL), "env_ids[0]");
     CHECK(stats_of(replay).cuts == 0);
-    CHECK_OK(per_replay_cut(replay, 5, ends, NULL)); /* once each, however often they are named */
+    CHECK_OK(per_replay_cut(replay, 5, ends, NULL)); /* once each, even if listed twice */
     CHECK(stats_of(replay).cuts == 2);
     for (int env = 0; env < 3; ++env) add_full(replay, env, (float)env + 10, 0, GOES_ON, (float)env + 20);
     CHECK_LIVE(replay, 0, 1, 2, 6, 4, 8); /* environment 1 went on: its second row is k = 1 */

@@ -1,6 +1,6 @@
 /*
- * A field with a default value may be left out when steps are added: the default is then what they hold, in whatever
- * way they come. It is one value of the field, or a number for all its elements, and copied.
+ * A field with a default value may be omitted when steps are added, by any way of adding: the steps then hold the
+ * default. It is one value of the field, or a number for all its elements, and is copied.
  */
 #include "replay_check.h"
 
@@ -37,7 +37,7 @@ static per_replay* create(per_replay_options options) {
     return replay;
 }
 
-/* `length` steps of all environments with rewards 0, 1, 2 .., of which the fields without an array are left out. */
+/* `length` steps of all environments with rewards 0, 1, 2 .., omitting the fields without an array. */
 static void add(per_replay* replay, int64_t length, const per_array* given, const uint8_t* mask) {
     static float observation[MOST];
     static uint8_t no[MOST];
@@ -89,14 +89,14 @@ static void fields_that_are_left_out_hold_their_default(void) {
     found = row_of(replay, 20);
     CHECK(found.advantage == 3 && found.target[2] == 9 && found.state[1] == 0.25f);
 
-    /* Written over later, and by the rows of the ring's next round. */
+    /* Overwritten later, and by the next round of the ring. */
     id = 4;
     CHECK_OK(per_replay_set(replay, 1, &id, given, NULL));
     found = row_of(replay, 4);
     CHECK(found.advantage == 3 && found.target[0] == 7);
     add(replay, 20, nothing, NULL);
     CHECK(stats_of(replay).added == 2 * 10 + 1 + 2 * 20);
-    found = row_of(replay, 44); /* in the place of id 4 */
+    found = row_of(replay, 44); /* in the slot of id 4 */
     CHECK(has_defaults(&found));
     per_replay_free(replay);
 }
@@ -126,7 +126,7 @@ static void check_described(per_replay* replay) {
     CHECK(target != NULL && target->dtype == PER_INT16 && ((const int16_t*)target->data)[1] == 8);
 }
 
-/* In the field's own dtype and shape, so that what is described can be created. */
+/* The description has the field's dtype and shape, so a buffer can be created from it. */
 static void defaults_are_described(void) {
     per_replay* replay = create(replay_options(40, ENVS));
     check_described(replay);
@@ -169,7 +169,7 @@ static void defaults_that_are_not_allowed(void) {
     check_refused(fields, "default of field \"x\"[0] is 300: allowed are -128 .. 127 (int8)");
 }
 
-/* Only what has a default may be left out. */
+/* Only fields with a default may be omitted. */
 static void other_fields_must_be_given(void) {
     const float number = 0;
     per_array value = array_of(&number, PER_FLOAT32), given[2];

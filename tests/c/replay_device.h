@@ -1,6 +1,6 @@
 /*
- * Calls on buffers, for tests in C and C++ that run on the CPU and on CUDA: there each call on a stream is followed by
- * per_replay_synchronize(), so that outputs are there and errors known when it returns, as on the CPU.
+ * Calls on buffers, for tests in C and C++ that run on the CPU and on CUDA. On CUDA each call on a stream is followed
+ * by per_replay_synchronize(), so that outputs and errors are available when it returns, as on the CPU.
  */
 #ifndef REPLAY_DEVICE_H
 #define REPLAY_DEVICE_H

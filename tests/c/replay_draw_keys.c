@@ -1,6 +1,6 @@
 /*
- * A draw with a key {seed, k} is the one that a buffer of that seed makes after k others, whatever the seed and the
- * draws of this one are. It counts as a draw, and what makes none refuses a key.
+ * A draw with a key {seed, k} equals draw number k (from 0) of a buffer with that seed, whatever the seed and the
+ * earlier draws of this buffer. It counts as a draw. Calls that do not draw refuse a key.
  */
 #include "replay_check.h"
 
@@ -12,7 +12,7 @@ typedef struct batch {
     int32_t n_steps[B];
 } batch;
 
-/* Two environments without an end, of n-step transitions with a priority each. */
+/* Two environments without ends, with n-step transitions of different priorities. */
 static per_replay* filled(uint64_t seed, int64_t sequence_length) {
     per_replay_options options = replay_options(2 * ROWS, 2);
     float observations[2 * ROWS], priorities[2 * ROWS];

@@ -1,6 +1,6 @@
 /*
- * How episodes start and end (n_step 1): a truncated one keeps its true final observation, an unknown one is never made
- * up, and a row's next observation is the one after it, whether it was given or came with the next step.
+ * How episodes start and end (n_step 1): a truncated one keeps its true final observation, and an unknown one is never
+ * invented. A row's next observation is the one after it, whether it was given or came with the next step.
  */
 #include "replay_check.h"
 
@@ -13,7 +13,7 @@ static per_replay* create(void) {
 static void final_observation_of_a_truncated_episode_is_true(void) {
     per_replay* replay = create();
     CHECK(add_step(replay, 0, 0, 1) == 0);
-    CHECK_NONE_LIVE(replay); /* until the next step says what was observed after it */
+    CHECK_NONE_LIVE(replay); /* until the next step brings the observation after it */
     CHECK(add_step(replay, 0, 1, 2) == 1);
     CHECK_LIVE(replay, 0);
     CHECK(add_full(replay, 0, 2, 3, TRUNCATED, 99) == 2);
@@ -21,7 +21,7 @@ static void final_observation_of_a_truncated_episode_is_true(void) {
     CHECK_WINDOW(replay, 0, 0, 1, 0.5f, 1, 1, 0, 0);
     CHECK_WINDOW(replay, 1, 1, 2, 0.5f, 2, 1, 0, 0);
     CHECK_WINDOW(replay, 2, 2, 3, 0.5f, 99, 1, 0, 1);
-    /* Row 3 is the final observation. The first step of the next episode changes nothing above. */
+    /* Row 3 is the final observation. The first step of the next episode changes none of the above. */
     CHECK(add_step(replay, 0, 10, 11) == 4);
     CHECK_LIVE(replay, 0, 1, 2);
     CHECK_WINDOW(replay, 2, 2, 3, 0.5f, 99, 1, 0, 1);
@@ -66,7 +66,7 @@ static void unknown_final_observations(void) {
     per_replay* replay = create();
     add_step(replay, 0, 0, 1);
     CHECK(add_unknown_end(replay, 0, 1, 2, TRUNCATED) == 1);
-    CHECK_LIVE(replay, 0); /* row 1 only serves as the observation after row 0 */
+    CHECK_LIVE(replay, 0); /* row 1 is only the observation after row 0 */
     CHECK_WINDOW(replay, 0, 0, 1, 0.5f, 1, 1, 0, 0);
     CHECK(priority_of(replay, 1) == 0);
     CHECK(add_step(replay, 0, 10, 11) == 2);
@@ -80,7 +80,7 @@ static void unknown_final_observations(void) {
     per_replay_free(replay);
 }
 
-/* next_mask 0 in the middle of an episode only leaves the next observation out. */
+/* next_mask 0 in the middle of an episode only omits the next observation. */
 static void next_mask_in_the_middle_of_an_episode(void) {
     per_replay* replay = create();
     const float observation = 0, next = NAN, reward = 1;
@@ -96,7 +96,7 @@ static void next_mask_in_the_middle_of_an_episode(void) {
     per_replay_free(replay);
 }
 
-/* The two environments' ends do not touch each other. Ids are k * n_envs + environment. */
+/* The ends of two environments do not affect each other. Ids are k * n_envs + environment. */
 static void lanes_are_apart(void) {
     per_replay_options options = replay_options(40, 2);
     const float observations[3][2] = {{0, 100}, {1, 101}, {2, 102}}, next[3][2] = {{1, 101}, {9, 102}, {3, 103}};
@@ -107,7 +107,7 @@ static void lanes_are_apart(void) {
     per_replay* replay = create_replay(&options);
     add_given(replay, 3, observations[0], next[0], rewards[0], terminated[0], none[0], ids[0]);
     CHECK(ids[0][0] == 0 && ids[0][1] == 1 && ids[1][0] == 2 && ids[1][1] == 3);
-    CHECK(ids[2][0] == 6 && ids[2][1] == 5); /* environment 0 spent row 2 on its final observation */
+    CHECK(ids[2][0] == 6 && ids[2][1] == 5); /* environment 0 used row 2 for its final observation */
     CHECK_LIVE(replay, 0, 1, 2, 3, 5, 6);
     CHECK_WINDOW(replay, 2, 1, 3, 0, 9, 1, 1, 0);
     CHECK_WINDOW(replay, 6, 2, 5, 0.5f, 3, 1, 0, 0);

@@ -1,9 +1,11 @@
-/* Every live transition comes exactly once an epoch, as a draw would give it, whatever is drawn or added meanwhile. */
+/* An epoch contains every live transition exactly once, with the values of a draw, whatever is drawn or added
+   meanwhile. */
 #include "replay_check.h"
 
 enum { ENVS = 3 };
 
-/* Three lanes of different use: a wrapped one that goes on, one with ends of every kind, and one with a single step. */
+/* Three lanes in different states: a wrapped one that goes on, one with ends of every kind, and one with a single
+   step. */
 static per_replay* filled(uint64_t seed, int64_t n_step) {
     per_replay_options options = replay_options(60, ENVS);
     options.seed = seed;
@@ -30,7 +32,7 @@ static int64_t next(per_replay* replay, per_epochs* walk, rows* out) {
     return count;
 }
 
-/* An epoch in minibatches of `batch_size`: ids in their order. */
+/* An epoch in minibatches of `batch_size`; records the ids in order. */
 static void take_epoch(per_replay* replay, per_epochs* walk, int64_t n, int64_t batch_size, int64_t* ids) {
     static rows out;
     int64_t place = 0;
@@ -50,7 +52,7 @@ static void check_permutation(const int64_t* ids, const int64_t* others, int64_t
     }
 }
 
-/* The live ids by drawing many: no two in one epoch, all of them in each. */
+/* The live ids, found by many draws. No two are equal within an epoch, and each epoch has all of them. */
 static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     static rows drawn, out;
     int64_t first[64], second[64], third[64];
@@ -68,7 +70,7 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     draw(replay, MANY, &drawn);
     for (int64_t i = 0; i < n; ++i) CHECK(place_of(&drawn, MANY, first[i]) >= 0);
 
-    /* The same calls give the same walk, also if draws and adds come in between, and the draws after it agree. */
+    /* The same calls give the same epochs, also if draws and adds come in between, and later draws agree. */
     CHECK_OK(per_epochs_create(twin, 3, n, 1, NULL, &twin_walk));
     take_epoch(twin, twin_walk, n, n, third);
     CHECK(memcmp(first, third, (size_t)n * sizeof *first) == 0);
@@ -81,7 +83,7 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     take_epoch(twin, twin_walk, n, n, third);
     CHECK(memcmp(first, third, (size_t)n * sizeof *first) == 0);
 
-    /* Over is over. */
+    /* The epochs are over. */
     for (int64_t i = 0; i < 3; ++i) {
         CHECK(next(replay, walk, &out) == 0);
         CHECK(out.ids[0] == 0 && out.weights[0] == 0); /* nothing was written */
@@ -91,7 +93,7 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     free_both(replay, twin);
 }
 
-/* The rows of a minibatch are those of a draw; only weights and probabilities differ. */
+/* The rows of a minibatch equal those of a draw; only weights and probabilities differ. */
 static void rows_are_those_of_draws(void) {
     static rows drawn, out;
     per_replay* replay = filled(9, 3);
@@ -132,8 +134,8 @@ static void last_minibatch_is_smaller_or_dropped(void) {
     per_replay_free(replay);
 }
 
-/* Over 6000 epochs each of the 6 orders of 3 transitions comes 1000 times: chi-square with 5 degrees of freedom, seed
-   1; 30 is exceeded by chance once in 68000. */
+/* Over 6000 epochs each of the 6 orders of 3 transitions is expected 1000 times: chi-square with 5 degrees of freedom,
+   seed 1; the probability of more than 30 is 1 in 68000. */
 static void orders_are_uniform(void) {
     static rows out;
     per_replay_options options = replay_options(20, 1);

@@ -1,6 +1,6 @@
 /*
- * A transition that died during epochs is an error, as is every bad argument, and the epochs stay where they are. On CUDA
- * one that died comes as id -1 and zeros, is counted, and the epochs go on.
+ * A transition that died during epochs is an error, as is every bad argument, and the epochs do not advance. On CUDA a
+ * dead one is returned as id -1 and zeros, and counted, and the epochs continue.
  */
 #include "replay_check.h"
 
@@ -13,7 +13,7 @@ static per_status next(per_replay* replay, per_epochs* walk, rows* out, int64_t*
     return synchronized(replay, per_epochs_next(walk, &out->batch, count, NULL));
 }
 
-/* The order in which a walk over 10 transitions gives them. */
+/* The order of an epoch over 10 transitions. */
 static void order_of_walk(int64_t* ids_out) {
     static rows out;
     per_replay* replay = filled(10);
@@ -28,7 +28,8 @@ static void order_of_walk(int64_t* ids_out) {
     per_replay_free(replay);
 }
 
-/* With windows of three the last two of 10 wait again: each of the two minibatches has those of its own that live. */
+/* With windows of three, the last two of 10 are pending again: each of the two minibatches has those of its ids that
+   are live. */
 static void dead_rows_are_left_out(void) {
     static rows out;
     per_replay* replay = filled(10);
@@ -66,7 +67,7 @@ static void dead_rows_are_left_out(void) {
     per_replay_free(replay);
 }
 
-/* Other rows, 16 to 34 of 20 slots, do not take the place of cleared ones. */
+/* Other rows, 16 to 34 of 20 slots, do not replace cleared ones. */
 static void cleared_rows_are_left_out(void) {
     static rows out;
     per_replay* replay = filled(10);
@@ -96,7 +97,7 @@ static void dead_rows_are_refused(void) {
     order_of_walk(expected);
     CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
 
-    /* Windows of three: the last two wait again, and come in one minibatch or the other. */
+    /* With windows of three the last two are pending again; they are in one minibatch or the other. */
     CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 8);
     fill_rows(&out);
@@ -105,7 +106,7 @@ static void dead_rows_are_refused(void) {
         const per_status status = per_epochs_next(walk, &out.batch, &count, NULL);
         if (status == PER_OK) continue;
         CHECK(status == PER_ERROR_INVALID_ARGUMENT && strstr(per_last_error(), "not live any more") != NULL);
-        CHECK_OK(change_n_step(replay, 1, NULL)); /* and here they are again, in the same minibatch */
+        CHECK_OK(change_n_step(replay, 1, NULL)); /* they are live again, in the same minibatch */
         CHECK_OK(per_epochs_next(walk, &out.batch, &count, NULL));
         CHECK(count == 5 && memcmp(out.ids, expected + 5 * i, 5 * sizeof *expected) == 0);
         break;
@@ -119,7 +120,7 @@ static void dead_rows_are_refused(void) {
     count = -1;
     for (i = 0; i < 2; ++i) CHECK_REFUSED(per_epochs_next(walk, &out.batch, &count, NULL), "not live any more");
     CHECK(count == -1 && out.ids[0] == -1);
-    /* Other rows, live in each of their slots, do not take their place: rows 16 to 34 of 20 slots. */
+    /* Other rows, live in each of the slots, do not replace them: rows 16 to 34 of 20 slots. */
     add_run(replay, 0, 25);
     CHECK_REFUSED(per_epochs_next(walk, &out.batch, &count, NULL), "not live any more");
     per_epochs_free(walk);

@@ -1,4 +1,4 @@
-/* Several consumers of one walk together get every transition of every epoch once, each into its own memory. */
+/* Several consumers of one epoch together get every transition exactly once per epoch, each into its own memory. */
 
 #include "replay_check.h"
 #include "thread_check.h"

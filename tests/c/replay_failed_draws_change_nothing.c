@@ -1,6 +1,6 @@
 /*
- * A failing draw does not count: saves before and after it are byte-identical, and the draws after it
- * are those of a buffer that saw no failure. PER_RANK is the hard case, since a draw may compute ranks again.
+ * A failed draw does not count: saves before and after it are byte-identical, and later draws equal those of a buffer
+ * without the failure. PER_RANK is the hard case, since a draw may recompute ranks.
  */
 #include "saved_bytes.h"
 
@@ -29,7 +29,7 @@ static per_replay* create(int32_t prioritization) {
     return replay;
 }
 
-/* ids first .. first + count - 1 get priorities from `least` on. */
+/* Ids first .. first + count - 1 get priorities from `least` on. */
 static void set_run(per_replay* replay, int64_t first, int64_t count, float least) {
     int64_t ids[STEPS];
     float priorities[STEPS];
@@ -59,7 +59,7 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int n_draws) 
             batch.ids = ids[which];
             CHECK_OK(per_replay_sample(both[which], NULL, BATCH, &batch, NULL));
             statistics[which] = stats_of(both[which]);
-            statistics[which].memory_bytes = 0; /* the first call by ranks allocates, also where it fails */
+            statistics[which].memory_bytes = 0; /* the first call by rank allocates, even if it fails */
         }
         CHECK(memcmp(ids[0], ids[1], sizeof ids[0]) == 0);
         CHECK(memcmp(weights[0], weights[1], sizeof weights[0]) == 0);
@@ -72,8 +72,8 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int n_draws) 
 
 typedef struct caller {
     per_replay* replay;
-    int changes_priorities; /* of a few, while the call waits for its rewards */
-    int draws_in_vain;      /* as many calls more, each within the one before */
+    int changes_priorities; /* of a few transitions, while the call waits for its rewards */
+    int draws_in_vain;      /* number of further failing calls, each nested in the previous one */
     int32_t answer;
 } caller;
 
@@ -105,7 +105,7 @@ static void draw_with_hindsight(caller* context, per_status expected) {
     CHECK(sample_with_hindsight(context->replay, NULL, &hindsight, BATCH, &batch, NULL) == expected);
 }
 
-/* Ranks are due when the call that fails comes, and 3 of 200 priorities change between it and the next draw. */
+/* Ranks are due when the failing call begins, and 3 of 200 priorities change between it and the next draw. */
 static void a_reward_that_fails(int changes_within, int draws_in_vain) {
     per_replay *replay = create(PER_RANK), *twin = create(PER_RANK);
     caller context;
@@ -131,7 +131,7 @@ static void a_reward_that_fails(int changes_within, int draws_in_vain) {
     free_both(replay, twin);
 }
 
-/* It takes ranks, too; the calls within that fail then change nothing of what it did. */
+/* It computes ranks too; the nested calls then fail without effect on them. */
 static void a_reward_that_is_had_after_failures(void) {
     per_replay *replay = create(PER_RANK), *twin = create(PER_RANK);
     caller context;

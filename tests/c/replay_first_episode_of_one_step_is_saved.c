@@ -1,10 +1,10 @@
 /*
- * A buffer whose only episode so far is one step long is saved, and the one that is loaded goes on bit for bit: in every
- * mode of autoreset, with next observations beside the rows or in those that follow, whatever is known of the end.
+ * A buffer whose only episode so far has one step is saved; the loaded one continues bit-identically: in every
+ * autoreset mode, with next observations stored separately or in the following rows, and with every kind of end.
  */
 #include "saved_bytes.h"
 
-/* The same step to both; it may be refused, by both. */
+/* Adds the same step to both; both may refuse it. */
 static void add_to_both(per_replay* a, per_replay* b, float observation, end how, next_kind kind) {
     int64_t id_a = -7, id_b = -7;
     const per_status status = try_step(a, 0, observation, 1, how, kind, observation + 1, &id_a);
@@ -18,7 +18,7 @@ static void check(int32_t store_next, int32_t autoreset, end how, next_kind kind
     options.store_next_observation = store_next;
     options.autoreset = autoreset;
     per_replay* replay = create_replay(&options);
-    if (try_step(replay, 0, 0, 1, how, kind, 1, &id) != PER_OK) { /* a combination that is not allowed */
+    if (try_step(replay, 0, 0, 1, how, kind, 1, &id) != PER_OK) { /* an invalid combination */
         per_replay_free(replay);
         return;
     }

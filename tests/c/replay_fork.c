@@ -1,7 +1,7 @@
 /*
- * A fork while other threads are inside calls leaves a child that can use the buffer, and a copy that is whole: no step
- * is half added. Parent and child are then apart. A buffer on CUDA the child can only free; on the CPU it can make one
- * of its own.
+ * After a fork while other threads are inside calls, the child can use its copy of the buffer, which is consistent: no
+ * step is half added. Parent and child are then independent. The child can only free a buffer on CUDA; it can create
+ * another one on the CPU.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
@@ -19,7 +19,7 @@ static int is_stopping(void) {
     return __atomic_load_n(&stopping, __ATOMIC_RELAXED);
 }
 
-/* Each call adds one step to every environment: in between, all of them have as many. */
+/* Each call adds one step to every environment, so between calls all have the same number. */
 static void add_all(float t) {
     float observations[ENVS], nexts[ENVS], rewards[ENVS];
     for (int env = 0; env < ENVS; ++env) {
@@ -100,7 +100,7 @@ static void refuse_everything(void) {
 
 static void use_in_child(void) {
     per_replay_options options = replay_options(10, 1);
-    alarm(20); /* a lock that nobody will release ends the child, and the test */
+    alarm(20); /* a wait for a lock that is never released ends the test */
     if (on_cuda())
         refuse_everything();
     else
@@ -116,7 +116,7 @@ static void use_in_child(void) {
 int main(void) {
     pthread_t threads[3];
     replay = create_plain(ROWS * ENVS, ENVS);
-    add_all(0); /* so that no draw finds nothing live */
+    add_all(0); /* so that draws always find live transitions */
     threads[0] = start_thread(add, NULL);
     threads[1] = start_thread(sample_and_update, NULL);
     threads[2] = start_thread(sample_and_update, NULL);
@@ -127,7 +127,7 @@ int main(void) {
     }
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < 3; ++i) join_thread(threads[i]);
-    CHECK(stats_of(replay).added % ENVS == 0 && stats_of(replay).cuts == 0); /* nothing of the children is here */
+    CHECK(stats_of(replay).added % ENVS == 0 && stats_of(replay).cuts == 0); /* the children had no effect here */
     per_replay_free(replay);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * Frames are stored once and stacked when a batch is drawn, oldest first: the first frame of an episode is repeated,
- * and no stack reaches into the episode before. A row whose older frames were overwritten is not live.
+ * and no stack includes frames of the previous episode. A row whose older frames were overwritten is not live.
  */
 #include "replay_check.h"
 
@@ -49,14 +49,14 @@ static void check_stacks(per_replay* replay, int64_t id, const float* observatio
     exit(1);
 }
 
-/* The transition's stack of three frames, then the one of its next observation. */
+/* The transition's stack of three frames, followed by that of its next observation. */
 #define CHECK_STACKS(replay, id, a, b, c, next_a, next_b, next_c)                 \
     do {                                                                          \
         const float stack[] = {a, b, c}, next_stack[] = {next_a, next_b, next_c}; \
         check_stacks(replay, id, stack, next_stack, __LINE__);                    \
     } while (0)
 
-/* The live ids, whatever the stacks are: batches without frames. */
+/* The live ids for any stacks: draws batches without frames. */
 static void check_live_ids(per_replay* replay, int64_t first, int64_t last) {
     static stacks drawn;
     int i;
@@ -82,7 +82,8 @@ static void stacks_begin_with_their_episode(void) {
     /* Row 4 is the final observation. */
     add_full(replay, 0, 11, 0, TRUNCATED, 12);
     CHECK_STACKS(replay, 5, 11, 11, 11, 11, 11, 12);
-    /* Row 6 is a final observation too. An end whose observation nobody knows repeats its own stack. */
+    /* Row 6 is a final observation too. After an end at an unknown observation, the next stack repeats the transition's
+       own. */
     add_step(replay, 0, 21, 0);
     add_unknown_end(replay, 0, 22, 0, TERMINATED);
     CHECK_STACKS(replay, 7, 21, 21, 21, 21, 21, 22);
@@ -96,11 +97,11 @@ static void stacks_begin_with_their_episode(void) {
 
 static void rows_whose_older_frames_are_overwritten_are_not_live(void) {
     per_replay* replay = create(8, 1);
-    for (int t = 0; t < 10; ++t) add_step(replay, 0, (float)t, 0); /* rows 2 .. 9 are there */
+    for (int t = 0; t < 10; ++t) add_step(replay, 0, (float)t, 0); /* rows 2 .. 9 exist */
     check_live_ids(replay, 4, 8);
     CHECK_STACKS(replay, 4, 2, 3, 4, 3, 4, 5);
     CHECK_STACKS(replay, 8, 6, 7, 8, 7, 8, 9);
-    add_full(replay, 0, 10, 0, GOES_ON, 11); /* and with 11 rows 4 .. 11 */
+    add_full(replay, 0, 10, 0, GOES_ON, 11); /* with 11, rows 4 .. 11 exist */
     check_live_ids(replay, 6, 10);
     CHECK_STACKS(replay, 10, 8, 9, 10, 9, 10, 11);
     per_replay_free(replay);
@@ -110,13 +111,13 @@ static void a_stack_that_the_episode_starts_in_needs_no_older_frames(void) {
     per_replay* replay = create(8, 1);
     for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);
     add_full(replay, 0, 4, 0, TERMINATED, 5);
-    for (int t = 10; t < 17; ++t) add_step(replay, 0, (float)t, 0); /* rows 6 .. 12; rows 5 .. 12 are there */
+    for (int t = 10; t < 17; ++t) add_step(replay, 0, (float)t, 0); /* rows 6 .. 12 are live; rows 5 .. 12 exist */
     check_live_ids(replay, 6, 11);
     CHECK_STACKS(replay, 6, 10, 10, 10, 10, 10, 11);
     add_step(replay, 0, 17, 0); /* rows 6 .. 13 */
     check_live_ids(replay, 6, 12);
     CHECK_STACKS(replay, 7, 10, 10, 11, 10, 11, 12);
-    add_step(replay, 0, 18, 0); /* row 6 is gone, which the stacks of rows 7 and 8 reach */
+    add_step(replay, 0, 18, 0); /* row 6 is gone, which the stacks of rows 7 and 8 need */
     check_live_ids(replay, 9, 13);
     per_replay_free(replay);
 }
@@ -152,7 +153,7 @@ static void next_observations_in_arrays_of_their_own(void) {
     per_replay_free(replay);
 }
 
-/* Each field has its own stack, and the arrays of an add may hold stacks, of which the newest frame is kept. */
+/* Each field has its own stack, and the arrays of an add may hold stacks, of which the newest frame is stored. */
 static void stacks_are_a_field_s_own(void) {
     static const int64_t two[] = {2}, stacked[] = {3, 2};
     per_replay_options options = replay_options(20, 1);

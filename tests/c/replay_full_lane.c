@@ -1,10 +1,9 @@
 /*
- * overwrite 0: a lane that is full refuses, and a call of which one step does not fit adds nothing at all. CUDA leaves
- * out the steps that do not fit, as if their mask were 0, and reports how many.
- */
+ * overwrite 0: a full lane refuses steps, and a call with one step that does not fit adds nothing. CUDA skips the steps
+ * that do not fit, as if their mask were 0, and reports their number. */
 #include "replay_check.h"
 
-/* A call of which no step fits. */
+/* A call in which no step fits. */
 static void check_refused(per_replay* replay, const call* given) {
     int64_t ids[2] = {-7, -7};
     per_replay_statistics before = stats_of(replay), after;
@@ -13,10 +12,10 @@ static void check_refused(per_replay* replay, const call* given) {
     after = stats_of(replay);
     before.rejected_updates += on_cuda();
     CHECK(ids[0] == id_of_bad_step() && ids[1] == -7 && memcmp(&before, &after, sizeof before) == 0);
-    CHECK_OK(per_replay_synchronize(replay, NULL)); /* it was reported once */
+    CHECK_OK(per_replay_synchronize(replay, NULL)); /* it is reported only once */
 }
 
-/* Room for the first of two steps, observation 4 and reward 4, id 4. */
+/* There is room for the first of two steps: observation 4, reward 4, id 4. */
 static void first_of_two_fits(per_replay* replay) {
     const float observations[] = {4, 6}, rewards[] = {4, 0};
     const per_replay_statistics before = stats_of(replay);
@@ -45,7 +44,7 @@ static void the_last_row_is_used_and_no_more(void) {
     for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, (float)t);
     fill_call(&given, 1, observations, nexts, rewards, NULL, NULL);
     given.observation.data = nexts;
-    check_refused(replay, &given); /* row 4 for the step, but none for the observation after it */
+    check_refused(replay, &given); /* there is room for the step in row 4, but not for the observation after it */
     CHECK_LIVE(replay, 0, 1, 2);
     first_of_two_fits(replay);
     CHECK_LIVE(replay, 0, 1, 2, 3);
@@ -72,12 +71,12 @@ static void a_row_is_announced_before_it_is_taken(void) {
     add_run(replay, 0, 3);
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     check_refused(replay, &given);
-    add_given(replay, 1, &observation, NULL, &reward, NULL, NULL, NULL); /* it takes the row that waited */
+    add_given(replay, 1, &observation, NULL, &reward, NULL, NULL, NULL); /* it takes the pending row */
     CHECK_LIVE(replay, 0, 1, 2);
     per_replay_free(replay);
 }
 
-/* One full lane of three: the call is refused, until the mask leaves that environment out. */
+/* One of three lanes is full: the call is refused, unless the mask leaves that environment out. */
 static void one_full_lane_refuses_the_call(void) {
     per_replay_options options = replay_options(3 * 4, 3);
     const float observations[3] = {7, 7, 7}, rewards[3] = {0, 0, 0};
@@ -102,7 +101,7 @@ static void one_full_lane_refuses_the_call(void) {
     per_replay_free(replay);
 }
 
-/* Next observations that are stored apart take no rows: the capacity is exact. */
+/* Separately stored next observations need no rows: the capacity is exact. */
 static void capacity_is_exact_with_stored_next_observations(void) {
     per_replay_options options = replay_options(4, 1);
     const float observation = 9, next = 10, reward = 0;

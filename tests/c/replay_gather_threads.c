@@ -1,6 +1,6 @@
 /*
- * A large batch copied by several threads is the batch that one thread copies, byte for byte; also when the batch size
- * changes, and in a child of fork(), where the threads that were there before are not.
+ * A large batch copied by several threads is byte-identical to one copied by a single thread, also if the batch size
+ * changes, and in a child of fork(), which lacks the parent's threads.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
@@ -86,7 +86,7 @@ static void compare(per_replay* one, per_replay* several, int64_t batch_size) {
     CHECK(a.last_mean_age == b.last_mean_age && a.last_max_age == b.last_max_age);
 }
 
-/* ThreadSanitizer knows no threads of a child of fork(), and has one of its own. */
+/* ThreadSanitizer does not support threads in a child of fork(), and runs one itself. */
 #if defined(__SANITIZE_THREAD__)
 #define HAS_OWN_THREADS 0
 #elif defined(__has_feature)
@@ -107,13 +107,13 @@ static int threads_of_this_process(void) {
     return n - 2; /* "." and ".." */
 }
 
-/* Children draw or do not, and free the buffer, whose threads are the parent's. */
+/* Children draw or not, and free the buffer, whose threads exist only in the parent. */
 static void compare_in_children(per_replay* one, per_replay* several, int32_t threads) {
     static const int64_t sizes[] = {0, 175, LARGEST};
     for (size_t i = 0; HAS_OWN_THREADS && i < sizeof sizes / sizeof *sizes; ++i) {
         const pid_t child = start_child();
         if (child == 0) {
-            alarm(20); /* waiting for a thread that is not there ends the child, and the test */
+            alarm(20); /* a wait for a missing thread ends the test */
             if (sizes[i] > 0) {
                 compare(one, several, sizes[i]);
                 compare(one, several, sizes[i]);

@@ -1,4 +1,5 @@
-/* Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack. Fields can be written back. */
+/* Rows by id, as they were added: one step, one frame, regardless of n_step and frame_stack. Fields can be written
+   back. */
 #include "replay_check.h"
 
 enum { OBSERVATION, ACTION, ADVANTAGE, FIELDS };
@@ -69,7 +70,7 @@ static void check_row(per_replay* replay, int64_t id, int t, float next, float d
     CHECK(out.gamma_m[0] == 0.5f);
 }
 
-/* The call fails and writes nothing; on CUDA it writes the rows that are there. */
+/* The call fails and writes nothing; on CUDA it writes the rows that exist. */
 static void check_refused(per_replay* replay, int64_t id, int with_next, const char* text) {
     static gathered out, untouched;
     const int64_t ids[] = {0, id};
@@ -96,7 +97,7 @@ static void rows_are_given_back_as_they_were_added(int64_t n_step, int64_t frame
     check_row(replay, 4, 10, 11, 0.5f, GOES_ON);
     check_row(replay, 5, 11, 12, 0.5f, TRUNCATED);
     check_row(replay, 7, 20, 20, 0, TERMINATED);
-    /* Without next observations the rows that have none can be read too. */
+    /* Without next observations, rows that have none can be read too. */
     prepare(&out, 0);
     for (int64_t id = 8; id <= 9; ++id) {
         CHECK_OK(per_replay_get(replay, 1, &id, &out.batch, NULL));
@@ -109,7 +110,7 @@ static void rows_are_given_back_as_they_were_added(int64_t n_step, int64_t frame
     check_refused(replay, -1, 0, "ids[1]");
     check_refused(replay, INT64_MAX, 0, "ids[1]");
     check_refused(replay, INT64_MIN, 0, "ids[1]");
-    /* A row that is announced only is not a transition yet. */
+    /* A row that holds only an announced observation is not a transition yet. */
     add_at(replay, 41, GOES_ON, NEXT_GIVEN, 42);
     check_row(replay, 9, 40, 41, 0.5f, GOES_ON);
     check_row(replay, 10, 41, 42, 0.5f, GOES_ON);
@@ -135,7 +136,7 @@ static void several_rows_in_the_order_asked_for(void) {
 
 static void overwritten_rows_are_an_error(void) {
     per_replay* replay = create(8, 1, 1);
-    for (int t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10 are there */
+    for (int t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10 exist */
     check_row(replay, 3, 3, 4, 0.5f, GOES_ON);
     for (int t = 0; t < 3; ++t) check_refused(replay, t, 0, "ids[0]");
     CHECK_OK(per_replay_clear(replay, NULL));
@@ -184,7 +185,7 @@ static void set_writes_fields_back(void) {
     const int32_t actions[][2] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}}, beyond[][2] = {{1, 2}, {3, 4}, {5, 40000}, {7, 8}};
     static gathered out;
     per_array given[FIELDS];
-    for (int t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10; id 2 is late */
+    for (int t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10 exist; id 2 is stale */
     memset(given, 0, sizeof given);
     given[ADVANTAGE] = array_of(advantages, PER_FLOAT32); /* cast to float64 */
     given[ADVANTAGE].shape = four;
@@ -193,7 +194,7 @@ static void set_writes_fields_back(void) {
     check_advantage(replay, 5, 3.5); /* of equal ids the last one wins */
     check_advantage(replay, 7, 4.5);
     check_advantage(replay, 6, 3);
-    check_advantage(replay, 10, 5); /* id 2 shares its place with id 10 */
+    check_advantage(replay, 10, 5); /* id 2 shares its slot with id 10 */
     CHECK(stats_of(replay).stale_updates == 1);
     given[ACTION] = array_of(actions, PER_INT32);
     given[ACTION].shape = four_two;
@@ -206,7 +207,7 @@ static void set_writes_fields_back(void) {
     CHECK_OK(per_replay_set(replay, 2, late, (memset(given, 0, sizeof given), given), NULL));
     CHECK(stats_of(replay).stale_updates == 3);
 
-    /* Any bad argument changes nothing. (What the values are only the device knows on CUDA, row by row.) */
+    /* A bad argument changes nothing. (On CUDA only the device can check values, row by row.) */
     given[ADVANTAGE] = array_of(observations, PER_FLOAT32);
     if (!on_cuda()) {
         given[ACTION] = array_of(beyond, PER_INT32);
@@ -236,7 +237,7 @@ static void set_writes_fields_back(void) {
     per_replay_free(replay);
 }
 
-/* Values of late ids are not looked at: what would be out of range there is no error. */
+/* Values of stale ids are ignored, even out of range ones. */
 static void values_of_late_ids_are_not_looked_at(void) {
     per_replay* replay = create(8, 1, 1);
     const int64_t ids[] = {2, 5};

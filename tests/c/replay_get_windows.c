@@ -1,12 +1,12 @@
 /*
- * Windows by id are those of a draw of the same ids, bit for bit, with the weights and probabilities of the law of now;
- * it is no draw; and ids that are not live are errors that name the first, or leave zeros.
+ * Windows by id are bit-identical to those of a draw of the same ids, with current weights and probabilities. Reading
+ * them is not a draw. Ids that are not live are an error that names the first, or leave zeros.
  */
 #include "replay_check.h"
 
-enum { PLACES = 64, VALUES = 24 }; /* of a place, in any buffer here */
+enum { PLACES = 64, VALUES = 24 }; /* number of entries, and values of an entry, in any buffer here */
 
-/* A batch of any of these buffers, whose arrays begin as garbage. */
+/* A batch of any of these buffers, whose arrays initially contain garbage. */
 typedef struct batch {
     float observation[PLACES * VALUES], next[PLACES * VALUES], reward[PLACES * VALUES], discount[PLACES * VALUES];
     float gamma_m[PLACES * VALUES], weights[PLACES], priorities[PLACES], probabilities[PLACES];
@@ -32,7 +32,7 @@ static void fill(batch* out, int of_sequences) {
 
 #define SAME(a, b) (memcmp(&(a), &(b), offsetof(batch, fields)) == 0)
 
-/* Two environments, episodes of 11 and 7 steps, some of whose ends are unknown; priorities 1, 2, 3, ... by id. */
+/* Two environments with episodes of 11 and 7 steps, some with unknown ends; priorities 1, 2, 3, ... by id. */
 static per_replay* filled(per_replay_options options) {
     per_replay* replay = create_replay(&options);
     int64_t ids[80];
@@ -68,7 +68,7 @@ static per_replay_options shape(int which) {
     return options;
 }
 
-/* Whatever is drawn, and however it is weighed. */
+/* Holds for any draws and weights. */
 static void equal_those_of_a_draw(void) {
     static batch drawn, windows;
     for (int which = 0; which < 6; ++which) {
@@ -93,7 +93,7 @@ static void equal_those_of_a_draw(void) {
     }
 }
 
-/* Options that a call leaves out are those of the buffer. The scheme has no effect. */
+/* Options omitted from a call are those of the buffer. The scheme has no effect. */
 static void options_are_those_of_the_buffer(void) {
     static batch drawn, windows;
     for (int prioritization = 0; prioritization < 3; ++prioritization) {
@@ -115,7 +115,7 @@ static void options_are_those_of_the_buffer(void) {
     }
 }
 
-/* A buffer that gave windows by id goes on as its twin, which did not. */
+/* A buffer that returned windows by id continues like its twin, which did not. */
 static void are_no_draw(void) {
     static batch out, expected;
     per_replay_options options = shape(1);
@@ -132,7 +132,7 @@ static void are_no_draw(void) {
         CHECK_OK(per_replay_sample(twin, NULL, PLACES, &expected.arrays, NULL));
         before = stats_of(replay);
         CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, 3, ids, &out.arrays, NULL));
-        /* With the beta of the batch that comes next. */
+        /* Uses the beta of the next batch. */
         fill(&out, 0);
         CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, PLACES, expected.ids, &out.arrays, NULL));
         CHECK(SAME(out, expected));
@@ -144,7 +144,8 @@ static void are_no_draw(void) {
     free_both(replay, twin);
 }
 
-/* Priorities 1, 4, 16 and 0, alpha 1/2: P is 1/7, 2/7, 4/7 and 0; w is (4 P)^-1 over the largest of those given. */
+/* Priorities 1, 4, 16 and 0, alpha 1/2: P is 1/7, 2/7, 4/7 and 0; w is (4 P)^-1 divided by the largest of the given
+   ids. */
 static void law_by_hand(void) {
     static rows out;
     per_replay_options options = replay_options(20, 1);
@@ -180,7 +181,7 @@ static void law_by_hand(void) {
     per_replay_free(replay);
 }
 
-/* Ids that are not live, and a live one; of 60 rows, 30 of each environment, the oldest have been overwritten. */
+/* Dead ids and a live one; of 60 rows, 30 of each environment, the oldest have been overwritten. */
 static const int64_t some_ids[6] = {-1, 0, 72, 1000, -5, 57};
 static const int live_at[6] = {0, 0, 1, 0, 0, 1};
 
@@ -273,7 +274,7 @@ static void bad_arguments(void) {
     CHECK(SAME(out, garbage));
     check_same_statistics(replay, &before);
 
-    /* Nothing is live: no error by itself. */
+    /* An empty buffer alone is not an error. */
     fill_rows(&of_empty);
     of_empty.weights[0] = 7;
     CHECK_OK(per_replay_get_windows(empty, NULL, PER_INVALID_SKIP, 1, &id, &of_empty.batch, NULL));

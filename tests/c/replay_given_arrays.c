@@ -1,6 +1,6 @@
 /*
- * Arrays as users hold them: every dtype is stored and given back byte by byte, others are cast, axes of length 1 may
- * be left out, and flags may be numbers.
+ * Arrays as users have them: every dtype is stored and returned byte by byte, others are cast, axes of length 1 may be
+ * omitted, and flags may be numbers.
  */
 #include "replay_check.h"
 
@@ -68,7 +68,7 @@ static void other_dtypes_are_cast(void) {
     steps.reward = array_of(rewards, PER_FLOAT64);
     steps.terminated = array_of(terminated, PER_INT32);
     steps.truncated = array_of(truncated, PER_FLOAT32);
-    if (!on_cuda()) /* where the steps beside it are added */
+    if (!on_cuda()) /* the other step of the call is added there */
         CHECK_REFUSED(per_replay_add(replay, &steps, NULL, NULL),
                       "observation[1] is 256: allowed are 0 .. 255 (uint8)");
     given[0] = array_of(observations, PER_INT64);
@@ -89,8 +89,7 @@ static void other_dtypes_are_cast(void) {
 }
 
 /*
- * Flags other than 0 and 1 are refused, so that a swapped reward and terminated is noticed. Masked entries are not
- * checked.
+ * Flags other than 0 and 1 are refused, which catches swapped reward and terminated. Masked entries are not checked.
  */
 static void flags_are_booleans_zeros_and_ones(void) {
     static const char* const names[] = {"terminated", "truncated", "mask", "next_mask"};
@@ -119,7 +118,7 @@ static void flags_are_booleans_zeros_and_ones(void) {
                     : i == 1 ? "0.3"
                              : "2");
             CHECK_BAD_STEP(per_replay_add(replay, &adds.steps, ids, NULL), text);
-            /* On CUDA the step beside it is added. */
+            /* On CUDA the other step of the call is added. */
             CHECK(ids[0] == (on_cuda() ? 0 : -7) && ids[1] == id_of_bad_step());
             CHECK(stats_of(replay).added == on_cuda());
             per_replay_free(replay);

@@ -1,6 +1,6 @@
 /*
- * Handles share nothing: a buffer does the same whether it is alone, takes turns with others, or others work at the
- * same time in other threads. The message of a failure is the thread's own.
+ * Handles share nothing: a buffer behaves the same whether it is alone, alternates with others, or others work at the
+ * same time in other threads. Error messages are per thread.
  */
 
 #include "replay_check.h"
@@ -18,8 +18,8 @@ static per_replay* create(int which) {
 }
 
 /*
- * A failure whose message has a number of this buffer's own: on the CPU that of an id, on CUDA that of the ids which
- * were not allowed.
+ * A failure whose message contains a number specific to this buffer: an id on the CPU, the number of invalid ids on
+ * CUDA.
  */
 static void fail(per_replay* replay, int which) {
     const int64_t bad[HANDLES + 2] = {-2 - which, -2, -2, -2, -2, -2};
@@ -51,7 +51,7 @@ static void* play_in_thread(void* argument) {
         CHECK(strstr(per_last_error(), text) != NULL);
         play(replay, round, drawn, ids);
         CHECK(memcmp(ids, alone[which] + round * BATCH, sizeof ids) == 0);
-        CHECK(strstr(per_last_error(), text) != NULL); /* calls that succeed leave it alone */
+        CHECK(strstr(per_last_error(), text) != NULL); /* calls that succeed leave the message unchanged */
     }
     per_replay_free(replay);
     CHECK(strstr(per_last_error(), text) != NULL);

@@ -1,6 +1,6 @@
 /*
- * Hindsight relabelling: which goals transitions get, what the reward function is given and what its answers make of a
- * batch, and that a reward function that fails changes nothing.
+ * Hindsight relabelling: the goals that transitions get, the arguments of the reward function and the effect of its
+ * results on a batch; a failing reward function changes nothing.
  */
 #include <pthread.h>
 
@@ -9,7 +9,7 @@
 
 enum { PLACES = 64, ACHIEVED = 0, GOAL = 1 };
 
-/* A buffer with the fields observation, which says what is achieved, and goal: one float32 each. */
+/* A buffer with the fields observation, which is also the achieved goal, and goal: one float32 each. */
 static per_replay* create(per_replay_options options) {
     set_goal_fields(&options);
     return create_replay(&options);
@@ -24,7 +24,7 @@ static void add_goal_step(per_replay* replay, float observation, float reward, u
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
 
-/* `count` steps that are at first, first + 1, ... The last one ends as said. */
+/* `count` steps at first, first + 1, ... The last one ends as given. */
 static void add_episode(per_replay* replay, float first, int count, end how) {
     for (int t = 0; t < count; ++t)
         add_goal_step(replay, first + (float)t, 100, t == count - 1 && how == TERMINATED,
@@ -59,18 +59,18 @@ static void fill(batch* out) {
     out->arrays.weights = out->weights;
 }
 
-/* Arguments that a reward function got, and its instructions. */
+/* The arguments that a reward function got, and its instructions. */
 typedef struct calls {
     int n_calls;
     int64_t n_steps;
     float achieved[8 * PLACES], goals[8 * PLACES];
     uint8_t terminated[8 * PLACES];
-    int sets_terminated, says_no; /* to what is terminal: where the goal is reached; nothing */
+    int sets_terminated, says_no; /* terminal steps: those that reach the goal; none */
     int32_t answer;
-    per_replay* replay; /* that it calls, if any */
+    per_replay* replay; /* a buffer that it uses, if any */
 } calls;
 
-/* 1 where the goal is reached, else minus the distance. */
+/* 1 if the goal is reached, otherwise minus the distance. */
 static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out) {
     calls* seen = (calls*)context;
@@ -158,8 +158,8 @@ static void add_unknown_step(per_replay* replay, float observation, uint8_t trun
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
 
-/* An unknown observation after the last step of an episode is no goal. The step before it achieves the last goal, whether
-   the episode runs on or was truncated there, and whatever follows it. */
+/* An unknown observation after the last step of an episode is not a goal. The step before it achieves the last goal,
+   whether the episode is running or was truncated there, and whatever follows it. */
 static void goals_that_nobody_knows(void) {
     static batch out;
     static calls seen;
@@ -177,8 +177,8 @@ static void goals_that_nobody_knows(void) {
     per_replay_free(replay);
 }
 
-/* An episode that runs over the end of its lane's memory has goals from both sides of it, whatever the lane in front of
-   it there holds: each of its episodes is one step. */
+/* An episode that wraps around the end of its lane has goals from both parts, whatever the lane before it in memory
+   holds: all episodes there have one step. */
 static void goals_on_both_sides_of_the_end_of_a_lane(void) {
     enum { ROWS = 8, STEPS = 12 };
     static batch out;
@@ -202,12 +202,13 @@ static void goals_on_both_sides_of_the_end_of_a_lane(void) {
         for (int i = 0; i < PLACES; ++i)
             if (out.observation[i] >= 100 + ROWS) is_goal[(int)out.goal[i]] = 1;
     }
-    /* Some 320 goals of its latest steps, each of 8 as likely: one is missing with probability 8 (7/8)^320 < 1e-17. */
+    /* Some 320 goals from the latest steps, each one of 8 equally likely: a goal is missing with probability 8
+       (7/8)^320 < 1e-17. */
     for (int i = 0; i < 200; ++i) CHECK(is_goal[i] == (i > 100 + STEPS - ROWS && i <= 100 + STEPS));
     per_replay_free(replay);
 }
 
-/* Three steps of a window in one call; the first one that is terminal ends it. */
+/* The function gets the three steps of a window in one call; the first terminal step ends the window. */
 static void windows_of_several_steps(void) {
     static batch out;
     static calls seen;
@@ -245,7 +246,7 @@ static void windows_of_several_steps(void) {
     per_replay_free(replay);
 }
 
-/* With fraction 0 a batch is what per_replay_sample() gives, and nothing is asked. */
+/* With fraction 0 a batch equals that of per_replay_sample(), and no reward is requested. */
 static void none_or_some_are_relabelled(void) {
     static batch out, plain;
     static calls seen;
@@ -256,7 +257,8 @@ static void none_or_some_are_relabelled(void) {
     draw_plain(twin, &plain);
     CHECK(seen.n_calls == 0);
     check_same(&out, &plain);
-    /* Which are drawn does not depend on relabelling. The chance that 64 of 64 or none are is below 1e-6 at 0.8. */
+    /* The drawn ids do not depend on relabelling. The chance that all 64 or none are relabelled is below 1e-6 at
+       0.8. */
     hindsight.fraction = 0.8;
     draw_relabelled(replay, &hindsight, &out);
     draw_plain(twin, &plain);
@@ -293,7 +295,7 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     free_both(replay, twin);
 }
 
-/* By id a batch gets the goals that a draw of the same ids would get, and it counts as one, but not for beta. */
+/* A batch by id gets the goals that a draw of the same ids would get, and counts as a draw, except for beta. */
 static void windows_by_id_get_goals_too(void) {
     static batch out, expected;
     static calls seen;
@@ -305,7 +307,7 @@ static void windows_by_id_get_goals_too(void) {
     per_replay *replay = with_episode(options), *twin = with_episode(options);
     seen.sets_terminated = 1;
     fill(&expected);
-    for (int round = 0; round < 3; ++round) { /* three batches, each with other goals */
+    for (int round = 0; round < 3; ++round) { /* three batches with different goals */
         per_sample_options given = default_sample_options();
         given.beta = 0.5;
         memset(&seen.goals, 0, sizeof seen.goals);
@@ -318,7 +320,7 @@ static void windows_by_id_get_goals_too(void) {
     }
     CHECK(stats_of(replay).samples == 3 && stats_of(replay).beta_step == 0 && stats_of(replay).last_batch_size == 0);
 
-    /* Ids that are not live get no goal, and no rewards are requested for them. */
+    /* Dead ids get no goal, and no rewards are requested for them. */
     hindsight.fraction = 1;
     hindsight.strategy = PER_GOAL_FINAL;
     seen.sets_terminated = 0;
@@ -334,7 +336,7 @@ static void windows_by_id_get_goals_too(void) {
         get_windows_with_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 2, with_dead + 1, &out.arrays, NULL));
     CHECK(seen.n_calls == 0 && out.ids[0] == -1 && out.ids[1] == -1);
 
-    /* A call that fails counts for nothing, and the last batch stays that of the draw before. */
+    /* A failed call does not count, and the last batch remains that of the draw before. */
     CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
     const per_replay_statistics before = stats_of(replay);
     seen.answer = -7;
@@ -358,7 +360,7 @@ static int32_t last_reward(void* context, int64_t count, const void* achieved, c
     pthread_exit(context);
 }
 
-/* Draws a batch, of which the reward function sees the thread's end. */
+/* Draws a batch whose reward function ends the thread. */
 static void* draw_and_end(void* replay) {
     static batch out;
     static calls seen;
@@ -379,7 +381,7 @@ static void a_thread_that_ends_in_its_reward_function_makes_no_draw(void) {
     free_both(replay, twin);
 }
 
-/* Its own buffer is not locked, and what happens to it does not reach the batch. */
+/* The function's own buffer is not locked, and changes to it do not affect the batch. */
 static int32_t meddling_reward(void* context, int64_t count, const void* achieved, const void* goals,
                                float* rewards_out, uint8_t* terminated_out) {
     static batch other;
@@ -390,7 +392,7 @@ static int32_t meddling_reward(void* context, int64_t count, const void* achieve
     draw_plain(replay, &other);
     CHECK_OK(sample_with_hindsight(replay, NULL, &again, PLACES, &other.arrays, NULL));
     CHECK_OK(change_gamma(replay, 0, NULL));
-    add_episode(replay, 50, 200, TRUNCATED); /* overwrites all */
+    add_episode(replay, 50, 200, TRUNCATED); /* overwrites all rows */
     CHECK_OK(per_replay_clear(replay, NULL));
     return reward(context, count, achieved, goals, rewards_out, terminated_out);
 }
@@ -466,16 +468,16 @@ static void loaders_refuse_hindsight(void) {
     per_replay_free(replay);
 }
 
-/* Stored as terminated, since it was flagged both ways; not even that once the function says that it goes on. */
+/* Stored as terminated, since both flags were set; neither once the function says that the episode goes on. */
 static void a_step_with_both_flags_is_terminated_or_neither(void) {
     static batch out;
     static calls seen;
     per_replay_options options = replay_options(40, 1);
     options.gamma = 0.5;
     per_replay* replay = create(options);
-    add_goal_step(replay, 0, 0, 1, 1);     /* with both flags */
-    add_goal_step(replay, 10, 0, 0, 1);    /* with one */
-    for (int kind = 0; kind < 3; ++kind) { /* not asked; asked, and neither is terminal; asked, and both are */
+    add_goal_step(replay, 0, 0, 1, 1);     /* both flags */
+    add_goal_step(replay, 10, 0, 0, 1);    /* one flag */
+    for (int kind = 0; kind < 3; ++kind) { /* not requested; requested: neither is terminal; both are */
         const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, kind > 0);
         int has_ended;
         seen.says_no = kind == 1;
@@ -533,7 +535,7 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
 }
 
 int main(void) {
-    a_thread_that_ends_in_its_reward_function_makes_no_draw(); /* first: no exception was thrown before */
+    a_thread_that_ends_in_its_reward_function_makes_no_draw(); /* must run first: before any exception is thrown */
     goals_of_each_strategy();
     goals_that_nobody_knows();
     goals_on_both_sides_of_the_end_of_a_lane();

@@ -1,6 +1,6 @@
 /*
  * Priorities for transitions that were overwritten, or can never be drawn again, are ignored and counted: they do not
- * reach the row that took the place, do not revive anything, and do not raise the maximum.
+ * affect the row that took the slot, do not revive a transition, and do not raise the maximum.
  */
 #include "replay_check.h"
 
@@ -27,7 +27,7 @@ static void check_stale(per_replay* replay, int64_t id, int64_t stale) {
 
 static void overwritten_transitions(int32_t max_priority) {
     per_replay* replay = create(max_priority);
-    for (int t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0); /* rows 12 .. 19 are there */
+    for (int t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0); /* rows 12 .. 19 exist */
     CHECK_LIVE(replay, 12, 13, 14, 15, 16, 17, 18);
     CHECK(stats_of(replay).total == 7);
     for (int t = 0; t < 12; ++t) check_stale(replay, t, 1);
@@ -36,7 +36,7 @@ static void overwritten_transitions(int32_t max_priority) {
     CHECK(stats_of(replay).max_priority == 1);
     add_step(replay, 0, 20, 0);
     CHECK(priority_of(replay, 19) == 1);
-    check_stale(replay, 13, 0); /* the oldest that is live */
+    check_stale(replay, 13, 0); /* the oldest live row */
     CHECK(priority_of(replay, 13) == 1000 && stats_of(replay).max_priority == 1000);
     per_replay_free(replay);
 }
@@ -54,7 +54,7 @@ static void rows_that_are_never_live(void) {
     per_replay_free(replay);
 }
 
-/* A row that waits to become live is not late: its priority is remembered until then. */
+/* A pending row is not stale: its priority is stored until it becomes live. */
 static void a_row_that_is_not_live_yet(void) {
     per_replay* replay = create(PER_MAX_EVER);
     const int64_t id = 0;
@@ -68,12 +68,12 @@ static void a_row_that_is_not_live_yet(void) {
     per_replay_free(replay);
 }
 
-/* Cleared transitions stay away, and so do those whose stack is no longer whole. */
+/* Cleared transitions stay dead, and so do those with an incomplete stack. */
 static void cleared_and_broken_windows(void) {
     per_replay_options options = replay_options(ROWS, 1);
     options.frame_stack = 3;
     per_replay* replay = create_replay(&options);
-    for (int t = 0; t < 12; ++t) add_step(replay, 0, (float)t, 0); /* rows 4 .. 11; 4 and 5 miss older frames */
+    for (int t = 0; t < 12; ++t) add_step(replay, 0, (float)t, 0); /* rows 4 .. 11 exist; 4 and 5 lack older frames */
     CHECK(live_of(replay) == 5);
     check_stale(replay, 3, 1);
     check_stale(replay, 4, 1);
@@ -87,7 +87,7 @@ static void cleared_and_broken_windows(void) {
     per_replay_free(replay);
 }
 
-/* A batch of late and good entries: the good ones count. */
+/* A batch of stale and valid entries: the valid ones count. */
 static void late_and_good_entries_together(void) {
     per_replay* replay = create(PER_MAX_EVER);
     const int64_t ids[] = {2, 13, -1, 14, 19, 5, 13};
@@ -98,7 +98,7 @@ static void late_and_good_entries_together(void) {
     CHECK(priority_of(replay, 13) == 3); /* of equal ids the last one wins */
     CHECK(priority_of(replay, 14) == 5 && priority_of(replay, 12) == 1);
     CHECK(stats_of(replay).total == 5 * 1 + 3 + 5);
-    CHECK(stats_of(replay).max_priority == 6); /* row 19 waits; of the two for row 13 only the last counts */
+    CHECK(stats_of(replay).max_priority == 6); /* row 19 is pending; the last entry for row 13 counts */
     add_step(replay, 0, 20, 0);
     CHECK(priority_of(replay, 19) == 6);
     per_replay_free(replay);

@@ -3,7 +3,7 @@
 
 static per_replay_options described(per_replay* replay) {
     per_replay_options options = describe_replay(replay);
-    options.fields = NULL; /* of each buffer its own */
+    options.fields = NULL; /* each buffer has its own */
     return options;
 }
 
@@ -35,7 +35,7 @@ int main(void) {
     options.on_nan = PER_NAN_ERROR;
     per_replay* replay = create_replay(&options);
     for (float t = 0; t < 6; ++t) add_full(replay, 0, t, 1, t == 5 ? TRUNCATED : GOES_ON, t + 1);
-    add_full(replay, 0, 6, 1, GOES_ON, 7); /* the step in which it resets: dropped */
+    add_full(replay, 0, 6, 1, GOES_ON, 7); /* the reset step is dropped */
     for (float t = 20; t < 24; ++t) add_full(replay, 0, t, 1, GOES_ON, t + 1);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     draw(replay, 8, &drawn);

@@ -1,11 +1,10 @@
 /*
- * A call with K steps does what K calls with one step do: the same ids, rows, priorities, counters and draws, over
- * random masks, ends and gaps, and also where K is beyond the rows of a lane. Every row of the buffer is compared. On
- * CUDA the buffer that gets single steps is one on the CPU, there are fewer calls, and a tenth of the buffers or fewer.
- */
+ * A call with K steps has the effect of K calls with one step: the same ids, rows, priorities, counters and draws, over
+ * random masks, ends and gaps, even if K exceeds the rows of a lane. Every row of the buffer is compared. On CUDA the
+ * buffer that gets single steps is on the CPU, and there are fewer calls and at most a tenth of the buffers. */
 #include "replay_check.h"
 
-/* CUDA tries one in ONE_IN kinds of buffers. It is prime to the numbers of kinds. */
+/* CUDA tests one in ONE_IN kinds of buffers. It is coprime to the numbers of kinds. */
 #ifdef SANITIZED
 enum { ONE_IN = 61 };
 #else
@@ -24,7 +23,7 @@ typedef struct steps {
 } steps;
 
 static uint64_t random_state;
-static float announced[MAX_ENVS]; /* per environment: what its last step announced */
+static float announced[MAX_ENVS]; /* the observation that the last step of each environment announced */
 
 static int one_in(int n) {
     return next_random(&random_state) % (uint64_t)n == 0;
@@ -45,7 +44,7 @@ static void make_steps(steps* out, int length, const per_replay_options* options
             out->next[i] = fresh + 0.5f;
             out->reward[i] = fresh;
             out->priorities[i] = one_in(2) ? 1 : (float)(next_random(&random_state) % 5);
-            if (one_in(10)) out->priorities[i] = fresh; /* larger than all before */
+            if (one_in(10)) out->priorities[i] = fresh; /* larger than all earlier ones */
             if (options->on_invalid == PER_INVALID_SKIP && one_in(7 * calm)) out->priorities[i] = -1;
             if (out->mask[i]) announced[env] = out->next[i];
         }
@@ -85,7 +84,7 @@ static void check_same_rows(per_replay* a, per_replay* b, int64_t last_id) {
 static void check_same(per_replay* a, per_replay* b, int64_t last_id) {
     static rows drawn;
     per_replay_statistics stats_a = stats_of(a), stats_b = stats_of(b);
-    stats_b.memory_bytes = stats_a.memory_bytes; /* each device's own */
+    stats_b.memory_bytes = stats_a.memory_bytes; /* specific to the device */
     stats_b.huge_page_bytes = stats_a.huge_page_bytes;
     CHECK(memcmp(&stats_a, &stats_b, sizeof stats_a) == 0);
     check_same_rows(a, b, last_id);
@@ -125,7 +124,7 @@ static void compare(per_replay_options options, uint64_t seed, int calm, int wit
     free_both(at_once, one_by_one);
 }
 
-/* Every kind of buffer; `calm` for long stretches in which nothing but steps happens. */
+/* Every kind of buffer; `calm` gives long runs of plain steps. */
 static void compare_all(int64_t n_envs, int calm) {
     static uint64_t seed = 1;
     const uint64_t one_in = on_cuda() ? ONE_IN : 1;

@@ -1,6 +1,6 @@
 /*
- * A step may concern some environments only: by mask, whose other values are not looked at, or by env_ids. The
- * trajectories of the others go on as if nothing had been called.
+ * A step may involve only some environments: by mask, which hides the other values, or by env_ids. The other
+ * environments are unaffected.
  */
 #include "replay_check.h"
 
@@ -19,8 +19,8 @@ static void check_same(per_replay* a, per_replay* b) {
     check_same_draw(a, b, 256, &drawn);
 }
 
-/* NaN, infinities and numbers that no float32 holds stand where the mask is 0: in float64 calls they would be errors,
-   were they looked at. */
+/* Masked entries are NaN, infinities and numbers out of float32's range. In float64 calls these would be errors if they
+   were read. */
 static void masked_values_are_not_looked_at(void) {
     per_replay *masked = create(), *listed = create();
     const double poison = 1e300;
@@ -40,7 +40,7 @@ static void masked_values_are_not_looked_at(void) {
             terminated[env] = on ? ends : NAN;
             truncated[env] = on ? 0 : INFINITY;
             if (!on) continue;
-            /* The other buffer gets the same steps, environment by environment. */
+            /* The other buffer gets the same steps, one environment at a time. */
             fill_call(&given, 1, NULL, NULL, NULL, NULL, NULL);
             {
                 const float observation_32 = (float)observation[env], next_32 = (float)next[env];
@@ -70,7 +70,7 @@ static void masked_values_are_not_looked_at(void) {
     free_both(masked, listed);
 }
 
-/* The same values without the mask are errors, so they were indeed not looked at. */
+/* The same values without the mask are errors, so the mask did hide them. */
 static void the_same_values_unmasked_are_errors(void) {
     per_replay* replay = create();
     const double poison[ENVS] = {0, 0, 1e300, 0}, good[ENVS] = {0, 0, 0, 0};
@@ -92,7 +92,7 @@ static void the_same_values_unmasked_are_errors(void) {
     per_replay_free(replay);
 }
 
-/* Values of the next observation are not looked at where next_mask is 0. */
+/* Values of the next observation are ignored where next_mask is 0. */
 static void unavailable_next_observations_are_not_looked_at(void) {
     const double observation[] = {1, 2}, next[] = {1.5, 1e300};
     const float rewards[] = {0, 0};
@@ -103,7 +103,7 @@ static void unavailable_next_observations_are_not_looked_at(void) {
     given.observation = array_of(observation, PER_FLOAT64);
     given.next = array_of(next, PER_FLOAT64);
     CHECK_BAD_STEP(per_replay_add(replay, &given.steps, NULL, NULL), "next_observation[1]");
-    /* CUDA refuses steps one by one and has added the other environment's: its lane begins again. */
+    /* CUDA refuses individual steps and has added that of the other environment: its lane starts over. */
     CHECK_OK(per_replay_clear(replay, NULL));
     given.steps.next_mask = array_of(next_mask, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
@@ -160,7 +160,7 @@ static void environments_may_be_listed_in_any_order(void) {
     given.steps.n_envs = -1;
     CHECK_REFUSED(per_replay_add(replay, &given.steps, ids, NULL), "n_envs");
     CHECK(ids[0] == -7 && stats_of(replay).added == 2);
-    /* After a refused call the same environment is not taken for listed twice. */
+    /* After a refused call, the environment does not count as listed twice. */
     given.steps.n_envs = 2;
     given.steps.env_ids = listed;
     CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));

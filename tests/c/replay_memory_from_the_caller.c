@@ -1,6 +1,6 @@
 /*
- * Rows and priorities lie in the memory that `allocate` returned, and nowhere else; the buffer is the same as in the
- * system's. Each array goes back once, to the function that belongs to it, and after an error nothing is kept.
+ * Rows and priorities lie only in the memory that `allocate` returned; the buffer behaves like one in the system's
+ * memory. Each array is freed exactly once, by the matching function, and errors leave no memory allocated.
  */
 #define _DEFAULT_SOURCE
 #include <sys/mman.h>
@@ -21,8 +21,8 @@ typedef struct array {
 typedef struct heap {
     array arrays[MAX_ARRAYS];
     int n_asked, n_lent;
-    int fails_at;     /* number of the array that there is no memory for; -1: none */
-    int misplaced_at; /* number of the array whose memory is not aligned; -1: none */
+    int fails_at;     /* index of the array whose allocation fails; -1: none */
+    int misplaced_at; /* index of the array whose memory is misaligned; -1: none */
     int sharing;      /* MAP_PRIVATE or MAP_SHARED */
 } heap;
 
@@ -37,7 +37,7 @@ static void* allocate(void* context, int64_t bytes, int64_t alignment, int32_t u
     made->use = use;
     made->mapping = mmap(NULL, (size_t)bytes + GUARD, PROT_READ | PROT_WRITE, from->sharing | MAP_ANONYMOUS, -1, 0);
     CHECK(made->mapping != MAP_FAILED);
-    memset(made->mapping, 0xAB, (size_t)bytes + GUARD); /* the library clears its part */
+    memset(made->mapping, 0xAB, (size_t)bytes + GUARD); /* the library must clear its part */
     made->memory = made->mapping + (from->n_asked - 1 == from->misplaced_at ? 32 : 0);
     ++from->n_lent;
     return made->memory;
@@ -49,7 +49,7 @@ static void deallocate(void* context, void* memory, int64_t bytes, int32_t use) 
     while (i < from->n_asked && from->arrays[i].memory != memory) ++i;
     CHECK(i < from->n_asked && from->arrays[i].bytes == bytes && from->arrays[i].use == use);
     for (int k = 32; k < GUARD; ++k) CHECK(from->arrays[i].mapping[bytes + k] == 0xAB); /* nothing beyond its end */
-    from->arrays[i].memory = NULL; /* so that a second time is seen */
+    from->arrays[i].memory = NULL; /* so that a double free is detected */
     munmap(from->arrays[i].mapping, (size_t)bytes + GUARD);
     --from->n_lent;
 }
@@ -125,14 +125,14 @@ static void rows_and_priorities_lie_there(void) {
     int i, has_image = 0;
     for (i = 0; i < from.n_asked; ++i)
         *(from.arrays[i].use == PER_MEMORY_ROWS ? &rows : &priorities) += from.arrays[i].bytes;
-    CHECK(rows >= 200 * (1216 + 4 + 6)); /* images on lines of 64 bytes, observation, reward and flags */
+    CHECK(rows >= 200 * (1216 + 4 + 6)); /* images on cache lines of 64 bytes, observation, reward and flags */
     CHECK(priorities >= 200 * (4 + 4 + 6));
     CHECK(stats_of(replay).memory_bytes == stats_of(twin).memory_bytes);
     CHECK(stats_of(replay).memory_bytes <= rows + priorities + 65536 && stats_of(replay).huge_page_bytes == 0);
     add_images(replay, 150);
     add_images(twin, 150);
     check_same_draws(replay, twin);
-    /* The last image of the first lane: 149 .. 448, in slot 49. */
+    /* The last image of the first lane is 149 .. 448, in slot 49. */
     for (i = 0; i < from.n_asked; ++i)
         if (from.arrays[i].bytes == 200 * 1216) has_image = ((float*)(from.arrays[i].memory + 49 * 1216))[299] == 448;
     CHECK(has_image);
@@ -141,11 +141,11 @@ static void rows_and_priorities_lie_there(void) {
           described.memory.context == &from);
     i = from.n_asked;
     per_replay_free(replay);
-    CHECK(from.n_asked == i && from.n_lent == 0); /* no call but the first one asked for memory */
+    CHECK(from.n_asked == i && from.n_lent == 0); /* only the first call allocated memory */
     per_replay_free(twin);
 }
 
-/* A call that asks for more than the options do takes the system's memory. */
+/* A call that needs more than the options provide for uses the system's memory. */
 static void later_calls_ask_for_none(void) {
     heap from = empty_heap();
     const per_replay_options options = with_heap(replay_options(100, 1), &from);
@@ -181,7 +181,7 @@ static void no_memory_leaves_nothing_behind(void) {
     }
 }
 
-/* Rows are read from the caller's memory: writes of another process to shared memory are seen. */
+/* Rows are read from the caller's memory: writes of another process to shared memory are visible. */
 static void another_process_sees_rows(void) {
     heap from = empty_heap();
     const per_replay_options options = with_heap(options_with_everything(), &from);

@@ -1,11 +1,10 @@
 /*
- * With n_step_min each transition, or sequence, has an n of its own: that of tests/golden/n_steps.csv, which a model
- * wrote that shares nothing with the library (make_n_steps.py says what its lines mean). All else is what a draw with
- * that n_step gives it.
+ * With n_step_min each transition or sequence has a separate n, given in tests/golden/n_steps.csv. An independent model
+ * wrote that file (make_n_steps.py describes its lines). Everything else equals a draw with that n_step.
  */
 #include "loader_check.h"
 
-enum { B = 32, LONGEST = 5, STEPS = 4, K = 40, VALUES = (STEPS + LONGEST) * 2 }; /* values of a place, at most */
+enum { B = 32, LONGEST = 5, STEPS = 4, K = 40, VALUES = (STEPS + LONGEST) * 2 }; /* values of an entry, at most */
 
 enum { SINGLE, STACKED, SEQUENCES, STACKED_SEQUENCES, KINDS };
 enum { DRAWN, DRAWN_WITH_GOALS, BY_ID, BY_ID_WITH_GOALS, WAYS };
@@ -38,7 +37,7 @@ static void fill(batch* out, int kind) {
     if (is_of_sequences(kind)) out->arrays.mask = out->mask;
 }
 
-/* Two environments, with episodes of 11 and 7 steps, some of whose ends are unknown. */
+/* Two environments with episodes of 11 and 7 steps, some with unknown ends. */
 static per_replay* filled(int kind) {
     static const float goals[2 * K] = {0};
     float observations[2 * K], next[2 * K], rewards[2 * K], priorities[2 * K];
@@ -71,7 +70,7 @@ static per_replay* filled(int kind) {
     return replay;
 }
 
-/* Goals are not far ahead, and of single transitions they are terminal. */
+/* Goals are near, and terminal for single transitions. */
 static int32_t reward(void* kind, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out) {
     for (int64_t i = 0; i < count; ++i) {
@@ -90,7 +89,7 @@ static per_sample_options range_of(int64_t shortest, int64_t longest) {
     return options;
 }
 
-/* The second batch of a buffer. */
+/* Draws the second batch of a buffer. */
 static void make(int kind, int way, const per_sample_options* options, batch* out) {
     per_replay* replay = filled(kind);
     int64_t ids[2 * K], count;
@@ -122,7 +121,7 @@ static int all_zero(const float* values, int64_t count) {
 #define SAME_AT(member, first, count) \
     (memcmp(out.member + (first), with_n->member + (first), (size_t)(count) * sizeof *out.member) == 0)
 
-/* A window that its episode cuts short is that of a smaller n, too: n_steps says which. */
+/* A window that its episode cuts short equals that of a smaller n; n_steps gives its length. */
 static void rows_are_those_of_their_n(int kind, int way, int64_t shortest) {
     static batch out, with[LONGEST + 1];
     const int64_t steps = is_of_sequences(kind) ? STEPS : 1, stack = kind % 2 ? 2 : 1;
@@ -224,7 +223,7 @@ static void ranges_that_are_none(void) {
     range = range_of(1, 6);
     CHECK_REFUSED(per_replay_sample(replay, &range, B, &out.arrays, NULL), "n_step is 6");
     range = range_of(1, 5);
-    /* A call that fails takes no number; none is needed for nothing. */
+    /* A failed call consumes no random number; an empty call needs none. */
     if (!on_cuda())
         CHECK_REFUSED(per_replay_get_windows(replay, &range, PER_INVALID_ERROR, 1, &dead, &out.arrays, NULL), "ids[0]");
     CHECK_OK(per_replay_get_windows(replay, &range, PER_INVALID_ERROR, 0, NULL, &out.arrays, NULL));

@@ -1,6 +1,7 @@
 /*
- * n-step returns, by hand: reward is the sum over k < m of gamma^k r_(i+k), the bootstrap factor gamma^m, and m is what
- * the episode leaves of n_step. Observation t has reward t + 1, gamma is 1/2, so that all sums are exact.
+ * n-step returns, by hand: reward is the sum over k < m of gamma^k r_(i+k), the bootstrap factor gamma^m, and m the
+ * smaller of n_step and the remaining steps of the episode. Observation t has reward t + 1; gamma is 1/2, so all sums
+ * are exact.
  */
 #include "replay_check.h"
 
@@ -11,7 +12,7 @@ static per_replay* create(int64_t rows, int64_t n_step, double gamma) {
     return create_replay(&options);
 }
 
-/* Steps first .. last of one episode, their next observations left out; the last one ends in observation last + 1. */
+/* Steps first .. last of one episode without next observations; the last one ends in observation last + 1. */
 static void add_episode(per_replay* replay, int first, int last, end how) {
     for (int t = first; t < last; ++t) add_step(replay, 0, (float)t, (float)t + 1);
     add_full(replay, 0, (float)last, (float)last + 1, how, (float)last + 1);
@@ -25,7 +26,7 @@ static void windows_wait_until_they_are_complete(void) {
     CHECK_NONE_LIVE(replay);
     add_step(replay, 0, 3, 4);
     CHECK_LIVE(replay, 0);
-    add_full(replay, 0, 4, 5, GOES_ON, 5); /* with the observation after it, one row more is complete */
+    add_full(replay, 0, 4, 5, GOES_ON, 5); /* with the observation after it, another row is complete */
     CHECK_LIVE(replay, 0, 1, 2);
     CHECK_WINDOW(replay, 2, 2, 3 + 2 + 1.25f, 0.125f, 5, 3, 0, 0);
     add_step(replay, 0, 5, 6);
@@ -42,7 +43,7 @@ static void terminated_windows(void) {
     CHECK_WINDOW(replay, 2, 2, 3 + 2 + 1.25f, 0, 5, 3, 1, 0);
     CHECK_WINDOW(replay, 3, 3, 4 + 2.5f, 0, 5, 2, 1, 0);
     CHECK_WINDOW(replay, 4, 4, 5, 0, 5, 1, 1, 0);
-    /* The final observation has row 5; the next episode does not reach back, nor the first one forward. */
+    /* The final observation is in row 5. Windows do not cross the border of the episodes. */
     add_episode(replay, 10, 10, TERMINATED);
     CHECK_WINDOW(replay, 6, 10, 11, 0, 11, 1, 1, 0);
     CHECK_WINDOW(replay, 4, 4, 5, 0, 5, 1, 1, 0);
@@ -61,7 +62,7 @@ static void truncated_windows_keep_their_bootstrap(void) {
     per_replay_free(replay);
 }
 
-/* The last step's own observation stands in, and nothing is bootstrapped from it. */
+/* The last step's own observation is a placeholder, without bootstrapping. */
 static void terminated_at_an_unknown_observation(void) {
     per_replay* replay = create(20, 3, 0.5);
     add_step(replay, 0, 20, 21);
@@ -89,7 +90,7 @@ static void truncated_at_an_unknown_observation(void) {
     CHECK_WINDOW(replay, 2, 32, 33, 0.5f, 33, 1, 0, 0);
     CHECK(add_step(replay, 0, 40, 41) == 4);
     per_replay_free(replay);
-    replay = create(20, 3, 0.5); /* an episode of that one step has no transition at all */
+    replay = create(20, 3, 0.5); /* an episode of only that step has no transition */
     add_unknown_end(replay, 0, 33, 34, TRUNCATED);
     CHECK_NONE_LIVE(replay);
     CHECK(stats_of(replay).episodes == 1 && stats_of(replay).added == 1);
@@ -138,7 +139,7 @@ static void gamma_is_raised_to_the_number_of_steps(void) {
     add_episode(replay, 0, 2, TRUNCATED);
     draw(replay, MANY, &drawn);
     for (int64_t id = 0; id < 3; ++id) CHECK(drawn.discount[place_of(&drawn, MANY, id)] == factors[id]);
-    /* Set in a running buffer; 0 and 1 are its limits. */
+    /* gamma is set in a running buffer; 0 and 1 are its limits. */
     CHECK_OK(change_gamma(replay, 0, NULL));
     CHECK_WINDOW(replay, 0, 0, 1, 0, 3, 3, 0, 1);
     CHECK_OK(change_gamma(replay, 1, NULL));
@@ -184,7 +185,7 @@ static void n_step_may_change_in_a_running_buffer(void) {
     CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_LIVE(replay, 0, 1, 2, 3, 4);
     CHECK(priority_of(replay, 4) == 2);
-    /* The lane has 20 rows, and n_step + frame_stack + 1 are needed. */
+    /* The lane has 20 rows and needs n_step + frame_stack + 1. */
     CHECK_OK(change_n_step(replay, 18, NULL));
     CHECK_REFUSED(change_n_step(replay, 19, NULL), "21");
     CHECK_REFUSED(change_n_step(replay, -1, NULL), "n_step");

@@ -1,6 +1,6 @@
 /*
- * on_nan: with PER_NAN_ERROR a NaN in an observation, a next observation or a reward is an error that names the entry
- * and changes nothing; on CUDA its step is skipped and counted. By default NaN is a value as any other.
+ * on_nan: with PER_NAN_ERROR, a NaN in an observation, a next observation or a reward is an error that names the entry
+ * and changes nothing; on CUDA its step is skipped and counted. By default NaN is an ordinary value.
  */
 #include "replay_check.h"
 
@@ -37,7 +37,7 @@ static void each_argument_is_named_and_nothing_is_changed(void) {
     CHECK_BAD_STEP(try_step(replay, 0, 1, NAN, GOES_ON, NEXT_GIVEN, 2, &id), "reward[0] is nan");
     CHECK(stats_of(replay).added == 1 && stats_of(replay).cuts == 0 && stats_of(replay).episodes == 0);
     CHECK_LIVE(replay, 0);
-    CHECK(add_full(replay, 0, 1, 1, GOES_ON, 2) == 1); /* the trajectory goes on as if they had not been given */
+    CHECK(add_full(replay, 0, 1, 1, GOES_ON, 2) == 1); /* the trajectory continues as if they had not been given */
     CHECK(stats_of(replay).cuts == 0);
     per_replay_free(replay);
 }
@@ -49,7 +49,7 @@ static void infinities_are_numbers(void) {
     per_replay_free(replay);
 }
 
-/* Steps outside the mask and unknown next observations are not checked. */
+/* Masked steps and unknown next observations are not checked. */
 static void what_is_masked_is_not_looked_at(void) {
     const float observations[] = {0, NAN, 1}, next[] = {1, NAN, NAN}, rewards[] = {0, NAN, 0};
     const uint8_t mask[] = {1, 0, 1}, next_mask[] = {1, 1, 0};
@@ -64,7 +64,7 @@ static void what_is_masked_is_not_looked_at(void) {
     per_replay_free(replay);
 }
 
-/* The CPU adds no step of the call, CUDA all but the bad one. */
+/* The CPU adds no step of the call; CUDA adds all but the bad one. */
 static void one_of_many_steps(void) {
     enum { STEPS = 70, BAD = 33 };
     float observations[STEPS], rewards[STEPS];
@@ -85,7 +85,7 @@ static void one_of_many_steps(void) {
     per_replay_free(replay);
 }
 
-/* A buffer with an observation [2] of a dtype, stacked, and plain floats beside it. */
+/* A buffer with an observation [2] of a dtype, stacked, and unstacked floats. */
 static per_replay* create_of(int32_t dtype) {
     static const int64_t two[] = {2};
     static per_field fields[2];
@@ -98,7 +98,7 @@ static per_replay* create_of(int32_t dtype) {
     return create_replay(&options);
 }
 
-/* One step with an observation of bytes in a dtype. */
+/* One step with an observation given as bytes of a dtype. */
 static per_status add_bytes(per_replay* replay, const void* frames, int32_t dtype, int stacked, float advantage) {
     static const int64_t one_frame[] = {1, 1, 2}, three_frames[] = {1, 1, 3, 2};
     const float reward = 0;
@@ -111,8 +111,7 @@ static per_status add_bytes(per_replay* replay, const void* frames, int32_t dtyp
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
-/* The first NaN and the last infinity of each format, and NaN with their sign set; given in the field's dtype and cast.
- */
+/* The first NaN and the last infinity of each format, also negative; given in the field's dtype and cast. */
 static void every_dtype_of_floats(void) {
     static const uint16_t half_nan[] = {0, 0x7c01}, half_inf[] = {0xfc00, 0x7c00}, half_minus[] = {0xfe00, 0};
     static const uint16_t brain_nan[] = {0, 0x7f81}, brain_inf[] = {0xff80, 0x7f80}, brain_minus[] = {0xffff, 0};
@@ -139,7 +138,7 @@ static void every_dtype_of_floats(void) {
     }
 }
 
-/* Integers are no NaN whatever their bits, and frames of a stack that are not stored are not checked. */
+/* Integers are never NaN, and frames of a stack that are not stored are not checked. */
 static void nothing_else_is_a_nan(void) {
     static const int32_t bits[] = {0x7fc00000, -1};
     static const float oldest[] = {NAN, NAN, NAN, NAN, 1, 2}, newest[] = {1, 2, 3, 4, 5, NAN};
@@ -150,12 +149,12 @@ static void nothing_else_is_a_nan(void) {
     CHECK_OK(add_bytes(replay, bits, PER_INT32, 0, 0));
     CHECK_OK(add_bytes(replay, oldest, PER_FLOAT32, 1, 0));
     CHECK_BAD_STEP(add_bytes(replay, newest, PER_FLOAT32, 1, 0), "observation[0, 0, 2, 1] is nan");
-    CHECK_OK(add_bytes(replay, oldest + 4, PER_FLOAT32, 0, NAN)); /* a field that is no observation */
+    CHECK_OK(add_bytes(replay, oldest + 4, PER_FLOAT32, 0, NAN)); /* not an observation field */
     CHECK(stats_of(replay).added == 3);
     per_replay_free(replay);
 }
 
-/* Frames that a warp looks at together on CUDA: the NaN may be anywhere in them. */
+/* Frames that a warp on CUDA checks together: the NaN may be at any position. */
 static void large_frames(void) {
     enum { N = 101 };
     static const int64_t shape[] = {N};

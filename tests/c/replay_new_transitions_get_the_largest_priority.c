@@ -1,4 +1,5 @@
-/* A transition takes the largest priority when it becomes live: the largest seen ever, or the largest live now. */
+/* A transition gets the largest priority when it becomes live: the largest ever seen, or the largest that is live
+   now. */
 #include "replay_check.h"
 
 static per_replay* create(int64_t rows, int64_t n_envs, int32_t max_priority) {
@@ -31,7 +32,7 @@ static void largest_ever(void) {
     set_priority(replay, 1, 5);
     set_priority(replay, 1, 0.5f);
     CHECK(stats_of(replay).max_priority == 5);
-    add_step(replay, 0, 3, 0); /* row 2 becomes live now, row 3 with the next step */
+    add_step(replay, 0, 3, 0); /* row 2 becomes live now, row 3 after the next step */
     CHECK(priority_of(replay, 2) == 5);
     set_priority(replay, 2, 9);
     add_step(replay, 0, 4, 0);
@@ -55,13 +56,13 @@ static void largest_now(void) {
     add_step(replay, 0, 3, 0);
     CHECK(priority_of(replay, 2) == 0.5f);
     set_priority(replay, 0, 40);
-    for (int t = 4; t < 8; ++t) { /* rows 0 .. 7 are there */
+    for (int t = 4; t < 8; ++t) { /* rows 0 .. 7 exist */
         add_step(replay, 0, (float)t, 0);
         set_priority(replay, t - 1, 2);
     }
     CHECK(stats_of(replay).max_priority == 40);
-    add_step(replay, 0, 8, 0);                  /* row 0 goes, and its priority with it */
-    CHECK(stats_of(replay).max_priority == 40); /* row 7 took it in the same step, before row 0 went: */
+    add_step(replay, 0, 8, 0);                  /* overwrites row 0 and its priority */
+    CHECK(stats_of(replay).max_priority == 40); /* row 7 got it in the same step, before row 0 was overwritten: */
     CHECK(priority_of(replay, 7) == 40);
     set_priority(replay, 7, 2);
     CHECK(stats_of(replay).max_priority == 2);
@@ -72,7 +73,7 @@ static void largest_now(void) {
     per_replay_free(replay);
 }
 
-/* One with priority 0 everywhere: what is live now decides, though it be 0. */
+/* All priorities are 0: the largest live one counts, even 0. */
 static void largest_now_of_zeros(void) {
     per_replay* replay = create(8, 1, PER_MAX_NOW);
     add_step(replay, 0, 0, 0);
@@ -84,7 +85,7 @@ static void largest_now_of_zeros(void) {
     per_replay_free(replay);
 }
 
-/* A given priority is the transition's own, raises the maximum at once, and only for later calls. */
+/* A given priority belongs to its transition. It raises the maximum at once, but only for later calls. */
 static void given_priorities(void) {
     per_replay* replay = create(40, 2, PER_MAX_EVER);
     const float observations[] = {0, 100}, next[] = {1, 101}, more[] = {2, 102}, rewards[] = {0, 0};
@@ -97,21 +98,21 @@ static void given_priorities(void) {
     CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
     CHECK(ids[0] == 0 && ids[1] == 3);
     CHECK(stats_of(replay).max_priority == 7 && live_of(replay) == 1);
-    CHECK(priority_of(replay, 0) == 0); /* remembered until it is live */
+    CHECK(priority_of(replay, 0) == 0); /* stored until the transition is live */
     add_given(replay, 1, next, more, rewards, NULL, NULL, ids);
     CHECK(ids[0] == 2 && ids[1] == 5);
     CHECK(priority_of(replay, 0) == 7 && priority_of(replay, 3) == 0.5f);
-    CHECK(priority_of(replay, 2) == 7 && priority_of(replay, 5) == 7); /* which were given none */
+    CHECK(priority_of(replay, 2) == 7 && priority_of(replay, 5) == 7); /* no priority was given for these */
     per_replay_free(replay);
 }
 
-/* In a call that gives one environment 7, a transition of the other that becomes live by it takes the 1 before. */
+/* A call gives one environment 7. A transition of the other environment that becomes live in it gets the earlier 1. */
 static void a_priority_counts_for_later_calls(void) {
     per_replay* replay = create(40, 2, PER_MAX_EVER);
     const float observations[] = {0, 100}, next[] = {1, 101}, rewards[] = {0, 0}, priorities[] = {7, 2};
     call given;
-    add_step(replay, 0, 50, 0); /* id 0, becomes live below */
-    add_step(replay, 1, 60, 0); /* id 1, likewise */
+    add_step(replay, 0, 50, 0); /* id 0 becomes live below */
+    add_step(replay, 1, 60, 0); /* id 1 becomes live below */
     fill_call(&given, 1, observations, next, rewards, NULL, NULL);
     given.steps.priorities = array_of(priorities, PER_FLOAT32);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
@@ -121,18 +122,18 @@ static void a_priority_counts_for_later_calls(void) {
     per_replay_free(replay);
 }
 
-/* Two environments with lanes of 4 rows. The oldest row of the first has priority 40, all other live ones 2. */
+/* Two environments with lanes of 4 rows. The oldest row of the first has priority 40, all other live rows 2. */
 static per_replay* nearly_full(void) {
     per_replay* replay = create(8, 2, PER_MAX_NOW);
-    for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0); /* ids 0, 2, 4 and 6, of which 6 is not live yet */
-    for (int t = 0; t < 3; ++t) add_step(replay, 1, 100 + (float)t, 0); /* 1, 3 and 5; 5 is not live yet */
+    for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);       /* ids 0, 2, 4 and 6; 6 is not live yet */
+    for (int t = 0; t < 3; ++t) add_step(replay, 1, 100 + (float)t, 0); /* ids 1, 3 and 5; 5 is not live yet */
     for (int64_t id = 1; id < 5; ++id) set_priority(replay, id, 2);
     set_priority(replay, 0, 40);
     CHECK(live_of(replay) == 5);
     return replay;
 }
 
-/* The largest one live is taken before a step, in a call of several before each of them. */
+/* The largest live priority is determined before each step, also in a call of several steps. */
 static void the_largest_now_is_taken_once_for_each_step(void) {
     const float observations[4] = {4, 103, 5, 104}, rewards[4] = {0, 0, 0, 0};
     per_replay* replay = nearly_full();
@@ -141,15 +142,15 @@ static void the_largest_now_is_taken_once_for_each_step(void) {
     per_replay_free(replay);
 
     replay = nearly_full();
-    set_priority(replay, 6, 3); /* which keeps the 40 from going on to them */
+    set_priority(replay, 6, 3); /* so that the 40 is not passed on to them */
     set_priority(replay, 5, 3);
     add_given(replay, 2, observations, NULL, rewards, NULL, NULL, NULL);
     CHECK(priority_of(replay, 6) == 3 && priority_of(replay, 5) == 3);
-    CHECK(priority_of(replay, 8) == 3 && priority_of(replay, 7) == 3); /* live by the second step */
+    CHECK(priority_of(replay, 8) == 3 && priority_of(replay, 7) == 3); /* live after the second step */
     per_replay_free(replay);
 }
 
-/* With returns of two steps, what a step of the call gives counts for a row that the next step of it makes live. */
+/* With two-step returns, the priority given with a step counts for a row that the next step of the call makes live. */
 static void a_given_priority_counts_from_the_next_step_on(void) {
     const float observations[2] = {2, 3}, rewards[2] = {0, 0}, priorities[2] = {7, 2};
     per_replay_options options = replay_options(8, 1);

@@ -1,4 +1,5 @@
-/* Drawing from a buffer with nothing live is PER_ERROR_EMPTY, writes nothing (on CUDA: no row), and is no draw. */
+/* Drawing from a buffer without live transitions is PER_ERROR_EMPTY, writes nothing (on CUDA: no row), and is not a
+   draw. */
 #include "replay_check.h"
 
 static void check_empty(per_replay* replay) {
@@ -21,7 +22,7 @@ static void check_empty(per_replay* replay) {
     check_same_statistics(replay, &before);
 }
 
-/* Messages name what is drawn. */
+/* The message says "transition" or "sequence". */
 static void sequences_are_named(void) {
     per_replay_options options = replay_options(20, 1);
     per_epochs* walk = NULL;
@@ -47,7 +48,7 @@ int main(void) {
     check_empty(replay);
     add_step(replay, 0, 0, 0);
     add_step(replay, 0, 1, 0);
-    check_empty(replay); /* rows, but none with a complete window */
+    check_empty(replay); /* there are rows, but none with a complete window */
     if (!on_cuda()) {
         per_epochs* walk = NULL;
         const char* const words =

@@ -1,5 +1,5 @@
 /*
- * Options structs of the replay: what _init sets, which sizes are taken, and what per_replay_create() refuses by name.
+ * Option structs of buffers: what _init sets, the accepted sizes, and what per_replay_create() refuses by name.
  * structs_of_other_headers.c has those of later and older headers.
  */
 #include <stddef.h>
@@ -74,7 +74,7 @@ static void what_init_sets(void) {
     CHECK(isnan(settings.gamma) && settings.n_step == 0 && settings.save_compression == -1 && settings.reserved == 0);
 }
 
-/* Checks shared by all _init functions and calls that fill a struct. `init` fills `size` bytes at `bytes`. */
+/* Checks for all _init functions and calls that fill a struct. `init` fills `size` bytes at `bytes`. */
 static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
     unsigned char bytes[1024];
     uint64_t i, announced;
@@ -84,7 +84,7 @@ static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
     CHECK_REFUSED(init(bytes, UINT64_MAX - 7), "struct_size");
     CHECK_REFUSED(init(NULL, size), "NULL");
     for (i = 0; i < sizeof bytes; ++i) CHECK(bytes[i] == 0xAA);
-    /* A program built against a newer header: what this library does not know is set to zero. */
+    /* A program built against a newer header: fields unknown to this library are set to zero. */
     CHECK_OK(init(bytes, size + 16));
     memcpy(&announced, bytes, 8);
     CHECK(announced == size + 16);
@@ -132,7 +132,7 @@ static void sizes_that_no_struct_has_had(void) {
     per_replay_free(replay);
 }
 
-/* One option after the other, just beyond what is allowed; the message names it. */
+/* Each option, just beyond its limit; the message names it. */
 static void values_that_are_not_allowed(void) {
     per_replay_options o;
 #define INVALID(member, value) (o = good(), o.member = (value), check_invalid(o, #member " is "))
@@ -158,7 +158,7 @@ static void values_that_are_not_allowed(void) {
     INVALID(beta, -0.01);
     INVALID(beta_final, -0.01);
     INVALID(epsilon, -1e-9);
-    INVALID(epsilon, 3.5e38); /* with which no TD error would give a priority that fits in float32 */
+    INVALID(epsilon, 3.5e38); /* no TD error would give a priority that fits in float32 */
     INVALID_BOTH(sequence_eta, -0.01, 1.01);
     INVALID_BOTH(uniform_fraction, -0.01, 1.01);
     INVALID_BOTH(prioritization, -1, 3);
@@ -221,7 +221,7 @@ static void fields_that_are_not_allowed(void) {
     check_invalid(o, "observation");
 }
 
-/* A field by itself, with a name or without one. */
+/* A single field, with or without a name. */
 static void fields_are_checked_by_themselves(void) {
     static const int64_t negative[] = {-1}, good_shape[] = {84, 84};
     per_field field = field_of(NULL, PER_UINT8, 2, good_shape);
@@ -247,7 +247,7 @@ static void devices_that_are_not_there(void) {
                   on_cuda() ? "device_index is -1: must be >= 0" : "device_index is -1: must be 0 for PER_CPU");
     o.device_index = 1000;
     check_refused(o, on_cuda() ? PER_ERROR_NO_DEVICE : PER_ERROR_INVALID_ARGUMENT, "device_index is 1000");
-    o.device = PER_CUDA; /* with a library without CUDA, too */
+    o.device = PER_CUDA; /* also with a library without CUDA */
     check_refused(o, PER_ERROR_NO_DEVICE, "CUDA");
 }
 
@@ -261,7 +261,8 @@ static void files_that_are_not_there(void) {
     per_replay_free(replay);
 }
 
-/* The capacity is rounded up to whole lanes; a lane of fewer rows than a window needs is refused, naming both. */
+/* The capacity is rounded up to whole lanes; a lane shorter than a window is refused, and the message names both
+   lengths. */
 static void capacity_and_lanes(void) {
     per_replay_options o = replay_options(10, 4), described;
     per_replay* replay = create_replay(&o);
@@ -270,7 +271,7 @@ static void capacity_and_lanes(void) {
     CHECK_OK(per_replay_describe(replay, &described));
     CHECK(described.capacity == 12 && described.n_envs == 4);
     per_replay_free(replay);
-    o.capacity = 8; /* lanes of 2 rows, where 3 are needed */
+    o.capacity = 8; /* lanes of 2 rows; 3 are needed */
     check_invalid(o, "2 rows");
     CHECK(strstr(per_last_error(), "needs 3: 1 for a step, 2 for next observations (none with") != NULL);
     o.store_next_observation = 1;
@@ -281,7 +282,7 @@ static void capacity_and_lanes(void) {
     check_invalid(o, "needs 10: 1 for a step, 2 for n_step 3, 5 for stacks of 6 frames, 2 for next observations");
     o.capacity = 10;
     per_replay_free(create_replay(&o));
-    /* A field's own stack counts too. */
+    /* A field's stack counts too. */
     {
         per_field fields[2] = {field_of("observation", PER_FLOAT32, 0, NULL), field_of("action", PER_FLOAT32, 0, NULL)};
         fields[1].stack = 7;
@@ -323,7 +324,7 @@ static void describe_resolves_what_was_left_open(void) {
     CHECK(described.fields[1].role == PER_ROLE_OBSERVATION && described.fields[1].stack == 1);
     CHECK(described.fields[2].role == PER_ROLE_PLAIN && described.fields[2].stack == 1);
     CHECK(strcmp(described.fields[2].name, "action") == 0);
-    /* The description creates the same buffer. */
+    /* A buffer can be created from the description. */
     {
         per_replay* copy = create_replay(&described);
         CHECK(stats_of(copy).capacity == 100);

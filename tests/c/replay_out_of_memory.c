@@ -1,6 +1,6 @@
 /*
- * Out of memory is a status: no handle is created, and a handle whose call failed is as it was. The memory is that of
- * the process, or of a device that has 64 MiB (PER_SIMULATOR_MEMORY).
+ * Out of memory is a status: no handle is created, and a handle whose call failed is unchanged. The memory is that of
+ * the process, or of a device with 64 MiB (PER_SIMULATOR_MEMORY).
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/resource.h>
@@ -13,7 +13,7 @@ static void check_none(per_replay_options options) {
     CHECK(replay == NULL && strstr(per_last_error(), "bytes") != NULL);
 }
 
-/* Sizes whose bytes do not fit into 64 bits, or into any machine. */
+/* Sizes that overflow 64 bits or exceed any machine. */
 static void sizes_beyond_any_machine(void) {
     static const int64_t large[] = {INT64_C(1) << 40}, larger[] = {INT64_C(1) << 40, INT64_C(1) << 30};
     per_replay_options options = replay_options(INT64_C(1) << 40, 1);
@@ -26,10 +26,10 @@ static void sizes_beyond_any_machine(void) {
     check_none(options); /* 2^54 bytes */
     fields[1] = field_of("action", PER_FLOAT64, 2, larger);
     options.capacity = 3;
-    check_none(options); /* 2^73 bytes in one row */
+    check_none(options); /* 2^73 bytes a row */
 }
 
-/* A first batch of more than 4096 allocates; without room for it there is no draw. */
+/* The first batch of more than 4096 allocates; if that fails, nothing is drawn. */
 static void within_the_memory_of_the_device(void) {
     static rows drawn;
     per_replay_options options = replay_options(20, 1), large = replay_options(10000000, 1);
@@ -49,13 +49,13 @@ static void within_the_memory_of_the_device(void) {
     }
     check_same_statistics(replay, &stats_before);
     check_same_draw(replay, twin, 64, &drawn);
-    large.capacity = 1000000; /* 25 MB, which three failures leave room for */
+    large.capacity = 1000000; /* 25 MB, which fit after three failures */
     per_replay_free(create_replay(&large));
     free_both(replay, twin);
 }
 
 static void within_a_limit(void) {
-#ifndef SANITIZED /* there is no room below any limit */
+#ifndef SANITIZED /* a sanitizer cannot run under a memory limit */
     enum { STEPS = 4000, SIZE = 1000 };
     static const int64_t shape[] = {SIZE};
     static uint8_t given_bytes[STEPS][SIZE];
@@ -85,7 +85,7 @@ static void within_a_limit(void) {
     CHECK_FAILS(per_replay_create(&options, &large), PER_ERROR_OUT_OF_MEMORY,
                 "out of memory: 161480704 bytes were asked for"); /* 16 bytes a row, in whole huge pages */
     CHECK(large == NULL);
-    steps.length = STEPS; /* cast to float64 these are 32 MB of scratch */
+    steps.length = STEPS; /* cast to float64, these need 32 MB of scratch memory */
     CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_OUT_OF_MEMORY, "out of memory");
     CHECK_FAILS(per_replay_sample(twin, NULL, 1 << 24, &(per_batch){.struct_size = sizeof(per_batch)}, NULL),
                 PER_ERROR_OUT_OF_MEMORY, "out of memory");

@@ -1,13 +1,12 @@
 /*
- * With PER_PADDING_ZERO the frames of a stack from before the first step of its episode are zeros, in every kind of
- * batch. Episodes begin with the observation 1, 11, 21 .. and count up from there: so what belongs into a stack follows
- * from its newest frame.
+ * With PER_PADDING_ZERO, the frames of a stack from before the start of its episode are zeros, in every kind of batch.
+ * Episodes begin with the observation 1, 11, 21 .. and count up from there, so the newest frame determines the stack.
  */
 #include "replay_check.h"
 
 enum { STACK = 3, PLACES = 64, MOST_ENTRIES = 8, OBSERVATION = 0, GOAL = 1, HINT = 2, FIELDS = 3 };
 
-/* An observation; a goal, which is one too; and a field that is stacked, but none. */
+/* An observation; a goal, which is an observation too; and a stacked field that is not an observation. */
 static per_replay* create(per_replay_options options, int32_t padding) {
     per_field fields[FIELDS] = {[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL),
                                 [GOAL] = field_of("observation.goal", PER_FLOAT32, 0, NULL),
@@ -33,7 +32,7 @@ static void add(per_replay* replay, float observation, end how, next_kind kind) 
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
 }
 
-/* Steps that begin with the observation `first`; the last one ends as said. */
+/* Steps that begin with the observation `first`; the last one ends as given. */
 static void add_episode(per_replay* replay, float first, int count, end how, next_kind kind) {
     int t;
     for (t = 0; t < count - 1; ++t) add(replay, first + (float)t, GOES_ON, NEXT_LEFT_OUT);
@@ -71,7 +70,8 @@ static float first_of_episode(float observation) {
     return 10 * floorf(observation / 10) + 1;
 }
 
-/* True for a right stack with this newest frame. Frames of the episode hold `value`, or their own number if it is 0. */
+/* True if a stack with this newest frame is correct. Frames of the episode hold `value`, or their own number if it is
+   0. */
 static int is_padded_with_zeros(const float* stack, float newest, float value) {
     int good = 1;
     for (int age = 0; age < STACK; ++age) {
@@ -82,7 +82,7 @@ static int is_padded_with_zeros(const float* stack, float newest, float value) {
     return good;
 }
 
-/* `count` transitions; returns how many of their stacks have padding. */
+/* Draws `count` transitions; returns the number of stacks with padding. */
 static int check_transitions(const stacks* drawn, int64_t count) {
     int padded = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -142,7 +142,7 @@ static void epochs_and_bootstraps(void) {
     per_replay_free(replay);
 }
 
-/* Rows 1 .. 8 are there, and the first step of their episode is not: what is live has all of its frames. */
+/* Rows 1 .. 8 exist, but the first step of their episode does not: live rows have all of their frames. */
 static void stacks_that_reach_to_overwritten_rows_are_not_drawn(void) {
     static stacks drawn;
     per_replay* replay = create(replay_options(8, 1), PER_PADDING_ZERO);
@@ -188,7 +188,7 @@ static void sequences(void) {
     per_replay_free(replay);
 }
 
-/* A step ends the episode if it achieves the goal. */
+/* A step ends the episode if it reaches the goal. */
 static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out) {
     const float *at = (const float*)achieved, *goal = (const float*)goals;
@@ -200,7 +200,7 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
     return 0;
 }
 
-/* Windows of up to 4 steps end where the goal is reached: how much of the next goal is padding depends on where. */
+/* Windows of up to 4 steps end where the goal is reached, which determines the padding of the next goal. */
 static void goals_take_no_place_of_zeros(void) {
     static stacks drawn;
     per_replay_options options = replay_options(40, 1);
@@ -227,7 +227,7 @@ static void goals_take_no_place_of_zeros(void) {
     per_replay_free(replay);
 }
 
-/* A stack of one frame has no padding, whatever is said. */
+/* A stack of one frame has no padding, whatever the option. */
 static void padding_is_an_option_of_the_field(void) {
     per_replay_options options = replay_options(40, 1), described;
     per_field field = field_of("observation", PER_FLOAT32, 0, NULL);

@@ -1,5 +1,5 @@
 /*
- * One byte a row may be all that a batch is asked for; and of frames of any number of bytes each byte is there.
+ * A batch may request only one byte per row; and frames of any number of bytes are complete.
  */
 #include "replay_check.h"
 

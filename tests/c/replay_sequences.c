@@ -1,12 +1,12 @@
 /*
- * Sequences, by hand. Observation t has reward t + 1, action -t and recurrent state 10 t; gamma is 1/2, so that all
- * sums are exact.
+ * Sequences, by hand. Observation t has reward t + 1, action -t and recurrent state 10 t; gamma is 1/2, so all sums are
+ * exact.
  */
 #include "replay_check.h"
 
 enum { MOST_STEPS = 16, MOST_SEQUENCES = 64 };
 
-/* L = 3 after a burn-in of 1: T = 4. Observations are 4 + n_step. */
+/* L = 3 after a burn-in of 1: T = 4. There are 4 + n_step observations. */
 static per_replay_options sequence_options(int64_t rows, int64_t n_step) {
     static per_field fields[3];
     per_replay_options options = replay_options(rows, 1);
@@ -74,7 +74,7 @@ static void draw_sequences(per_replay* replay, const per_sample_options* options
     CHECK_OK(per_replay_sample(replay, options, batch_size, &out->batch, NULL));
 }
 
-/* One sequence of 4 steps as it is drawn. */
+/* One drawn sequence of 4 steps. */
 typedef struct expected {
     double state;
     float observation[MOST_STEPS], reward[4], discount[4];
@@ -121,7 +121,7 @@ static void whole_sequences_wait_for_their_last_return(void) {
                    {0, -1, -2, -3}, {2, 2, 2, 2}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 1, 1});
     for (int t = 6; t < 8; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
     CHECK(live_of(replay) == 1);
-    add(replay, 8, GOES_ON, NEXT_LEFT_OUT); /* the sequence of 3 to 6 is whole with observation 8 */
+    add(replay, 8, GOES_ON, NEXT_LEFT_OUT); /* the sequence of 3 to 6 is complete with observation 8 */
     CHECK(live_of(replay) == 2);
     CHECK_SEQUENCE(replay, 3, 2, 30, {3, 4, 5, 6, 7, 8}, {4 + 2.5f, 5 + 3, 6 + 3.5f, 7 + 4}, {.25f, .25f, .25f, .25f},
                    {-3, -4, -5, -6}, {2, 2, 2, 2}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 1, 1});
@@ -142,20 +142,20 @@ static void sequences_of_episodes_that_ended_are_padded(void) {
     CHECK(live_of(replay) == 3);
     CHECK_SEQUENCE(replay, 6, 2, 100, {10, 11, 12, 13, 14, 0}, {17, 18.5f, 20, 14}, {.25f, .25f, .25f, .5f},
                    {-10, -11, -12, -13}, {2, 2, 2, 1}, {0, 0, 0, 0}, {0, 0, 1, 1}, {1, 1, 1, 1});
-    /* An episode of one step has nothing after the burn-in. Row 12 holds its final observation. */
+    /* An episode of one step ends within the burn-in. Row 12 holds its final observation. */
     add_episode(replay, 20, 20, TERMINATED, NEXT_GIVEN);
     CHECK(live_of(replay) == 3);
-    /* The last observation stands in for the unknown one. */
+    /* The last observation replaces the unknown one. */
     add_episode(replay, 30, 31, TERMINATED, NEXT_UNKNOWN);
     CHECK(live_of(replay) == 4);
     CHECK_SEQUENCE(replay, 13, 2, 300, {30, 31, 31, 0, 0, 0}, {47, 32, 0, 0}, {0, 0, 0, 0}, {-30, -31, 0, 0},
                    {2, 1, 0, 0}, {1, 1, 0, 0}, {0, 0, 0, 0}, {1, 1, 0, 0});
-    /* Step 42 serves the others by its observation only. */
+    /* Step 42 contributes only its observation. */
     add_episode(replay, 40, 42, TRUNCATED, NEXT_UNKNOWN);
     CHECK(live_of(replay) == 5);
     CHECK_SEQUENCE(replay, 15, 2, 400, {40, 41, 42, 0, 0, 0}, {62, 42, 0, 0}, {.25f, .5f, 0, 0}, {-40, -41, 0, 0},
                    {2, 1, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 0, 0});
-    /* A cut ends an episode as well. */
+    /* A cut ends an episode, too. */
     add(replay, 50, GOES_ON, NEXT_LEFT_OUT);
     add(replay, 51, GOES_ON, NEXT_GIVEN);
     CHECK(live_of(replay) == 5);
@@ -171,7 +171,7 @@ static void sequences_start_at_multiples_of_the_stride(void) {
     options.sequence_stride = 2;
     per_replay* replay = create_replay(&options);
     add_episode(replay, 0, 6, TERMINATED, NEXT_GIVEN);
-    CHECK(live_of(replay) == 3); /* 0, 2 and 4; that of 6 is within the burn-in */
+    CHECK(live_of(replay) == 3); /* 0, 2 and 4; the one at 6 ends within the burn-in */
     add_episode(replay, 10, 12, TERMINATED, NEXT_GIVEN);
     CHECK(live_of(replay) == 4); /* counted from the episode's first step, in row 8 */
     CHECK(priority_of(replay, 8) == 1 && priority_of(replay, 9) == 0 && priority_of(replay, 10) == 0);
@@ -183,19 +183,19 @@ static void overwritten_sequences_are_gone(void) {
     per_replay* replay = create_replay(&options);
     for (int t = 0; t < 8; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT);
     CHECK(priority_of(replay, 0) == 1 && priority_of(replay, 3) == 1 && live_of(replay) == 2);
-    add(replay, 8, GOES_ON, NEXT_LEFT_OUT); /* in the place of row 0 */
+    add(replay, 8, GOES_ON, NEXT_LEFT_OUT); /* in the slot of row 0 */
     CHECK(priority_of(replay, 0) == 0 && live_of(replay) == 1);
     CHECK_SEQUENCE(replay, 3, 1, 30, {3, 4, 5, 6, 7}, {4, 5, 6, 7}, {.5f, .5f, .5f, .5f}, {-3, -4, -5, -6},
                    {1, 1, 1, 1}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 1, 1});
     set_priority(replay, 0, 5);
     CHECK(stats_of(replay).stale_updates == 1 && stats_of(replay).max_priority == 1);
-    for (int t = 9; t < 11; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT); /* 6 .. 9 and 10 around the end of the lane */
+    for (int t = 9; t < 11; ++t) add(replay, t, GOES_ON, NEXT_LEFT_OUT); /* 6 .. 9 and 10 cross the end of the lane */
     CHECK_SEQUENCE(replay, 6, 1, 60, {6, 7, 8, 9, 10}, {7, 8, 9, 10}, {.5f, .5f, .5f, .5f}, {-6, -7, -8, -9},
                    {1, 1, 1, 1}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 1, 1});
     per_replay_free(replay);
 }
 
-/* p = eta max + (1 - eta) mean over the steps after the burn-in that are no padding. */
+/* p = eta max + (1 - eta) mean over the steps after the burn-in without padding. */
 static void priorities_of_td_errors(void) {
     const int64_t ids[2] = {0, 3}, pending = 6, inside = 1;
     const float errors[2][4] = {{NAN, 1, -4, 2.5f}, {INFINITY, -3, NAN, NAN}};
@@ -217,7 +217,7 @@ static void priorities_of_td_errors(void) {
     CHECK(priority_of(replay, 0) == 2.25f && priority_of(replay, 3) == 3.25f); /* step by step 2, 2, 2 and 3 */
     CHECK_BAD_PRIORITY(write_td_errors(replay, 1, ids, 1, bad, NULL), "td_errors[0]");
     CHECK(priority_of(replay, 0) == 2.25f);
-    /* The burn-in may be left out. */
+    /* Errors of the burn-in may be omitted. */
     CHECK_OK(write_sequence_errors(replay, 2, ids, 1, 4, &errors[0][0], NULL));
     CHECK(priority_of(replay, 0) == 3.875f && priority_of(replay, 3) == 3.25f);
     CHECK_OK(write_sequence_errors(replay, 2, ids, 2, 3, &short_critics[0][0][0], NULL));
@@ -226,11 +226,11 @@ static void priorities_of_td_errors(void) {
     CHECK(priority_of(replay, 0) == 3.875f && priority_of(replay, 3) == 3.25f);
     CHECK_REFUSED(write_sequence_errors(replay, 2, ids, 1, 2, &errors[0][0], NULL),
                   "n_steps is 2: allowed are 3 and, with the burn-in, 4");
-    /* Steps that start no sequence have none. */
+    /* Steps at which no sequence starts have no priority. */
     CHECK_OK(write_td_errors(replay, 1, &inside, 1, bad, NULL));
     CHECK_OK(write_priorities(replay, 1, &inside, bad + 1, NULL));
     CHECK(stats_of(replay).stale_updates == 2 && priority_of(replay, inside) == 0);
-    /* The running sequence has no step after its burn-in that is complete yet, but may be given a priority. */
+    /* The running sequence has no complete step after its burn-in yet, but may be given a priority. */
     CHECK_OK(write_td_errors(replay, 1, &pending, 1, none, NULL));
     CHECK(stats_of(replay).stale_updates == 3 && stats_of(replay).rejected_updates == 1 - !on_cuda());
     set_priority(replay, pending, 0.5f);
@@ -240,7 +240,7 @@ static void priorities_of_td_errors(void) {
     per_replay_free(replay);
 }
 
-/* Errors of an overwritten sequence, or of one whose steps have no return yet, belong to no sequence. */
+/* Errors of an overwritten sequence, or of one whose steps have no return yet, are ignored. */
 static void errors_that_are_nobodys_change_no_other_sequence(void) {
     const float none[4] = {NAN, NAN, INFINITY, NAN};
     per_replay_options options = sequence_options(16, 1);
@@ -255,7 +255,7 @@ static void errors_that_are_nobodys_change_no_other_sequence(void) {
     per_replay_free(replay);
 }
 
-/* Priorities given with steps count where sequences start. */
+/* Priorities given with steps count if sequences start there. */
 static void priorities_given_with_steps(void) {
     const per_replay_options options = sequence_options(40, 1);
     per_replay* replay = create_replay(&options);
@@ -325,7 +325,7 @@ static void n_step_of_the_call_and_of_the_buffer(void) {
     per_sample_options choice = default_sample_options();
     choice.n_step = 1;
     draw_sequences(replay, &choice, 2, &drawn);
-    for (int t = 0; t < 10; ++t) CHECK(drawn.observation[t] == (float)(t % 5)); /* 4 + 1 of each of the two */
+    for (int t = 0; t < 10; ++t) CHECK(drawn.observation[t] == (float)(t % 5)); /* 4 + 1 for each of the two */
     CHECK(drawn.reward[3] == 4 && drawn.discount[3] == 0.5f && drawn.n_steps[3] == 1);
     CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 0);
@@ -353,7 +353,7 @@ static void epochs_give_each_sequence_once(void) {
         CHECK(drawn.state[count] == 10.0 * (double)drawn.ids[count] && drawn.mask[4 * count + 1] == 1);
         CHECK(drawn.observation[5 * count + 1] == (float)drawn.ids[count] + 1);
     }
-    CHECK_OK(change_n_step(replay, 2, NULL)); /* the arrays were made for 4 + 1 observations */
+    CHECK_OK(change_n_step(replay, 2, NULL)); /* the arrays have room for 4 + 1 observations */
     CHECK_REFUSED(per_epochs_next(walk, &drawn.batch, &count, NULL), "n_step");
     CHECK_OK(change_n_step(replay, 1, NULL));
     CHECK_OK(per_epochs_next(walk, &drawn.batch, &count, NULL));
@@ -391,7 +391,7 @@ static void loaders_draw_what_sample_draws(void) {
     free_both(replay, twin);
 }
 
-/* The states before the start that a stack reaches back to are there, those of another episode are not. */
+/* The states before the start that a stack needs are included, those of another episode are not. */
 static void stacks_reach_back_before_the_start(void) {
     static sequences drawn;
     per_replay_options options = sequence_options(40, 1);
@@ -409,7 +409,7 @@ static void stacks_reach_back_before_the_start(void) {
     per_replay_free(replay);
 }
 
-/* With n_step > T: what lies between the steps and the observations that they bootstrap from is left out. */
+/* With n_step > T, observations between the steps and their bootstrap observations are left out. */
 static void observations_that_no_step_needs_are_zeros(void) {
     static sequences drawn;
     per_replay_options options = sequence_options(40, 4);
@@ -420,7 +420,7 @@ static void observations_that_no_step_needs_are_zeros(void) {
     CHECK(live_of(replay) == 8);
     draw_sequences(replay, NULL, MOST_SEQUENCES, &drawn);
     for (int64_t i = 0; i < MOST_SEQUENCES; ++i) {
-        /* The windows of the last three end with the episode, at observation 108. */
+        /* The windows of the last three steps end with the episode, at observation 108. */
         static const int32_t lengths[8] = {4, 4, 4, 4, 4, 3, 2, 1};
         const int64_t id = drawn.ids[i];
         float wanted[5] = {0, 0, 0, 0, 0};
@@ -439,7 +439,7 @@ static void observations_that_no_step_needs_are_zeros(void) {
     CHECK(live_of(replay) == 3);
     draw_sequences(replay, NULL, MOST_SEQUENCES, &drawn);
     for (int64_t i = 0; i < MOST_SEQUENCES; ++i) {
-        /* Observations 0, 1 and 4, 5, of which 5 is unknown; 2, 3 and 5; 4 and 5. */
+        /* Observations 0, 1 and 4, 5, with 5 unknown; 2, 3 and 5; 4 and 5. */
         static const float wanted[3][6] = {{0, 1, 0, 0, 4, 4}, {2, 3, 0, 4, 0, 0}, {4, 4, 0, 0, 0, 0}};
         CHECK(memcmp(drawn.observation + 6 * i, wanted[drawn.ids[i] / 2], sizeof *wanted) == 0);
     }
@@ -459,7 +459,7 @@ int main(void) {
     n_step_of_the_call_and_of_the_buffer();
     observations_that_no_step_needs_are_zeros();
     epochs_give_each_sequence_once();
-    if (!on_cuda()) loaders_draw_what_sample_draws(); /* a buffer on CUDA has none */
+    if (!on_cuda()) loaders_draw_what_sample_draws(); /* a buffer on CUDA has no loader */
     stacks_reach_back_before_the_start();
     return 0;
 }

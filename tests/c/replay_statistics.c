@@ -19,8 +19,8 @@ static void before_the_first_batch(void) {
     per_replay_free(replay);
 }
 
-/* Priorities 1, 1, 2, 4 in a systematic batch of 8: one, one, two and four draws. With beta 1 the raw weights are
- * (4 P)^-1 = 2, 2, 1, 1, 1/2 four times: their sum is 8, that of their squares 11. */
+/* Priorities 1, 1, 2, 4 in a systematic batch of 8: one, one, two and four draws. With beta 1 the raw weights are (4
+ * P)^-1 = 2, 2, 1, 1, and 1/2 four times: their sum is 8, the sum of squares 11. */
 static void a_batch_by_hand(void) {
     const int64_t ids[4] = {0, 1, 2, 3};
     const float priorities[4] = {1, 1, 2, 4};
@@ -49,7 +49,7 @@ static void a_batch_by_hand(void) {
     /* The newest row is 4: ages are 4, 3, 1 twice and 0 four times. */
     CHECK(stats.last_max_age == 4 && stats.last_mean_age == 9.0 / 8.0);
 
-    /* They stay as they were at the draw, whatever changes after it, and after calls that fail. */
+    /* They keep the values of the draw, whatever changes later, and after failing calls. */
     CHECK_OK(write_priorities(replay, 2, ids, priorities + 2, NULL));
     CHECK_OK(change_alpha(replay, 0, NULL));
     add_step(replay, 0, 5, 0);
@@ -64,7 +64,7 @@ static void a_batch_by_hand(void) {
     per_replay_free(replay);
 }
 
-/* A failing draw without replacement by priority is found out only while drawing. */
+/* A draw without replacement by priority may fail only while drawing. */
 static void a_call_that_fails_late_leaves_the_last_batch(void) {
     const int64_t ids[2] = {0, 1};
     const float zeros[2] = {0, 0};
@@ -86,7 +86,7 @@ static void a_call_that_fails_late_leaves_the_last_batch(void) {
     per_replay_free(replay);
 }
 
-/* Ages are counted in rows of the transition's own lane. */
+/* Ages are counted in rows of the lane. */
 static void ages_of_several_environments(void) {
     static rows drawn;
     per_sample_options how = systematic(0);
@@ -102,12 +102,12 @@ static void ages_of_several_environments(void) {
         if (age > largest) largest = age;
     }
     const per_replay_statistics stats = stats_of(replay);
-    CHECK(largest == 8); /* rows 16 to 24 of environment 0 are there, and one waits */
+    CHECK(largest == 8); /* rows 16 to 24 of environment 0 exist, and one is pending */
     CHECK(stats.last_max_age == largest && stats.last_mean_age == (double)sum / 39);
     per_replay_free(replay);
 }
 
-/* Per row, by two capacities: what every buffer needs besides falls out. */
+/* Bytes per row, from two capacities, which cancels the fixed part. */
 static double bytes_of_a_row(const per_replay_options* like, int32_t prioritization, int32_t normalization) {
     enum { ROWS = 100000 };
     int64_t bytes[2];
@@ -127,9 +127,9 @@ static double bytes_of_a_row(const per_replay_options* like, int32_t prioritizat
     return (double)(bytes[1] - bytes[0]) / ROWS;
 }
 
-/* per_replay_create() says: the fields (here 4 bytes), 6 of reward and flags, 9 of priorities, and padding (here of 13
- * bytes to 16); PER_RANK 7 more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; on CUDA 5 of reward and flags,
- * no padding, and 12.4, 8.3 and an eighth. */
+/* per.h documents per_replay_create(): the fields (here 4 bytes), 6 of reward and flags, 9 of priorities, and padding
+ * (here from 13 bytes to 16); 7 more for PER_RANK, a quarter each for PER_BUFFER_MAX and PER_MAX_NOW. On CUDA 5 of
+ * reward and flags, no padding, and 12.4, 8.3 and an eighth. */
 static void memory_is_what_the_header_says(void) {
     per_replay_options options = replay_options(0, 1);
     const double row = bytes_of_a_row(&options, -1, -1);
@@ -153,7 +153,7 @@ static void memory_is_what_the_header_says(void) {
     CHECK(bytes_of_a_row(&options, -1, -1) == row);
 }
 
-/* The kernel's count for the whole process; -1 if it has none. */
+/* The kernel's count for the whole process; -1 if unavailable. */
 static int64_t huge_bytes_of_process(void) {
     char line[256];
     int64_t kilobytes = -1;
@@ -176,13 +176,13 @@ static int64_t huge_page_bytes(int64_t rows, int64_t* given) {
 
 static void huge_pages_are_those_that_the_kernel_gives(void) {
     int64_t given;
-    CHECK(huge_page_bytes(10, &given) == 0); /* too small for one */
+    CHECK(huge_page_bytes(10, &given) == 0); /* too small for a huge page */
     int64_t seen = huge_page_bytes(1000000, &given);
     if (on_cuda())
         CHECK(seen == 0);
     else if (given >= 0)
         CHECK((seen > 0) == (given > 0));
-    CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0); /* small pages only, as where the kernel has no others */
+    CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0); /* small pages only, as on kernels without huge pages */
     CHECK(huge_page_bytes(1000000, &given) == 0);
     CHECK(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0);
 }

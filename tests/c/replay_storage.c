@@ -1,8 +1,8 @@
 /*
- * Rows that lie in a file: the buffer is the same as one in memory, with at most 12 bytes of memory a row. A directory
- * that cannot be used is an error that names it, and so is a disk that is full, which changes nothing. A fork leaves the
- * rows to the parent. No file is left behind, by errors or kills either. Room is reserved before rows are written, and
- * a batch asks for its rows before it reads them.
+ * Rows in a file: the buffer behaves like one in memory, with at most 12 bytes of memory per row. An unusable directory
+ * is an error that names it; a full disk is an error that changes nothing. A fork leaves the rows to the parent. No
+ * file is left behind, even by errors or kills. Disk space is reserved before rows are written, and a batch requests
+ * its rows from the system before it reads them.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -38,14 +38,14 @@ static int n_files(void) {
     return n_entries(folder) - 2;
 }
 
-/* ---------------------------------------------------- what the library asks */
+/* ---------------------------------------------------- requests of the library */
 
-/* Functions of the C library that libper calls. They remember what of the last buffer's file was reserved, and what was
-   asked for. */
+/* Functions of the C library that libper calls. They record which ranges of the last buffer's file were reserved, and
+   which were requested. */
 enum { BLOCK = 4096, MAX_BLOCKS = 4096 };
 static int row_file = -1;
 static unsigned char is_reserved[MAX_BLOCKS], is_asked_for[MAX_BLOCKS];
-static int n_reservations_left = -1; /* until the disk is full; below 0: it never is */
+static int n_reservations_left = -1; /* until the disk is full; negative: never */
 static int n_refused;
 
 static void mark(unsigned char* blocks, off_t first, off_t size) {
@@ -59,7 +59,7 @@ int fallocate(int file, int mode, off_t first, off_t size) {
         return -1;
     }
     if (n_reservations_left > 0) --n_reservations_left;
-    if (first == 0) { /* of a file that was just made */
+    if (first == 0) { /* in a new file */
         row_file = file;
         memset(is_reserved, 0, sizeof is_reserved);
     }
@@ -72,7 +72,7 @@ int posix_fadvise(int file, off_t first, off_t size, int advice) {
     return 0;
 }
 
-/* All that the file holds lies where room was reserved. */
+/* The file holds data only where space was reserved. */
 static void check_room(void) {
     off_t first = lseek(row_file, 0, SEEK_DATA), end;
     CHECK(first >= 0);
@@ -84,8 +84,8 @@ static void check_room(void) {
     CHECK(errno == ENXIO);
 }
 
-/* The bytes lie in the file, and were asked for. They may lie there twice, as a final observation and as the first of the
-   episode after it. */
+/* The bytes lie in the file, and were requested. They may lie there twice: as a final observation and as the first
+   observation of the next episode. */
 static void check_asked_for(const void* bytes, size_t size) {
     static unsigned char file[MAX_BLOCKS * BLOCK];
     const ssize_t n = pread(row_file, file, sizeof file, 0);
@@ -116,7 +116,7 @@ static per_replay_options options_with_everything(int64_t capacity, const char* 
     return options;
 }
 
-/* n steps of both environments, the last of which ends an episode now and then. */
+/* n steps of both environments; the last one sometimes ends an episode. */
 static per_status try_steps(per_replay* replay, int64_t n, int t, uint64_t seed) {
     static float images[64][2][LARGE], next_images[64][2][LARGE];
     static int16_t numbers[64][2], next_numbers[64][2];
@@ -171,7 +171,7 @@ static void draw_all(per_replay* replay, int has_sequences, drawn* out) {
     memcpy(out->reward, rewards, sizeof out->reward);
 }
 
-/* Frames side by side, of which those of zeros are padding. */
+/* Frames side by side; padding is zeros. */
 static void check_frames_are_asked_for(const float* frames, int n) {
     for (; n > 0; --n, frames += LARGE)
         if (frames[1] != 0) check_asked_for(frames, LARGE * sizeof(float));
@@ -205,7 +205,7 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int has_seque
 
 /* -------------------------------------------------------------------- cases */
 
-/* Rings that go round twice, with all that is drawn in several kinds. */
+/* Rings that wrap around twice, with all kinds of draws. */
 static void the_buffer_is_the_same(void) {
     int n;
     for (int kind = 0; kind < 5; ++kind) {
@@ -300,7 +300,7 @@ static void what_is_refused(void) {
     CHECK(replay == NULL);
     options.memory.storage = "";
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "storage  cannot be written: No such file");
-    options.memory.storage = "/proc"; /* where nobody makes files */
+    options.memory.storage = "/proc"; /* no files can be created there */
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "storage /proc cannot be written: ");
     snprintf(file, sizeof file, "%s/file", folder);
     close(open(file, O_CREAT | O_WRONLY, 0600));
@@ -318,7 +318,7 @@ static void what_is_refused(void) {
     set_fields(&options, &field, 1);
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_OUT_OF_MEMORY, "out of memory");
     options = options_with_everything(100, folder);
-    options.capacity = INT64_C(1) << 40; /* some 2 10^15 bytes: more than a file of most file systems has */
+    options.capacity = INT64_C(1) << 40; /* some 2 10^15 bytes: larger than a file may be on most file systems */
     CHECK(per_replay_create(&options, &replay) != PER_OK && replay == NULL);
     options.memory.storage = NULL;
     options.memory.storage_preallocated = 1;
@@ -327,7 +327,8 @@ static void what_is_refused(void) {
     CHECK(n_files() == 0);
 }
 
-/* Adds steps until there is no room for them, which changes nothing. Returns how many of each environment. */
+/* Adds steps until a call fails for lack of space, which changes nothing. Returns the number of steps per
+   environment. */
 static int add_until_it_is_full(per_replay* replay) {
     per_status status;
     int t = 0;
@@ -383,10 +384,10 @@ static void fill_the_disk(void) {
     close(file);
     int t = add_until_it_is_full(replay);
     CHECK(t > 200);
-    CHECK(unlink(filler) == 0); /* there is room again */
+    CHECK(unlink(filler) == 0); /* there is space again */
     add_where_there_is_room_again(replay, t);
     per_replay_free(replay);
-    CHECK(statvfs(folder, &disk) == 0 && disk.f_bfree == disk.f_blocks); /* and nothing is kept */
+    CHECK(statvfs(folder, &disk) == 0 && disk.f_bfree == disk.f_blocks); /* and no space is used */
     _exit(0);
 }
 
@@ -439,7 +440,8 @@ static void a_child_leaves_the_rows_to_its_parent(void) {
     free_both(replay, twin);
 }
 
-/* A channel without a thread: who moves its steps hears of it, and the steps come in once there is room. */
+/* A channel without a thread: the call that moves its steps reports the error, and the steps enter once there is
+   space. */
 static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
     enum { SLOTS = 4096, CAPACITY = 16 * SLOTS };
     per_replay_options options = replay_options(CAPACITY, 1);
@@ -464,7 +466,7 @@ static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
     free_channel(writer, channel, replay);
 }
 
-/* Its thread tries again a few times in a second, and says by a flush what it met. */
+/* The channel's thread retries a few times a second, and a flush reports its errors. */
 static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     enum { SLOTS = 16384, CAPACITY = 2 * SLOTS };
     per_replay_options options = replay_options(CAPACITY, 1);
@@ -484,7 +486,7 @@ static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
     CHECK(stats_of(replay).added < n && channel_stats(channel).refused == 0);
     __atomic_store_n(&n_reservations_left, -1, __ATOMIC_RELAXED);
     do status = per_channel_flush(channel, -1);
-    while (status == PER_ERROR_IO); /* of a try before there was room */
+    while (status == PER_ERROR_IO); /* from an attempt before there was space */
     CHECK_OK(status);
     CHECK(stats_of(replay).added == n && stats_of(replay).cuts == 0);
     free_channel(writer, channel, replay);

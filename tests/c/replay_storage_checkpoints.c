@@ -1,7 +1,7 @@
 /*
- * Checkpoints in the directory that rows lie in: threads add, draw, update and set meanwhile, and each checkpoint holds
- * whole rows. A disk that is full, of the size of a few copies, is an error that changes neither the buffer nor the last
- * checkpoint, and a buffer goes on from its rows all the same. Whoever has the file, a forked child included, has it alone.
+ * Checkpoints in the directory of the rows: threads add, draw, update and set meanwhile, and each checkpoint holds
+ * whole rows. The disk has room for a few copies; a full disk is an error that changes neither the buffer nor the last
+ * checkpoint, and a buffer can still resume from its rows. A file has a single owner, a forked child included.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -21,7 +21,7 @@ enum { ENVS = 2, ROWS = 400, LARGE = 4000, FIRST = 20, BATCH = 16, CHECKPOINTS =
 
 static char folder[] = "/tmp/per-checkpoints-XXXXXX";
 
-/* Rows of 16 kB: 65 of them are a piece of the file, which has seven. */
+/* Rows of 16 kB: a piece of the file holds 65 of them, and the file has seven pieces. */
 static per_replay_options options_in(const char* storage) {
     static const int64_t large[] = {LARGE};
     static per_field fields[2];
@@ -33,7 +33,7 @@ static per_replay_options options_in(const char* storage) {
     return options;
 }
 
-/* Step t of environment e has 65536 e + t in its whole observation, t as its reward, and t modulo 7 as its action. */
+/* Step t of environment e: all elements of its observation are 65536 e + t, the reward is t, the action t modulo 7. */
 static per_status try_add(per_replay* replay, int64_t env, int t) {
     float observation[LARGE], next[LARGE];
     const float reward = (float)t;
@@ -102,7 +102,7 @@ static per_replay* loaded(const char* storage) {
     return replay;
 }
 
-/* The checkpoint is that of a buffer that would save these bytes. */
+/* The checkpoint equals a save of a buffer with these bytes. */
 static void check_checkpoint(bytes expected) {
     per_replay* const replay = loaded(NULL);
     check_saved_as(&expected, replay);
@@ -141,7 +141,7 @@ static void* add(void* argument) {
     const int64_t env = *(const int64_t*)argument;
     for (int t = FIRST; !is_stopping() && t < LAST; ++t) {
         CHECK_OK(try_add(shared, env, t));
-        usleep(300); /* the ring is to last for a checkpoint */
+        usleep(300); /* the ring must last for a checkpoint */
     }
     return NULL;
 }
@@ -228,7 +228,7 @@ static int64_t free_bytes(void) {
     return (int64_t)disk.f_bfree * (int64_t)disk.f_frsize;
 }
 
-/* A buffer goes on from its rows where the disk has room neither for a byte nor for a file. */
+/* A buffer resumes from its rows even if the disk has room neither for a byte nor for a file. */
 static void go_on_without_room(void) {
     static const char zeros[4096];
     char filler[PATH_MAX];
@@ -267,7 +267,7 @@ static void fill_the_disk(void) {
     int file = open(filler, O_CREAT | O_WRONLY, 0600);
     CHECK(file >= 0 && posix_fallocate(file, 0, free_bytes() - (3 << 19)) == 0);
     close(file);
-    CHECK_OK(try_add(replay, 0, t)); /* there is room for one copy, and not for two */
+    CHECK_OK(try_add(replay, 0, t)); /* there is room for one copy, but not for two */
     bytes before = saved(replay);
     CHECK_FAILS(try_add(replay, 1, t), PER_ERROR_IO, "cannot be written: No space left on device");
     file = open(filler, O_WRONLY | O_APPEND);
@@ -278,7 +278,7 @@ static void fill_the_disk(void) {
     check_saved_as(&before, replay);
     check_checkpoint(named);
     free(before.data);
-    CHECK(unlink(filler) == 0); /* there is room again */
+    CHECK(unlink(filler) == 0); /* there is space again */
     CHECK_OK(try_add(replay, 1, t));
     CHECK_OK(try_add(replay, 0, t + 1));
     check_checkpoint(named);
@@ -313,7 +313,7 @@ static void check_busy(void) {
     CHECK(replay == NULL);
 }
 
-/* A child frees the buffer before its parent does, and another one after it. */
+/* One child frees the buffer before its parent does, and another one after it. */
 static void a_forked_child_has_the_file_too(void) {
     per_replay* replay = filled(FIRST);
     int to_child[2];
@@ -326,7 +326,7 @@ static void a_forked_child_has_the_file_too(void) {
             close(to_child[1]);
             if (i == 1) CHECK(read(to_child[0], &byte, 1) == 0);
             CHECK_REFUSED(per_replay_checkpoint(replay, folder, NULL, NULL), "the parent's");
-#ifndef SANITIZED /* ThreadSanitizer takes a lock that the child created again for one that is held */
+#ifndef SANITIZED /* ThreadSanitizer takes a lock that the child recreated for one that is held */
             per_replay_free(replay);
 #endif
             _exit(0);
@@ -338,7 +338,7 @@ static void a_forked_child_has_the_file_too(void) {
         check_all_rows(replay);
         if (i == 1) {
             per_replay_free(replay);
-            check_busy(); /* the child has it */
+            check_busy(); /* the child owns it */
         }
         close(to_child[1]);
         if (i == 1) check_child(child);

@@ -1,6 +1,6 @@
 /*
- * store_next_observation: next observations have arrays of their own, for data in no order of time. They must be given
- * with every step, nothing is compared, and episodes are divided by flags and by hand.
+ * store_next_observation: next observations are stored separately, for data that is not ordered in time. They must be
+ * given with every step, nothing is compared, and episodes are separated by flags and manual cuts.
  */
 #include "replay_check.h"
 
@@ -30,7 +30,7 @@ static void data_without_order(void) {
     per_replay_free(replay);
 }
 
-/* A lane needs the rows of one window, and none for next observations. */
+/* A lane needs the rows of one window, but none for next observations. */
 static void lanes_of_one_window(void) {
     per_replay* replay = create(1, 1);
     for (int t = 0; t < 3; ++t) {
@@ -82,7 +82,7 @@ static void a_step_whose_next_observation_is_marked_unknown(void) {
     const uint8_t unknown = 0, end = 1;
     int64_t id = -7;
     call given;
-    /* In the middle of an episode it is refused; at an end it is as without store_next_observation. */
+    /* Refused in the middle of an episode; at an end it works as without store_next_observation. */
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     given.steps.next_mask = array_of(&unknown, PER_BOOL);
     CHECK_BAD_STEP(per_replay_add(replay, &given.steps, &id, NULL), "next_");
@@ -98,8 +98,8 @@ static void a_step_whose_next_observation_is_marked_unknown(void) {
 }
 
 /*
- * Rows before a truncation at an unknown observation bootstrap from the last observation that is known, which is the
- * next observation of the row before the last.
+ * Rows before a truncation at an unknown observation bootstrap from the last known observation, which is the next
+ * observation of the row before the last.
  */
 static void truncated_at_an_unknown_observation(void) {
     per_replay* replay = create(20, 3);

@@ -1,7 +1,7 @@
 /*
- * Saving by a function of the caller and loading by another: the bytes are those of a file, a stream may hold several
- * checkpoints and what else, functions that fail end the call and change nothing, and the buffer that is saved is that
- * of one moment, whatever the functions and other threads do meanwhile.
+ * Saving and loading by callbacks: the bytes equal those of a file, a stream may hold several checkpoints and other
+ * data, a failing callback ends the call and changes nothing, and the saved state is that of one moment, whatever the
+ * callbacks and other threads do meanwhile.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -15,15 +15,15 @@
 
 enum { ROOM = 1 << 20, MAX_PIECE = 1 << 20, PLACES = 64 };
 
-/* A stream in memory, and what its functions are to do. */
+/* A stream in memory, and the behaviour of its functions. */
 typedef struct stream {
     unsigned char bytes[ROOM];
     int64_t size, at;    /* bytes written, and read */
-    int64_t piece;       /* most that a call takes; 0: all */
-    int n_calls, bad_at; /* the call with this number, from 1 on, returns `answer`; 0: none does */
+    int64_t piece;       /* largest size per call; 0: unlimited */
+    int n_calls, bad_at; /* call number bad_at, from 1 on, returns `answer`; 0: none does */
     int64_t answer;
     void (*visit)(struct stream* visited); /* called by each call, if any */
-    per_replay* replay;                    /* that is saved */
+    per_replay* replay;                    /* the buffer being saved */
 } stream;
 
 static int64_t taken(stream* s, int64_t size) {
@@ -87,7 +87,7 @@ static per_replay* load(stream* s, int32_t device) {
     return replay;
 }
 
-/* Both go on alike. */
+/* Both continue alike. */
 static void check_twins(per_replay* replay, per_replay* twin) {
     static rows drawn;
     const per_replay_statistics a = stats_of(replay), b = stats_of(twin);
@@ -131,7 +131,7 @@ static void a_stream_has_the_bytes_of_a_file(void) {
     CHECK(remove(path) == 0);
 }
 
-/* Bytes before and behind a checkpoint are the caller's. */
+/* Bytes before and after a checkpoint belong to the caller. */
 static void a_stream_may_hold_several_checkpoints_and_what_else(void) {
     static stream s;
     static const int n_steps[3] = {0, 5, 30};
@@ -199,7 +199,7 @@ static void large_fields_come_in_pieces(void) {
     per_replay_free(replay);
 }
 
-/* Whichever call it is that fails, and whatever it returns that is not allowed. */
+/* Any call may fail, with any invalid result. */
 static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
     static stream whole, s;
     static const int64_t answers[4] = {0, -1, INT64_MIN, MAX_PIECE + 1};
@@ -268,7 +268,7 @@ static int n_visits;
 
 #define CHECK_BUSY(call) CHECK_FAILS(call, PER_ERROR_BUSY, "the buffer is being saved")
 
-/* Asks for a draw, which waits for the end of the save. */
+/* Requests a draw, which waits for the end of the save. */
 static void* take_meanwhile(void* unused) {
     per_batch batch;
     (void)unused;
@@ -276,7 +276,7 @@ static void* take_meanwhile(void* unused) {
     return NULL;
 }
 
-/* The buffer, its loader and its walk are busy, and nothing else is. */
+/* The buffer, its loader and its epochs are busy; everything else is usable. */
 static void use_handles(stream* s) {
     static rows drawn;
     static stream nested;
@@ -289,7 +289,7 @@ static void use_handles(stream* s) {
     per_epochs* new_walk = NULL;
     int64_t count = 0, slot = 0;
     call given;
-    if (n_visits++ == 0 && !on_cuda()) { /* there a batch, too, is handed out by a call on the buffer */
+    if (n_visits++ == 0 && !on_cuda()) { /* on CUDA, handing out a batch is a call on the buffer, too */
         pthread_t taker = start_thread(take_meanwhile, NULL);
         join_thread(taker);
     }
@@ -360,7 +360,7 @@ static void* add_meanwhile(void* replay) {
     return NULL;
 }
 
-/* Lets the other thread try. */
+/* Gives the other thread time to try. */
 static void start_adding(stream* s) {
     if (n_visits++ == 0) adder = start_thread(add_meanwhile, s->replay);
     while (!__atomic_load_n(&has_begun, __ATOMIC_SEQ_CST)) sched_yield();
@@ -392,7 +392,7 @@ static int status_of(pid_t child) {
     return status;
 }
 
-/* In the child whoever saves is not there. */
+/* The child has no thread that saves. */
 static void* fork_meanwhile(void* replay) {
     const pid_t child = fork();
     if (child == 0) {
@@ -416,7 +416,7 @@ static void fork_once(stream* s) {
     own_child = fork();
 }
 
-/* A fork by another thread, and one by the function itself, whose child ends the save as its parent does. */
+/* A fork by another thread, and one by the callback itself, where both parent and child finish the save. */
 static void forks_do_not_wait(void) {
     static stream s, before;
     per_replay* replay = filled(30);
@@ -516,7 +516,7 @@ static void bad_arguments_are_refused(void) {
 }
 
 int main(void) {
-    a_thread_may_end_in_a_function(); /* the first, as errors of other calls would make a thread's end easier */
+    a_thread_may_end_in_a_function(); /* runs first, as errors of other calls would make the end of a thread easier */
     a_stream_has_the_bytes_of_a_file();
     a_stream_may_hold_several_checkpoints_and_what_else();
     functions_may_take_less_than_they_are_given();

@@ -1,6 +1,6 @@
 /*
- * p = mean or maximum over the critics of |td_error|, + epsilon. What is not finite, or overflows, is an error that
- * changes nothing, or with PER_INVALID_SKIP skipped and counted.
+ * p = mean or maximum over the critics of |td_error|, + epsilon. Values that are not finite, or overflow, are an error
+ * that changes nothing; with PER_INVALID_SKIP they are skipped and counted.
  */
 #include <float.h>
 
@@ -33,7 +33,7 @@ static void magnitude_plus_epsilon(void) {
     per_replay_free(replay);
 }
 
-/* Every rest that loops over vectors leave, and both signs in each place. */
+/* Every remainder of vectorized loops, and both signs in each position. */
 static void magnitudes_of_many(void) {
     enum { MOST = 40 };
     per_replay_options options = replay_options(MOST + 8, 1);
@@ -69,7 +69,7 @@ static void maximum_over_critics(void) {
     per_replay_free(replay);
 }
 
-/* The largest of the finite ones would hide it. */
+/* The largest finite error would hide it. */
 static void one_critic_that_is_not_finite(void) {
     static const float td_errors[][3] = {
         {NAN, 2, 3}, {2, NAN, 3}, {2, 3, NAN}, {-INFINITY, 2, 3}, {INFINITY, -INFINITY, 0}};
@@ -82,7 +82,7 @@ static void one_critic_that_is_not_finite(void) {
     }
 }
 
-/* The sum over critics may be beyond float32, the mean is not. */
+/* The sum over critics may overflow float32, the mean does not. */
 static void the_mean_does_not_overflow(void) {
     per_replay* replay = create(0, PER_INVALID_ERROR);
     const int64_t id = 1;
@@ -130,7 +130,7 @@ static void errors_that_are_not_finite(void) {
 
 static void a_priority_that_overflows(void) {
     const float largest[] = {FLT_MAX};
-    check_invalid(largest, 1, 1e32); /* half a last place of FLT_MAX is 1.01e31 */
+    check_invalid(largest, 1, 1e32); /* half a unit in the last place of FLT_MAX is 1.01e31 */
 }
 
 static void priorities_that_are_not_allowed(void) {
@@ -149,7 +149,7 @@ static void priorities_that_are_not_allowed(void) {
     }
 }
 
-/* Nothing is added to priorities that are given, and -0 is 0. */
+/* epsilon is not added to given priorities, and -0 counts as 0. */
 static void given_priorities_are_kept_as_they_are(void) {
     per_replay* replay = create(0.5, PER_INVALID_ERROR);
     const int64_t ids[] = {0, 1, 2};
@@ -160,7 +160,7 @@ static void given_priorities_are_kept_as_they_are(void) {
     per_replay_free(replay);
 }
 
-/* The same through per_replay_add(). */
+/* The same in per_replay_add(). */
 static void values_given_with_a_step(void) {
     static const float bad[] = {NAN, INFINITY, -1};
     const float observation = 5, reward = 0;
@@ -176,7 +176,7 @@ static void values_given_with_a_step(void) {
         CHECK(live_of(strict) == (on_cuda() ? 6 : 4));
         CHECK_OK(per_replay_add(skipping, &given.steps, NULL, NULL));
         CHECK(stats_of(skipping).added == 6 && stats_of(skipping).rejected_updates == 1);
-        CHECK(priority_of(skipping, 5) == 1); /* as if none had been given */
+        CHECK(priority_of(skipping, 5) == 1); /* as if no priority had been given */
         given.steps.priorities = array_of(NULL, 0);
         given.steps.td_errors = array_of(&bad[i], PER_FLOAT32);
         if (bad[i] < 0) {

@@ -1,13 +1,13 @@
 /*
- * Threads on one buffer: each call is atomic. Every observation says of which environment and step it is, every row of
- * a batch must fit together, and what was counted must add up in the end.
+ * Threads on one buffer: each call is atomic. Every observation identifies its environment and step, the values of a
+ * batch's row must agree, and the final counts must add up.
  */
 
 #include "replay_check.h"
 #include "thread_check.h"
 
-/* The first steps are there before the threads begin, so that something is live: on CUDA whoever asks for the next
-   report would hear of another thread's empty draw. */
+/* The first steps are added before the threads start, so that transitions are live: on CUDA the error of an empty draw
+   could be reported to another thread. */
 enum { ENVS = 4, ROWS = 64, BATCH = 256, ROUNDS = 8000, FIRST = 2, SAMPLERS = 3 };
 
 static per_replay* replay;
@@ -62,7 +62,7 @@ static void* look(void* argument) {
     while (!is_stopping()) {
         const per_replay_statistics statistics = stats_of(replay);
         CHECK(statistics.live >= 0 && statistics.live <= ROWS * ENVS && statistics.max_priority >= 1);
-        /* Before alpha priorities are 1 to 5 + epsilon. */
+        /* Before alpha is applied, priorities are 1 to 5 + epsilon. */
         CHECK(statistics.total <= 5.1 * (double)statistics.live && statistics.total >= (double)statistics.live);
         CHECK(statistics.max_priority < 5.1 && statistics.cuts == 0);
     }

@@ -1,6 +1,6 @@
 /*
- * How often each transition is drawn is what is counted here from the ids of all batches; and with max_times_sampled none
- * is drawn more often than that, whatever is called in between, until its row is overwritten.
+ * The expected number of draws of each transition is counted here from the ids of all batches. With max_times_sampled
+ * none is drawn more often than that, whatever is called in between, until its row is overwritten.
  */
 #include "replay_check.h"
 
@@ -42,7 +42,7 @@ static void add_steps(per_replay* replay, int64_t n) {
     for (; n > 0; --n) add_full(replay, 0, 0, 0, GOES_ON, 0);
 }
 
-/* The ids of what is live, and how many there are. */
+/* The ids of the live transitions, and their number. */
 static int64_t live_ids_of(per_replay* replay, int64_t* ids_out) {
     int64_t count = -1;
     CHECK_OK(per_replay_get_live_ids(replay, CAPACITY, ids_out, &count));
@@ -62,7 +62,7 @@ static void draw_counted(per_replay* replay, const per_sample_options* options, 
     }
 }
 
-/* Calls that are no draws report the counts and do not change them. */
+/* Calls that do not draw report the counts and do not change them. */
 static void read_counted(per_replay* replay) {
     static counted_rows out;
     int64_t ids[CAPACITY], count = live_ids_of(replay, ids), i;
@@ -105,7 +105,7 @@ static void counts_are_those_of_the_ids_drawn(void) {
     }
 }
 
-/* The largest count is 2^31 - 1; here only that a transition at many places of a batch is counted at each. */
+/* The largest count is 2^31 - 1. Here: a transition at many positions of a batch is counted at each. */
 static void one_transition_is_counted_at_each_place(void) {
     static counted_rows out;
     per_replay* replay = counting(0, PER_PROPORTIONAL, PER_MAX_EVER);
@@ -118,7 +118,7 @@ static void one_transition_is_counted_at_each_place(void) {
     per_replay_free(replay);
 }
 
-/* A transition that was used up is not live: it is in no draw, no walk and no law, and updates of it are too late. */
+/* A used-up transition is not live: it is in no draw, epoch or shard summary, and its updates are stale. */
 static void check_used_up(per_replay* replay, int64_t oldest, int64_t end, int32_t most) {
     int64_t ids[CAPACITY], count = live_ids_of(replay, ids), id, i, expected = 0;
     for (id = oldest; id < end; ++id) {
@@ -154,7 +154,7 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
                 CHECK_OK(change_alpha(replay, (double)random_below(3) / 2, NULL));
                 break;
             case 1:
-                /* Rows at the end stop being live, and become so again unless they were used up. */
+                /* Rows at the end die, and become live again unless they were used up. */
                 CHECK_OK(change_n_step(replay, 4, NULL));
                 add_steps(replay, 2);
                 CHECK_OK(change_n_step(replay, 1, NULL));
@@ -173,7 +173,7 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
             read_counted(replay);
         }
     }
-    /* All that is left, which ends. */
+    /* Draws everything that is left. */
     while (live_of(replay) > 0) draw_counted(replay, NULL, 1, most);
     fill_counted(&out);
     CHECK_FAILS(per_replay_sample(replay, NULL, 1, &out.of.batch, NULL), PER_ERROR_EMPTY, "");
@@ -181,7 +181,7 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
     fill_counted(&out);
     CHECK_BAD(per_replay_sample(replay, NULL, 3, &out.of.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_size is 3",
               "draws without replacement had batch_size above what can be drawn");
-    /* It was no draw. */
+    /* It was not a draw. */
     draw_counted(replay, NULL, 2, most);
     per_replay_free(replay);
 }
@@ -214,7 +214,7 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     batch.ids = &id;
     CHECK_FAILS(sample_with_hindsight(replay, NULL, &hindsight, 1, &batch, NULL), PER_ERROR_CALLBACK, "reward");
     CHECK(stats_of(replay).samples == 0 && live_of(replay) == 0);
-    /* The rate limiter counts it, or the third of these would have to wait for a draw of what is used up. */
+    /* The rate limiter counts it. Otherwise the third add would have to wait for a draw of used-up transitions. */
     for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_BUSY, "");
     per_replay_free(replay);

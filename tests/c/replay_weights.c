@@ -44,7 +44,8 @@ static void check_batch(double beta, int32_t scheme) {
     per_replay_free(replay);
 }
 
-/* The batch's own largest weight, not the buffer's: without transition 0 in it, transition 1 has weight 1. */
+/* The batch's largest weight is used, not the buffer's: without transition 0 in the batch, transition 1 has weight
+   1. */
 static void largest_of_the_batch(void) {
     per_replay* replay = create(1, PER_INDEPENDENT);
     static rows drawn;
@@ -65,7 +66,7 @@ static void largest_of_the_batch(void) {
     per_replay_free(replay);
 }
 
-/* beta, scheme: of the call, where it gives them. */
+/* beta and scheme of the call, if given. */
 static void options_of_a_call(void) {
     per_replay* replay = create(1, PER_STRATIFIED);
     static rows drawn;
@@ -80,12 +81,12 @@ static void options_of_a_call(void) {
     options.beta = NAN;
     CHECK_OK(per_replay_sample(replay, &options, 7, &drawn.batch, NULL));
     for (int i = 0; i < 7; ++i)
-        CHECK(drawn.ids[i] == (i < 1 ? 0 : i < 3 ? 1 : 2)); /* 7 parts: one, two and four of them */
+        CHECK(drawn.ids[i] == (i < 1 ? 0 : i < 3 ? 1 : 2)); /* of 7 parts, they have one, two and four */
     CHECK(drawn.weights[0] == 1 && drawn.weights[1] == 0.5f && drawn.weights[6] == 0.25f);
     per_replay_free(replay);
 }
 
-/* Any array may be left out; what is written is the same. */
+/* Any array may be omitted; the others are unaffected. */
 static void arrays_may_be_left_out(void) {
     per_replay *replay = create(1, PER_STRATIFIED), *twin = create(1, PER_STRATIFIED);
     static rows drawn, of_twin;
@@ -115,8 +116,8 @@ static void arrays_may_be_left_out(void) {
     free_both(replay, twin);
 }
 
-/* Ranks are taken anew once more than a 32nd has changed. Until then a transition that changes weighs what the rank of
-   its priority weighed, beside the one that has that rank. */
+/* Ranks are recomputed after more than a 32nd has changed. Until then, a changed transition weighs as much as the rank
+   of its new priority, which another transition keeps as well. */
 static void ranks_between_two_takings(void) {
     enum { N = 100 };
     static rows drawn;
@@ -142,7 +143,7 @@ static void ranks_between_two_takings(void) {
     per_replay_free(replay);
 }
 
-/* (N P)^-30 of N = 32: what is too large for float32 is its largest number, and so is each of a batch. */
+/* (N P)^-30 of N = 32: values too large for float32 become its largest number, and so does each weight of a batch. */
 static void weights_beyond_float32(void) {
     enum { N = 32 };
     static rows drawn;
@@ -158,7 +159,7 @@ static void weights_beyond_float32(void) {
     }
     per_sample_options sample = default_sample_options();
     sample.beta = 30;
-    for (int64_t n = 1; n <= N; ++n) { /* every rest that a loop over vectors leaves */
+    for (int64_t n = 1; n <= N; ++n) { /* covers every remainder of vectorized loops */
         for (int t = 0; t < n; ++t) ids[t] = t;
         fill_rows(&drawn);
         CHECK_OK(per_replay_get_windows(replay, &sample, PER_INVALID_ERROR, n, ids, &drawn.batch, NULL));

@@ -1,4 +1,4 @@
-/* A save that lasts from hold_buffer() to let_go(): calls on the buffer wait for it. */
+/* A save that lasts from hold_buffer() to let_go(). Calls on the buffer wait for it. */
 #ifndef SAVE_CHECK_H
 #define SAVE_CHECK_H
 

@@ -28,14 +28,14 @@ static inline int64_t read_on(void* context, void* data_out, int64_t size) {
     return n;
 }
 
-/* The caller frees data. */
+/* The caller must free data. */
 static inline bytes saved(per_replay* replay) {
     bytes all = {NULL, 0, 0};
     CHECK_OK(save_to(replay, append, &all));
     return all;
 }
 
-/* The buffer is saved as these bytes. */
+/* Saving the buffer gives these bytes. */
 static inline void check_saved_as(const bytes* expected, per_replay* replay) {
     const bytes now = saved(replay);
     CHECK(now.size == expected->size && memcmp(now.data, expected->data, (size_t)now.size) == 0);
@@ -48,7 +48,7 @@ static inline void check_same_saves(per_replay* replay, per_replay* twin) {
     free(expected.data);
 }
 
-/* A buffer on the tested device, loaded from what the given one saves. */
+/* A buffer on the tested device, loaded from a save of the given one. */
 static inline per_replay* reloaded(per_replay* replay) {
     bytes file = saved(replay);
     per_replay* loaded = NULL;

@@ -1,7 +1,7 @@
 /*
- * Readers and writers that are killed at any moment harm nobody: the others go on, rows stay what one writer wrote, a
- * batch is not written while a reader has it, the slots of the dead are drawn into again, and another reader attaches
- * at once. Priorities that were sent are applied. No descriptor stays behind.
+ * Readers and writers that are killed at any moment harm no other process: the others continue, each row is from one
+ * writer, no batch is overwritten while a reader has it, slots of the dead are reused, and another reader attaches at
+ * once. Priorities that were sent are applied. No descriptor leaks.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <dirent.h>
@@ -16,15 +16,15 @@
 
 enum { KILLS = 400, READERS = 2, CHILDREN = READERS + 1, BATCH = 32, LIFE = 1 << 15 };
 
-/* Reports of a child: its batches or steps so far, and whether it saw a row that nobody wrote. */
+/* Reports of a child: the number of its batches or steps so far, and whether it saw a row that no process wrote. */
 typedef struct told {
     volatile int64_t done;
     volatile int64_t wrong;
-    volatile int64_t sent;     /* calls that set priorities, of all lives */
+    volatile int64_t sent;     /* calls that set priorities, in all lives */
     volatile int64_t survivor; /* the child's own child, which outlives it */
 } told;
 
-/* Every value of a row says who wrote it, and when. */
+/* Every value of a row identifies its writer and its time. */
 static void write_for_ever(const char* path, int life, told* with) {
     per_writer* writer = attach(path);
     for (int64_t t = 0;; ++t) {
@@ -105,7 +105,7 @@ int main(void) {
     int64_t n_sent = 0;
     int status, n_readers = READERS;
     CHECK(with != MAP_FAILED);
-    alarm(500); /* a wait that does not end ends the test */
+    alarm(500); /* a hang ends the test */
     per_replay* replay = create_plain(2000, 2);
     for (int i = 0; i < 100; ++i) add_full(replay, 1, (float)i, (float)i, GOES_ON, (float)i + 1);
     per_channel* channel = create_channel(replay, 1, &lane, 64, PER_FULL_WAITS);
@@ -124,12 +124,12 @@ int main(void) {
             while (which > 0 && sharing_stats(loader).attached == READERS) pause_ns(10000);
             CHECK(kill((pid_t)with[which].survivor, SIGKILL) == 0);
         }
-        /* The writer's place may be held by a child that was born just now, which has not let go yet. */
+        /* A newborn child may hold the writer's place for a moment. */
         while (which == 0 && channel_stats(channel).attached != 0) pause_ns(10000);
         while (which > 0 && sharing_stats(loader).attached == READERS) pause_ns(10000);
         children[which] = start(which, i, channel, loader, &with[which], next_random(&state));
         if (which > 0) ++n_readers;
-        /* Everybody goes on. */
+        /* All others continue. */
         for (int k = 0; k < CHILDREN; ++k) done[k] = with[k].done;
         for (int k = 0; k < CHILDREN; ++k)
             while (with[k].done < done[k] + 2) {
@@ -146,7 +146,7 @@ int main(void) {
     while (sharing_stats(loader).out != 0) pause_ns(1000000);
     CHECK(sharing_stats(loader).attached == 0 && sharing_stats(loader).readers == n_readers);
     CHECK(sharing_stats(loader).returned > 0 && sharing_stats(loader).refused == 0);
-    /* All that was sent is applied. A call in which a reader died is applied as a whole, or not at all. */
+    /* All updates that were sent are applied. A call in which a reader died is applied as a whole or not at all. */
     for (int k = 1; k < CHILDREN; ++k) n_sent += with[k].sent;
     CHECK(sharing_stats(loader).updates >= n_sent && sharing_stats(loader).updates <= n_sent + n_readers);
     per_shared_loader_free(loader);

@@ -1,6 +1,6 @@
 /*
- * Whatever another process writes into the memory of a shared loader, the buffer's rows stay as they are and its
- * process goes on: priorities change, or a reader is cut off. The next reader of the place finds it whole.
+ * Another process may write anything into the memory of a shared loader. The buffer's rows are unchanged, and its
+ * process continues: priorities change, or a reader is cut off. The next reader of the place finds it valid.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
@@ -15,7 +15,7 @@ typedef struct forger {
     unsigned char* memory;
     size_t size, first, mailbox;
     uint64_t seed;
-    int is_wild; /* it writes anywhere, else to the reader's mailbox and mail only */
+    int is_wild; /* it writes anywhere; otherwise only to the reader's mailbox and mail */
 } forger;
 
 static void* forge(void* context) {
@@ -44,7 +44,8 @@ static per_replay* filled_buffer(void) {
     return replay;
 }
 
-/* The first mailbox from there on. It begins with the number of readers that it has had, and bytes that they wrote. */
+/* The first mailbox at or after this position. It starts with the number of readers that it has had, and the number of
+   bytes they wrote. */
 static size_t find_mailbox(const unsigned char* memory, size_t size, uint64_t lives, size_t at) {
     for (; at + 64 <= size && at < 1 << 16; at += 64) {
         uint64_t words[3];
@@ -65,7 +66,7 @@ static per_reader* second_reader(per_shared_loader* loader) {
     return reader;
 }
 
-/* A reader's message as it lies in memory. */
+/* The layout of a reader's message in memory. */
 typedef struct mail {
     uint32_t kind, reserved;
     int64_t n_bytes, number, n_critics, n_steps;
@@ -113,7 +114,7 @@ static void mail_that_no_reader_writes(mail forged) {
     memcpy(memory + mailbox + 2 * mailbox_bytes + written, &forged, sizeof forged);
     written += forged.n_bytes > 40 && forged.n_bytes < 4096 ? (uint64_t)forged.n_bytes : 40;
     __atomic_store_n((uint64_t*)(void*)(memory + mailbox + 8), written, __ATOMIC_SEQ_CST);
-    /* The other one wakes the loader, and gets what it asks for. */
+    /* The other reader wakes the loader, and gets the batch that it requests. */
     CHECK_OK(per_reader_release(other, read_batch(other, &batch)));
     CHECK_OK(per_reader_flush(other, -1));
     CHECK_FAILS(per_reader_flush(reader, -1), PER_ERROR_CORRUPT_FILE, "this reader was cut off");
@@ -135,7 +136,7 @@ static void check_taken(const per_batch* batch) {
         CHECK(((const float*)batch->next_fields[0])[k] == batch->reward[k] + 1 && batch->ids[k] < ROWS);
 }
 
-/* Takes batches with all that it has, and sends priorities, as any other reader of the loader. */
+/* Takes batches with all arrays, and sends priorities, like any reader of the loader. */
 static void check_reader(per_reader* reader) {
     const float errors[BATCH] = {1, 2, 3, 4, 5, 6, 7, 8};
     per_batch batch;
@@ -149,8 +150,8 @@ static void check_reader(per_reader* reader) {
 }
 
 /*
- * A number of readers that is not true makes the loader take what the reader of the place had for given back: that one
- * is cut off, or not answered any more, and the others hear nothing of it. The loader goes on, and so does the place.
+ * If the number of readers is false, the loader releases the slots of the place's reader: that reader is cut off, or
+ * not answered any more, and other readers are unaffected. The loader continues, and so does the place.
  */
 static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     per_replay* replay = filled_buffer();
@@ -165,7 +166,7 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     size_t mailbox = find_mailbox(memory, size, 1, 64);
     if (!has_reader) {
         per_reader_free(reader);
-        check_reader(other); /* so the loader knows that it has gone */
+        check_reader(other); /* so the loader knows that it has left */
     }
     __atomic_store_n((uint64_t*)(void*)(memory + mailbox), life, __ATOMIC_SEQ_CST);
     check_reader(other);
@@ -180,7 +181,7 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
         check_reader(other);
         per_reader_free(reader);
     }
-    /* Whoever attaches there next. */
+    /* The next reader that attaches there. */
     reader = attach_reader(path_of_batches(loader));
     check_reader(reader);
     check_reader(other);
@@ -196,7 +197,7 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     per_replay_free(replay);
 }
 
-/* The loader's part of a mailbox, for a reader that has asked once. */
+/* The loader's part of a mailbox, for a reader that has sent one request. */
 typedef struct answer {
     uint64_t taken, answered;
     int32_t status;
@@ -225,12 +226,12 @@ static void an_answer_that_no_loader_gives(answer forged) {
     per_batch batch;
     size_t size;
     int64_t slot;
-    set_rate_limit(&options, 1, BATCH, 0); /* so that nothing is answered */
+    set_rate_limit(&options, 1, BATCH, 0); /* so that no request is answered */
     per_replay* replay = create_replay(&options);
     per_shared_loader* loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
     per_reader* reader = attach_reader(path_of_batches(loader));
     CHECK_OK(per_reader_flush(reader, -1));
-    CHECK(try_read(reader, 0, &batch, &slot) == PER_ERROR_BUSY); /* it has asked */
+    CHECK(try_read(reader, 0, &batch, &slot) == PER_ERROR_BUSY); /* it has sent a request */
     CHECK_OK(per_reader_flush(reader, -1));
     unsigned char* memory = map_shared(descriptor_of_batches(loader), &size);
     unsigned char* of_loader = memory + find_mailbox(memory, size, 1, 64) + 64;
@@ -254,7 +255,7 @@ static per_status status_of_attaching(per_shared_loader* loader) {
     return status;
 }
 
-/* One byte less than what stands in the header leaves all else where it was, as it is rounded up to whole lines. */
+/* One byte less than in the header leaves everything in place, as sizes are rounded up to whole cache lines. */
 static void numbers_of_the_header_are_those_of_its_loader(void) {
     enum { OPTIONS_BYTES = 24 };
     const int64_t before_the_ring[] = {BATCH, 1, SLOTS, 1}; /* the batch size, readers, their slots, and n_step */

@@ -1,7 +1,7 @@
 /*
- * With one reader a shared loader gives the batches that a loader gives for the same calls, bit for bit, also where
- * priorities change and steps come in between; of sequences, too. Several readers, each a process, get together the
- * batches of one loader: each of them once, and each reader its own in that order.
+ * With one reader, a shared loader hands out the batches of a loader for the same calls, bit-identical, also if
+ * priorities change and steps are added in between, and for sequences. Several readers, each in a separate process,
+ * together get the batches of one loader: each batch once, and in order for each reader.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 
 enum { BATCH = 32, ROUNDS = 150, READERS = 3, READ = 60, STEPS = 6 };
 
-/* In what follows `steps` are those of a sequence with its burn-in, at most STEPS; 0: there are no sequences. */
+/* `steps` is the length of a sequence with its burn-in, at most STEPS; 0: there are no sequences. */
 static int burn_in_of(int steps) {
     return steps > 2 ? 2 : 0;
 }
@@ -164,7 +164,7 @@ static void readers_share_what_one_loader_draws(void) {
 }
 
 int main(void) {
-    readers_share_what_one_loader_draws(); /* children of a process with no other threads but those of loaders */
+    readers_share_what_one_loader_draws(); /* children of a process whose only other threads are those of loaders */
     one_reader_is_a_loader(1, 0);
     one_reader_is_a_loader(3, 0);
     one_reader_is_a_loader(2, STEPS);

@@ -1,7 +1,7 @@
 /*
- * Readers wait for what is not there yet, and hear of what never will be: none can keep all slots, what a draw fails of
- * is told to the one whose turn it was, the rate limiter makes readers wait and nobody else, and the end of the loader,
- * of its process or of a fork ends no call in a wait.
+ * Readers wait for batches that are not drawn yet, and are notified of those that never will be. No reader can keep all
+ * slots. The reader whose turn it was gets the error of a failed draw. The rate limiter blocks readers and no other
+ * calls. The end of the loader, of its process or of a fork ends no call in a wait.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static per_replay* small_buffer(void) {
     return replay;
 }
 
-/* A thread that takes a batch, and what became of that. */
+/* A thread that takes a batch, and the result. */
 typedef struct taker {
     per_reader* reader;
     per_status status;
@@ -59,7 +59,7 @@ static per_status describe(per_reader* reader) {
     return per_reader_describe(reader, &options, &batch_size);
 }
 
-/* Readers count even if they have left before the loader's thread looks. */
+/* Readers count even if they leave before the loader's thread notices them. */
 static void all_readers_are_counted(void) {
     per_replay* replay = small_buffer();
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 1, NULL);
@@ -91,12 +91,12 @@ static void no_reader_keeps_all_slots(void) {
     CHECK_REFUSED(per_reader_release(one, -1), "slot is -1");
     CHECK_OK(per_reader_flush(two, -1));
     CHECK(sharing_stats(loader).out == 2 && sharing_stats(loader).attached == 2 && sharing_stats(loader).places == 2);
-    start_taking(&waits, one); /* as another thread of its process releases one */
+    start_taking(&waits, one); /* as if another thread of its process released one */
     CHECK_OK(per_reader_release(one, first));
     join_thread(waits.thread);
     CHECK(waits.status == PER_OK && waits.slot != second);
     CHECK_REFUSED(per_reader_release(one, first == waits.slot ? 99 : first), "slot is");
-    /* Its place is free at once, and what it had is drawn into again. */
+    /* Its place is free at once, and its slots are reused. */
     CHECK_OK(per_reader_stop(one));
     CHECK_OK(per_reader_stop(one));
     CHECK_REFUSED(try_read(one, -1, &batch, &slot), "reader was stopped");
@@ -143,14 +143,14 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     join_thread(waits.thread);
     CHECK(waits.status == PER_OK);
     CHECK_OK(per_reader_release(reader, waits.slot));
-    /* 16 are allowed before more is added: another batch. */
+    /* 16 transitions are allowed before more is added: another batch. */
     CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
     CHECK_FAILS(try_read(reader, 30, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
-    /* Updates of the other reader come through meanwhile, even before steps that it writes. */
+    /* Updates of the other reader arrive meanwhile, even before steps that it writes. */
     CHECK_OK(send_td_errors(other, 1, ids, 1, errors, -1));
     CHECK_OK(per_reader_flush(other, 60000));
     CHECK(stats_of(replay).updates == 1);
-    /* Writers and readers at their own pace, each of which would run ahead. */
+    /* Writers and readers at different speeds, each of which would run ahead. */
     for (int i = 0; i < 200; ++i) {
         CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
         ++t;
@@ -159,7 +159,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
         ++n;
     }
     CHECK(n > 10);
-    /* If one side ends, the other goes on without limits. */
+    /* If one side ends, the other continues without limits. */
     CHECK_OK(per_replay_stop_limiting(replay));
     CHECK_OK(per_channel_flush(channel, -1));
     for (int i = 0; i < 50; ++i) CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
@@ -240,7 +240,7 @@ static void what_cannot_be_is_named(void) {
     per_replay_free(replay);
 }
 
-/* Memory of other versions begins with the same label, and has a header of any size behind it. */
+/* Memory of other versions starts with the same label, followed by a header of any size. */
 static void memory_of_another_version_is_named(void) {
     per_replay* replay = small_buffer();
     per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
@@ -285,7 +285,7 @@ static void a_closed_loader_is_told_to_its_readers(void) {
     CHECK_OK(per_reader_flush(other, -1));
     CHECK_OK(send_priorities(other, 1, &id, &error, -1));
     per_shared_loader_free(loader);
-    CHECK(priority_of(replay, 0) == 7); /* what was sent before is there */
+    CHECK(priority_of(replay, 0) == 7); /* updates sent before were applied */
     join_thread(waits.thread);
     CHECK(waits.status == PER_ERROR_INVALID_ARGUMENT && strstr(waits.message, "the shared loader was closed") != NULL);
     CHECK_REFUSED(per_reader_release(reader, slot), "the shared loader was closed");
@@ -298,7 +298,7 @@ static void a_closed_loader_is_told_to_its_readers(void) {
     per_replay_free(replay);
 }
 
-/* The buffer is in a child, which is killed. */
+/* The buffer is in a child process, which is killed. */
 static void a_dead_buffer_is_told_to_its_readers(void) {
     int ends[2], status;
     char path[200];
@@ -349,7 +349,7 @@ static void a_forked_child_has_none(void) {
         CHECK_FAILS(per_reader_attach(path, -1, &other), PER_ERROR_BUSY, "has 1 readers already");
         per_reader_free(reader);
         per_shared_loader_free(loader);
-        add_full(replay, 0, 50, 0, GOES_ON, 51); /* the buffer is the child's own */
+        add_full(replay, 0, 50, 0, GOES_ON, 51); /* the child has a separate copy of the buffer */
         draw(replay, BATCH, &drawn);
         per_replay_free(replay);
         _exit(0);
@@ -371,7 +371,7 @@ static void a_buffer_on_a_device_has_none(void) {
 }
 
 /*
- * A save holds the buffer, and with it draws and updates. Meanwhile the slots of readers that end are returned, even if
+ * A save locks the buffer, and with it draws and updates. Meanwhile the slots of readers that end are returned, even if
  * their mail has to wait, and another reader is greeted. The mail is applied in order after the save.
  */
 static void a_save_keeps_no_place_and_no_slot(void) {
@@ -390,7 +390,7 @@ static void a_save_keeps_no_place_and_no_slot(void) {
     read_batch(quiet, &batch);
     hold_buffer(&save, replay);
     while ((status = try_read(waits, 200, &batch, &slot)) == PER_OK) CHECK_OK(per_reader_release(waits, slot));
-    CHECK(status == PER_ERROR_BUSY); /* what was drawn ahead is used up */
+    CHECK(status == PER_ERROR_BUSY); /* the batches drawn ahead are used up */
     CHECK_OK(send_priorities(loud, 2, ids, sevens, 0));
     CHECK_OK(send_priorities(loud, 1, ids + 1, &nine, 0));
     per_reader_free(loud);
@@ -416,7 +416,7 @@ static void a_save_keeps_no_place_and_no_slot(void) {
 }
 
 int main(void) {
-    alarm(300); /* a wait that does not end ends the test */
+    alarm(300); /* a hang ends the test */
     if (on_cuda()) {
         a_buffer_on_a_device_has_none();
         return 0;

@@ -1,5 +1,5 @@
 /*
- * Calls that take a struct, by its members: for tests in C and C++ that make many of them.
+ * Calls that take a struct, given its members: for tests in C and C++ that make many of them.
  */
 #ifndef STRUCT_CALLS_H
 #define STRUCT_CALLS_H

@@ -1,7 +1,7 @@
 /*
- * Programs that were built against another header of this interface: a later one, or, where the library of this program
- * knows of it, an older one. Both are invented. All that takes a struct takes theirs, and neither reads nor writes what
- * follows it: each struct ends with a page, and the next page is not there.
+ * Programs built against another header of this interface: a later one, or an older one, if the library was given its
+ * sizes. Both are invented. Calls accept their structs, and neither read nor write beyond them: each struct ends with a
+ * page, and the next page is not mapped.
  */
 #define _DEFAULT_SOURCE
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #include "loader_check.h"
 
-/* The sizes of the older header, of which each struct lacks its last fields, if these may be 0. */
+/* The sizes of the older header: each struct lacks its last fields, if these may be 0. */
 enum {
     TREE_OPTIONS = offsetof(per_tree_options, device),
     TREE_DESCRIPTION = offsetof(per_tree_description, scale),
@@ -37,7 +37,7 @@ enum {
 };
 
 #ifdef PER_OLDER_HEADER
-/* per::is_size_of_a_header(), in whose place the linker puts this: the list of each struct begins with the older size. */
+/* Replaces per::is_size_of_a_header() at link time: the list of each struct starts with the older size. */
 bool __wrap__ZN3per19is_size_of_a_headerEPKmmm(const uint64_t* sizes, size_t n_sizes, uint64_t size);
 bool __wrap__ZN3per19is_size_of_a_headerEPKmmm(const uint64_t* sizes, size_t n_sizes, uint64_t size) {
     static const uint64_t older[][2] = {{sizeof(per_tree_options), TREE_OPTIONS},
@@ -67,7 +67,7 @@ enum { FIRST_IS_LATER = 0 };
 enum { FIRST_IS_LATER = 1 };
 #endif
 
-/* Whether the program is the later one, whose structs all have a field more than this library knows. */
+/* True if the program is the later one, in which all structs have one field unknown to this library. */
 static int is_later;
 
 static size_t size_of(size_t older, size_t known) {
@@ -82,14 +82,14 @@ static void* end_of_page(size_t size) {
     return pages + page - size;
 }
 
-/* A struct that is shorter than any has been, down to its struct_size. */
+/* A struct shorter than any version, down to its struct_size alone. */
 static void* too_short(void) {
     uint64_t* size = end_of_page(sizeof *size);
     *size = sizeof *size;
     return size;
 }
 
-/* A call that is given a struct of the later program, in which the field that this library does not know is set. */
+/* A call given a struct of the later program in which the unknown field is set. */
 #define CHECK_UNKNOWN(call, given)                                                \
     do {                                                                          \
         unsigned char* last = (unsigned char*)(given) + (given)->struct_size - 1; \
@@ -105,7 +105,7 @@ static void* too_short(void) {
         CHECK_OK(call);             \
     } while (0)
 
-/* A pointer to a struct of the program that its _init function has filled. */
+/* A pointer to a struct of the program, filled by its _init function. */
 #define STRUCT_OF_PROGRAM(name, variable, older)                          \
     per_##name* variable = end_of_page(size_of(older, sizeof *variable)); \
     CHECK_OK(per_##name##_init(variable, size_of(older, sizeof *variable)))
@@ -132,7 +132,7 @@ static void of_a_tree(void) {
     CHECK_REFUSED(per_tree_create(too_short(), &tree), "options.struct_size is 8");
 }
 
-/* The fields of the program, as far apart as its struct is large. */
+/* The fields of the program, at the stride of its struct. */
 static per_field* fields_of_program(size_t size) {
     static const char* const names[2] = {"observation", "goal"};
     char* fields = end_of_page(2 * size);

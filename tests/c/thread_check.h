@@ -1,4 +1,4 @@
-/* Threads of tests. */
+/* Threads for tests. */
 #ifndef THREAD_CHECK_H
 #define THREAD_CHECK_H
 
@@ -12,7 +12,7 @@ static inline pthread_t start_thread(void* (*work)(void* context), void* context
     return thread;
 }
 
-/* Returns what the thread does. */
+/* Returns the thread's result. */
 static inline void* join_thread(pthread_t thread) {
     void* result = NULL;
     CHECK(pthread_join(thread, &result) == 0);

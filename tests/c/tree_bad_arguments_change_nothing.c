@@ -1,7 +1,7 @@
 /*
- * Bad entries of arrays, and arguments just beyond what this tree allows, are refused by name, and the handle and the
- * outputs are as they were. CUDA skips entries that only the device can check, reports their number, and takes the
- * others. tests/abi/bad_arguments.py tries each argument that is bad alone.
+ * Bad entries of arrays, and arguments just beyond what this tree allows, are refused by name, and handle and outputs
+ * are unchanged. CUDA skips entries that only the device can check, reports their number, and applies the others.
+ * tests/abi/bad_arguments.py covers arguments that are bad by themselves.
  */
 #include <math.h>
 
@@ -27,7 +27,8 @@ static void check_unchanged(void) {
     CHECK(memcmp(priorities, priorities_before, sizeof priorities) == 0);
 }
 
-/* An update in which entry `at` is bad; `good_index` is what its index is, or would be. `name` is that of the entry. */
+/* An update whose entry `at` is bad; `good_index` is the index that a valid entry has there. `name` is the entry's
+   name. */
 static void check_bad_entry(const int64_t* indices, const float* priorities, int at, int64_t good_index,
                             const char* name) {
     float now[N];
@@ -44,7 +45,7 @@ static void check_bad_entry(const int64_t* indices, const float* priorities, int
     CHECK(memcmp(now, priorities_before, sizeof now) == 0);
 }
 
-/* Priorities 4.5 are below the largest, so that the scale stays also where they are set. */
+/* Priorities of 4.5 are below the largest, so setting them does not change the scale. */
 static void check_update(void) {
     int64_t indices[BATCH] = {0, 1, 2, 3, 4, 5, 6, 9};
     float priorities[BATCH] = {4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f};
@@ -97,7 +98,7 @@ static void check_sample(void) {
     CHECK(memcmp(indices, first, sizeof first) == 0);
     check_unchanged();
 
-    /* None of these was a draw: the next one is what it would have been. */
+    /* None of these counted as a draw: the next draw is unaffected. */
     CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, first, NULL, NULL, NULL));
     CHECK_OK(per_sample(twin, BATCH, PER_STRATIFIED, 1, twin_indices, NULL, NULL, NULL));
     CHECK(memcmp(first, twin_indices, sizeof first) == 0);
@@ -131,7 +132,7 @@ static void check_empty(void) {
     update_one(empty, 50, 1);
     update_one(twin, 3, 1);
     update_one(twin, 50, 1);
-    /* The failed call was no draw. */
+    /* The failed call did not count as a draw. */
     CHECK_OK(per_sample(empty, 1, PER_INDEPENDENT, 1, &index, NULL, NULL, NULL));
     CHECK_OK(per_sample(twin, 1, PER_INDEPENDENT, 1, &twin_index, NULL, NULL, NULL));
     CHECK(index == twin_index);

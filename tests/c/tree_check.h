@@ -1,5 +1,5 @@
 /*
- * Trees for tests. On CUDA each call is followed by per_tree_synchronize(), so that outputs are there and errors known
+ * Trees for tests. On CUDA each call is followed by per_tree_synchronize(), so that outputs and errors are available
  * when it returns, as on the CPU.
  */
 #ifndef TREE_CHECK_H
@@ -13,10 +13,10 @@ static inline per_status synchronized(per_tree* tree, per_status status) {
     return status == PER_OK && on_cuda() ? per_tree_synchronize(tree, NULL) : status;
 }
 
-/* A bad entry is named on the CPU. On CUDA the call skips it, as if it had not been there, and it is counted. */
+/* The CPU names a bad entry. CUDA skips it, and counts it. */
 #define CHECK_BAD_ENTRY(call, text) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, on_cuda() ? "1 entries" : (text))
 
-/* The output for a bad entry, which held -7 before. */
+/* The output for a bad entry; it was -7 before. */
 static inline int64_t after_bad_entry(void) {
     return on_cuda() ? -1 : -7;
 }

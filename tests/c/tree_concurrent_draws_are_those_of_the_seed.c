@@ -1,6 +1,6 @@
 /*
- * Threads that sample one tree together draw the batches that one thread would: each number of a batch is taken once,
- * only who gets which is open.
+ * Threads that sample one tree together draw the batches that one thread would: each batch number is used once, but by
+ * any thread.
  */
 
 #include "thread_check.h"

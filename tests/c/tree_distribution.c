@@ -1,7 +1,7 @@
 /*
- * Draws follow P(i) = p_i / sum_k p_k: chi-square tests with fixed seeds. The false-alarm rate is that of a wrong seed,
- * as the seeds are fixed: 1e-4 for each of the 12 tests. On CUDA 6 of them run, with fewer batches, which leave some
- * leaves with less than one draw expected: 2e-4.
+ * Draws follow P(i) = p_i / sum_k p_k: chi-square tests. As seeds are fixed, the false-alarm rate is that of choosing a
+ * bad seed: 1e-4 for each of the 12 tests. On CUDA 6 of them run with fewer batches, so some leaves have less than one
+ * expected draw: 2e-4.
  */
 #include <math.h>
 
@@ -15,8 +15,8 @@ static void fill(float* priorities, uint64_t seed) {
 }
 
 /*
- * Counts of all draws together. Stratified draws vary less than independent ones, so their statistic lies below the
- * chi-square distribution's and the test is only an upper limit for them.
+ * Counts of all draws together. Stratified draws vary less than independent ones, so their statistic is below the
+ * chi-square distribution's, and the test is only one-sided for them.
  */
 static void counts_follow_the_priorities(int32_t scheme, uint64_t seed) {
     static float priorities[N];
@@ -45,8 +45,8 @@ static void counts_follow_the_priorities(int32_t scheme, uint64_t seed) {
 }
 
 /*
- * Draw i of a stratified batch is uniform in its stratum. Equal priorities, one leaf for each 20th of a stratum: draw i
- * must find leaves 20 i .. 20 i + 19, each as often.
+ * Draw i of a stratified batch is uniform in its stratum. With equal priorities and 20 leaves a stratum, draw i must
+ * find leaves 20 i .. 20 i + 19 equally often.
  */
 static void strata_are_filled_evenly(uint64_t seed) {
     enum { STRATA = 16, PARTS = 20 };
@@ -68,7 +68,7 @@ static void strata_are_filled_evenly(uint64_t seed) {
     per_tree_free(tree);
 }
 
-/* Two draws of one batch, and the same draw of two batches, know nothing of each other: 5 x 5 tables of pairs. */
+/* Two draws of one batch, and the same draw of two batches, are independent: 5 x 5 tables of pairs. */
 static void draws_are_independent(uint64_t seed) {
     enum { M = 5 };
     static const float priorities[M] = {1, 1, 1, 1, 1};

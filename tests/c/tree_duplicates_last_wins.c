@@ -1,7 +1,7 @@
 /* The last of equal indices in one update wins, and the total counts it once. */
 #include "tree_check.h"
 
-/* So few leaves that sums change by the difference of each leaf, and are not computed again. */
+/* There are so few leaves that sums are updated by each leaf's difference, not recomputed. */
 static void few_in_a_large_tree(void) {
     enum { N = 2000, APART = 150, PLACES = 12, COUNT = 30 };
     int64_t indices[COUNT];

@@ -1,7 +1,7 @@
 /*
- * 1e7 leaves with priorities as training produces them, (0, 1]^0.6: the first unit of each leaf's mass finds it. With
- * float32 sums 9 % of the upper half cannot be drawn. On CUDA there are fewer leaves: without a sanitizer 40000, whose
- * tree has as many levels as that of a million.
+ * 1e7 leaves with priorities as in training, (0, 1]^0.6: the first unit of each leaf's mass finds it. With float32
+ * sums, 9 % of the upper half could not be drawn. CUDA has fewer leaves: 40000 without a sanitizer, whose tree has as
+ * many levels as that of a million.
  */
 #include <math.h>
 

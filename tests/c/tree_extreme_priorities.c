@@ -1,4 +1,4 @@
-/* Priorities from the smallest subnormal to the largest float32, mixed: sums stay exact, no leaf is lost. */
+/* Priorities from the smallest subnormal to the largest float32, mixed: sums stay exact, and each leaf can be drawn. */
 #include <float.h>
 #include <math.h>
 
@@ -6,7 +6,7 @@
 
 #define SMALLEST 1.40129846e-45f
 
-/* Compares total, scale's limits and the first unit of every leaf with the priorities. */
+/* Compares the total, the limits of the scale and the first unit of every leaf with the priorities. */
 static void check_tree(per_tree* tree, int64_t capacity, const float* priorities) {
     uint64_t before = 0;
     int32_t scale = scale_of(tree);
@@ -60,7 +60,7 @@ static void all_magnitudes(void) {
     enum { N = 277 };
     static float priorities[N];
     per_tree* tree = create_tree(N, 0);
-    const int step = N / rounds(N); /* at which the whole tree is looked at */
+    const int step = N / rounds(N); /* interval between checks of the whole tree */
     for (int i = 0; i < N; ++i) priorities[i] = (float)ldexp(1.25, i - 149);
     CHECK(priorities[0] == SMALLEST && priorities[N - 1] > 1e38f);
     update_all(tree, N, priorities);
@@ -72,7 +72,7 @@ static void all_magnitudes(void) {
         if (i % step == 0) check_tree(tree, N, priorities);
     }
     CHECK(total_mass_of(tree) == 0);
-    /* And up again, from empty. */
+    /* Then they grow again, from an empty tree. */
     for (int i = 0; i < N; ++i) {
         priorities[i] = (float)ldexp(1.75, i - 149);
         update_one(tree, i, priorities[i]);
@@ -95,12 +95,12 @@ static void many_of_the_largest(void) {
     per_tree_free(tree);
 }
 
-/* So many leaves that their sum reaches its limit while each is far from its own: grown as a run, and in any order. */
+/* The sum of many leaves reaches its limit while each leaf is far from its own: set as a run, and in any order. */
 static void many_grow_together(void) {
     enum { MOST = 1 << 17 };
     static float priorities[MOST];
     static int64_t backwards[MOST];
-    /* At 2^43 times 2^8 the sum of 2^13 leaves is above its limit too, and each of them below its own. */
+    /* At 2^43 times 2^8, the sum of 2^13 leaves exceeds its limit, though no leaf does. */
     const int n = on_cuda() ? MOST / 16 : MOST;
     per_tree* tree = create_tree(n, 0);
     for (int i = 0; i < n; ++i) backwards[i] = n - 1 - i;
@@ -117,8 +117,8 @@ static void many_grow_together(void) {
     per_tree_free(tree);
 }
 
-/* -0 is a zero: it compares equal, weighs nothing, and does not come back as something else, wherever it stands among
- * others: in leaves one behind the other, far apart, or in a small tree. */
+/* -0 is a zero: it compares equal, has no mass, and is returned as 0, at any position among others: in consecutive
+ * leaves, far apart, or in a small tree. */
 static void negative_zero(void) {
     enum { N = 21 };
     static const int64_t strides[] = {1, 40, -1};

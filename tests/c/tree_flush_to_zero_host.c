@@ -1,4 +1,4 @@
-/* A host that flushes subnormals to zero, or rounds another way, gets the same masses, draws and weights. */
+/* A host that flushes subnormals to zero, or uses another rounding mode, gets the same masses, draws and weights. */
 #include <fenv.h>
 
 #include "tree_check.h"
@@ -55,7 +55,7 @@ static record run(const float* priorities) {
 int main(void) {
 #if defined(__x86_64__) || defined(__aarch64__)
     static float priorities[N];
-    /* Subnormals, which a flushing host would read as 0. The bits, as such a host could not make them. */
+    /* Subnormals, which a flushing host would read as 0. Given as bits, as such a host could not compute them. */
     for (int i = 0; i < N; ++i) {
         uint32_t bits = (uint32_t)(i + 1) * 7919;
         memcpy(&priorities[i], &bits, sizeof bits);

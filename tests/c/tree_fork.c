@@ -1,7 +1,7 @@
 /*
- * A fork while other threads are inside calls leaves a child that can use the tree, and a copy that is whole: each
- * update keeps the total, so the child sees that total whenever it was forked. A tree on CUDA the child can only free;
- * on the CPU it can make one of its own.
+ * After a fork while other threads are inside calls, the child can use its copy of the tree, which is consistent: each
+ * update keeps the total, so the child sees that total at any moment of the fork. The child can only free a tree on
+ * CUDA; it can create another one on the CPU.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
@@ -75,7 +75,7 @@ static void use_in_child(void) {
     per_tree* other;
     int64_t index = 1;
     const float priority = 1;
-    alarm(20); /* a lock that nobody will release ends the child, and the test */
+    alarm(20); /* a wait for a lock that is never released ends the test */
     if (on_cuda())
         refuse_everything();
     else

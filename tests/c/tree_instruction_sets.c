@@ -1,4 +1,4 @@
-/* PER_ISA names the instruction set. An unknown name is an error when a tree is created, not a silent choice. */
+/* PER_ISA names the instruction set. An unknown name makes the creation of a tree fail. */
 #define _POSIX_C_SOURCE 200809L
 #include "tree_check.h"
 
@@ -14,7 +14,7 @@ int main(void) {
     setenv("PER_ISA", "V3", 1);
     CHECK_REFUSED(per_tree_create(&options, &tree), "baseline");
 #if defined(__x86_64__)
-    /* This one is known; a machine may still lack it, and then says so. */
+    /* The name is known; an error says so if the machine lacks the instructions. */
     setenv("PER_ISA", "v4", 1);
     status = per_tree_create(&options, &tree);
     if (status != PER_OK) CHECK(status == PER_ERROR_UNSUPPORTED && strstr(per_last_error(), "v4") != NULL);

@@ -1,4 +1,4 @@
-/* per_tree_options: what _init sets, which sizes are accepted, and what per_tree_create() refuses. */
+/* per_tree_options: what _init sets, the accepted sizes, and what per_tree_create() refuses. */
 #include "tree_check.h"
 
 static void check_refused(per_tree_options options, per_status status, const char* text) {
@@ -16,7 +16,7 @@ static void sizes(void) {
     CHECK_REFUSED(per_tree_options_init(&options, UINT64_MAX - 7), "struct_size");
     CHECK(((unsigned char*)&options)[0] == 0xAA);
     CHECK_REFUSED(per_tree_options_init(NULL, sizeof options), "options");
-    /* A program built against a newer header: what this library does not know is set to zero. */
+    /* A program built against a newer header: fields unknown to this library are set to zero. */
     uint64_t newer[sizeof options / sizeof(uint64_t) + 1];
     memset(newer, 0xAA, sizeof newer);
     CHECK_OK(per_tree_options_init((per_tree_options*)(void*)newer, sizeof newer));

@@ -1,6 +1,6 @@
 /*
- * Out of memory is a status: no handle is created, and a handle whose call failed is as it was. The memory is that of
- * the process, or of the device: no device has room for 2^40 leaves, and no call on a tree there allocates.
+ * Out of memory is a status: no handle is created, and a handle whose call failed is unchanged. The memory is that of
+ * the process, or of the device: no device has room for 2^40 leaves, and calls on a tree there never allocate.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ static void check_too_large(int64_t capacity) {
 }
 
 static void within_a_limit(per_tree* tree) {
-#ifndef SANITIZED /* there is no room below any limit */
+#ifndef SANITIZED /* a sanitizer cannot run under a memory limit */
     static int64_t indices[BATCH];
     struct rlimit limit = {64 << 20, RLIM_INFINITY}, before;
     CHECK(getrlimit(RLIMIT_AS, &before) == 0);

@@ -3,7 +3,7 @@
 
 #include "tree_check.h"
 
-/* However many are asked for in one call: each is found by itself, and nothing is written after the last. */
+/* Any number of searches in one call: each result is right, and nothing is written after the last. */
 static void many(void) {
     enum { LEAVES = 1000, MOST = 600 };
     static const int64_t counts[] = {1, 15, 16, 17, 31, 255, 256, 257, 511, 512, 513, MOST};
@@ -13,11 +13,11 @@ static void many(void) {
     static int64_t expected[MOST], indices[MOST + 1];
     uint64_t random = 3;
     per_tree* tree = create_tree(LEAVES, 0);
-    for (int64_t i = 0; i < LEAVES; ++i) priorities[i] = (float)(i % 3); /* whole numbers: sums of them are exact */
+    for (int64_t i = 0; i < LEAVES; ++i) priorities[i] = (float)(i % 3); /* integers: their sums are exact */
     update_all(tree, LEAVES, priorities);
     int32_t scale = scale_of(tree);
     for (int64_t i = 0; i < MOST; ++i) {
-        /* Three leaves in a row have 0 + 1 + 2: of each such group the first unit is the second leaf's. */
+        /* Three consecutive leaves have 0 + 1 + 2: the first unit of each such group belongs to the second leaf. */
         const uint64_t sum = next_random(&random) % 999;
         sums[i] = (double)sum + (i % 2 == 0 ? 0.0 : 0.75);
         units[i] = (sum << scale) + (i % 2 == 0 ? 0 : (UINT64_C(3) << scale) / 4);
@@ -59,7 +59,7 @@ int main(void) {
         CHECK(indices[0] == (on_cuda() ? 1 : -7) && indices[1] == after_bad_entry());
     }
 
-    /* The largest double below the total is inside, whatever the total. */
+    /* The largest double below the total is inside, for any total. */
     for (size_t i = 1; i < 100; ++i) {
         update_one(tree, 3, (float)(1e-3 * (double)(i * i)));
         two[0] = nextafter(total_of(tree), 0);

@@ -1,6 +1,6 @@
 /*
- * The tests of the tree that the project began with, in its own terms: the four small trees of a numpy implementation,
- * and the invariants and the distribution of a CUDA one.
+ * Tests of the tree implementations that preceded libper: the four small trees of one in numpy, and the invariants and
+ * the distribution of one in CUDA.
  */
 #include <math.h>
 
@@ -43,7 +43,7 @@ static void a_circular_overwrite_replaces(void) {
     per_tree_free(tree);
 }
 
-/* Random updates with duplicates: the total is the sum of the leaves. */
+/* Random updates with duplicates: the total equals the sum of the leaves. */
 static void total_is_the_sum_of_the_leaves(void) {
     enum { N = 1024, COUNT = 5000 };
     static int64_t indices[COUNT];
@@ -63,9 +63,9 @@ static void total_is_the_sum_of_the_leaves(void) {
 }
 
 /*
- * Priorities 1 .. 128, 200 000 stratified draws (fewer on CUDA) with seed 1: the histogram's L1 distance to P. A leaf's
- * count differs from its expectation by less than 2, as strata are as wide as a draw: 256 / draws bounds the distance,
- * surely.
+ * Priorities 1 .. 128, 200 000 stratified draws (fewer on CUDA) with seed 1: the L1 distance of the histogram to P. A
+ * stratum has the width of a draw, so a leaf's count differs from its expectation by less than 2: the distance is
+ * always below 256 / draws.
  */
 static void distribution_is_that_of_the_priorities(void) {
     enum { N = 128, BATCH = 200000 };

@@ -1,6 +1,6 @@
 /*
- * Several threads on one tree: each call is atomic. Writers move one unit of priority between two leaves, in one update
- * each, so whoever looks finds the same total and draws only leaves that have mass at that moment.
+ * Several threads on one tree: each call is atomic. Writers move one unit of priority between two leaves in a single
+ * update, so readers always find the same total and draw only leaves that have mass at that moment.
  */
 
 #include "thread_check.h"
@@ -10,7 +10,7 @@ enum { N = 4096, BATCH = 64, ROUNDS = 4000, READERS = 3 };
 
 static per_tree* tree;
 
-/* Leaf 2 k or 2 k + 1 has priority 1, the other one 0. */
+/* Either leaf 2 k or leaf 2 k + 1 has priority 1, the other one 0. */
 static void* write_pairs(void* argument) {
     uint64_t state = *(uint64_t*)argument;
     for (int round = 0; round < rounds(ROUNDS); ++round) {

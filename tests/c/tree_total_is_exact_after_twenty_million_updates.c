@@ -1,6 +1,6 @@
 /*
- * 20 million random updates of 2^20 leaves, then all of them 1e-4: the total is N of their masses, exactly. Sums of
- * float32 that are updated by differences end at -122.2 where 104.9 is true. On CUDA a tenth of the updates or fewer.
+ * 20 million random updates of 2^20 leaves, then all of them 1e-4: the total is exactly the sum of their masses.
+ * Float32 sums updated by differences end at -122.2 instead of 104.9. On CUDA at most a tenth of the updates.
  */
 #include <math.h>
 

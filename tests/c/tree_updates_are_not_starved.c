@@ -1,6 +1,6 @@
 /*
- * Threads that sample without a pause do not keep an update out: they go on until all updates are done, so the program
- * ends only if the updates get their turn. (With locks that let readers overtake, each waited for milliseconds.)
+ * Threads that sample without a pause do not starve an update: they continue until all updates are done, so the program
+ * ends only if the updates proceed. (With locks that let readers overtake, each update waited for milliseconds.)
  */
 
 #include "thread_check.h"

@@ -10,7 +10,7 @@ int main(void) {
     per_tree* tree = create_tree(4, 1);
     update_all(tree, 4, priorities);
     for (int beta = 0; beta < 4; ++beta) {
-        /* In 60 strata of the total 15 every leaf has at least four. */
+        /* With 60 strata of the total 15, every leaf gets at least four. */
         CHECK_OK(per_sample(tree, 60, PER_STRATIFIED, (float)beta, indices, drawn, weights, NULL));
         for (int i = 0; i < 60; ++i) {
             CHECK(indices[i] == (i < 4 ? 0 : i < 12 ? 1 : i < 28 ? 2 : 3));
@@ -22,7 +22,7 @@ int main(void) {
     CHECK_OK(per_sample(tree, 60, PER_STRATIFIED, 0.5f, indices, NULL, weights, NULL));
     for (int i = 0; i < 60; ++i) CHECK(fabs(weights[i] - pow(2, -0.5 * (double)indices[i])) < 6e-8);
 
-    /* The maximum is that of the batch: with leaf 3 alone in it, its weight is 1. */
+    /* The maximum is that of the batch: a batch of leaf 3 alone has weight 1. */
     update_one(tree, 0, 0);
     update_one(tree, 1, 0);
     update_one(tree, 2, 0);

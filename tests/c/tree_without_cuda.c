@@ -1,4 +1,4 @@
-/* Without CUDA or a device, asking for one is an error that says why. */
+/* Without CUDA or a device, a request for one is an error that gives the reason. */
 #include "tree_check.h"
 
 int main(void) {

@@ -1,9 +1,11 @@
-/* PER_WITHOUT_REPLACEMENT: no index twice, each next draw in proportion to what is left, and the tree as before. */
+/* PER_WITHOUT_REPLACEMENT: no index occurs twice, each draw is in proportion to the remaining leaves, and the tree is
+   unchanged. */
 #include "tree_check.h"
 
 /*
- * All ordered triples out of 5 leaves, against their exact probabilities p_i / T * p_j / (T - p_i) * ..; fixed seeds,
- * so the false-alarm rate of 1e-4 is that of a wrong seed. Where one leaf holds nearly all, most draws are repeats.
+ * All ordered triples of 5 leaves, against their exact probabilities p_i / T * p_j / (T - p_i) * ..; seeds are fixed,
+ * so the false-alarm rate of 1e-4 is that of choosing a bad seed. If one leaf holds nearly all mass, most draws are
+ * repeated.
  */
 static void triples_follow_their_probabilities(const float* priorities, uint64_t seed) {
     enum { N = 5, BATCHES = 30000 };
@@ -54,7 +56,7 @@ static void indices_differ_and_the_tree_is_unchanged(void) {
     uint64_t state = 2, mass;
     int32_t scale;
     for (int round = 0; round < 50; round += 50 / rounds(50)) {
-        /* Priorities range from even to so skewed that a few leaves hold nearly everything. */
+        /* Priorities from even to so skewed that a few leaves hold nearly all mass. */
         for (int i = 0; i < N; ++i) priorities[i] = i % 5 == 0 ? 0 : (float)exp(round * next_uniform(&state));
         update_all(tree, N, priorities);
         mass = total_mass_of(tree);
@@ -75,7 +77,7 @@ static void indices_differ_and_the_tree_is_unchanged(void) {
     per_tree_free(tree);
 }
 
-/* A batch of all leaves that can be drawn has every one of them, each with weight 1. One more is an error. */
+/* A batch as large as the number of leaves with mass contains each of them with weight 1. A larger one is an error. */
 static void all_leaves_and_one_more(void) {
     static const float priorities[8] = {1e-30f, 0, 3, 1e20f, 0, 1e-30f, 2, 1};
     per_tree *tree = create_tree(8, 1), *twin = create_tree(8, 1);
@@ -91,7 +93,7 @@ static void all_leaves_and_one_more(void) {
                   on_cuda() ? "batch_size" : "batch_size is 7: only 6");
     CHECK(indices[0] == after_bad_entry() && weights[0] == (on_cuda() ? 0 : -7));
     CHECK(total_mass_of(tree) == total_mass_of(twin));
-    /* It was no draw. */
+    /* It did not count as a draw. */
     CHECK_OK(per_sample(tree, 6, PER_WITHOUT_REPLACEMENT, 1, indices, NULL, weights, NULL));
     CHECK(memcmp(indices, twin_indices, 6 * sizeof *indices) == 0);
     for (int i = 0; i < 6; ++i) {
@@ -107,7 +109,7 @@ int main(void) {
     static const float even[5] = {3, 2, 2, 1, 4};
     static const float skewed[5] = {1, 1048576, 2, 1, 3};
     static const float very_skewed[5] = {1, 1e9f, 0.5f, 0.25f, 4e8f};
-    /* Draws on CUDA are those of the CPU, which tree_golden_draws shows. */
+    /* Draws on CUDA equal those of the CPU; tree_golden_draws tests this. */
     if (!on_cuda()) {
         triples_follow_their_probabilities(even, 1);
         triples_follow_their_probabilities(skewed, 2);

@@ -1,4 +1,5 @@
-# Builds consumer.c and consumer.cpp as somebody else would and runs both, which must print the same: cmake -D MODE=... -P consume.cmake
+# Builds consumer.c and consumer.cpp as a user would and runs both; they must print the same: cmake -D MODE=... -P
+# consume.cmake
 #
 #   MODE        install, find_package, add_subdirectory, pkg_config, static or debian
 #   SOURCE_DIR  of libper     BUILD_DIR  of libper     WORK_DIR  to build in
@@ -27,7 +28,7 @@ function(build_consumer)
     run(${CMAKE_COMMAND} --build ${build})
 endfunction()
 
-# With the flags that pkg-config has for what is installed at a prefix.
+# With the flags that pkg-config gives for an installation at a prefix.
 function(build_and_run_by_pkg_config prefix)
     file(GLOB_RECURSE pc ${prefix}/per.pc)
     get_filename_component(pc_dir ${pc} DIRECTORY)
@@ -55,7 +56,7 @@ elseif(MODE STREQUAL "pkg_config")
     build_and_run_by_pkg_config(${prefix})
 
 elseif(MODE STREQUAL "static")
-    # The portable library, so that needs_posix_only.py can look at it. What was built stays for the next run.
+    # The portable library, to be checked by needs_posix_only.py. The build is kept for the next run.
     set(library ${WORK_DIR}/static-library)
     set(prefix ${WORK_DIR}/static-prefix)
     file(REMOVE_RECURSE ${prefix})
@@ -71,7 +72,7 @@ elseif(MODE STREQUAL "static")
     run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/find_package_consumer.txt ${WORK_DIR}/static_consumer.txt)
 
 elseif(MODE STREQUAL "debian")
-    # Both packages, unpacked into a folder where the consumer finds nothing else.
+    # Both packages, unpacked into a folder that holds nothing else for the consumer.
     file(REMOVE_RECURSE ${WORK_DIR}/debian-packages ${WORK_DIR}/debian-root)
     run(${CPACK} --config ${BUILD_DIR}/CPackConfig.cmake -B ${WORK_DIR}/debian-packages)
     foreach(package IN ITEMS libper1 libper-dev)
@@ -95,11 +96,11 @@ elseif(MODE STREQUAL "add_subdirectory")
     if(fma)
         set(fma -D CONSUMER_FMA=ON)
     endif()
-    # Without CUDA, whatever is on the machine.
+    # Without CUDA, even if the machine has it.
     build_consumer(-D PER_SOURCE_DIR=${SOURCE_DIR} -D PER_CUDA=OFF ${fma})
     run_consumer(${build}/consumer)
-    # Results are the same bits under flags that allow the compiler to change them. A contraction hides in most of them
-    # behind the rounding to float32, so that it is looked for in the code.
+    # Results are bit-identical even under flags that let the compiler change them. Rounding to float32 hides a
+    # contraction in most results, so the code is searched for them.
     execute_process(COMMAND objdump -d --no-show-raw-insn ${build}/per/libper.so
                     OUTPUT_VARIABLE code COMMAND_ERROR_IS_FATAL ANY)
     string(REGEX MATCH "vfn?m(add|sub)[^\n]*" contraction "${code}")

@@ -1,4 +1,4 @@
-/* Prints the bits of everything that libper computes from floating-point numbers, on one line a draw. */
+/* Prints the bits of everything that libper computes from floating-point numbers, one line per draw. */
 #include <inttypes.h>
 #include <per.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ int main(void) {
                (unsigned)bits(discount[i]), (unsigned)bits(weights[i]), (unsigned)bits(priorities[i]),
                (unsigned)bits(probabilities[i]));
     }
-    /* Batches drawn ahead, and an error's way from the library to here. */
+    /* Batches drawn ahead, and an error that passes through the library. */
     per_loader_options loader_options;
     check(per_loader_options_init(&loader_options, sizeof loader_options));
     loader_options.batch_size = BATCH;

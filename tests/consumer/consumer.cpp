@@ -1,4 +1,4 @@
-// What consumer.c does, by per.hpp: both print the same lines.
+// consumer.c written with per.hpp: both print the same lines.
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>

@@ -1,5 +1,5 @@
-// A bell wakes the threads of its process that sleep on it. A forked child, in which those threads do not exist, gets a
-// copy that works.
+// A bell wakes the threads of its process that sleep on it. In a forked child those threads do not exist, and its copy
+// of the bell works.
 #include "threads/bell.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A sleep that no ring ends outlasts this, which ends the test.
+// A sleep that no ring ends lasts longer than this, which ends the test.
 constexpr unsigned most_seconds = 100;
 
 class BellTest : public testing::Test {
@@ -69,7 +69,8 @@ TEST_F(BellTest, is_not_rung_if_nobody_waits) {
     at_bell_ring = nullptr;
 }
 
-// The condition of a copy that is not made again waits, where it ends, for the thread that sleeps in the parent.
+// Destroying the inherited condition variable, instead of replacing it, would wait for the thread that sleeps in the
+// parent.
 TEST_F(BellTest, works_in_a_forked_child_whoever_sleeps_on_it_in_the_parent) {
     auto bell = std::make_unique<Bell>();
     const uint32_t seen = bell->count;
@@ -100,7 +101,7 @@ TEST(OfOneProcess, is_neither_used_nor_freed_in_a_forked_child) {
     struct Ended {
         ~Ended() { _exit(1); }
     };
-    static auto* const object = new OfOneProcess<Ended>();  // which nothing may free
+    static auto* const object = new OfOneProcess<Ended>();  // must not be freed
     EXPECT_TRUE(object->process().is_here());
     const pid_t child = fork();
     ASSERT_GE(child, 0);

@@ -1,5 +1,5 @@
-// A thread that sleeps on a bell in shared memory is woken by the thread that does what it waits for. Usually it also
-// wakes ten times a second, as the other end may die. Here it does not: a bell that is not rung is a wait without end,
+// A thread that sleeps on a bell in shared memory is woken by the thread that makes its condition true. Normally it
+// also wakes ten times a second, as the peer may die. Here it does not: if a bell is not rung, the wait never ends,
 // which ends the test.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,12 +21,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// In some rounds the other end is not yet asleep when the bell rings: these test nothing.
+// In some rounds the peer is not yet asleep when the bell rings: these test nothing.
 constexpr int n_rounds = 20;
 constexpr int64_t batch_size = 4;
 constexpr int64_t slots = 64;
 
-// Long enough for a thread to fall asleep, mostly.
+// Mostly long enough for a thread to fall asleep.
 void pause() {
     std::this_thread::sleep_for(1ms);
 }
@@ -47,7 +47,7 @@ class Bells : public testing::Test {
     const std::chrono::nanoseconds wait_before_ = batch_wait;
 };
 
-// With the rate limiter five steps are allowed, and then one more for each transition that is drawn.
+// The rate limiter allows five steps, then one more for each drawn transition.
 per_replay* create_buffer(bool is_limited) {
     per_replay_options options = replay_options(1000, 1);
     options.rate_limit.samples_per_insert = is_limited ? 1 : 0;
@@ -70,7 +70,7 @@ per_status draw_one(per_replay* replay) {
     return per_replay_sample(replay, nullptr, 1, &drawn.batch, nullptr);
 }
 
-// A call of another thread, and what became of it.
+// A call of another thread, and its result.
 template <class Call>
 class Waiting {
  public:
@@ -104,7 +104,7 @@ class ChannelBells : public Bells {
     }
     void TearDown() override {
         per_writer_free(writer_);
-        per_channel_free(channel_);  // whose thread sleeps
+        per_channel_free(channel_);  // its thread sleeps
         per_replay_free(replay_);
         Bells::TearDown();
     }
@@ -151,7 +151,7 @@ TEST_F(ChannelBells, a_flush_does_not_wait_for_more_steps) {
     }
 }
 
-// A flush of the writer may ring before the thread has begun to wait for more steps: it then costs that wait.
+// The writer's flush may ring before the thread waits for more steps, and must then skip that wait.
 TEST_F(ChannelBells, a_flush_of_the_writer_does_not_wait_for_more_steps) {
     batch_wait = 1h;
     open(false);
@@ -182,7 +182,7 @@ TEST_F(ChannelBells, who_waits_hears_that_the_writer_was_cut_off) {
     while (channel_stats(channel_).added < 5) pause();
     const StepRing forger(path_of(channel_), -1);
     for (int64_t slot = 8; slot <= 10; ++slot) forger.kind(slot) = slot_kinds;  // slot 0 has a cut, 1 to 5 are taken
-    ASSERT_EQ(draw_one(replay_), PER_OK) << per_last_error();  // slot 6 is taken, and the next kinds are looked at
+    ASSERT_EQ(draw_one(replay_), PER_OK) << per_last_error();  // slot 6 is taken, and the next kinds are read
     pause();
     ASSERT_EQ(per_replay_stop_limiting(replay_), PER_OK);
     EXPECT_EQ(flushing.status(), PER_ERROR_CORRUPT_FILE);
@@ -211,7 +211,7 @@ class ReaderBells : public Bells {
     }
     void TearDown() override {
         per_reader_free(reader_);
-        per_shared_loader_free(loader_);  // whose thread sleeps
+        per_shared_loader_free(loader_);  // its thread sleeps
         per_replay_free(replay_);
         Bells::TearDown();
     }

@@ -1,4 +1,4 @@
-// Blocks do not overlap and keep what is in them, and memory that was freed serves for blocks of other sizes.
+// Blocks do not overlap and keep their content, and freed memory is reused for blocks of other sizes.
 #include "cpu/memory/block_heap.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,8 @@ TEST(BlockHeap, blocks_keep_what_is_in_them) {
     }
 }
 
-// The oldest goes for each one that comes, as in a ring of rows. What all of them had at most is about what there is.
+// Each new block replaces the oldest one, as in a ring of rows. After blocks of many sizes, the heap is hardly larger
+// than with the largest ones alone.
 TEST(BlockHeap, memory_serves_for_other_sizes_once_blocks_are_freed) {
     constexpr size_t most = 7080;
     constexpr size_t n_blocks = 3000;
@@ -86,7 +87,7 @@ TEST(BlockHeap, small_blocks_take_little_more_than_their_bytes) {
     }
 }
 
-// As the frames of a field that cannot be compressed take: beside the one before each block 8 bytes are the heap's own.
+// Blocks as large as incompressible frames. Besides the header before each block, the heap uses 8 bytes.
 TEST(BlockHeap, large_blocks_take_a_sixtieth_more_and_few_bytes) {
     for (const auto& [most, n_blocks] : {std::pair{size_t{1024}, size_t{2000}},
                                          {4112, 10000},

@@ -1,4 +1,4 @@
-// Arrays given to calls: shapes checked, elements cast by numpy's same_kind rule, values out of range refused.
+// Arrays given to calls: shapes are checked, elements cast by numpy's same_kind rule, values out of range refused.
 
 #include "rows/cast.h"
 
@@ -33,7 +33,7 @@ std::string refusal(const Call& call) {
     return "";
 }
 
-// One element of any dtype. The code under test is not used if C++ has the type.
+// One element of any dtype. C++'s own conversions replace the code under test if C++ has the type.
 struct Element {
     alignas(8) unsigned char bytes[8] = {};
 
@@ -51,7 +51,7 @@ struct Element {
     }
 };
 
-// The float of 16 bits with `fraction` bits of fraction, by its definition.
+// The 16-bit float with `fraction` bits of fraction, by its definition.
 double small_float(uint16_t bits, int fraction) {
     const int bias = (1 << (14 - fraction)) - 1;
     const int exponent = (bits & 0x7fff) >> fraction;
@@ -97,7 +97,7 @@ double value_of(int32_t dtype, const Element& element) {
     }
 }
 
-// The few numbers that every pair of dtypes is tried with, as elements.
+// A few numbers that every pair of dtypes is tested with, as elements.
 Element element_of(int32_t dtype, int value) {
     const auto unsigned_bits = [](int small, uint16_t zero, uint16_t one, uint16_t hundred, uint16_t minus_one) {
         return small == 0 ? zero : small == 1 ? one : small == 100 ? hundred : minus_one;
@@ -139,7 +139,7 @@ std::string refusal_of_one(int32_t from_dtype, From value, int32_t to_dtype) {
 
 TEST(Cast, the_same_kind_rule_is_numpys) {
     // numpy 2.3: for each pair of ?, u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8: numpy.can_cast(from, to, "same_kind").
-    // bfloat16, which numpy does not have, is put between f2 and f4: like every float.
+    // bfloat16, which numpy lacks, is inserted between f2 and f4, with the rules of a float.
     const char* const numpy[] = {
         "1111111111x11", "0111111111x11", "0010101011x11", "0111111111x11", "0010101011x11",
         "0111111111x11", "0010101011x11", "0111111111x11", "0010101011x11", "0000000001x11",
@@ -203,7 +203,7 @@ TEST(Cast, every_allowed_pair_keeps_values_that_both_have) {
 
 // ------------------------------------------------------------------------------------------------ range of integers
 
-// Casts the limits of a dtype from the widest integers: they fit, and one beyond them does not.
+// Casts the limits of a dtype from the widest integers: they fit; values one beyond do not.
 template <class To>
 void expect_limits_are_kept(int32_t to_dtype) {
     constexpr auto least = std::numeric_limits<To>::min();
@@ -235,7 +235,7 @@ TEST(Cast, integers_out_of_range_are_refused) {
     expect_limits_are_kept<int32_t>(PER_INT32);
     expect_limits_are_kept<uint64_t>(PER_UINT64);
     expect_limits_are_kept<int64_t>(PER_INT64);
-    // Same width, other sign.
+    // Same width, other signedness.
     EXPECT_EQ((cast_one<int8_t>(PER_UINT8, uint8_t{127}, PER_INT8)), 127);
     EXPECT_EQ(refusal_of_one(PER_UINT8, uint8_t{128}, PER_INT8), "x[0] is 128: allowed are -128 .. 127 (int8)");
 }
@@ -243,7 +243,7 @@ TEST(Cast, integers_out_of_range_are_refused) {
 // ---------------------------------------------------------------------------------------------------------- floats
 
 TEST(Cast, float64_becomes_the_nearest_float32) {
-    const double half = 0x1p-24;  // half of the last place of 1
+    const double half = 0x1p-24;  // half a unit in the last place of 1
     EXPECT_EQ((cast_one<float>(PER_FLOAT64, 1.0 + half, PER_FLOAT32)), 1.0f);
     EXPECT_EQ((cast_one<float>(PER_FLOAT64, 1.0 + 3 * half, PER_FLOAT32)), 1.0f + 0x1p-22f);
     EXPECT_EQ((cast_one<float>(PER_FLOAT64, 1.0 + half + 0x1p-52, PER_FLOAT32)), 1.0f + 0x1p-23f);
@@ -253,21 +253,21 @@ TEST(Cast, float64_becomes_the_nearest_float32) {
 }
 
 TEST(Cast, a_finite_number_that_would_become_infinite_is_refused) {
-    // Half a last place above the largest float32 is the first to round to infinity.
+    // The smallest value that rounds to infinity is half a unit in the last place above the largest float32.
     const double most = std::numeric_limits<float>::max();
     const double first_beyond = most + 0x1p103;
     EXPECT_EQ((cast_one<float>(PER_FLOAT64, std::nextafter(first_beyond, 0), PER_FLOAT32)), static_cast<float>(most));
     EXPECT_EQ(refusal_of_one(PER_FLOAT64, -1e300, PER_FLOAT32),
               "x[0] is -1e+300: allowed are -3.4028235e+38 .. 3.4028235e+38 (float32)");
     EXPECT_NE(refusal_of_one(PER_FLOAT64, first_beyond, PER_FLOAT32), "");
-    // float16: largest 65504, last place 32.
+    // float16: the largest is 65504, its unit in the last place 32.
     EXPECT_EQ((cast_one<uint16_t>(PER_FLOAT32, 65519.996f, PER_FLOAT16)), 0x7bff);
     EXPECT_EQ(refusal_of_one(PER_FLOAT32, 65520.0f, PER_FLOAT16),
               "x[0] is 65520: allowed are -65504 .. 65504 (float16)");
     EXPECT_EQ(refusal_of_one(PER_INT32, int32_t{-65520}, PER_FLOAT16),
               "x[0] is -65520: allowed are -65504 .. 65504 (float16)");
     EXPECT_EQ((cast_one<uint16_t>(PER_INT32, int32_t{-65519}, PER_FLOAT16)), 0xfbff);
-    // bfloat16: largest (2 - 2^-7) 2^127; half a last place more is (2 - 2^-8) 2^127.
+    // bfloat16: the largest is (2 - 2^-7) 2^127; half a unit in the last place more is (2 - 2^-8) 2^127.
     EXPECT_EQ((cast_one<uint16_t>(PER_FLOAT64, std::nextafter(0x1.ffp127, 0), PER_BFLOAT16)), 0x7f7f);
     EXPECT_EQ(refusal_of_one(PER_FLOAT64, 0x1.ffp127, PER_BFLOAT16).substr(0, 7), "x[0] is");
 }
@@ -287,7 +287,7 @@ TEST(Cast, nan_and_infinities_are_values_of_every_float) {
     }
 }
 
-// All finite numbers of a format are kept, and what lies between two of them goes to the nearer, a tie to the even one.
+// All finite numbers of a format are kept, and values between two of them round to the nearest, ties to even.
 void expect_nearest_even(int32_t dtype, int fraction) {
     const uint16_t above_all = static_cast<uint16_t>(((1 << (15 - fraction)) - 1) << fraction);
     for (uint16_t bits = 0; bits < above_all; ++bits) {
@@ -329,14 +329,14 @@ TEST(Cast, every_float16_survives_the_way_to_float32_and_back) {
 }
 
 TEST(Cast, integers_beyond_53_bits_round_once) {
-    // bfloat16 has 8 bits: at 2^62 its last place is 2^55. Just above the middle must go up, though a float or a double
-    // in between would make a tie of it, and an even one.
+    // bfloat16 has 8 bits: at 2^62 its unit in the last place is 2^55. A value just above the middle must round up,
+    // though an intermediate float or double would make it a tie, rounded to even.
     const int64_t above_middle = (int64_t{1} << 62) + (int64_t{1} << 54) + 1;
     EXPECT_EQ(small_float(cast_one<uint16_t>(PER_INT64, above_middle, PER_BFLOAT16), 7), 0x1p62 + 0x1p55);
     EXPECT_EQ(small_float(cast_one<uint16_t>(PER_INT64, above_middle - 1, PER_BFLOAT16), 7), 0x1p62);
     EXPECT_EQ(small_float(cast_one<uint16_t>(PER_INT64, -above_middle, PER_BFLOAT16), 7), -0x1p62 - 0x1p55);
     EXPECT_EQ(small_float(cast_one<uint16_t>(PER_UINT64, ~uint64_t{0}, PER_BFLOAT16), 7), 0x1p64);
-    // float32 has 24 bits: at 2^62 its last place is 2^39.
+    // float32 has 24 bits: at 2^62 its unit in the last place is 2^39.
     const int64_t above_middle_32 = (int64_t{1} << 62) + (int64_t{1} << 38) + 1;
     EXPECT_EQ((cast_one<float>(PER_INT64, above_middle_32, PER_FLOAT32)), 0x1p62f + 0x1p39f);
     EXPECT_EQ((cast_one<float>(PER_INT64, above_middle_32 - 1, PER_FLOAT32)), 0x1p62f);
@@ -370,7 +370,7 @@ TEST(Cast, the_place_of_a_value_follows_the_shape) {
               "reward is 1e+39: allowed are -3.4028235e+38 .. 3.4028235e+38 (float32)");
 }
 
-// Casts to uint8, or copies elements of the same dtype. Elements that are not written stay 9.
+// Casts to uint8, or copies elements of the same dtype. Elements that are not written remain 9.
 template <class Number>
 std::vector<int> written(const per_array& given, int32_t to_dtype, const CastSize& size) {
     std::vector<Number> to(static_cast<size_t>(size.entries * size.elements), 9);
@@ -524,7 +524,7 @@ TEST(CheckArray, another_number_of_environments_is_told_as_the_reason) {
     EXPECT_EQ(refusal_of({4}, 1, 3, {}), "x has shape (4,): expected is (3,), as n_envs is 3");
     EXPECT_EQ(refusal_of({5, 4, 84}, 5, 1, {84}), "x has shape (5, 4, 84): expected is (5, 1, 84), as n_envs is 1");
     EXPECT_EQ(refusal_of({1, 4, 84}, 1, 1, {84}), "x has shape (1, 4, 84): expected is (1, 1, 84), as n_envs is 1");
-    // The reason is another one.
+    // The reason differs.
     EXPECT_EQ(refusal_of({4, 83}, 1, 1, {84}), "x has shape (4, 83): expected is (1, 84)");
     EXPECT_EQ(refusal_of({4, 84}, 5, 1, {84}), "x has shape (4, 84): expected is (5, 84)");
     EXPECT_EQ(refusal_of({1, 83}, 1, 1, {84}), "x has shape (1, 83): expected is (1, 84)");
@@ -535,7 +535,7 @@ TEST(CheckArray, stacked_frames_are_told_from_single_ones) {
     EXPECT_EQ(frames_of({8, 4, 84}, 1, 8, {84}, 4), 4);
     EXPECT_EQ(frames_of({4, 84}, 1, 1, {84}, 4), 4);
     EXPECT_EQ(frames_of({8, 84}, 1, 8, {84}, 4), 1);
-    // Where all axes are of one length.
+    // All axes have the same length.
     EXPECT_EQ(frames_of({4, 4}, 1, 4, {4}, 4), 1);
     EXPECT_EQ(frames_of({4, 4, 4}, 1, 4, {4}, 4), 4);
     EXPECT_EQ(frames_of({4}, 1, 4, {}, 4), 1);

@@ -33,7 +33,7 @@
 
 namespace {
 
-// A change of the folder that the system was asked for. Files are identified by their inodes.
+// A requested change of the folder. Files are identified by their inodes.
 struct Operation {
     enum class Kind { create, write, rewrite, sync_file, rename, remove, sync_folder } kind;
     ino_t file;
@@ -60,7 +60,7 @@ struct stat status_of(int file) {
     return found;
 }
 
-// All bytes of a file: rows are also written where it is mapped.
+// All bytes of a file, including rows written through a mapping.
 std::string bytes_of(int file) {
     std::string bytes(static_cast<size_t>(status_of(file).st_size), '\0');
     for (size_t done = 0; done < bytes.size();)
@@ -77,7 +77,7 @@ ino_t number_of(int folder, const char* name) {
 
 }  // namespace
 
-// The program's definitions stand before those of the C library.
+// The program's definitions take precedence over those of the C library.
 extern "C" {
 ssize_t write(int file, const void* data, size_t size) {
     if (fails("write")) return -1;
@@ -96,7 +96,7 @@ int fsync(int file) {
     const struct stat found = status_of(file);
     record(
         {S_ISDIR(found.st_mode) ? Operation::Kind::sync_folder : Operation::Kind::sync_file, found.st_ino, "", "", ""});
-    return 0;  // no file of these tests has to outlive a power failure
+    return 0;  // no file of these tests must survive a power failure
 }
 ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
     if (fails("pwrite")) return -1;
@@ -250,12 +250,12 @@ TEST_F(Folder, only_what_differs_is_written) {
     EXPECT_GT(one_part, static_cast<int64_t>(part));
     EXPECT_LT(one_part, static_cast<int64_t>(part) + 4000);
     EXPECT_EQ(load(path()), bytes);
-    // A part that is known is not written again, whatever its place.
+    // A known part is not written again, even at another position.
     EXPECT_LT(save(path(), bytes.substr(2 * part) + bytes), 8000);
     EXPECT_EQ(load(path()), bytes.substr(2 * part) + bytes);
 }
 
-// Like a buffer: old parts go, new ones come, and two change each time.
+// Like a buffer: each time, old parts are removed, new ones added, and two changed.
 TEST_F(Folder, takes_no_more_than_some_twice_what_it_holds) {
     std::vector<std::string> parts;
     int64_t written = 0;
@@ -268,7 +268,7 @@ TEST_F(Folder, takes_no_more_than_some_twice_what_it_holds) {
         EXPECT_EQ(load(path()), bytes);
         EXPECT_LT(size_of(path()), 2 * static_cast<int64_t>(bytes.size()) + 4 * static_cast<int64_t>(part));
     }
-    EXPECT_LT(written, 100 * 2 * 3 * static_cast<int64_t>(part));  // three parts a time are new
+    EXPECT_LT(written, 100 * 2 * 3 * static_cast<int64_t>(part));  // three parts are new each time
 }
 
 TEST_F(Folder, other_files_stay_and_what_a_killed_writer_left_goes) {
@@ -306,7 +306,7 @@ TEST_F(Folder, what_somebody_removed_or_cut_short_is_written_again) {
     EXPECT_EQ(load(path()), bytes);
 }
 
-// The link has the name and the size of the pack, and leads nowhere.
+// The link has the name and the size of the pack, and is dangling.
 TEST_F(Folder, a_link_in_the_place_of_a_pack_is_no_pack) {
     const std::string bytes = noise(60, 1);
     save(path(), bytes);
@@ -322,7 +322,7 @@ TEST_F(Folder, a_link_in_the_place_of_a_pack_is_no_pack) {
     EXPECT_EQ(load(path()), bytes);
 }
 
-// All digits of the number count: the last five are those of an existing pack.
+// All digits of the number matter: the last five equal those of an existing pack.
 TEST_F(Folder, a_pack_with_a_large_number_that_nothing_names_goes) {
     save(path(), noise(60, 1));
     const std::string left = path() + "/pack-0000000100000000.per";
@@ -375,7 +375,7 @@ TEST_F(Folder, after_any_failing_call_the_checkpoint_of_before_is_there) {
         system_fails = nullptr;
         const std::string found = load(path());
         if (error.status() == PER_OK) {
-            // Only what cannot be removed is no error.
+            // Only a failure to remove a file is ignored.
             EXPECT_EQ(found, after);
         } else {
             ++n_failed;
@@ -399,8 +399,8 @@ TEST_F(Folder, after_any_failing_call_the_checkpoint_of_before_is_there) {
 
 // ---- power failures
 
-// The folder as it may be found after a power failure. What was asked for after the last sync of the folder may have
-// happened to its names in part; what was written to a file after its last sync may be there, or not, or be zeros.
+// The folder as a power failure may leave it. Operations requested after the last sync of the folder may have changed
+// some of its names; data written to a file after its last sync may be there, missing, or zeros.
 class Disk {
  public:
     explicit Disk(const std::string& folder) {
@@ -428,7 +428,7 @@ class Disk {
         }
     }
 
-    // Calls visit() with `folder` as it is after each of the failures that may have happened.
+    // Calls visit() with the `folder` that each possible failure leaves.
     template <class Visit>
     void for_each_failure(const std::string& folder, const Visit& visit) const {
         std::vector<ino_t> unsynced;
@@ -453,7 +453,7 @@ class Disk {
     }
 
  private:
-    // The names once those of the pending operations have happened that the subset's bits say.
+    // The names after those pending operations whose bit is set in the subset.
     std::map<std::string, ino_t> names_after(std::size_t subset) const {
         std::map<std::string, ino_t> names = names_;
         for (std::size_t i = 0; i < pending_.size(); ++i) {
@@ -471,7 +471,7 @@ class Disk {
         return names;
     }
 
-    std::map<std::string, ino_t> names_;  // those that a power failure cannot change
+    std::map<std::string, ino_t> names_;  // the names that a power failure cannot change
     std::map<ino_t, std::string> synced_, written_;
     std::vector<Operation> pending_;
 };
@@ -480,7 +480,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
     std::string before = noise(2 * part, 40);
     save(path(), before);
     std::size_t n_failures = 0, n_before = 0, n_after = 0;
-    // The first keeps the pack that there is, the second removes it, the third writes none.
+    // The first keeps the existing pack, the second removes it, the third writes none.
     for (const std::string& after : {before + noise(part, 41), noise(part, 42), noise(part, 42)}) {
         std::vector<Operation> done;
         Disk disk(path());
@@ -493,7 +493,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
                 ASSERT_TRUE(found == after || (!is_committed && found == before)) << n_failures;
                 ++(found == after ? n_after : n_before);
                 if (n_failures++ % 7 != 0) return;
-                // Later checkpoints work.
+                // Later checkpoints succeed.
                 save(path("found"), after + before);
                 ASSERT_EQ(load(path("found")), after + before);
             });
@@ -514,7 +514,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
 
 constexpr std::size_t piece_of_rows = std::size_t{1} << 20;
 
-// The checkpoint holds `bytes`, and names the file of the rows if that can have a name.
+// The checkpoint holds `bytes`, and names the file of the rows if the file can have a name.
 void save_rows(const std::string& path, const std::string& bytes, RowFile& rows) {
     FolderWriter writer(locked(path), 0, &rows);
     writer.write(bytes.data(), bytes.size());
@@ -522,7 +522,7 @@ void save_rows(const std::string& path, const std::string& bytes, RowFile& rows)
     writer.commit();
 }
 
-// The first byte of each piece. All its bytes must be equal.
+// The first byte of each piece. All bytes of a piece must be equal.
 std::string load_rows(const std::string& path) {
     FolderReader reader(path.c_str());
     if (reader.rows() == nullptr) return "none";
@@ -574,7 +574,7 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
         write_file(manifest, whole.substr(0, i));
         EXPECT_THROWS(load(path()), PER_ERROR_CORRUPT_FILE, "") << i;
     }
-    // Numbers out of range are refused although the checksum is right.
+    // Numbers out of range are refused even if the checksum is right.
     const std::size_t table = whole.size() - 8 - 2 * 24 - 8 - 8 - 8 - 32;
     const std::size_t chunk = 8 + 4 + 4 + 8 + 8 + 16;  // follows the numbers of the only pack
     for (const auto& [place, value] : std::vector<std::pair<std::size_t, uint64_t>>{
@@ -586,11 +586,11 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
              {table + 16, 2 << 20},
              {table + 16, 1 << 10},
              {table + 24, 0},
-             {chunk + 16, 1},                                           // the second pack of one
-             {chunk + 32, 0},                                           // a chunk of no bytes
+             {chunk + 16, 1},                                           // a second pack, but there is only one
+             {chunk + 32, 0},                                           // a chunk of 0 bytes
              {chunk + 32, 1 << 10},                                     // a chunk that is missing
              {chunk + 32, (1 << 20) + 1},                               // a chunk that is too large
-             {chunk + 32, uint64_t{(1 << 20) + 1} << 32 | 1 << 20}}) {  // and one that takes more than it holds
+             {chunk + 32, uint64_t{(1 << 20) + 1} << 32 | 1 << 20}}) {  // a chunk that takes more bytes than it holds
         std::string forged = whole.substr(0, whole.size() - 8);
         std::memcpy(forged.data() + place, &value, sizeof value);
         Checksum checksum;
@@ -628,8 +628,8 @@ TEST_F(Folder, manifest_of_a_newer_format_is_unsupported) {
     EXPECT_EQ(load(path()), "first");
 }
 
-// Each failing call leaves this checkpoint or the one before it, whatever is written to rows later. The next one is
-// complete, and its rows stay in their file, unless that file could not be written.
+// Each failing call leaves this checkpoint or the previous one, whatever is written to rows later. The next one is
+// complete, and its rows stay in their file unless that file could not be written.
 TEST_F(Folder, after_any_failing_call_rows_of_the_checkpoint_of_before_are_there) {
     std::set<std::string> failed;
     for (const bool is_first : {false, true}) {
@@ -684,7 +684,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
         const std::string after = {value, '#'};
         set_piece(rows, 0, value);
         save_rows(path(), after, rows);
-        // The next change reuses the place that only the previous checkpoint needed.
+        // The next change reuses the place that only the previous checkpoint used.
         const std::size_t n_until_committed = done.size();
         set_piece(rows, 0, 'x');
         operations = nullptr;
@@ -698,7 +698,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
             });
         };
         for (std::size_t i = 0; i < done.size(); ++i) {
-            // Copies are many writes of the same kind.
+            // Copies consist of many writes of the same kind.
             const bool is_one_of_many = done[i].kind == Operation::Kind::rewrite && i + 1 < done.size() &&
                                         done[i + 1].kind == Operation::Kind::rewrite && i % 60 != 0;
             if (!is_one_of_many) check(i >= n_until_committed);
@@ -718,7 +718,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
 
 // ---- locks
 
-// Keeps the folder locked, as another process does.
+// Keeps the folder locked, like another process.
 class LockOfAnother {
  public:
     LockOfAnother(const std::string& path, int operation) : folder_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -772,7 +772,8 @@ TEST_F(Folder, who_waits_gets_it_once_it_is_free) {
     alarm(0);
 }
 
-// A child that is forked while another thread is anywhere in a call keeps no file of the folder open, and so no lock.
+// A child that is forked while another thread is at any point of a call keeps no file of the folder open, and so no
+// lock.
 TEST_F(Folder, a_forked_child_has_no_file_of_it_open) {
     fs::create_directory(path());
     NewRowFile rows(path().c_str(), 2 * piece_of_rows, false);
@@ -793,7 +794,7 @@ TEST_F(Folder, a_forked_child_has_no_file_of_it_open) {
     };
     system_fails = [&](const char* function) {
         if (std::strcmp(function, "openat") != 0)
-            fork_here();  // fork() waits until a file that is being opened is known
+            fork_here();  // fork() waits until a file that is being opened is registered
         return 0;
     };
     for (const char value : {'a', 'b'}) {

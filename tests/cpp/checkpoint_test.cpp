@@ -1,4 +1,4 @@
-// Saving and loading: a loaded buffer goes on bit for bit, and no damaged file is taken for a buffer.
+// Saving and loading: a loaded buffer continues bit-identically, and no damaged file is accepted.
 #include "file/checkpoint_file.h"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ class Walk {
         return call;
     }
 
-    // The same use of two buffers, which must answer alike.
+    // The same use of two buffers, which must give the same results.
     void use(Buffer& first, Buffer& second, int n_calls) {
         for (int i = 0; i < n_calls; ++i) {
             const GivenCall call = next();
@@ -126,7 +126,7 @@ bool same_statistics(Buffer& first, Buffer& second) {
     return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-// A buffer that a walk has used.
+// A buffer with some epochs.
 Buffer walked(const per_replay_options& options, Walk& walk, int n_calls) {
     Buffer buffer(options), twin(options);
     walk.use(buffer, twin, n_calls);
@@ -157,7 +157,7 @@ per_replay_options described(const Buffer& buffer) {
     return options;
 }
 
-// Settings changed while the buffer runs are part of it.
+// Settings changed while the buffer runs are included.
 void change_settings(Buffer& buffer) {
     ASSERT_OK(change_alpha(buffer.get(), 0.25, nullptr));
     ASSERT_OK(change_gamma(buffer.get(), 1.0, nullptr));
@@ -187,7 +187,7 @@ TEST_F(Checkpoint, loaded_buffer_goes_on_bit_for_bit) {
     }
 }
 
-// Frames of which a section has more than one piece, so that reads end within pieces and beside them.
+// Frames of which a section has several pieces, so that reads end within pieces and at their borders.
 TEST_F(Checkpoint, compressed_buffer_goes_on_bit_for_bit) {
     if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
     per_replay_options options = walk_options();
@@ -222,7 +222,7 @@ TEST_F(Checkpoint, buffer_of_many_rows_goes_on_bit_for_bit) {
     expect_same_draw(saved, loaded, 4096);
 }
 
-// There are so many lanes that each array is read separately, although the source is a file.
+// There are too many lanes to read arrays together, so each array is read separately, although the source is a file.
 TEST_F(Checkpoint, buffer_of_many_short_lanes_goes_on_bit_for_bit) {
     Buffer saved(Buffer::options(1000, 1, 200));
     add_steps(saved, 1800, 200);
@@ -234,7 +234,7 @@ TEST_F(Checkpoint, buffer_of_many_short_lanes_goes_on_bit_for_bit) {
     expect_same_draw(saved, loaded, 64);
 }
 
-// The save does not change the option of the buffer, which is saved with the others.
+// The save does not change the buffer's option, which is saved with the others.
 TEST_F(Checkpoint, a_save_may_be_compressed_in_another_way_than_its_buffer) {
     if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
     const per_replay_options options = walk_options();
@@ -275,7 +275,7 @@ TEST_F(Checkpoint, compression_that_there_is_not_is_refused) {
     }
 }
 
-// The scale of the masses is part of the state: after a rescale it is not what the priorities alone would give.
+// The scale of the masses is part of the state: after a rescale it cannot be computed from the priorities alone.
 TEST_F(Checkpoint, masses_keep_their_scale) {
     Buffer saved(Buffer::options(20));
     add_steps(saved, 15);
@@ -487,7 +487,7 @@ TEST_F(Checkpoint, every_damaged_byte_of_a_stream_is_seen) {
     }
 }
 
-// The second half of a file is that of a later save. Each section alone is valid.
+// The second half of a file is from a later save. Each section alone is valid.
 TEST_F(Checkpoint, sections_of_two_saves_are_no_checkpoint) {
     Buffer saved = walked(small_options(), 3, 40);
     const std::string before = saved_bytes(saved);
@@ -519,7 +519,7 @@ TEST_F(Checkpoint, file_holds_the_rows_that_are_there) {
     EXPECT_EQ(size_with(5), empty + (5 + 1) * row_bytes);
 }
 
-// After a clear the step in which an environment resets is still known by the final observation before it.
+// After a clear, a reset step is still recognised by the previous final observation.
 TEST_F(Checkpoint, final_observation_outlives_a_clear) {
     per_replay_options options = Buffer::options(8);
     options.autoreset = PER_AUTORESET_NEXT_STEP;
@@ -534,7 +534,7 @@ TEST_F(Checkpoint, final_observation_outlives_a_clear) {
     EXPECT_TRUE(same_statistics(saved, loaded));
 }
 
-// A section of a file: where its header, its content and its checksum begin, and where that ends.
+// A section of a file: the offsets of its header, its content and its checksum, and of its end.
 struct SectionPlace {
     std::string name;
     size_t header, content, seal, end;
@@ -558,7 +558,7 @@ std::vector<SectionPlace> sections_of(const std::string& file) {
     return sections;
 }
 
-// The arrays are read in several turns, and the lanes begin in the middle of their slots.
+// The arrays are read in several parts, and the lanes begin in the middle of their slots.
 TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_damaged) {
     per_replay_options options = Buffer::options(80000, 1, 2);
     options.store_next_observation = 1;
@@ -591,7 +591,7 @@ TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_dama
     }
 }
 
-// Sections that are put off and read part by part have their content, and errors name the section.
+// Sections that are deferred and read part by part have their content, and errors name the section.
 TEST_F(Checkpoint, sections_are_read_in_turns) {
     const std::string one = "12345", many(200000, 'm'), last = "the last";
     {
@@ -687,7 +687,7 @@ TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
     }
 }
 
-// The formats are invented. A file is refused by its format, whatever follows.
+// The formats are invented. A file of an unknown format is refused, whatever follows.
 TEST_F(Checkpoint, newer_format_is_unsupported) {
     Buffer saved(walk_options());
     const std::string good = saved_bytes(saved);

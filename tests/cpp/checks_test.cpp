@@ -1,4 +1,4 @@
-// Checks of a device that this machine need not have: the numbers alone decide.
+// Checks of a device that this machine need not have: they depend only on the numbers.
 #include "core/checks.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace per {
 namespace {
 
-// "": it is allowed.
+// "": the device is allowed.
 std::string refusal_of_count(int64_t count, int32_t device) {
     try {
         check_count_set(count, device);

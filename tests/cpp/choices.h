@@ -1,4 +1,4 @@
-// Choices of a random walk, by a seed or by the input of a fuzzer, and values of options in which every pair occurs.
+// Choices of a random walk, from a seed or the input of a fuzzer, and values of options in which every pair occurs.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ class Choices {
     static constexpr uint64_t max() { return ~uint64_t{0}; }
 
     explicit Choices(uint64_t seed) : random_(seed) {}
-    // Each byte of the input is a choice, so that a fuzzer changes one by changing a byte. Choices after the end are
-    // random and depend on the length alone.
+    // Each byte of the input is a choice, so a fuzzer changes one choice by changing one byte. Choices after the end
+    // are random and depend only on the length.
     explicit Choices(std::span<const uint8_t> input) : random_(input.size()), input_(input), has_input_(true) {}
 
-    // A byte is repeated to 64 bits, since distributions look at the upper ones and remainders at the lower ones.
+    // A byte is repeated to 64 bits, since distributions use the upper bits and remainders the lower ones.
     uint64_t operator()() {
         if (input_.empty()) return random_();
         const uint64_t byte = input_.front();
@@ -59,7 +59,8 @@ inline std::vector<ValuePair> every_pair(const std::vector<size_t>& n_values) {
     return pairs;
 }
 
-// Few rows in which each pair of values occurs: greedily, the best of some random ones that have the next missing pair.
+// Few rows in which each pair of values occurs: greedily, the best of several random rows that contain the next missing
+// pair.
 inline std::vector<ChosenValues> covering_rows(const std::vector<size_t>& n_values) {
     std::mt19937_64 random(1);
     std::vector<ValuePair> missing = every_pair(n_values);

@@ -1,5 +1,5 @@
-// Crafted files with valid checksums are refused, or the loaded buffer works like any other. Loading touches memory for
-// the rows of the file only, whatever capacity it names.
+// Crafted files with valid checksums are refused, or the loaded buffer works like any other. Loading touches memory
+// only for the rows of the file, whatever capacity it names.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@
 #include "per.h"
 #include "replay_user.h"
 
-// No file of these tests has to outlive a power failure.
+// No file of these tests must survive a power failure.
 extern "C" int fsync(int) {
     return 0;
 }
@@ -55,7 +55,7 @@ struct Parts {
         lanes = state.lanes();
         for (const SlotArray& array : slot_arrays(*fields, rules, given.keep_times_sampled != 0)) {
             std::vector<std::byte>& bytes = arrays.emplace_back();
-            bytes.reserve(1);  // so that it has an address
+            bytes.reserve(1);  // ensures a non-NULL address
             state.begin(array);
             state.for_each_part([&](int64_t, int64_t n) {
                 bytes.resize(bytes.size() + static_cast<size_t>(n * array.bytes));
@@ -105,7 +105,7 @@ struct Parts {
     std::optional<CheckpointRanks> ranks;
 };
 
-// The bytes with their checksum behind them.
+// The bytes followed by their checksum.
 std::string sealed(const std::string& bytes) {
     Checksum checksum;
     checksum.add(bytes.data(), bytes.size());
@@ -143,7 +143,7 @@ class CraftedFile : public FolderTest {
     }
 };
 
-// Adds steps of zeros of one environment, none of which ends an episode.
+// Adds steps of zeros in one environment, none of which ends an episode.
 void add_zeros(per_replay* replay, int64_t length, bool with_next = false) {
     const std::vector<float> zeros(static_cast<size_t>(2 * length));
     const std::vector<uint8_t> no(static_cast<size_t>(length));
@@ -194,7 +194,7 @@ TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) 
     EXPECT_OK(status_of_loading());
 }
 
-// The rows of a lane of single steps, whose rows hold their own next observations, each with flags of its own.
+// The rows of a lane of single steps, which hold their own next observations; each row has its own flags.
 class LongFile : public CraftedFile {
  protected:
     static constexpr int64_t n_rows = 2500;
@@ -208,7 +208,7 @@ class LongFile : public CraftedFile {
         save(saved.get());
     }
 
-    // The status of loading the file after an edit, and the live rows of what was loaded.
+    // The status of loading the file after an edit, and the live rows of the loaded buffer.
     template <class Edit>
     per_status edited(const Edit& edit) {
         Replay loaded;
@@ -223,7 +223,7 @@ class LongFile : public CraftedFile {
     double total_ = 0.0;
 };
 
-// An end of an episode is found wherever it is among plain steps.
+// The end of an episode is found at any position among plain steps.
 TEST_F(LongFile, flags_among_those_of_plain_steps_are_seen) {
     for (int64_t row = 1; row < n_rows - 1; row = row < 40 ? row + 1 : row * 7 / 4) {
         const auto with_flags = [&](int flags, int flags_after) {
@@ -259,8 +259,8 @@ TEST_F(LongFile, flags_among_those_of_plain_steps_are_seen) {
     }
 }
 
-// Priorities and masses of live rows are checked; other rows may lack a priority. The rows are those at both ends of
-// each block that is checked at once.
+// Priorities and masses of live rows are checked; other rows may lack a priority. The rows are at both ends of each
+// block of rows that is checked together.
 TEST_F(LongFile, priorities_that_cannot_be_are_refused_at_any_row) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -343,7 +343,7 @@ TEST_F(LongFile, rows_that_are_not_live_have_no_rank) {
     }
 }
 
-// A row is used up once it was drawn max_times_sampled times, and not before.
+// A row is used up exactly when it was drawn max_times_sampled times.
 TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
     for (const int32_t most : {0, 1, 2}) {
         per_replay_options options = options_of(20);
@@ -372,8 +372,8 @@ TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
     }
 }
 
-// No tree chooses scales at which the sum of all leaves reaches 2^62 or a leaf reaches 2^52. Leaves by rank are at most
-// 1.
+// A tree never chooses a scale at which the sum of all leaves reaches 2^62 or a leaf reaches 2^52. Leaves by rank are
+// at most 1.
 TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
     per_replay_options options = options_of(20);
     options.prioritization = PER_RANK;
@@ -396,7 +396,7 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
             };
             return load_edited(set_scale, replay_out);
         };
-        // Leaves of 1 have a mass of 2^scale. At 1023 the factor would be no number, and beyond of another sign.
+        // Leaves of 1 have a mass of 2^scale. At 1023 the factor would be infinite, and beyond that negative.
         for (const int32_t scale : {least, -1023, -121, is_of_ranks ? 60 : 52, 60, 201, 1023, 1024, most}) {
             Replay replay;
             EXPECT_EQ(with_scale(scale, replay), PER_ERROR_CORRUPT_FILE) << is_of_ranks << " " << scale;
@@ -411,8 +411,8 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
     }
 }
 
-// The ring holds only the end of the episode. Its sequences start at every third step, counted from its first one,
-// which was overwritten.
+// The ring holds only the end of the episode. Its sequences start at every third step, counted from the overwritten
+// first step.
 TEST_F(CraftedFile, sequences_that_start_between_those_of_their_episode_are_refused) {
     per_replay_options options = options_of(12);
     options.sequence_length = 4;
@@ -476,7 +476,7 @@ TEST_F(CraftedFile, counters_near_the_end_of_their_type_are_refused) {
         [](Parts& parts) { parts.numbers.counters.updates = end; },
         [](Parts& parts) { parts.numbers.counters.stale_updates = end; },
         [](Parts& parts) { parts.numbers.counters.rejected_updates = end; },
-        // A cleared lane, whose rows are all gone: only its numbers say that it cannot be.
+        // A cleared lane, whose rows are all gone: only its numbers show that it is invalid.
         [](Parts& parts) {
             parts.lanes[0] = {end / 3 - 9, end / 3 - 9, end / 3 - 9, 0, LaneState::idle};
         },
@@ -560,7 +560,7 @@ TEST_F(CraftedFile, memory_that_no_machine_has_is_out_of_memory) {
     EXPECT_EQ(status_of_loading(), PER_ERROR_OUT_OF_MEMORY);
 }
 
-// The pieces are cut off, have another size, or are no frames of zstd.
+// The pieces are truncated, have another size, or are not frames of zstd.
 TEST_F(CraftedFile, compressed_pieces_that_cannot_be_are_refused) {
     if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
     per_replay_options options = options_of(20);
@@ -600,7 +600,7 @@ TEST_F(CraftedFile, compressed_pieces_that_cannot_be_are_refused) {
     }
 }
 
-// Changes parts at random, by little and by much.
+// Makes small and large random changes to parts.
 void mutate(Parts& parts, User& user) {
     const auto change = [&](int64_t& number) {
         constexpr int64_t odd[] = {0,
@@ -853,7 +853,7 @@ TEST_F(CraftedTable, numbers_that_cannot_be_are_refused_and_change_nothing) {
     expect_whole();
 }
 
-// A table with any numbers is refused, or the buffer works like any other.
+// A table with arbitrary numbers is refused, or the buffer works like any other.
 TEST_F(CraftedTable, what_is_loaded_of_any_table_can_be_used) {
     User user(3);
     int n_loaded = 0, n_refused = 0;
@@ -889,8 +889,8 @@ TEST_F(CraftedTable, what_is_loaded_of_any_table_can_be_used) {
     EXPECT_GT(n_refused, 50);
 }
 
-// Ids are whole numbers of 64 bits. A buffer whose lanes begin at row 2^53 does, bit for bit, what it does when they
-// begin at 0, and its ids are larger by 2^54: float64 has no odd numbers there, and its two environments take turns.
+// Ids are 64-bit integers. A buffer whose lanes begin at row 2^53 is bit-identical to one whose lanes begin at 0,
+// except that its ids are larger by 2^54: float64 has no odd numbers there, and its two environments take turns.
 TEST_F(CraftedFile, ids_beyond_2_to_the_53_are_exact) {
     constexpr int64_t rows = int64_t{1} << 53;
     constexpr int64_t shift = 2 * rows;

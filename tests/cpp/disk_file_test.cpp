@@ -1,4 +1,4 @@
-// Files are replaced atomically, whatever the path is, whoever else saves there, and whatever call of the system fails.
+// Files are replaced atomically, for any path, other savers of the file, and failures of any system call.
 #include "file/disk_file.h"
 
 #include <dirent.h>
@@ -32,7 +32,7 @@
 
 namespace {
 
-// Returns the error number with which a function of the system fails, or 0 if it works. Set by tests.
+// Returns the error number with which a system function fails, or 0 if it succeeds. Set by tests.
 std::function<int(const char* function, int descriptor)> system_fails;
 // The flags of files that were opened, by any thread.
 std::mutex flags_mutex;
@@ -52,7 +52,7 @@ bool fails(const char* function, int descriptor) {
 
 }  // namespace
 
-// The program's definitions stand before those of the C library.
+// The program's definitions take precedence over those of the C library.
 extern "C" {
 ssize_t read(int file, void* data, size_t size) {
     return fails("read", file) ? -1 : syscall(SYS_read, file, data, size);
@@ -122,7 +122,7 @@ class File : public FolderTest {
         return found;
     }
 
-    // Processes that write to `path` until they are killed, all at once.
+    // Processes that write to `path` concurrently until they are killed.
     static void kill_savers(const std::string& path, int n) {
         std::deque<pid_t> children;
         for (int i = 0; i < n; ++i) {
@@ -216,7 +216,7 @@ TEST_F(File, what_a_killed_saver_left_is_removed_by_the_next_save) {
     }
 }
 
-// The name of a temporary holds only the beginning of a long name.
+// The name of a temporary contains only the beginning of a long name.
 TEST_F(File, what_a_killed_saver_of_another_long_name_left_is_left_alone) {
     kill_savers(path(std::string(249, 'x') + "y"), 3);
     save(path(std::string(250, 'x')), "whole");
@@ -261,7 +261,7 @@ TEST_F(File, what_others_called_alike_is_left_alone) {
     for (const std::string& name : foreign) EXPECT_EQ(contents(path(name)), "mine") << name;
 }
 
-// Another saver may find and remove a temporary before its maker has locked it.
+// Another saver may find and remove a temporary before its creator has locked it.
 TEST_F(File, temporary_removed_before_it_is_locked_is_made_anew) {
     int n_removed = 0;
     system_fails = [&](const char* function, int) {
@@ -274,7 +274,7 @@ TEST_F(File, temporary_removed_before_it_is_locked_is_made_anew) {
     EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
 }
 
-// Any process that can read a temporary may lock it before its maker does, and keep the lock.
+// Any process that can read a temporary may lock it before its creator does, and keep the lock.
 TEST_F(File, temporary_that_another_locked_first_is_left_to_them) {
     int locked = -1;
     system_fails = [&](const char* function, int) {
@@ -355,7 +355,7 @@ TEST_F(File, mode_of_a_file_that_is_replaced_is_kept) {
     }
 }
 
-// Only root may give files away.
+// Only root can change the owner of a file.
 TEST_F(File, owner_and_group_of_a_file_that_is_replaced_are_kept) {
     constexpr uid_t user = 12345, group = 23456;
     save(path(), "mine");
@@ -403,7 +403,7 @@ TEST_F(File, names_as_long_as_the_file_system_takes_work) {
     for (const std::string& name : {std::string(250, 'x'), std::string(255, 'y'), of_two}) {
         save(path(name), name);
         EXPECT_EQ(load(path(name)), name);
-        ReplacementFile other(path(name).c_str());  // its temporary has a name of whole letters
+        ReplacementFile other(path(name).c_str());  // its temporary has a name of letters only
         for (const std::string& found : names()) EXPECT_LE(found.size(), 255u);
     }
     EXPECT_EQ(names().size(), 3u);
@@ -434,7 +434,7 @@ TEST_F(File, message_keeps_its_reason_and_its_one_line) {
 TEST_F(File, what_is_no_regular_file_is_refused_at_once) {
     alarm(60);
     ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
-    // A library that did not refuse them would replace them, so all lie in the folder of the test.
+    // If the library did not refuse them it would replace them, so all are in the folder of the test.
     sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
     ASSERT_LT(path("socket").size(), sizeof address.sun_path);
     std::strcpy(address.sun_path, path("socket").c_str());
@@ -490,7 +490,7 @@ TEST_F(File, errors_of_the_system_have_their_status_and_leave_what_was_there) {
     EXPECT_THROWS(load(path()), PER_ERROR_IO, std::strerror(EMFILE));
 }
 
-// Every 8 MiB are sent to the disk, and its errors are reported. Without that call a system only waits at the end.
+// Every 8 MiB are sent to the disk, and errors are reported. Without that call the system would only wait at the end.
 TEST_F(File, disk_that_cannot_take_a_large_file_says_so_while_it_is_written) {
     const std::string large(std::size_t{20} << 20, 'x');
     int n_begun = 0;
@@ -531,7 +531,7 @@ TEST_F(File, folder_that_cannot_be_synced_is_told) {
     };
     EXPECT_THROWS(save(path(), "whole"), PER_ERROR_IO, "is written, but its folder cannot be synced");
     EXPECT_EQ(contents(path()), "whole");
-    error_number = EINVAL;  // a file system that does not sync folders
+    error_number = EINVAL;  // as on a file system that cannot sync folders
     EXPECT_NO_THROW(save(path(), "again"));
     EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
 }

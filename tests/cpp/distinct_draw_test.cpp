@@ -23,7 +23,7 @@ TEST(InclusionProbability, is_that_of_independent_draws) {
     EXPECT_EQ((inclusion_probability<double, uint64_t>(1e-15, std::numeric_limits<double>::infinity())), 1.0);
 }
 
-// A uniform part below the normal doubles rounds to nothing once some of it is taken out.
+// A uniform part below the normal doubles rounds to zero once some of it has been taken out.
 TEST(DrawLaw, all_that_is_left_without_mass_is_drawn_uniformly) {
     for (const double fraction : {5e-324, 1e-310, 1e-9, 0.5}) {
         const DrawLaw law = {100, true, fraction, 100.0, 6000.0, 0.0};
@@ -31,7 +31,7 @@ TEST(DrawLaw, all_that_is_left_without_mass_is_drawn_uniformly) {
     }
 }
 
-// A quarter of the 2^62 targets select one of 100 ranks, the others one of 6000 units of mass.
+// A quarter of the 2^62 targets selects one of 100 ranks, the others one of 6000 units of mass.
 TEST(PartOfMixture, begins_and_ends_where_its_share_does) {
     constexpr uint64_t uniform = mixture_units / 4;
     const auto part = [](uint64_t target) { return part_of_mixture(target, uniform, 6000, 100); };
@@ -45,7 +45,7 @@ TEST(PartOfMixture, begins_and_ends_where_its_share_does) {
     }
 }
 
-// Mean 1 / share and variance (1 - share) / share^2 of a geometric number; seed 5, tolerance 5 standard errors.
+// A geometric number has mean 1 / share and variance (1 - share) / share^2; seed 5, tolerance 5 standard errors.
 TEST(DrawsUntilOutside, has_the_mean_of_a_geometric_number) {
     constexpr int n = 100000;
     for (const double share : {1.0, 0.9, 0.5, 0.1, 1e-3, 1e-12}) {
@@ -59,9 +59,9 @@ TEST(DrawsUntilOutside, has_the_mean_of_a_geometric_number) {
     }
 }
 
-// The Horvitz-Thompson estimate: a leaf counts 1 / pi when it is drawn, and on average 1. Taking the share of the total
-// for pi would be wrong by 9 to 60 % for the heaviest leaves. Seeds fixed; the tolerance is 5 standard errors, and the
-// 1.5 % within which pi is known.
+// The Horvitz-Thompson estimate: a leaf counts 1 / pi when it is drawn, and 1 on average. Using the share of the total
+// as pi would be wrong by 9 to 60 % for the heaviest leaves. Seeds are fixed; the tolerance is 5 standard errors, plus
+// the 1.5 % to which pi is known.
 void expect_unbiased(const std::vector<float>& priorities, int64_t batch_size) {
     constexpr int n_batches = 20000;
     SumTree tree(static_cast<int64_t>(priorities.size()));
@@ -93,15 +93,15 @@ TEST(DistinctDraw, inclusion_probabilities_make_estimates_unbiased) {
     expect_unbiased(priorities, 30);
 }
 
-// Five leaves hold all but a millionth, so they are taken out and draws are counted by geometric numbers.
+// Five leaves hold all but a millionth, so they are taken out, and draws are counted by geometric numbers.
 TEST(DistinctDraw, inclusion_probabilities_hold_where_few_leaves_have_the_mass) {
     std::vector<float> priorities(60, 1e-6f);
     for (std::size_t i = 0; i < 5; ++i) priorities[i * 11] = 10.0f;
     expect_unbiased(priorities, 20);
 }
 
-// The same for the mixture: the five are taken out of the live set, too, and half a percent of the draws are uniform.
-// Seed 23; the tolerance is 5 standard errors, and the 1.5 % within which pi is known.
+// The same for the mixture: the five are also taken out of the live set, and half a percent of the draws are uniform.
+// Seed 23; the tolerance is 5 standard errors, plus the 1.5 % to which pi is known.
 TEST(DistinctDraw, inclusion_probabilities_of_a_mixture_hold_where_few_leaves_have_the_mass) {
     constexpr int n_batches = 20000;
     constexpr int64_t n = 60;

@@ -1,4 +1,4 @@
-// A quotient by multiplication is that of the division.
+// A quotient by multiplication equals that of the division.
 #include "rules/divisor.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ void expect_division(int64_t x, int64_t value) {
     ASSERT_EQ(divisor.remainder(x), x % value) << x << " / " << value;
 }
 
-// Quotients change at multiples of the divisor, and the largest numbers have the least room.
+// Quotients change at multiples of the divisor, and the margin is smallest for the largest numbers.
 void expect_divisions(int64_t value) {
     for (int64_t x : {int64_t{0}, int64_t{1}, value - 1, value, largest - 1, largest}) expect_division(x, value);
     if (value < largest) expect_division(value + 1, value);

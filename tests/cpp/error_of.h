@@ -1,4 +1,4 @@
-// Checks of the errors that functions of the inside throw.
+// Checks of the errors that internal functions throw.
 #pragma once
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Checks of the status and of the message of calls of per.h.
+// Checks of the status and message of calls of per.h.
 #pragma once
 
 #include <gtest/gtest.h>

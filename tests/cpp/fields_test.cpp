@@ -1,4 +1,4 @@
-// Declared fields: what is allowed, what is refused and how, and what "default" becomes.
+// Declared fields: valid ones, the errors of invalid ones, and the resolution of "default".
 
 #include "rows/fields.h"
 
@@ -179,7 +179,7 @@ TEST(Fields, bad_names_are_refused) {
     const std::string longest(255, 'a');
     for (const char* rest : {"a", "b", "bc"})  // it is not shown
         EXPECT_EQ(refusal_of_name((longest + rest).c_str()), "name of a field is \"" + longest + "\"..." + allowed);
-    // Part of a character is not shown either.
+    // A cut-off character is not shown, either.
     EXPECT_EQ(refusal_of_name((std::string(254, 'a') + "\xc3\xa4").c_str()),
               "name of a field is \"" + std::string(254, 'a') + "\"..." + allowed);
 }

@@ -1,5 +1,4 @@
-// A frame that was packed comes out as it went in, packing writes nowhere else, and what it writes is what
-// frame_packing.h says.
+// A packed frame is restored exactly, packing writes nowhere else, and its output has the format of frame_packing.h.
 #include "rows/frame_packing.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +29,7 @@ const std::byte* at(const Bytes& bytes) {
     return reinterpret_cast<const std::byte*>(bytes.data());
 }
 
-// Packs a frame; nothing: it does not fit. Looks at what lies behind.
+// Packs a frame; an empty result: it does not fit. Checks the bytes behind.
 std::optional<Bytes> packed(const FrameShape& shape, const Bytes& frame, const Bytes& key) {
     const size_t room = static_cast<size_t>(most_packed_bytes(shape));
     Bytes out(room + n_guards, guard);
@@ -49,7 +48,8 @@ Bytes unpacked(const FrameShape& shape, const Bytes& pack, const Bytes& key) {
     return Bytes(out.begin() + n_guards, out.end() - n_guards);
 }
 
-// Each kind of step, by hand: 300 bytes of the key; four that follow; six of the pixel before; eight of the line before.
+// Each kind of step, by hand: 300 bytes of the key; four literal bytes; six of the previous pixel; eight of the line
+// above.
 TEST(FramePacking, steps_are_as_they_are_described) {
     const FrameShape shape = {600, 1, 20};
     Bytes key(600);
@@ -84,7 +84,7 @@ TEST(FramePacking, noise_is_not_packed) {
     }
 }
 
-// Before the frame lie the same bytes as in it.
+// The bytes before the frame equal those in it.
 TEST(FramePacking, what_lies_before_a_frame_does_not_count) {
     const FrameShape shape = {100, 1, 20};
     const Bytes memory(200, 9), key(100, 7), frame(100, 9);
@@ -95,7 +95,7 @@ TEST(FramePacking, what_lies_before_a_frame_does_not_count) {
     EXPECT_EQ(unpacked(shape, out, key), frame);
 }
 
-// Frames made of what differs from the key, of runs, of copies of the line before and of noise, at random.
+// Random frames of differences from the key, of runs, of copies of the line above and of noise.
 Bytes random_frame(const FrameShape& shape, const Bytes& key, std::mt19937& random) {
     Bytes frame = key;
     for (uint32_t n = random() % 12; n > 0; --n) {
@@ -134,7 +134,7 @@ TEST(FramePacking, frames_come_out_as_they_went_in) {
 }
 
 #ifndef __SANITIZE_THREAD__
-// Whatever is read of it when, a frame is packed in steps that stay in it.
+// A frame may change while it is packed: the steps written then still stay within it.
 TEST(FramePacking, frames_that_change_meanwhile_are_frames) {
     const FrameShape shape = {64, 1, 16};
     const Bytes key(64, 7);

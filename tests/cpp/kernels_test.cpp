@@ -1,4 +1,4 @@
-// Each variant of the kernels has, bit for bit, the results of the functions that are shared with the device.
+// Each variant of the kernels is bit-identical to the functions that are shared with the device.
 #include "cpu/kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -96,12 +96,12 @@ TEST_P(EachVariant, prefix_sums_are_exact) {
     }
 }
 
-// Room for targets. The padding holds INT64_MAX, so that a build with UBSan sees a kernel that adds to it.
+// Room for targets. The padding holds INT64_MAX, so that UBSan detects a kernel that adds to it.
 std::vector<uint64_t> padded_targets(int64_t count) {
     return std::vector(static_cast<std::size_t>(count + draw_padding), static_cast<uint64_t>(INT64_MAX));
 }
 
-// Expects that each unit lies in the part and at the place that were found for it.
+// Expects each unit to lie in the part and at the offset that were found for it.
 void expect_inverted(const std::vector<uint64_t>& prefix, const std::vector<uint64_t>& units, int64_t count,
                      const std::vector<uint64_t>& parts, const std::vector<uint64_t>& places) {
     for (int64_t i = 0; i < count; ++i) {
@@ -112,7 +112,7 @@ void expect_inverted(const std::vector<uint64_t>& prefix, const std::vector<uint
     }
 }
 
-// Parts of all widths, from nothing to many strata; targets at the very ends of strata and parts too.
+// Parts of all widths, from empty to many strata, with targets at the very ends of strata and parts.
 TEST_P(EachVariant, strata_are_inverted_exactly) {
     for (int round = 0; round < 3000; ++round) {
         const int64_t n = 1 + static_cast<int64_t>(numbers_() % 300);
@@ -138,7 +138,7 @@ TEST_P(EachVariant, strata_are_inverted_exactly) {
     }
 }
 
-// Few parts and many, of which some are empty, and targets of their first and last units.
+// Few and many parts, some of them empty, and targets at their first and last units.
 TEST_P(EachVariant, targets_in_any_order_are_inverted_exactly) {
     for (int round = 0; round < 3000; ++round) {
         const int64_t n = 1 + static_cast<int64_t>(numbers_() % (round % 2 == 0 ? 40 : 300));
@@ -161,7 +161,7 @@ TEST_P(EachVariant, targets_in_any_order_are_inverted_exactly) {
     }
 }
 
-// Ends of parts that lie on borders of strata, exactly, one unit before, and one after.
+// Ends of parts exactly on borders of strata, and one unit before and after.
 TEST_P(EachVariant, parts_that_end_at_borders_of_strata_are_inverted_exactly) {
     constexpr int64_t batch_size = 64;
     constexpr uint64_t total = uint64_t{1} << 56;

@@ -1,5 +1,5 @@
-// All leaves that one call writes are one change: scale, sums and the next rescale follow from the leaves as they were
-// before it and as they are in the end, and from nothing else.
+// All leaves that one call writes are one change: scale, sums and the next rescale depend only on the leaves before and
+// after it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace per::cpu {
 namespace {
 
-// The rules of mass.h in integers, over all leaves. It keeps no sums.
+// The rules of mass.h in integers, applied to all leaves. It keeps no sums.
 struct NaiveChanges : NaiveTree {
     using NaiveTree::NaiveTree;
 
@@ -58,8 +58,8 @@ void expect_same(const SumTree& tree, const NaiveChanges& naive) {
     expect_same_levels(tree, naive);
 }
 
-// Changes as calls make them: leaves given once or again, leaves that become 0; some come as runs, some one by one, in
-// any order and in pieces of any size.
+// Changes as calls make them: leaves given once or repeatedly, leaves that become 0; some are runs, some come one by
+// one, in any order and in pieces of any size.
 class RandomChanges {
  public:
     RandomChanges(int64_t capacity, uint64_t seed) : numbers_(seed), tree_(capacity), naive_(capacity) {}
@@ -127,7 +127,7 @@ TEST(LeafChange, neither_order_nor_pieces_matter) {
     }
 }
 
-// ---- leaves whose sums cannot follow, as they would not fit 64 bits
+// ---- leaves whose sums cannot be maintained, as they would overflow 64 bits
 
 class FullTree : public testing::Test {
  protected:
@@ -139,7 +139,7 @@ class FullTree : public testing::Test {
         tree_.set(capacity, all_.data(), ones.data());
     }
 
-    // 8192 * 2^45 is 2^58; lowered by 2 the total could be a little more than 2^56, however masses are rounded.
+    // 8192 * 2^45 is 2^58; lowered by 2, the total could slightly exceed 2^56, depending on the rounding of masses.
     static constexpr int scale = 45 - 3;
 
     std::vector<int64_t> all_ = std::vector<int64_t>(capacity);
@@ -165,7 +165,7 @@ TEST_F(FullTree, a_leaf_that_is_too_large_and_overwritten_at_once_does_not_count
 }
 
 TEST_F(FullTree, a_total_beyond_64_bits_asks_for_another_scale) {
-    // 2^52 - 2^28 each: in all more than 2^64.
+    // 2^52 - 2^28 each: together more than 2^64.
     const std::vector<float> priorities(capacity, std::nextafterf(0x1p10f, 0.0f));
     tree_.set(capacity, all_.data(), priorities.data());
     EXPECT_EQ(tree_.scale(), 45 - 9 - 3);
@@ -194,7 +194,7 @@ class WholeCalls : public testing::Test {
 
     const SumTree& tree() const { return state_->priorities.tree(); }
 
-    // One call; every step ends its episode, so that each is live at once.
+    // One call; every step ends its episode, so each is live at once.
     void add(const std::vector<float>& priorities) {
         const std::vector<float> values(priorities.size());
         const std::vector<uint8_t> ends(priorities.size(), 1);
@@ -228,8 +228,8 @@ class WholeCalls : public testing::Test {
     std::optional<ReplayState> state_;
 };
 
-// The steps of a call change the scale one by one. The first step chooses 45, at which 2^20 is too large. The first of
-// 2^20 chooses 45 - 20, at which the total stays below 2^62.
+// The steps of a call change the scale one by one. The first step chooses 45, at which 2^20 is too large. The first
+// step with 2^20 chooses 45 - 20, at which the total stays below 2^62.
 TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_single_steps) {
     std::vector<float> priorities(n_steps, 1.0f);
     std::fill(priorities.begin() + 2500, priorities.end(), 0x1p20f);
@@ -258,7 +258,7 @@ TEST_F(WholeCalls, a_long_update_is_one_decision) {
     add(std::vector<float>(n_steps, 1.0f));
     ASSERT_EQ(tree().scale(), 45);
 
-    // 5000 * 2^49 and what was there: below 2^62.
+    // 5000 * 2^49 and the earlier total: below 2^62.
     update(first_slots(), std::vector<float>(n_steps, 0x1p4f));
     EXPECT_EQ(tree().scale(), 45);
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 49));
@@ -270,7 +270,7 @@ TEST_F(WholeCalls, a_long_update_is_one_decision) {
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 43));
 }
 
-// The large leaves come last, and the total is what it was: without them it would ask for another scale.
+// The large leaves come last, and the total is the same: without them it would need another scale.
 TEST_F(WholeCalls, a_long_update_is_not_looked_at_half_way) {
     add(std::vector<float>(n_steps, 1.0f));
     std::vector<float> priorities(n_steps, 0x1p-40f);
@@ -283,7 +283,7 @@ TEST_F(WholeCalls, a_long_update_is_not_looked_at_half_way) {
     EXPECT_EQ(tree().total_mass(), 100 * (uint64_t{1} << 50) + 4900 * (uint64_t{1} << 5));
 }
 
-// The first entry of 2^100 is beyond every limit; the last gives the same row 1 again.
+// The first entry of 2^100 exceeds every limit; the last entry gives the same row 1 again.
 TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_does_not_count) {
     add(std::vector<float>(n_steps, 1.0f));
     ASSERT_EQ(tree().scale(), 45);
@@ -295,11 +295,11 @@ TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_does_not_count) {
     update(slots, priorities);
     EXPECT_EQ(tree().scale(), 45);
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 45));
-    // The largest priority is raised by what is left.
+    // The largest priority is raised by the rest.
     EXPECT_EQ(state_->priorities.largest(), 1.0f);
 }
 
-// Ranks: a row that leaves its bucket and is back at the end of the call has not changed.
+// Ranks: a row that leaves its bucket and returns by the end of the call counts as unchanged.
 TEST_F(WholeCalls, a_rank_changes_once_a_call_or_not_at_all) {
     add(std::vector<float>(n_steps, 1.0f));
     RankTree& ranks = *state_->priorities.known_ranks();
@@ -307,15 +307,15 @@ TEST_F(WholeCalls, a_rank_changes_once_a_call_or_not_at_all) {
     ASSERT_EQ(ranks.state().n_changes, 0);
     std::vector<int64_t> slots = first_slots();
     std::vector<float> priorities(n_steps, 1.0f);
-    priorities[0] = 4.0f;  // and again 1 below
-    priorities[1] = 4.0f;  // and 8 below
+    priorities[0] = 4.0f;  // 1 again below
+    priorities[1] = 4.0f;  // 8 below
     slots.insert(slots.end(), {0, 1});
     priorities.insert(priorities.end(), {1.0f, 8.0f});
     update(slots, priorities);
     EXPECT_EQ(ranks.state().n_changes, 1);
 }
 
-// The priorities of the new row and of the overwritten one do not matter.
+// The priorities of the new and the overwritten row do not matter.
 TEST_F(WholeCalls, each_row_that_comes_is_a_change_of_ranks) {
     add(std::vector<float>(capacity, 1.0f));
     RankTree& ranks = *state_->priorities.known_ranks();

@@ -17,7 +17,7 @@ int64_t selected(const LiveSet& live, uint64_t rank) {
     return slot;
 }
 
-// All of it against a std::set.
+// Compares everything with a std::set.
 void expect_equal(const LiveSet& live, const std::set<int64_t>& expected, int64_t capacity) {
     ASSERT_EQ(live.count(), static_cast<int64_t>(expected.size()));
     for (int64_t slot = 0; slot < capacity; ++slot) ASSERT_EQ(live.contains(slot), expected.count(slot) == 1) << slot;

@@ -1,4 +1,4 @@
-// A loader allocates nothing for a batch, which the C interface does not show.
+// A loader does not allocate memory for a batch; the C interface cannot show this.
 #include "loader/loader.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace per::test {
 namespace {
 
-// Takes and releases batches of 64 and changes the buffer in between. The test allocates nothing here.
+// Takes and releases batches of 64 and changes the buffer in between. The test itself does not allocate here.
 void run(per_replay* replay, per_loader* loader, int n_batches) {
     static float td_errors[64];
     for (int i = 0; i < n_batches; ++i) {
@@ -67,7 +67,7 @@ TEST(Loader, a_batch_allocates_nothing) {
         loader_options.batch_size = 64;
         per_loader* loader = nullptr;
         ASSERT_EQ(per_loader_create(buffer.get(), &loader_options, &loader), PER_OK);
-        run(buffer.get(), loader, 20);  // arrays that are kept between calls grow to their size
+        run(buffer.get(), loader, 20);  // arrays that are kept between calls reach their final size
         const int64_t before = allocations;
         run(buffer.get(), loader, 200);
         EXPECT_EQ(allocations, before) << "scheme " << scheme;
@@ -112,7 +112,7 @@ Fields declared_fields() {
     return Fields(options);
 }
 
-// The pointers into a batch's memory stay right when it moves, and no two arrays overlap.
+// The pointers into a batch's memory stay valid when it moves, and no two arrays overlap.
 TEST(BatchMemory, arrays_lie_apart) {
     const Fields fields = declared_fields();
     BatchMemory made(fields, {5, 0, 2});

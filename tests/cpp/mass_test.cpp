@@ -9,7 +9,7 @@
 namespace per {
 namespace {
 
-// ceil(p * 2^scale) by whole numbers: p = m * 2^e.
+// ceil(p * 2^scale) in integers: p = m * 2^e.
 uint64_t exact_mass(float priority, int scale) {
     if (priority == 0.0f) return 0;
     int exponent;
@@ -25,7 +25,7 @@ TEST(Mass, is_the_ceiling_of_the_scaled_priority) {
     std::mt19937 numbers(1);
     for (int i = 0; i < 2000000; ++i) {
         const float priority = bit_cast<float>(static_cast<uint32_t>(numbers() % 0x7f800000u));
-        // Any scale at which the mass stays below the limit, down to ones where only a unit is left.
+        // Any scale at which the mass stays below the limit, down to those at which only one unit is left.
         const int largest_scale = 51 - (std::ilogb(priority == 0.0f ? 1.0f : priority) + 1);
         const int scale = largest_scale - static_cast<int>(numbers() % 300);
         if (scale < -120) continue;
@@ -78,7 +78,7 @@ TEST(Mass, a_rescale_follows_from_the_tree_before_and_after_a_change) {
     EXPECT_EQ(plan_after_change(5000, {uint64_t{1} << 52, 0}, true, low_water), plan_rescale);
     EXPECT_EQ(plan_after_change(5000, {1000, 0}, false, low_water), plan_keep);
     EXPECT_EQ(plan_after_change(5000, {999, 0}, false, low_water), plan_rescale);
-    // A tree that becomes empty keeps its scale; the first leaves after that choose theirs.
+    // An emptied tree keeps its scale; the next leaves choose theirs.
     EXPECT_EQ(plan_after_change(5000, {0, 0}, false, low_water), plan_keep);
     EXPECT_EQ(plan_after_change(0, {0, 0}, false, low_water), plan_keep);
     EXPECT_EQ(plan_after_change(0, {5000, 0}, false, low_water), plan_rescale);

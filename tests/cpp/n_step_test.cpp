@@ -1,4 +1,4 @@
-// Returns whose values tests/c/replay_n_step_windows.c does not tell apart.
+// Returns whose values tests/c/replay_n_step_windows.c does not distinguish.
 #include "rules/n_step.h"
 
 #include <gtest/gtest.h>

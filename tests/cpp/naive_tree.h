@@ -1,4 +1,4 @@
-// Leaves in an array, for tests of the sum tree: masses are counted from the first leaf.
+// Leaves in an array, for tests of the sum tree: masses are summed from the first leaf.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -48,10 +48,10 @@ inline void expect_same_levels(const SumTree& tree, const NaiveTree& naive) {
     }
 }
 
-// Leaves of one magnitude, which sometimes changes, with zeros and extremes in between.
+// Leaves of one magnitude, which sometimes changes, mixed with zeros and extremes.
 class RandomLeaves {
  public:
-    // One of `n_kinds` is a change of the magnitude.
+    // One in `n_kinds` changes the magnitude.
     float next(std::mt19937_64& numbers, uint64_t n_kinds) {
         const uint64_t kind = numbers() % n_kinds;
         if (kind < 20) return 0.0f;

@@ -6,7 +6,7 @@
 
 namespace per::test {
 
-// The file of a buffer that begins without rows.
+// The file of a buffer that starts without rows.
 class NewRowFile : public RowFile {
  public:
     NewRowFile(const char* folder, std::size_t bytes, bool is_preallocated) : RowFile(folder, bytes) {

@@ -1,4 +1,4 @@
-// Every allocation of a call fails in turn. The call returns PER_ERROR_OUT_OF_MEMORY, writes nothing, and leaves the
+// Each allocation of a call fails in turn. The call returns PER_ERROR_OUT_OF_MEMORY, writes nothing, and leaves the
 // buffer unchanged.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@
 
 namespace {
 
-// Allocations of this thread that succeed before one fails; negative: no allocation fails.
+// Number of allocations of this thread before one fails; negative: no allocation fails.
 thread_local int64_t allocations_before_failure = -1;
 thread_local bool has_failed = false;
 // Applies to all threads except those with has_memory.
@@ -34,7 +34,7 @@ thread_local bool has_memory = false;
 [[maybe_unused]] bool fails() {
     if (memory_has_ended && !has_memory) return true;
     if (allocations_before_failure < 0 || allocations_before_failure-- > 0) return false;
-    allocations_before_failure = 0;  // and so do all that follow
+    allocations_before_failure = 0;  // all later ones fail, too
     has_failed = true;
     return true;
 }
@@ -53,7 +53,7 @@ void operator delete(void* memory) noexcept {
 void operator delete(void* memory, std::size_t) noexcept {
     std::free(memory);
 }
-// The definitions of the program precede those of the C library.
+// The program's definitions take precedence over those of the C library.
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
     void* memory = nullptr;
     return !fails() && posix_memalign(&memory, alignment, size) == 0 ? memory : nullptr;
@@ -70,7 +70,7 @@ extern "C" void* mmap(void* address, std::size_t size, int protection, int flags
 namespace per::test {
 namespace {
 
-// Makes the call, of whose allocations only the first `n` succeed. Sets has_failed if it needed more.
+// Makes the call with only its first `n` allocations succeeding. Sets has_failed if it needed more.
 template <class Call>
 per_status failing_after(int64_t n, const Call& call) {
     has_failed = false;
@@ -90,7 +90,7 @@ constexpr int64_t small_batch = 8;
 constexpr int64_t large_batch = 1500;
 constexpr int64_t largest_steps = 6;  // of a sequence, with its next observation
 
-// A batch of the fields below, and other arrays that calls write.
+// A batch of the fields below, and the other output arrays of calls.
 struct Arrays {
     std::vector<float> observation = std::vector<float>(2 * large_batch * largest_steps, -7.0f);
     std::vector<float> next = std::vector<float>(2 * large_batch, -7.0f);
@@ -189,7 +189,7 @@ Handle create(const per_replay_options& options) {
     return {replay, per_replay_free};
 }
 
-// The statistics of a buffer without memory_bytes, which the first call of a kind increases.
+// The statistics of a buffer without memory_bytes, which the first call of each kind increases.
 std::vector<double> figures_of(per_replay* replay) {
     per_replay_statistics s;
     EXPECT_OK(per_replay_get_statistics(replay, &s, sizeof s));
@@ -220,7 +220,7 @@ class OutOfMemory : public ::testing::Test {
 using Work = std::function<per_status(per_replay*, int64_t size, Arrays&)>;
 
 // The work on many entries fails at its n-th allocation. A warm buffer has done it on a few entries before. After the
-// failure the work on fewer and on as many entries has the results of a buffer without the failure.
+// failure, work on fewer and on as many entries gives the results of a buffer without the failure.
 void fail_allocation(int64_t n, bool is_warm, const per_replay_options& options, const Work& work, bool writes_early) {
     const Handle replay = create(options);
     const Handle twin = create(options);
@@ -247,7 +247,7 @@ void fail_allocation(int64_t n, bool is_warm, const per_replay_options& options,
     }
 }
 
-// writes_early: failing work may have written to its arrays.
+// writes_early: work that fails may have written to its arrays.
 void fail_each_allocation(const per_replay_options& options, const Work& work, bool writes_early = false) {
     for (const bool is_warm : {false, true}) {
         for (int64_t n = 0;; ++n) {
@@ -347,7 +347,7 @@ TEST_F(OutOfMemory, draws_with_hindsight_allocate_nothing_after_the_first) {
     check(PER_OK);
 }
 
-// Transitions that a draw has used up before memory ends stay used up. They count for the rate limiter, which would
+// Transitions that a draw used up before memory ran out stay used up. They count for the rate limiter, which would
 // otherwise block adds, and as a change of the summary.
 TEST_F(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
     per_replay_options options = options_of(fields_of_buffers());
@@ -420,9 +420,9 @@ TEST_F(OutOfMemory, steps_of_a_channel_are_tried_again) {
     EXPECT_OK(per_channel_flush(channel, -1));
     EXPECT_EQ(stats().added, 300);
     EXPECT_EQ(stats().refused, 0);
-    EXPECT_EQ(stats().gaps, 1);  // as the writer attached
+    EXPECT_EQ(stats().gaps, 1);  // from attaching the writer
 
-    // A waiting writer continues when the channel ends, although nothing can be added.
+    // A waiting writer returns when the channel ends, although nothing can be added.
     memory_has_ended = true;
     ASSERT_EQ(write(300, 500, -1), PER_OK);
     EXPECT_EQ(per_channel_flush(channel, -1), PER_ERROR_OUT_OF_MEMORY);
@@ -478,7 +478,7 @@ TEST_F(OutOfMemory, rows_by_id_are_read_and_written_as_if_nothing_had_been) {
     static int64_t ids[large_batch];
     static float values[large_batch];
     static int16_t whole[large_batch];
-    for (int64_t i = 0; i < large_batch; ++i) ids[i] = 306 + i + i / 50;  // after 50 steps a final observation
+    for (int64_t i = 0; i < large_batch; ++i) ids[i] = 306 + i + i / 50;  // a final observation after 50 steps
     std::iota(values, values + large_batch, 1.0f);
     std::iota(whole, whole + large_batch, int16_t{1});
     const per_replay_options options = options_of(fields_of_buffers());
@@ -563,12 +563,12 @@ TEST_F(OutOfMemory, a_loader_that_cannot_be_made_leaves_the_buffer_as_it_was) {
     });
 }
 
-// A failed draw leaves the previous batch in progress. After a draw the other calls need no memory.
+// A failed draw leaves the previous batch unfinished. After a draw the other calls need no memory.
 TEST_F(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
     const per_replay_options options = options_of(fields_of_buffers());
     per_coordinator* coordinator = nullptr;
     ASSERT_OK(per_coordinator_create(&options, 1, nullptr, &coordinator));
-    // One of 2000 transitions has nearly all of the mass, so it is taken out. The others have one unit each.
+    // One of 2000 transitions has nearly all of the mass, so it is taken out. Each of the others has one unit.
     constexpr int64_t heavy = int64_t{1} << 40;
     per_shard_summary law = {};
     law.struct_size = sizeof law;

@@ -38,7 +38,7 @@ inline void write_file(const std::filesystem::path& file, const std::string& byt
     std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-// A test with a folder of its own.
+// A test with a temporary folder.
 class FolderTest : public ::testing::Test {
     const OwnFolder own_;
 

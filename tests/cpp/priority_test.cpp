@@ -9,7 +9,7 @@
 namespace per {
 namespace {
 
-// Distance of a float32 from the true value, in units of the last place of the true value's float32 neighbourhood.
+// Distance of a float32 from the true value, in units of the last place at the true value.
 double error_in_ulps(float result, long double truth) {
     const auto nearest = static_cast<float>(truth);
     const long double ulp = static_cast<long double>(std::nextafterf(nearest, FLT_MAX)) - nearest;

@@ -10,7 +10,7 @@ void expect_block(uint64_t key, uint64_t low, uint64_t high, const uint32_t (&ex
     for (int i = 0; i < 4; ++i) EXPECT_EQ(block.word[i], expected[i]);
 }
 
-// The known answers that come with the authors' Random123 library, file kat_vectors.
+// The known answers in the Random123 library of the authors, file kat_vectors.
 TEST(Random, philox_gives_the_published_answers) {
     expect_block(0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
     expect_block(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
@@ -35,7 +35,8 @@ TEST(Random, stratified_targets_lie_in_their_strata_and_below_the_total) {
             for (int64_t i = 0; i < batch_size; i += 1 + batch_size / 50) {
                 const uint64_t smallest = stratified_target(0, static_cast<uint64_t>(i), width, total);
                 const uint64_t largest = stratified_target(~uint64_t{0}, static_cast<uint64_t>(i), width, total);
-                // i total / B, rounded down. Both roundings take one more, that of the width i times.
+                // i total / B, rounded down. Rounding takes at most one more, and the rounding of the width counts i
+                // times.
                 const auto exact = static_cast<uint64_t>(static_cast<unsigned __int128>(total) *
                                                          static_cast<uint64_t>(i) / static_cast<uint64_t>(batch_size));
                 EXPECT_LE(smallest, exact);
@@ -49,16 +50,17 @@ TEST(Random, stratified_targets_lie_in_their_strata_and_below_the_total) {
     }
 }
 
-// The number of random numbers out of 2^64 whose target is below `unit`. Bisection, as targets grow with the number.
+// The number of random numbers out of 2^64 whose target is below `unit`. Bisection, as targets increase with the
+// number.
 template <class TargetOf>
 unsigned __int128 numbers_below(uint64_t unit, const TargetOf& target_of) {
-    uint64_t first = 0;  // numbers below it are
+    uint64_t first = 0;  // numbers below it have such a target
     for (uint64_t step = uint64_t{1} << 63; step != 0; step /= 2)
         if (target_of(first + (step - 1)) < unit) first += step;
     return target_of(first) < unit ? static_cast<unsigned __int128>(first) + 1 : first;
 }
 
-// The bound that per.h gives for the probabilities of draws.
+// The bound in per.h for the probabilities of draws.
 TEST(Random, probabilities_are_shares_of_the_total_to_within_their_bits) {
     const auto distance = [](unsigned __int128 a, unsigned __int128 b) { return a > b ? a - b : b - a; };
     for (const uint64_t total : {uint64_t{3}, uint64_t{1000003}, (uint64_t{1} << 50) - 27}) {

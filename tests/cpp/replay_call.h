@@ -1,4 +1,4 @@
-// Calls of per.h in short, for tests of the replay buffer on the CPU and on CUDA (device_check.h).
+// Short forms of calls of per.h, for tests of the replay buffer on the CPU and on CUDA (device_check.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,14 +16,14 @@
 
 namespace per::test {
 
-// A buffer with one observation of two float32 - environment and serial number - and an int64 action, by default 77;
-// with sequences also a recurrent state, which is state_of() the observation.
+// A buffer with one observation of two float32 - environment and serial number - and an int64 action, by default 77.
+// With sequences it also has a recurrent state, which is state_of() the observation.
 using Observation = std::array<float, 2>;
 inline float state_of(const Observation& observation) {
     return 2 * observation[1] + 1;
 }
 
-// One step of one environment, as it is added.
+// One step of one environment, as given to add.
 struct GivenStep {
     Observation observation;
     Observation next = {-1, -1};
@@ -50,7 +50,7 @@ struct GivenCall {
 
 struct Row {
     int64_t id;
-    std::vector<Observation> observation;  // a frame each
+    std::vector<Observation> observation;  // one frame each
     std::vector<Observation> next_observation;
     int64_t action;
     float reward;
@@ -95,8 +95,8 @@ inline per_array array_of(const void* data, int32_t dtype) {
 
 class Buffer {
  public:
-    // Options with capacity set; fields are the buffer's own. `padding` is that of the observation, `compression` that
-    // of the fields that can be compressed.
+    // Options with capacity set; fields are those of the buffer. `padding` applies to the observation, `compression` to
+    // the fields that can be compressed.
     explicit Buffer(per_replay_options options, int32_t padding = PER_PADDING_REPEAT,
                     int32_t compression = PER_COMPRESSION_NONE) {
         static const int64_t shape[] = {2};
@@ -126,7 +126,7 @@ class Buffer {
         steps_ = options.sequence_length > 0 ? options.burn_in + options.sequence_length : 0;
     }
 
-    // A buffer that was saved.
+    // A saved buffer.
     static Buffer load(const std::string& path, int64_t frame_stack, int64_t sequence_steps = 0) {
         Buffer buffer;
         buffer.stack_ = frame_stack;
@@ -135,7 +135,7 @@ class Buffer {
         return buffer;
     }
 
-    // Replaces the buffer by a saved one, with its rows in memory or in a file of that directory.
+    // Replaces the buffer by a saved one, with its rows in memory or in a file in that directory.
     void reload(const std::string& path, const char* storage = nullptr) {
         handle_ = nullptr;
         per_load_options place = initialized(per_load_options_init);
@@ -163,7 +163,7 @@ class Buffer {
         });
     }
 
-    // Lets take(steps) have the steps of a call.
+    // Calls take(steps) with the steps of a call.
     template <class Take>
     static per_status give(const GivenCall& call, const Take& take) {
         const size_t n = call.steps.size();
@@ -203,7 +203,7 @@ class Buffer {
         return take(steps);
     }
 
-    // One step of environment `env`; its id.
+    // Adds one step of environment `env`; returns its id.
     int64_t step(const GivenStep& step, int64_t env = 0) {
         GivenCall call;
         call.env_ids = {env};
@@ -221,7 +221,7 @@ class Buffer {
         return read(static_cast<int64_t>(ids.size()), ids.data(), nullptr, rows_out, with_next);
     }
 
-    // Each live transition, by id: a batch of uniform strata of less than half a transition's width misses none.
+    // Each live transition, by id: a batch of uniform strata narrower than half a transition misses none.
     std::map<int64_t, Row> live_rows() {
         std::map<int64_t, Row> live;
         if (statistics().live == 0) return live;
@@ -259,7 +259,7 @@ class Buffer {
         });
     }
 
-    // Lets write(batch) fill a batch of sequences.
+    // Calls write(batch) to fill a batch of sequences.
     template <class Write>
     per_status read_sequences(int64_t batch_size, int64_t n_step, std::vector<Sequence>& sequences_out,
                               const Write& write) {
@@ -332,7 +332,7 @@ class Buffer {
         void operator()(per_replay* replay) const { per_replay_free(replay); }
     };
 
-    // Samples, or with ids gets.
+    // Samples; with ids, gets windows.
     per_status read(int64_t n, const int64_t* by_id, const per_sample_options* options, std::vector<Row>& rows_out,
                     bool with_next = true) {
         const size_t size = static_cast<size_t>(n);

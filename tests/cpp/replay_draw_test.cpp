@@ -162,7 +162,7 @@ TEST(ReplayWeights, buffer_maximum_follows_updates_deaths_and_alpha) {
                 if (row.id == 3) return row.weight;
     };
     EXPECT_FLOAT_EQ(weight_of_3(), 1.0f / 16);
-    ASSERT_OK(buffer.set_priority(0, 0));  // priorities of 0 do not count
+    ASSERT_OK(buffer.set_priority(0, 0));  // transitions of priority 0 do not count
     EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 16);
     ASSERT_OK(buffer.set_priority(0, 2));
     EXPECT_FLOAT_EQ(weight_of_3(), 2.0f / 16);
@@ -184,7 +184,7 @@ TEST(ReplayWeights, probabilities_sum_to_1_over_the_live_transitions) {
     EXPECT_NEAR(sum, 1.0, 1e-6);
 }
 
-// Two distinct draws, the second in proportion to the rest: P(i, j) = p_i p_j / (1 - p_i).
+// Two distinct draws, the second in proportion to the remaining ones: P(i, j) = p_i p_j / (1 - p_i).
 void expect_distinct_pairs(Filled& buffer, const per_sample_options& options, const std::vector<double>& p) {
     const int n_batches = on_cuda() ? 1000 : 20000;
     std::map<std::pair<int64_t, int64_t>, double> counts;
@@ -220,7 +220,7 @@ TEST(ReplayDistinct, each_next_draw_is_in_proportion_to_what_is_left) {
 }
 
 TEST(ReplayDistinct, law_holds_where_few_transitions_hold_the_mass) {
-    // The first one is taken out here, as hardly any draw from all finds a second one.
+    // The first one is taken out here, as draws from all would hardly ever find a second one.
     Filled buffer({1e6f, 1, 2, 1}, with_alpha(1.0));
     const double rest = 4 / 1e6;
     expect_distinct_pairs(buffer, without_replacement(0.5),
@@ -267,11 +267,11 @@ TEST(ReplayDistinct, more_than_can_be_drawn_is_an_error_and_no_draw) {
     EXPECT_EQ(buffer.statistics().samples, 1);
 }
 
-// (N pi_i / B)^-beta: the mean of count_i * weight_i is 1 for each i where pi_i is the true inclusion probability. Then
-// the weights of 10 of 100 transitions sum to a tenth of the batch's size. Within 3 %: 2 for the approximation, and 5
-// standard deviations of the rarest, which are 1 % in 40000 batches.
+// (N pi_i / B)^-beta: if pi_i is the true inclusion probability, the mean of count_i * weight_i is 1 for each i. Then
+// the weights of 10 of 100 transitions sum to a tenth of the batch size. The tolerance is 3 %: 2 for the approximation,
+// and 5 standard deviations of the rarest, which are 1 % in 40000 batches.
 TEST(ReplayDistinct, weights_undo_the_inclusion_probabilities) {
-    for (float largest : {1.0f, 1e6f}) {  // the second is drawn again and again, and taken out
+    for (float largest : {1.0f, 1e6f}) {  // the second one is drawn repeatedly, and taken out
         std::vector<float> priorities;
         for (int i = 0; i < 100; ++i) priorities.push_back(static_cast<float>(i % 10 + 1));
         priorities[0] = largest;
@@ -304,7 +304,7 @@ TEST(ReplayRank, probability_follows_the_rank_and_not_the_size) {
     }
 }
 
-// Expected weights by id. A priority of 0 has the last rank, and weighs more than any positive priority.
+// Expected weights by id. A priority of 0 has the last rank, and a larger weight than any positive priority.
 TEST(ReplayRank, buffer_maximum_is_that_of_the_last_positive_priority) {
     const struct {
         const char* promise;
@@ -332,11 +332,11 @@ TEST(ReplayRank, where_all_priorities_are_0_all_weights_are_1) {
 TEST(ReplayRank, buffer_maximum_of_mixtures_and_of_distinct_draws_is_that_of_the_last_positive_priority) {
     Filled buffer({0, 1, 2, 4}, with_alpha(1.0));
     per_sample_options options = sample_options(1.0, -1, PER_RANK, PER_BUFFER_MAX);
-    // Half of it uniform: P is half of 12, 16, 24 and 48 hundredths and of 25 each.
+    // Half of the draws are uniform: P is half of the sum of 12, 16, 24 and 48 hundredths and of 25 each.
     options.uniform_fraction = 0.5;
     const float mixed[] = {20.5f / 18.5f, 1, 20.5f / 24.5f, 20.5f / 36.5f};
     for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, mixed[row.id]);
-    // Weights by the probability to be in a batch of two.
+    // Weights by the probability of being in a batch of two.
     options.uniform_fraction = 0;
     options.scheme = PER_WITHOUT_REPLACEMENT;
     for (int i = 0; i < 20; ++i)
@@ -391,7 +391,7 @@ TEST(ReplayRank, differing_ranks_combine_with_the_other_schemes) {
     expect_distribution(buffer, options, {0.185, 0.205, 0.245, 0.365}, chi_square_3);
 }
 
-// Of 320 transitions with different priorities, ranks are computed again once more than 10 have changed.
+// Ranks of 320 transitions with different priorities are recomputed after more than 10 have changed.
 TEST(ReplayRank, ranks_are_taken_anew_after_a_32nd_has_changed) {
     std::vector<float> priorities;
     for (int i = 0; i < 320; ++i) priorities.push_back(std::pow(1.1f, static_cast<float>(i)));

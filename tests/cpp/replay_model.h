@@ -1,5 +1,5 @@
-// A naive replay buffer: it keeps every episode whole, with copies of its observations, and determines the live
-// transitions after each call by a scan of all.
+// A naive replay buffer: it keeps every episode whole, with copies of its observations, and finds the live transitions
+// after each call by scanning everything.
 #pragma once
 
 #include <cmath>
@@ -80,8 +80,8 @@ class ReplayModel {
         }
     }
 
-    // Sequences: errors of each critic and step. The mean over critics or the largest, then eta max + (1 - eta) mean
-    // over the steps that can be learned from.
+    // Sequences: errors of each critic and step. First the mean over critics or the largest, then eta max + (1 - eta)
+    // mean over the steps after the burn-in.
     void update(const std::vector<int64_t>& ids, const std::vector<std::vector<std::vector<float>>>& errors) {
         std::vector<int64_t> known_ids;
         std::vector<float> priorities;
@@ -139,8 +139,8 @@ class ReplayModel {
         return transition != nullptr && transition->live ? *transition->priority : 0.0f;
     }
 
-    // The step as per_replay_get() returns it, if the row is an existing step. With `with_next`, its next observation
-    // must be known, too.
+    // The step as per_replay_get() returns it, if the row is an existing step. `with_next` requires a known next
+    // observation.
     std::optional<Row> step(int64_t id, bool with_next) const {
         const Place place = place_of(id);
         if (place.episode == nullptr) return {};
@@ -191,7 +191,7 @@ class ReplayModel {
         return largest < 0 ? 1.0f : largest;
     }
 
-    // The live transitions as per_replay_sample() gives them, weight and probability left out.
+    // The live transitions as per_replay_sample() returns them, without weight and probability.
     std::map<int64_t, Row> live_rows() const {
         std::map<int64_t, Row> live;
         for (const Lane& lane : lanes_)
@@ -201,7 +201,7 @@ class ReplayModel {
         return live;
     }
 
-    // The live sequences as per_replay_sample() with that n_step gives them, weight and probability left out.
+    // The live sequences as per_replay_sample() with that n_step returns them, without weight and probability.
     std::map<int64_t, Sequence> live_sequences(int64_t n_step) const {
         ReplayModel model = *this;
         model.options_.n_step = n_step;
@@ -245,7 +245,7 @@ class ReplayModel {
         bool final_known = false;  // the last step ended an episode at a known observation
         Observation final_observation = {};
         int64_t used_rows = 0;      // rows used so far, overwritten ones included
-        int64_t cleared_rows = 0;   // the first ones of them, which were cleared
+        int64_t cleared_rows = 0;   // number of the first rows that were cleared
         bool has_reserved = false;  // the last used row holds an announced observation
     };
 
@@ -333,7 +333,7 @@ class ReplayModel {
         return row >= lane.cleared_rows && row >= lane.used_rows - rows_;
     }
 
-    // The number of steps of the window of transition t; 0 while it is not complete, -1 if it never will be.
+    // The number of steps of the window of transition t; 0 if it is not complete yet, -1 if it never will be.
     int64_t window(const Episode& episode, int64_t t) const {
         const int64_t length = static_cast<int64_t>(episode.transitions.size());
         const int64_t n = options_.n_step;
@@ -350,8 +350,8 @@ class ReplayModel {
         return t < static_cast<int64_t>(episode.transitions.size()) && window(episode, t) > 0;
     }
 
-    // The number of steps of the sequence from t on that can be learned from; 0 while the sequence is not complete, -1
-    // if none starts there or it ends within the burn-in.
+    // The number of steps after the burn-in in the sequence at t; 0 if the sequence is not complete yet, -1 if none
+    // starts there or it ends within the burn-in.
     int64_t sequence(const Episode& episode, int64_t t) const {
         if (!is_start(t)) return -1;
         int64_t count = 0;
@@ -366,7 +366,7 @@ class ReplayModel {
         return is_there(lane, episode.transitions[static_cast<size_t>(oldest)].row);
     }
 
-    // Updates which transitions are live. One that becomes live without a priority gets `largest`.
+    // Updates the live transitions. One that becomes live without a priority gets `largest`.
     void settle(float largest) {
         for (Lane& lane : lanes_) {
             for (Episode& episode : lane.episodes) {
@@ -399,7 +399,7 @@ class ReplayModel {
         return place.episode == nullptr ? nullptr : const_cast<Transition*>(&place.episode->transitions[place.t]);
     }
 
-    // Frames up to index t of an episode, the first repeated or zeros in front.
+    // Frames up to index t of an episode, preceded by copies of the first one or by zeros.
     std::vector<Observation> frames(const Episode& episode, int64_t t) const {
         std::vector<Observation> result;
         for (int64_t age = options_.frame_stack - 1; age >= 0; --age) {
@@ -421,7 +421,7 @@ class ReplayModel {
         const Transition& start = episode.transitions[static_cast<size_t>(first)];
         Sequence result = {start.id, {}, {}, state_of(start.step.observation), 0, *start.priority, 0};
         const bool ended = episode.terminated || episode.truncated;
-        std::set<int64_t> places;  // places of observations of steps and of those that they bootstrap from
+        std::set<int64_t> places;  // positions of the observations of steps and of those they bootstrap from
         for (int64_t t = 0; t < steps_; ++t) {
             if (t >= count) {
                 result.steps.push_back({0, 0, 0, 0, 0, false, false, false});

@@ -32,7 +32,7 @@ TEST(ReplayModel, random_use_agrees_with_the_model_after_every_call) {
     const uint64_t n_walks = on_cuda() ? rows.size() : std::max<uint64_t>(300, rows.size());
     for (uint64_t seed = 0; seed < n_walks && !HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
-        // On a simulated GPU each call takes its time.
+        // On a simulated GPU calls are slow.
         RandomUse(rows[seed % rows.size()], seed, Choices(seed)).run(on_cuda() ? 12 : 60, on_cuda() ? 4 : 1);
     }
 }
@@ -98,8 +98,8 @@ std::string saved(const Buffer& buffer) {
     return bytes;
 }
 
-// Makes the same random calls on a buffer for each way to add steps: in one call, one by one, in pieces of one to
-// three, and through a channel that moves a few steps at a time.
+// Makes the same random calls on several buffers, one for each way to add steps: in one call, one by one, in pieces of
+// one to three, and through a channel that moves a few steps at a time.
 void expect_same_files(const ChosenValues& row, uint64_t seed, int n_calls) {
     const per_replay_options options = options_of(row, seed, nullptr);
     Choices random(seed);
@@ -142,7 +142,7 @@ void expect_same_files(const ChosenValues& row, uint64_t seed, int n_calls) {
     };
     for (int i = 0; i < n_calls && !::testing::Test::HasFailure(); ++i) {
         const int64_t kind = environments.number(0, 9);
-        if (kind < 6 && !add()) return;  // a gap or a full lane: in the other ways a part is added
+        if (kind < 6 && !add()) return;  // a gap or a full lane: the other ways add a part
         if (kind == 6) update();
         if (kind == 7 || kind == 8) draw();
         const int64_t env = environments.number(0, options.n_envs - 1);

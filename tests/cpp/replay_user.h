@@ -1,5 +1,5 @@
 // Makes calls of every kind on a replay buffer with unknown content, such as one from a crafted file. Each call must
-// return what the header says.
+// behave as the header says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ inline Replay create(per_replay_options options) {
     return Replay(replay);
 }
 
-// True if the rate limiter blocks a call. A buffer from a file may have one.
+// True if the rate limiter blocks a call. A buffer loaded from a file may have a rate limiter.
 inline bool is_held(const per_replay_options& options, per_status status) {
     return status == PER_ERROR_BUSY &&
            (options.rate_limit.samples_per_insert > 0 || options.rate_limit.min_size_to_sample > 0);

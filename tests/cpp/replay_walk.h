@@ -1,6 +1,6 @@
 // Random use of a replay buffer, compared with a naive model (replay_model.h) after each call: live transitions with
 // all their values and priorities, and counters. Observations hold their environment and a serial number, so two are
-// equal by intention only.
+// equal only on purpose.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class Environments {
     bool chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
     int64_t number(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
 
-    // A call that the buffer must accept, unless it is full or minds gaps.
+    // A call that the buffer must accept, unless it is full or rejects gaps.
     GivenCall call(int64_t longest) {
         GivenCall call;
         call.length = chance(0.7) ? 1 : number(0, longest);
@@ -75,7 +75,7 @@ class Environments {
         if (options_.on_invalid == PER_INVALID_SKIP && chance(0.1)) step.priority = NAN;
         step.reward = static_cast<float>(number(-8, 8));
         step.action = number(-1000, 1000);
-        // The values of a masked step are ignored, and its environment does not move.
+        // The values of a masked step are ignored, and its environment does not advance.
         step.observation = step.given ? state.observation : chance(0.5) ? Observation{NAN, NAN} : fresh(99);
         if (!step.given) return step;
         if (step.observation[0] == 0 && chance(0.1)) step.observation[0] = -0.0f;  // the same number
@@ -87,7 +87,7 @@ class Environments {
             return step;
         }
         step.next = fresh(env);
-        // A gap shows only if the next observation was announced, so only then the environment resets without notice.
+        // A gap can only be noticed if the next observation was announced. Only then the environment resets silently.
         if (chance(p_end_)) (chance(0.5) ? step.terminated : step.truncated) = true;
         if (chance(0.02)) step.terminated = step.truncated = true;
         const bool ends = step.terminated || step.truncated;
@@ -120,7 +120,7 @@ class Environments {
             state.resets_next = true;
             return;
         }
-        state.observation = chance(0.2) ? step.next : fresh(env);  // some episodes begin where the last one ended
+        state.observation = chance(0.2) ? step.next : fresh(env);  // some episodes begin where the previous one ended
         if (options_.autoreset == PER_AUTORESET_SAME_STEP && !step.has_next) step.next = state.observation;
     }
 
@@ -131,20 +131,20 @@ class Environments {
     int64_t serial_ = 0;
 };
 
-// An option that differs between walks, with its values.
+// An option that varies between walks, with its values.
 struct VariedOption {
     std::vector<double> values;
     void (*set)(per_replay_options& options, double value);
 };
 
-// Spare rows of each lane, and whether the capacity asks for the last row of each lane or is rounded up to it: see
+// Spare rows of each lane, and whether the capacity includes the last row of each lane or is rounded up to it: see
 // options_of().
 inline constexpr size_t spare_rows = 0;
 inline constexpr size_t rows_left_out = 1;
 // Padding of the observation's stacks.
 inline constexpr size_t padding = 2;
 
-// Single transitions, and sequences with and without burn-in that overlap, adjoin, or leave out steps.
+// Single transitions, and sequences with and without burn-in that overlap, are adjacent, or skip steps.
 inline void set_sequences(per_replay_options& options, size_t i) {
     static const struct {
         int64_t length, burn_in, stride;
@@ -216,7 +216,7 @@ inline void expect_equal_step(Buffer& buffer, const ReplayModel& model, int64_t 
     }
 }
 
-// Compares the live rows or sequences, by id. Weights and probabilities are left out.
+// Compares the live rows or sequences, by id, without weights and probabilities.
 template <class Live>
 void expect_equal_live(Buffer& buffer, std::map<int64_t, Live> live, const std::map<int64_t, Live>& expected) {
     EXPECT_EQ(buffer.statistics().live, static_cast<int64_t>(expected.size()));
@@ -257,7 +257,7 @@ inline void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued
     }
 }
 
-// Calls take(piece) for one piece of the call after the other, of at most `longest` steps each, until it fails.
+// Calls take(piece) for consecutive pieces of the call, of at most `longest` steps each, until it fails.
 template <class Take>
 per_status take_in_pieces(const GivenCall& call, int64_t n_envs, int64_t longest, const Take& take) {
     const int64_t n = call.env_ids.empty() ? n_envs : static_cast<int64_t>(call.env_ids.size());
@@ -285,7 +285,7 @@ inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_en
 
 class RandomUse {
  public:
-    // Rows lie in memory, plain or compressed, or in a file in that directory, where checkpoints name it.
+    // Rows lie in memory, plain or compressed, or in a file in the directory of the checkpoints, which refer to it.
     RandomUse(const ChosenValues& row, uint64_t seed, const Choices& choices, const char* storage = nullptr,
               int32_t compression = PER_COMPRESSION_NONE)
         : random_(choices),
@@ -296,15 +296,15 @@ class RandomUse {
           environments_(random_, options_),
           n_step_(options_.n_step) {}
 
-    // Makes at most n_calls calls, until the choices are over or a difference is found. Compares everything after each
-    // `calls_of_look` calls, as a comparison takes hundreds of calls.
+    // Makes at most n_calls calls, until the choices are used up or a difference is found. Compares everything only
+    // after each `calls_of_look` calls, as a comparison takes hundreds of calls.
     void run(int n_calls, int calls_of_look) {
         for (int i = 0; i < n_calls && !random_.are_over() && !::testing::Test::HasFailure(); ++i) {
             one_call();
             if (stopped_) return;
             if ((i + 1) % calls_of_look == 0) expect_equal_to_model();
         }
-        // Draws depend on all that the tree holds.
+        // Draws depend on the whole tree.
         if (buffer_.statistics().live == 0) return;
         const auto draw = [&](Buffer& buffer) {
             std::vector<int64_t> ids(32);
@@ -347,7 +347,7 @@ class RandomUse {
         const per_status expected = next.add(call, expected_ids);
         const per_status status = buffer_.add(call, &ids);
         if (expected != PER_OK && on_cuda()) {
-            // The device refuses single steps and adds the others, which the model does not know.
+            // The device refuses single steps and adds the others, which the model does not support.
             ASSERT_NE(status, PER_OK);
             stopped_ = true;
             return;
@@ -439,7 +439,7 @@ class RandomUse {
         on_both([&](per_replay* replay) { return per_replay_clear(replay, nullptr); });
     }
 
-    // Continues with the saved and loaded buffer, or after a checkpoint that names the file of its rows.
+    // Continues with the saved and loaded buffer, or after a checkpoint that refers to the file of its rows.
     void reload() {
         const char* const storage = options_.memory.storage;
         if (storage != nullptr) {
@@ -467,7 +467,7 @@ class RandomUse {
     Choices random_;
     per_replay_options options_;
     Buffer buffer_;
-    Buffer single_;  // gets the same calls, but each step alone
+    Buffer single_;  // gets the same calls, one step at a time
     ReplayModel model_;
     Environments environments_;
     int64_t n_step_;

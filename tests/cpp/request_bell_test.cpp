@@ -1,5 +1,5 @@
-// A thread that waits for requests naps if they come at even intervals, and is then found awake, or is woken by a thread
-// that has to wait for it. The tests watch all bells of the process: none depends on how long anything takes.
+// A thread that waits for requests naps if they come at even intervals. It is then awake when a request comes, or is
+// woken by a thread that waits for the result. The tests observe all bells of the process, so none depends on timing.
 #include "threads/request_bell.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ namespace {
 using Clock = per::RequestBell::Clock;
 using namespace std::chrono_literals;
 
-// A sleep without an end has the longest time of a bell.
+// A sleep without a deadline has the longest time of a bell.
 constexpr std::chrono::nanoseconds for_ever = 1000s;
 
-// Called with the time of each sleep. Returns true if it takes the place of the sleep.
+// Called with the time of each sleep. Returns true if it replaces the sleep.
 std::function<bool(std::chrono::nanoseconds)> at_sleep;
 std::atomic<int> n_wakes = 0;
 std::atomic<bool> naps_never_end = false;
@@ -36,7 +36,7 @@ bool sleep_is_over(std::chrono::nanoseconds& left) {
     return false;
 }
 
-// Before any bell is used.
+// Must be called before any bell is used.
 [[maybe_unused]] const bool is_watching = [] {
     per::at_bell_sleep = &sleep_is_over;
     per::at_bell_ring = [] { ++n_wakes; };
@@ -52,7 +52,7 @@ namespace {
 
 class RequestBellAlone : public testing::Test {
  protected:
-    // Requests at two intervals in which the thread naps, on whatever machine.
+    // Two intervals at which the thread naps on any machine.
     void request_evenly() {
         do {
             const Clock::time_point began = Clock::now();
@@ -64,7 +64,7 @@ class RequestBellAlone : public testing::Test {
             longest_ = Clock::now() - began - 5ms;
         } while (longest_ > 90ms);
     }
-    // A wait of the thread, whose i-th sleep calls during(i); returns how long the sleeps would have been.
+    // A wait of the thread; its i-th sleep calls during(i). Returns how long the sleeps would have been.
     std::vector<std::chrono::nanoseconds> sleeps_of_a_wait(const std::function<void(std::size_t)>& during) {
         std::vector<std::chrono::nanoseconds> sleeps;
         at_sleep = [&](std::chrono::nanoseconds left) {
@@ -76,7 +76,7 @@ class RequestBellAlone : public testing::Test {
         at_sleep = nullptr;
         return sleeps;
     }
-    // How many wakes a request costs that comes in the thread's i-th sleep.
+    // Number of wakes for a request that comes during the thread's i-th sleep.
     int wakes_of_request_in_sleep(std::size_t i) {
         request_evenly();
         const int before = n_wakes;
@@ -87,18 +87,18 @@ class RequestBellAlone : public testing::Test {
     }
 
     RequestBell bell_;
-    Clock::duration longest_{};  // that the interval may be; at least it is 5 ms
+    Clock::duration longest_{};  // the longest interval; at least 5 ms
 };
 
 TEST_F(RequestBellAlone, naps_until_the_next_request_is_due) {
     request_evenly();
-    std::this_thread::sleep_for(2ms);  // as the thread works on the request
+    std::this_thread::sleep_for(2ms);  // the thread works on the request
     const auto sleeps = sleeps_of_a_wait([&](std::size_t sleep) {
         if (sleep == 4) bell_.ring_for_request();
     });
     ASSERT_EQ(sleeps.size(), 5u);
     EXPECT_LE(sleeps[0], longest_ + longest_ / 16 - 2ms);
-    // Naps of an eighth, a quarter and half an interval wait for a request that is late.
+    // Naps of an eighth, a quarter and half an interval wait for a late request.
     EXPECT_GE(sleeps[1], 5ms / 8);
     EXPECT_LE(sleeps[1], longest_ / 8);
     EXPECT_EQ(sleeps[2], 2 * sleeps[1]);
@@ -113,7 +113,7 @@ TEST_F(RequestBellAlone, a_pause_between_even_requests_is_no_interval) {
     const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); });
     ASSERT_EQ(sleeps.size(), 1u);
     EXPECT_LE(sleeps[0], longest_ + longest_ / 16);
-    // After two of them requests come at long intervals.
+    // After two of them, requests come at long intervals.
     request_evenly();
     for (int i = 0; i < 2; ++i) {
         std::this_thread::sleep_for(101ms);
@@ -153,7 +153,7 @@ TEST_F(RequestBellAlone, sleeps_for_a_while_after_somebody_had_to_wait) {
     EXPECT_LT(sleeps[0], for_ever);
 }
 
-// A wake out of a long sleep says nothing against naps.
+// A wake out of a long sleep does not count against naps.
 TEST_F(RequestBellAlone, naps_again_after_it_was_woken_from_sleep) {
     request_evenly();
     sleeps_of_a_wait([&](std::size_t sleep) {
@@ -177,7 +177,7 @@ TEST_F(RequestBellAlone, does_not_wait_for_what_came_since_it_looked) {
     at_sleep = nullptr;
 }
 
-// Who waits may have found a request that nobody has rung for yet.
+// A waiter may find a request before its bell is rung.
 TEST_F(RequestBellAlone, does_not_wait_where_it_was_hurried_since_it_looked) {
     request_evenly();
     const uint32_t seen = bell_.count();
@@ -217,7 +217,7 @@ TEST(RequestBell, naps_where_intervals_are_neither_short_nor_long) {
 
 // ------------------------------------------------------------------------------------------------------- a loader's
 
-// A nap ends only if it is ended: a call that waits for the thread and does not say so never ends, which ends the test.
+// Naps never end by themselves here: a call that waits for the thread without hurrying it hangs, which ends the test.
 class NapsOfALoader : public testing::Test {
  protected:
     void SetUp() override {
@@ -227,7 +227,7 @@ class NapsOfALoader : public testing::Test {
         naps_never_end = true;
     }
     void TearDown() override {
-        per_loader_free(loader_);  // whose thread naps, mostly
+        per_loader_free(loader_);  // its thread naps most of the time
         naps_never_end = false;
         per_replay_free(replay_);
         alarm(0);
@@ -238,7 +238,7 @@ class NapsOfALoader : public testing::Test {
         for (int t = 0; t < 50; ++t) add_full(replay, 0, static_cast<float>(t), 0, GOES_ON, static_cast<float>(t) + 1);
         return replay;
     }
-    // Batches, as a learner takes them at even intervals, of which the last is still out. Then the thread naps, mostly.
+    // Takes batches like a learner, at even intervals; the last one is still out. Then the thread usually naps.
     int64_t take_evenly(per_batch& batch) {
         for (int i = 0; i < 2; ++i) {
             EXPECT_EQ(per_loader_release(loader_, take(loader_, &batch), nullptr), PER_OK);
@@ -249,7 +249,7 @@ class NapsOfALoader : public testing::Test {
         return slot;
     }
 
-    // A step may be added for each batch that is drawn, and two more; the first batch is drawn after ten.
+    // A step may be added for each drawn batch, plus two; the first batch is drawn after ten.
     void limit_adds_by_draws() {
         per_loader_free(loader_);
         loader_ = nullptr;
@@ -260,7 +260,7 @@ class NapsOfALoader : public testing::Test {
         options.rate_limit.min_size_to_sample = 10;
         replay_ = create_replay(&options);
     }
-    // Takes batches of which each lets a step be added, and before each one waits for the steps that are due by then.
+    // Takes batches, each of which allows another step, and waits before each one for the steps due by then.
     template <class NAdded>
     void take_as_steps_come(const NAdded& n_added) {
         while (n_added() < 10) std::this_thread::yield();
@@ -278,7 +278,7 @@ class NapsOfALoader : public testing::Test {
 
     static constexpr int64_t batch_size = 4;
     static constexpr int64_t slots = 2;
-    static constexpr int n_rounds = 100;  // some of which follow so many others that the thread naps
+    static constexpr int n_rounds = 100;  // enough that the thread naps in some rounds
 
     per_replay* replay_ = nullptr;
     per_loader* loader_ = nullptr;

@@ -1,4 +1,4 @@
-// A lock that is tried: it is taken where it is free, and refused where a thread has it or has reserved it.
+// try_lock() succeeds if the lock is free, and fails if a thread holds or has reserved it.
 #include "threads/reserved_lock.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// The file of the rows. Room is reserved before it is written to, and file systems that cannot reserve room are
+// The file of the rows. Space is reserved before it is written to, and file systems that cannot reserve space are
 // refused. Without unnamed files it is created and unlinked at once. Read-ahead is requested in pieces that the system
-// accepts. Pieces that a checkpoint names are not overwritten, and one buffer at a time adopts the file.
+// accepts. Pieces that a checkpoint refers to are not overwritten, and only one buffer at a time adopts the file.
 #include "file/row_file.h"
 
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ struct Range {
 std::vector<Range> reserved;
 std::vector<Range> asked_for;
 int fallocate_error = 0;
-int n_interrupted = 0;  // number of the next calls of fallocate() that a signal interrupts
+int n_interrupted = 0;  // number of the next calls of fallocate() that are interrupted by a signal
 int fdatasync_error = 0;
 std::vector<int> pwrite_errors;  // errors of the next calls; 0: the call writes half of its bytes
 bool has_unnamed_files = true;
@@ -146,7 +146,7 @@ class RowFileTest : public FolderTest {
 
 TEST_F(RowFileTest, room_is_reserved_once_piece_by_piece) {
     NewRowFile file(folder(), 10 * block - 100, false);
-    expect_ranges(reserved, {{0, block}});  // shows that the file system can
+    expect_ranges(reserved, {{0, block}});  // shows that the file system can reserve
     file.reserve(3 * block - 1, 2);
     expect_ranges(reserved, {{0, block}, {2 * block, block}, {3 * block, block}});
     file.reserve(0, block);
@@ -165,7 +165,7 @@ TEST_F(RowFileTest, all_room_is_reserved_at_once) {
     EXPECT_EQ(reserved.size(), 1u);
 }
 
-// An interrupted call starts again, and one for all of a large file would take more than a second.
+// An interrupted call is restarted. A single call for a large file would take more than a second.
 TEST_F(RowFileTest, room_is_reserved_in_steps_that_signals_interrupt) {
     constexpr off_t step = off_t{1} << 26;
     n_interrupted = 3;
@@ -249,7 +249,7 @@ TEST_F(RowFileTest, a_name_that_is_taken_is_left_alone) {
     EXPECT_THROWS(NewRowFile((folder_ / "below").c_str(), 1, false), PER_ERROR_IO, "cannot be written: No such file");
 }
 
-// Only names are looked up in the folder. Its path is relative, as other users may not read the folders above.
+// Only names in the folder are looked up. Its path is relative, as other users may not read the parent folders.
 TEST_F(RowFileTest, a_folder_that_cannot_be_read_has_rows) {
     const fs::path before = fs::current_path();
     fs::current_path(folder_);
@@ -277,7 +277,7 @@ TEST_F(RowFileTest, nobody_else_reads_it) {
 
 // ---- checkpoints
 
-// Does the work of a checkpoint. is_kept: it replaced the previous one.
+// Does the work of a checkpoint. is_kept: it has replaced the previous one.
 RowTable checkpoint(RowFile& file, const char* folder, bool is_kept = true) {
     const LockedFolder locked(folder, LockedFolder::Use::writing);
     RowTable table;
@@ -294,7 +294,7 @@ void write(RowFile& file, std::size_t first, std::size_t n, int value) {
     std::memset(file.data() + first, value, n);
 }
 
-// The bytes of a range by a table.
+// The bytes of a range according to a table.
 std::string read(const char* folder, const RowTable& table, std::size_t first, std::size_t n) {
     const LockedFolder locked(folder, LockedFolder::Use::reading);
     std::string bytes(n, '\0');
@@ -323,7 +323,7 @@ TEST_F(RowFileTest, what_a_checkpoint_names_is_not_written_again) {
     NewRowFile file(folder(), 3 * piece, false);
     write(file, 0, 3 * piece, 1);
     const RowTable first = checkpoint(file, folder());
-    write(file, piece - 10, 20, 2);  // in two pieces
+    write(file, piece - 10, 20, 2);  // crosses two pieces
     EXPECT_EQ(read(folder(), first, 0, 3 * piece), std::string(3 * piece, 1));
     EXPECT_EQ(file.data()[piece - 11], std::byte{1});
     EXPECT_EQ(file.data()[piece - 10], std::byte{2});
@@ -335,7 +335,7 @@ TEST_F(RowFileTest, what_a_checkpoint_names_is_not_written_again) {
         EXPECT_NE(second.pieces[i].hash, first.pieces[i].hash);
     }
     EXPECT_EQ(second.pieces[2], first.pieces[2]);
-    // Places that only the first one named are used again, and the file does not grow without end.
+    // Places that only the first one referred to are reused, and the file does not grow indefinitely.
     for (int value = 3; value < 20; ++value) {
         const std::string before(reinterpret_cast<const char*>(file.data()), 3 * piece);
         const RowTable table = checkpoint(file, folder());
@@ -353,7 +353,7 @@ TEST_F(RowFileTest, a_checkpoint_that_fails_frees_nothing) {
     for (int value = 2; value < 6; ++value) {
         write(file, 0, piece, value);
         const RowTable table = checkpoint(file, folder(), false);
-        if (value % 2 == 0) file.keep();  // it may have taken it
+        if (value % 2 == 0) file.keep();  // the checkpoint may have taken effect
         write(file, 0, piece, value + 10);
         EXPECT_EQ(read(folder(), first, 0, piece), std::string(piece, 1));
         if (value % 2 == 0) {
@@ -371,7 +371,7 @@ TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
         EXPECT_THROWS(file.reserve(0, 1), PER_ERROR_IO, "");
         EXPECT_EQ(read(folder(), table, 0, block), std::string(block, 1));
         EXPECT_EQ(file.data()[0], std::byte{1});
-        if (is_preallocated) write(file, piece, 10, 5);  // it has room, and no row
+        if (is_preallocated) write(file, piece, 10, 5);  // it has space, and no row
         fallocate_error = 0;
         reserved.clear();
         write(file, 0, 1, 2);
@@ -423,7 +423,7 @@ TEST_F(RowFileTest, a_copy_that_cannot_be_mapped_leaves_what_was_there) {
     ASSERT_NO_FATAL_FAILURE(expect_rows(10));
 }
 
-// The process may have a lower limit than the one that made the file.
+// The process may have a lower limit than the one that created the file.
 TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_signal) {
     NewRowFile file(folder(), piece, false);
     for (const int value : {1, 2, 3}) {  // at place 0, 1, 0
@@ -443,7 +443,7 @@ TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_
     EXPECT_EQ(checkpoint(file, folder()).pieces[0].place, 1u);
 }
 
-// The number of open files of this folder that a started program would inherit.
+// The number of open files of this folder that an exec would pass on.
 int n_inherited(const fs::path& folder) {
     int n = 0;
     for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
@@ -479,7 +479,7 @@ TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
     EXPECT_EQ(last.number, table.number);
 }
 
-// A file of 16 GiB has pieces of 4 MiB with 64 blocks, so their bits fill a number.
+// A file of 16 GiB has pieces of 4 MiB with 64 blocks, so their bits fill a 64-bit integer.
 TEST_F(RowFileTest, pieces_of_64_blocks_are_adopted) {
     constexpr std::size_t bytes = std::size_t{1} << 34;  // it is sparse
     constexpr std::size_t large_piece = std::size_t{1} << 22;
@@ -537,7 +537,7 @@ TEST_F(RowFileTest, tables_that_cannot_be_are_refused) {
     EXPECT_EQ(status_of([](RowTable&) {}), PER_ERROR_CORRUPT_FILE);
 }
 
-// The system forgets the data that it could not write, and the next fdatasync() succeeds.
+// The system drops the data that it could not write, and the next fdatasync() succeeds.
 TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
     NewRowFile file(folder(), piece, false);
     write(file, 0, piece, 1);
@@ -554,7 +554,7 @@ TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
     EXPECT_EQ(file.data()[piece - 1], std::byte{3});
 }
 
-// A copied file may lack reserved room, and its length may have been changed.
+// A copied file may lack reserved space, and its length may have changed.
 TEST_F(RowFileTest, what_lies_between_pieces_of_an_adopted_file_is_reserved_again) {
     RowTable table;
     {

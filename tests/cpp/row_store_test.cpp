@@ -67,8 +67,8 @@ class Rows {
         return columns;
     }
 
-    // The mean number of cache lines of a transition, with the observation of the next slot, over all slots but the
-    // last.
+    // The mean number of cache lines of a transition, including the observation in the next slot, over all slots but
+    // the last.
     double lines_of_transition() {
         int64_t lines = 0;
         for (int64_t slot = 0; slot + 1 < options_.capacity; ++slot) {
@@ -107,7 +107,7 @@ void takes_largest_live(per_replay_options& options) {
     options.max_priority = PER_MAX_NOW;
 }
 
-// Every byte of every value is written by its own number, and read again when all are written.
+// Writes a different number to every byte of every value, and reads all of them afterwards.
 void expect_own_bytes(Rows& rows) {
     const auto columns = rows.columns();
     const auto byte_of = [](size_t column, int64_t slot, int64_t i) {
@@ -173,7 +173,7 @@ TEST(RowStore, a_listener_is_called_before_a_value_can_be_written) {
         expect_told(store.flags());
         if (store.has_times_sampled()) expect_told(store.times_sampled());
         for (const auto& [column, bytes] : rows.columns()) expect_told(column);
-        // A copy of the flags beside the records is not saved: it changes with those in the records.
+        // The copy of the flags beside the records is not saved: it changes with the flags in the records.
         store.flags_side_by_side().to_write(3) = 1;
         EXPECT_EQ(listener.told.part, store.part_of(store.flags().first));
     }
@@ -190,9 +190,9 @@ TEST(RowStore, rewards_and_priorities_are_aligned) {
         }
 }
 
-// 68 bytes of observation, 4 of reward, 4 of priority, 24 of action, 1 of flags: 101, so 104. With the next observation
-// a transition is a run of 172 bytes, which begins at each multiple of 8 equally often: at 24 .. 56 it touches a fourth
-// line.
+// 68 bytes of observation, 4 of reward, 4 of priority, 24 of action, 1 of flags: 101, rounded up to 104. With the next
+// observation a transition is a run of 172 bytes, which begins equally often at each multiple of 8: from 24 .. 56 it
+// touches a fourth line.
 TEST(RowStore, a_small_transition_is_one_run_of_lines) {
     Rows rows(locomotion, 65);
     EXPECT_EQ(rows.store().records().stride, 104);
@@ -200,17 +200,18 @@ TEST(RowStore, a_small_transition_is_one_run_of_lines) {
     EXPECT_DOUBLE_EQ(rows.lines_of_transition(), 3.625);
 }
 
-// 16 + 4 + 4 + 8 + 1 bytes: 36. With the next observation that is a run of 52 bytes, which fits a line from 0 .. 12 on.
+// 16 + 4 + 4 + 8 + 1 bytes: 36. With the next observation this is a run of 52 bytes, which fits into a line if it
+// begins at 0 .. 12.
 TEST(RowStore, a_transition_of_cartpole_touches_less_than_two_lines) {
     Rows rows({{"observation", 16, PER_ROLE_OBSERVATION}, {"action", 8}}, 65);
     EXPECT_EQ(rows.store().records().stride, 36);
     EXPECT_DOUBLE_EQ(rows.lines_of_transition(), 1.75);
 }
 
-// A record may be a sixteenth longer than what it holds where it then lies on fewer lines.
+// A record may be a sixteenth longer than its content if it then touches fewer lines.
 TEST(RowStore, records_are_padded_where_that_saves_lines) {
     Rows rows({{"observation", 50, PER_ROLE_OBSERVATION}, {"action", 9}}, 65, stores_next);
-    // 50 + 50 + 4 + 4 + 9 + 1 = 118: 120, as 124 saves no line.
+    // 50 + 50 + 4 + 4 + 9 + 1 = 118: 120, as 124 would save no line.
     EXPECT_EQ(rows.store().records().stride, 120);
     Rows padded({{"observation", 50, PER_ROLE_OBSERVATION}, {"action", 13}}, 65, stores_next);
     // 122: 128 at most 129.

@@ -1,5 +1,5 @@
-// A save in the background writes the buffer as it was at the start, bit for bit, whatever calls follow while its
-// thread writes, and whatever happens to the disk, the buffer, or the process.
+// A background save writes the buffer as it was at the start, bit for bit, whatever calls follow while its thread
+// writes, and whatever happens to the disk, the buffer, or the process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -36,8 +36,8 @@
 
 namespace {
 
-// Controls the threads of the library, such as a save: each waits until it is allowed to lock a buffer or to write to a
-// file, and writes fail with that error number unless it is 0.
+// Controls threads of the library, such as that of a save: each waits until it may lock a buffer or write to a file.
+// Writes fail with the error number, unless it is 0.
 struct Disk {
     std::atomic<int64_t> n_allowed = INT64_MAX;
     std::atomic<int64_t> n_done = 0;
@@ -148,7 +148,7 @@ enum { image, position, action, value, advantage, result, n_fields };
 struct Kind {
     std::string name;
     int64_t capacity;
-    int64_t image_bytes;  // 1024 and more have an array of their own
+    int64_t image_bytes;  // from 1024 on they are stored in a separate array
     std::function<void(per_replay_options& options)> change;
     int32_t compression = PER_COMPRESSION_NONE;  // of the image
 };
@@ -220,7 +220,7 @@ std::vector<size_t> n_values() {
     return n;
 }
 
-// Arrays of small rows are read in several parts, as those of large frames are.
+// Arrays of small rows are read in several parts, like those of large frames.
 Kind kind_of(const ChosenValues& row) {
     const auto value = [row](size_t i) { return varied_options[i].values[row[i]]; };
     const auto change = [value](per_replay_options& options) {
@@ -327,14 +327,14 @@ class Subject {
         }
     }
 
-    // Sets how many of 64 images of a compressed field are random. The others differ in three bytes from the one
-    // before.
+    // Sets how many of 64 images of a compressed field are random. The others differ from the previous one in three
+    // bytes.
     void set_noise(uint32_t noise_of_64) { noise_of_64_ = noise_of_64; }
 
     void set_n_step(int64_t n_step) { EXPECT_OK(change_n_step(get(), n_step, nullptr)); }
     void clear() { EXPECT_OK(per_replay_clear(get(), nullptr)); }
 
-    // Draws a batch and gives it other priorities.
+    // Draws a batch and changes its priorities.
     void train() {
         std::vector<int64_t> ids(64);
         per_batch batch = initialized(per_batch_init);
@@ -444,11 +444,11 @@ class Subject {
     const int64_t image_bytes_;
     const bool is_compressed_;
     uint32_t noise_of_64_ = 2;
-    std::vector<uint8_t> image_;  // the last one
+    std::vector<uint8_t> image_;  // the last image
     int64_t rows_;
     bool stores_next_;
     bool has_windows_;
-    bool is_used_up_;  // draws use up transitions, so that too few may be left
+    bool is_used_up_;  // draws use up transitions, so too few may be left
     ReplayHandle replay_;
 };
 
@@ -474,7 +474,7 @@ class Save : public FolderTest {
     }
 };
 
-// Each pair of options meets in some of the buffers.
+// Each pair of options occurs in some of the buffers.
 TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_read) {
     uint32_t seed = 0;
     for (const ChosenValues& row : covering_rows(n_values())) {
@@ -483,7 +483,7 @@ TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_r
         for (size_t i = 0; i < row.size(); ++i) values += " " + std::to_string(varied_options[i].values[row[i]]);
         SCOPED_TRACE("options" + values);
         Subject subject(kind, ++seed);
-        // Unused slots are taken while the save is written.
+        // Unused slots are filled while the save is written.
         varied_options.back().values[row.back()] == some_slots_unused ? subject.add(50) : subject.fill();
         for (int i = 0; i < 30; ++i) subject.change();
         if (varied_options.back().values[row.back()] == cleared) subject.clear();
@@ -509,7 +509,7 @@ const Kind& compressed_kind() {
     return *std::find_if(std::begin(kinds), std::end(kinds), [](const Kind& k) { return k.compression != 0; });
 }
 
-// Each of the saves keeps all frames, as they are overwritten before it reads them.
+// Each of the saves keeps copies of all frames, as they are overwritten before it reads them.
 TEST_F(Save, memory_of_compressed_frames_is_given_back) {
     Subject subject(compressed_kind(), 1);
     subject.fill();
@@ -523,7 +523,7 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back) {
     EXPECT_LT(subject.memory_bytes(), 3 * before);
 }
 
-// A thread that is not joined keeps its stack.
+// A thread that is not joined leaks its stack.
 TEST_F(Save, threads_of_saves_that_are_freed_leave_no_stack) {
     const auto n_mappings = [] {
         std::ifstream maps("/proc/self/maps");
@@ -540,7 +540,7 @@ TEST_F(Save, threads_of_saves_that_are_freed_leave_no_stack) {
     EXPECT_LT(n_mappings(), before + 30);
 }
 
-// Frames that are held are counted in groups of 64 slots: here the last group has one.
+// Kept frames are counted in groups of 64 slots: here the last group has one slot.
 TEST_F(Save, memory_of_the_very_last_frame_is_given_back) {
     const Kind kind = {"one more than two groups", 129, 8000, [](per_replay_options&) {}, PER_COMPRESSION_DELTA};
     Subject subject(kind, 1);
@@ -557,7 +557,7 @@ TEST_F(Save, memory_of_the_very_last_frame_is_given_back) {
     EXPECT_LT(subject.memory_bytes(), before + 40 * kind.image_bytes);
 }
 
-// Lets a save go on by one write or piece of rows at a time. Calls visit(bytes of rows written by it) after each.
+// Lets a save proceed by one write or piece of rows at a time. Calls visit(bytes of rows written by it) after each.
 template <class Visit>
 void go_on_until_all_is_read(per_save* save, const Visit& visit) {
     int64_t written = 0, total = 1;
@@ -768,12 +768,12 @@ TEST_F(Save, memory_holds_each_row_that_changes_before_it_is_read_once) {
         const std::vector<int64_t> ids = subject.live_ids();
         EXPECT_LE(subject.set_each_priority(ids), 1000u);
         const SaveHandle save = start_held(subject);
-        // The records of these kinds have at most 80 bytes, and each copy takes 16 more. Memory comes in chunks.
+        // The records of these kinds have at most 80 bytes, and each copy uses 16 more. Memory is allocated in chunks.
         EXPECT_LE(subject.set_each_priority(ids), ids.size() * 96 + (1u << 18) + 10000);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         finish(save);
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
-        // Once all rows were read, changes keep no copy, although the save has not ended.
+        // Once all rows have been read, changes keep no copies, even though the save has not ended.
         const SaveHandle late = start_held(subject);
         go_on_until_all_is_read(late.get(), [](int64_t) {});
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
@@ -831,7 +831,7 @@ TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
             // No thread will read the old rows, so no copies are kept.
             is_right = is_right && subject.set_each_priority(subject.live_ids()) <= 1000;
             for (int k = 0; k < 30; ++k) subject.change();
-#ifndef SANITIZED  // ThreadSanitizer knows no threads in a child whose parent had several
+#ifndef SANITIZED  // ThreadSanitizer does not support threads in a child whose parent had several
             if (i % 2 == 0) {
                 const std::string own = subject.saved();
                 const std::string own_path = path() + ".child";
@@ -855,7 +855,7 @@ TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
 }
 
 TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
-#ifndef SANITIZED  // ThreadSanitizer knows no threads in a child
+#ifndef SANITIZED  // ThreadSanitizer does not support threads in a child
     Subject subject(kinds[1], 4);
     subject.fill();
     EXPECT_OK(per_replay_save(subject.get(), path().c_str(), nullptr));

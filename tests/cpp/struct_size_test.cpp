@@ -1,5 +1,5 @@
-// Structs of callers that were built with an older or a newer header than the library, by an invented struct with three
-// sizes. Each lies at the end of a page, so that accesses beyond it fault.
+// Structs of callers built with an older or newer header than the library: an invented struct with three sizes. Each
+// lies at the end of a page, so that accesses beyond it fault.
 #include "api/struct_size.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST(StructSize, init_fills_the_fields_that_the_caller_has) {
     EXPECT_EQ(newer.as<Newer>().unknown, 0u);
 }
 
-// They are not set to defaults: an appended field that is zero behaves as if it did not exist.
+// They are not set to defaults: zero in an appended field means that the field has no effect.
 TEST(StructSize, fields_that_an_older_struct_does_not_have_are_read_as_zero) {
     EndOfPage first(sizeof(First)), second(sizeof(Second));
     first.put(First{sizeof(First), 3});

@@ -147,7 +147,7 @@ TEST(SumTree, a_rescale_brings_the_total_between_2_to_the_55_and_2_to_the_56) {
     }
 }
 
-// Leaves shrink one by one: the scale follows when the average leaf is below 2^20 units and the total has fallen
+// Leaves shrink one by one: the scale changes when the average leaf is below 2^20 units and the total has fallen
 // 16-fold.
 TEST(SumTree, a_shrinking_total_gets_a_larger_scale) {
     constexpr int64_t n = 5000;
@@ -178,8 +178,8 @@ TEST(SumTree, alternating_extremes_cost_one_change_of_scale) {
     EXPECT_EQ(changes, 1);
 }
 
-// Masses of 2^42 a unit of priority. The first piece of the change has 1.497 * 2^63 of them, more than the sums may
-// follow, and both together 2^64 and 0.19 * 2^62: a sum of 64 bits would be the latter.
+// Masses are 2^42 per unit of priority. The first piece of the change has 1.497 * 2^63 of them, too much to update the
+// sums, and both pieces together have 2^64 + 0.19 * 2^62: a 64-bit sum would be the latter part.
 TEST(SumTree, a_change_in_pieces_beyond_64_bits_is_not_taken_for_what_is_left_of_it) {
     constexpr int64_t n = 8192, n_first = 3072;
     NaiveTree naive(n, 1.0f);
@@ -194,7 +194,7 @@ TEST(SumTree, a_change_in_pieces_beyond_64_bits_is_not_taken_for_what_is_left_of
     tree.change(n_first, indices.data(), naive.leaves.data());
     tree.change(n - n_first, indices.data() + n_first, naive.leaves.data() + n_first);
     tree.end_change();
-    EXPECT_EQ(tree.scale(), 33);  // the priorities have the sum 4388864, of 2^55 units and more at this scale
+    EXPECT_EQ(tree.scale(), 33);  // the priorities sum to 4388864: at least 2^55 units at this scale
     expect_same_levels(tree, naive);
     expect_limits(tree);
 }

@@ -1,5 +1,5 @@
-// Runs of steps, and the arithmetic of rows. Tests of the public interface cover single steps: tests/c/replay_*.c by hand,
-// and replay_model_test by a naive model.
+// Runs of steps, and the arithmetic of rows. Tests of the public interface cover single steps: tests/c/replay_*.c by
+// hand, and replay_model_test by a naive model.
 #include "rules/window.h"
 
 #include <gtest/gtest.h>
@@ -47,14 +47,14 @@ TEST(Ring, slot_gives_back_the_latest_row_below_the_end) {
             EXPECT_EQ(ring.row_of_slot(1, ring.slot(1, row), end), row) << "end " << end;
 }
 
-// Steps of a lane, each a letter: n gives the next observation, l leaves it out, and T terminates the episode.
+// Steps of a lane, one letter each: n gives the next observation, l omits it, and T terminates the episode.
 StepOutcome outcome_of(Lane& lane, const WindowRules& rules, const char* steps) {
     StepOutcome last = {};
     for (; *steps != '\0'; ++steps) last = advance(lane, rules, {*steps != 'l', *steps == 'T', false, true});
     return last;
 }
 
-// Rows by their flags; s starts an episode, . goes on, f is a final observation.
+// Rows by their flags: s starts an episode, . continues it, f is a final observation.
 struct Flags {
     const char* rows;
     uint8_t operator()(int64_t row) const {
@@ -71,7 +71,7 @@ TEST(FirstWithStack, skips_rows_whose_older_frames_are_gone) {
     EXPECT_EQ(first_with_stack(2, lane, 3, flags), 4);
 }
 
-// The same lane and the same rows as by single steps, from every state that a run can begin in.
+// The lane and rows equal those of single steps, from every state in which a run can begin.
 TEST(AdvanceRun, does_what_single_steps_do) {
     for (int64_t n_step : {1, 3}) {
         for (const char* const before : {"", "n", "l", "nl", "nT"}) {
@@ -103,7 +103,7 @@ TEST(AdvanceRun, does_what_single_steps_do) {
     }
 }
 
-// Of 32 rows a row for the sequence, three for its return and one for the stack must be left.
+// The 32 rows include one row for the sequence, three for its return and one for the stack.
 TEST(LongestRun, leaves_the_rows_of_a_window_and_does_not_overfill_a_lane) {
     const WindowRules rules = rules_for(32, 3);
     Lane lane;

@@ -1,4 +1,4 @@
-// A libper that was built without zstd: the linker replaces has_zstd() by the function here.
+// libper built without zstd: the linker replaces has_zstd() by the function here.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -22,7 +22,7 @@ std::vector<pthread_t> threads_of_parts(WorkerThreads& workers, int64_t n_parts)
     return threads;
 }
 
-// A thread whose locals end slowly is seen to be waited for.
+// The worker's locals are slow to destroy, so the test notices if the thread is not joined.
 TEST(WorkerThreads, have_ended_when_their_owner_has) {
     static std::atomic<int> n_ended;
     struct SlowEnd {
@@ -60,7 +60,7 @@ TEST(WorkerThreads, each_part_runs_once_on_a_thread_of_its_own) {
     }
 }
 
-// The handlers of Julia and Python must run on threads of the program; and the caller's own go on as before.
+// The handlers of Julia and Python must run on threads of the program, and the caller's handlers must not change.
 TEST(WorkerThreads, signals_are_blocked_on_them_and_not_on_the_caller) {
     sigset_t before;
     sigset_t of_worker;
@@ -78,9 +78,9 @@ TEST(WorkerThreads, signals_are_blocked_on_them_and_not_on_the_caller) {
     }
 }
 
-// Those of the parent are not there, neither to work nor to be waited for.
+// The parent's threads do not exist in the child, so they neither work nor delay anything.
 TEST(WorkerThreads, a_forked_child_starts_its_own) {
-    const HandleLock lock;  // which each handle has: with the first one, forks are noted
+    const HandleLock lock;  // every handle has one; the first one registers the fork handlers
     for (const int64_t n : {2, 3}) {
         for (const bool has_work : {true, false}) {
             std::optional<WorkerThreads> workers(std::in_place, n);
@@ -106,7 +106,7 @@ TEST(WorkerThreads, a_forked_child_starts_its_own) {
     }
 }
 
-// No stack has room for the address space of a process: no thread starts until the default size is what it was.
+// A stack as large as the address space cannot be allocated: no thread starts until the default size is restored.
 TEST(WorkerThreads, parts_of_threads_that_cannot_start_are_done_by_the_caller) {
     pthread_attr_t usual;
     ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
@@ -120,7 +120,7 @@ TEST(WorkerThreads, parts_of_threads_that_cannot_start_are_done_by_the_caller) {
     const std::vector<pthread_t> together = threads_of_parts(*workers, 3);
     for (std::size_t i = 1; i < 3; ++i) EXPECT_FALSE(pthread_equal(together[i], pthread_self()));
     workers.reset();
-    WorkerThreads(3);  // whose threads were never started
+    WorkerThreads(3);  // its threads were never started
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A replay buffer on the CPU and one on CUDA, to which the same calls are made.
+// A replay buffer on the CPU and one on CUDA that get the same calls.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,7 +22,7 @@
 
 namespace per::test {
 
-// The state of the CPU's backend is private; to name a private member is allowed where a template is instantiated.
+// The state of the CPU's backend is private, but an explicit instantiation of a template may name a private member.
 template <auto member>
 struct StateOf {
     friend cpu::ReplayState& state_of(cpu::CpuReplayBackend& backend) { return backend.*member; }
@@ -89,7 +89,7 @@ class BothBuffers {
             add(*environments_.call());
     }
 
-    // CUDA is not asked if the CPU refuses the call: other tests cover what it does step by step.
+    // Calls that the CPU refuses are not made on CUDA: other tests cover it step by step.
     void add(GivenCall& call) {
         const std::size_t n = static_cast<std::size_t>(call.steps[0].length * call.steps[0].n_envs);
         std::vector<int64_t> expected(n, -7);
@@ -106,7 +106,7 @@ class BothBuffers {
         ASSERT_EQ(std::memcmp(ids.device(), expected.data(), n * sizeof(int64_t)), 0);
     }
 
-    // On CUDA only.
+    // Adds only on CUDA.
     void queue(GivenCall& call, int64_t* ids_out) {
         call_on_some_stream([&](const cuda::StreamOrder::Call& order) { queue_.add(call.steps[1], ids_out, order); });
         for (const auto& array : call.arrays) array->take_back();
@@ -176,7 +176,7 @@ class BothBuffers {
     int n_refused = 0;
 
  private:
-    // Each sum is that of what lies below it.
+    // Each sum equals the sum of its children.
     template <class LeafAt>
     void compare_sums(const cuda::DeviceSums& sums, const LeafAt& leaf_at) {
         for (int level = 1; level < sums.n_levels; ++level)
@@ -210,7 +210,7 @@ class BothBuffers {
             compare_row(env, row);
     }
 
-    // Compares the parts of a row that callers can see.
+    // Compares the visible parts of a row.
     void compare_row(int64_t env, int64_t row) {
         const int64_t slot = cpu().ring().slot(env, row);
         const uint8_t flags = cpu().flags(env, row);

@@ -1,4 +1,4 @@
-// Calls that add to a buffer on CUDA: skipped steps, refused calls, places of arrays, captures, and the cost of a call.
+// Calls that add to a buffer on CUDA: skipped steps, refused calls, memory of arrays, captures, and the cost of a call.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -43,7 +43,7 @@ std::string reported(Buffer& buffer) {
 TEST(AddedStep, without_its_final_observation_is_skipped) {
     Buffer buffer(small_buffer(2, 10));
     HandMade call(3, 2, 0, false);
-    call.terminated = {0, 0, 1, 0, 0, 0};  // step 1 of environment 0 ends, and does not say in what
+    call.terminated = {0, 0, 1, 0, 0, 0};  // step 1 of environment 0 ends its episode without a next observation
     // Environment 0: rows 0 and 1 are steps 0 and 2.
     EXPECT_EQ(buffer.add(call), (Ids{0, 1, no_id, 3, 2, 5}));
     EXPECT_EQ(reported(buffer),
@@ -61,8 +61,8 @@ TEST(AddedStep, that_leaves_a_gap_is_skipped_where_gaps_are_errors) {
     declared.options.on_gap = PER_GAP_ERROR;
     Buffer buffer(declared);
     HandMade call(3, 1, 0, true);
-    call.observation[1] = 77;  // 1 was announced
-    call.observation[2] = 1;   // and comes one step later
+    call.observation[1] = 77;  // the announced observation is 1
+    call.observation[2] = 1;   // which comes one step later
     EXPECT_EQ(buffer.add(call), (Ids{0, no_id, 1}));
     EXPECT_EQ(reported(buffer),
               "1 steps were not allowed: not added, id -1 (1 with an observation that was not the one announced "
@@ -70,7 +70,7 @@ TEST(AddedStep, that_leaves_a_gap_is_skipped_where_gaps_are_errors) {
     EXPECT_EQ(buffer.state().counters.cuts, 0);
     EXPECT_EQ(buffer.observation(0), 0.0f);
     EXPECT_EQ(buffer.observation(1), 1.0f);
-    EXPECT_EQ(buffer.observation(2), 3.0f);  // what the last step announced
+    EXPECT_EQ(buffer.observation(2), 3.0f);  // the observation that the last step announced
 }
 
 TEST(AddedStep, that_does_not_fit_in_a_full_lane_is_skipped) {
@@ -112,7 +112,7 @@ TEST(AddedStep, with_a_nan_is_skipped_where_nan_is_an_error) {
         EXPECT_EQ(ids, (Ids{0, 1, no_id, 2}));
         HandMade more(4, 1, 4, true);
         more.observation[1] = NAN;
-        more.next[2] = NAN;  // the last step then does not bring what the first one announced, in row 4
+        more.next[2] = NAN;  // the last step then does not bring the observation announced by the first one, in row 4
         buffer.queue(more, reinterpret_cast<int64_t*>(ids_out.device()));
         cudaDeviceSynchronize();
         std::memcpy(ids.data(), ids_out.device(), 4 * sizeof(int64_t));
@@ -123,7 +123,7 @@ TEST(AddedStep, with_a_nan_is_skipped_where_nan_is_an_error) {
     }
 }
 
-// An end is announced by 5, and the step after it is the reset step, or would be if it had no reward, or did not end.
+// The end announces 5. The step after it is the reset step, unless it has a reward or an end.
 TEST(AddedStep, that_brings_the_final_observation_again_is_suspect_or_the_reset_step) {
     const struct {
         int32_t autoreset;
@@ -189,12 +189,12 @@ TEST(AddOfHostMemory, whose_value_does_not_fit_is_refused_as_a_whole) {
     EXPECT_EQ(buffer.refusal(call), "field_1[2] is 32768: allowed are -32768 .. 32767 (int16)");
     EXPECT_EQ(buffer.state().counters.added, 0);
     EXPECT_EQ(buffer.device().lanes[0].head, 0);
-    call.mask = {1, 1, 0};  // then no one looks at it
+    call.mask = {1, 1, 0};  // then it is not read
     EXPECT_EQ(buffer.refusal(call), "");
     EXPECT_EQ(buffer.state().counters.added, 2);
 }
 
-// Twice the 2^14 entries that are queued at a time.
+// Twice the 2^14 entries that are enqueued at a time.
 TEST(AddOfHostMemory, of_many_steps_is_refused_before_the_first_of_them_is_added) {
     constexpr int64_t n = 40000;
     Buffer buffer(small_buffer(1, 10));
@@ -240,7 +240,7 @@ TEST(AddOfHostMemory, does_not_take_ids_out_that_the_device_cannot_write) {
     cudaFreeHost(pinned);
 }
 
-// The buffers of the staging ring hold 256 KiB; a step of all environments takes 2 MiB of it where masks on the device
+// The buffers of the staging ring hold 256 KiB; a step of all environments needs 2 MiB of it, as masks on the device
 // keep the host from casting.
 TEST(AddOfHostMemory, takes_a_step_that_is_larger_than_the_staging_ring) {
     Declared declared;
@@ -261,7 +261,7 @@ TEST(AddOfHostMemory, takes_a_step_that_is_larger_than_the_staging_ring) {
     }
 }
 
-// 3 MiB of frames through buffers of 256 KiB: the ring is gone around three times.
+// 3 MiB of frames through buffers of 256 KiB: the ring wraps around three times.
 TEST(AddOfHostMemory, is_not_overwritten_in_the_staging_ring_before_the_device_has_read_it) {
     constexpr int64_t n = 750;
     Declared declared;
@@ -300,7 +300,7 @@ TEST(AddOfHostMemory, reaches_the_device_with_the_ids_of_many_environments) {
 
 // ------------------------------------------------------------------------------------------------- casts on the device
 
-// Patterns of bits that lie at the edges of formats, and some between.
+// Bit patterns at the edges of formats, and some in between.
 std::vector<uint64_t> some_bits(int64_t size) {
     std::vector<uint64_t> bits = {0, 1, 2, 0x7f, 0x80, 0xff};
     std::mt19937_64 random(3);
@@ -350,11 +350,11 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         Buffer buffer(declared);
         Buffer expected(declared);
         HandMade call(2, some_environments ? 600 : 3, 0, true);
-        // More of them than one kernel takes as parameters.
+        // More than a kernel takes as parameters.
         for (int64_t j = 0; j < call.n_envs && some_environments; ++j) call.env_ids.push_back(699 - j);
         std::vector<int64_t> ids(call.observation.size());
         const test::Graph graph(buffer.stream(), [&] { buffer.queue(call, ids.data()); });
-        // What the call read is the caller's again, and the staging ring that of others; no episode runs: nothing is
+        // The caller's array and the staging buffer are reused after the call. No episode is running, so nothing is
         // cut.
         std::fill(call.env_ids.begin(), call.env_ids.end(), 0);
         for (int i = 0; i < 4 && some_environments; ++i) {
@@ -376,7 +376,7 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         EXPECT_EQ(std::memcmp(device.flags, expected.device().flags, n), 0);
         EXPECT_EQ(std::memcmp(device.priorities.tree.leaves, expected.device().priorities.tree.leaves, 4 * n), 0);
         EXPECT_EQ(std::memcmp(&device.state->counters, &expected.state().counters, sizeof device.state->counters), 0);
-        EXPECT_EQ(device.state->counters.cuts, 3 * call.n_envs);  // each launch begins where the first did
+        EXPECT_EQ(device.state->counters.cuts, 3 * call.n_envs);  // each launch begins at the same row as the first
     }
 }
 
@@ -408,10 +408,10 @@ TEST(AddOfDeviceMemory, allocates_nothing_and_waits_for_nothing) {
     ordered([&](const auto& order) { buffer.steps().cut(2, nullptr, order); });
     ordered([&](const auto& order) { buffer.steps().cut(1, &env_id, order); });
     ordered([&](const auto& order) { buffer.steps().set_n_step(1, order); });
-    cudaDeviceSynchronize();  // before the arrays are gone
+    cudaDeviceSynchronize();  // the arrays must outlive the work
 }
 
-// The simulated device has three multiprocessors, and so room for 24 lanes at once.
+// The simulated device has three multiprocessors, which have room for 24 lanes at once.
 TEST(AddOfDeviceMemory, takes_one_launch_for_few_steps_and_else_two_besides_those_of_the_leaves) {
     Buffer buffer(small_buffer(2, 100));
     HandMade one(1, 2, 0, true);
@@ -435,7 +435,7 @@ TEST(AddOfDeviceMemory, takes_one_launch_for_few_steps_and_else_two_besides_thos
     EXPECT_EQ(launches_of(many, buffer), 2 + of_leaves);
     EXPECT_EQ(launches_of(of_all_lanes, of_lanes), 1u);
     EXPECT_EQ(launches_of(of_too_many_lanes, of_more_lanes), 2 + of_leaves);
-    cudaDeviceSynchronize();  // before the arrays are gone
+    cudaDeviceSynchronize();  // the arrays must outlive the work
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ inline void write_element(int32_t dtype, double value, std::byte* to) {
     });
 }
 
-// An array that a call is given, in host memory and in the device's.
+// An array of a call, in host memory and in device memory.
 class BothArrays {
  public:
     explicit BothArrays(std::size_t n_bytes) : host_(n_bytes) {
@@ -51,7 +51,7 @@ class BothArrays {
     BothArrays& operator=(const BothArrays&) = delete;
 
     std::byte* host() { return host_.data(); }
-    // Host memory that is the caller's again once the call has returned.
+    // Host memory that the caller may reuse after the call.
     std::byte* lent() {
         lent_ = host_;
         return lent_.data();
@@ -68,7 +68,7 @@ class BothArrays {
     std::byte* device_;
 };
 
-// The arrays of one call of add, and the call itself as each device sees it.
+// The arrays of a call of add, and the call as each device sees it.
 struct GivenCall {
     std::vector<std::unique_ptr<BothArrays>> arrays;
     std::vector<int64_t> env_ids;
@@ -106,7 +106,7 @@ class Environments {
     bool chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
     int64_t number(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
 
-    // A call that the buffer must accept, unless it is full or minds gaps.
+    // A call that the buffer must accept, unless it is full or rejects gaps.
     std::unique_ptr<GivenCall> call() {
         auto call = std::make_unique<GivenCall>();
         const int64_t length = chance(manner_.p_single) ? 1 : number(1, manner_.longest);
@@ -165,7 +165,7 @@ class Environments {
         step.has_next = !has_next_mask_ || (has_next_ && chance(0.5));
         const bool resets = options_.autoreset == PER_AUTORESET_NEXT_STEP;
         state.resets_next = resets;
-        // Some episodes begin where the last one ended, though their environment does not reset in the next step.
+        // Some episodes begin where the previous one ended, unless their environment resets in the next step.
         state.observation = resets || chance(0.2) ? step.next : ++serial_;
     }
 
@@ -178,7 +178,7 @@ class Environments {
         if (!chance(manner_.p_cast)) return dtype;
         for (;;) {
             const int32_t given = static_cast<int32_t>(number(PER_BOOL, PER_FLOAT64));
-            // Observations keep their numbers, so that they match what was announced.
+            // Observations keep their numbers, so that they match the announced ones.
             if (can_cast(given, dtype) && !(of_observation && given == PER_BOOL)) return given;
         }
     }

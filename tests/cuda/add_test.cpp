@@ -1,5 +1,5 @@
-// Calls add to a buffer on CUDA what they add on the CPU, bit for bit: lanes, rows, frames, priorities given,
-// live rows, ids and counters.
+// Adds to a buffer on CUDA have bit-identical results to those on the CPU: lanes, rows, frames, given priorities, live
+// rows, ids and counters.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -25,7 +25,7 @@ std::vector<DeclaredField> some_fields(std::mt19937_64& random, int32_t stack) {
     switch (random() % 5) {
         case 0:
             return {{{6, 8}, PER_UINT8, observation, stack}, {{2}, PER_INT32, PER_ROLE_PLAIN}};
-        case 3:  // frames that a whole warp looks at
+        case 3:  // frames that a whole warp checks
             return {{{50}, PER_FLOAT32, observation, stack}, {{70}, PER_INT64, PER_ROLE_PLAIN}};
         case 1:
             return {{{5}, PER_FLOAT32, observation, stack},
@@ -95,7 +95,7 @@ TEST(Add, random_histories_are_those_of_the_cpu) {
     EXPECT_GT(n_taken, 5 * n_refused);
 }
 
-// Rows that wait for their priority, and what lanes are given from step to step; calls longer than a lane, too.
+// Pending rows, the state that lanes pass on from step to step, and calls longer than a lane.
 TEST(Add, long_calls_with_priorities_are_those_of_the_cpu) {
     for (uint64_t seed = 1; seed <= (is_short ? 8 : 30); ++seed) {
         std::mt19937_64 random(seed);
@@ -118,7 +118,7 @@ TEST(Add, long_calls_with_priorities_are_those_of_the_cpu) {
     }
 }
 
-// More than the 2^14 entries that are queued at a time, of which the second and third hold rows of those before.
+// More than the 2^14 entries that are enqueued at a time; the second and third part reuse rows of the earlier parts.
 TEST(Add, of_pieces_with_priorities_is_that_of_the_cpu) {
     Declared declared;
     declared.fields = {{{}, PER_FLOAT32, PER_ROLE_OBSERVATION}};

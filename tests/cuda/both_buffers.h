@@ -1,4 +1,4 @@
-// A buffer on the CPU, filled at random, and one on the simulated device that holds the same, for calls on both.
+// A randomly filled buffer on the CPU and one on the simulated device with the same content, for calls on both.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,11 +38,11 @@ struct BufferShape {
     int64_t image_bytes = 36;
     int64_t state_numbers = 2;
     int n_more_fields = 0;
-    bool has_extras = true;  // ranks, and what PER_BUFFER_MAX needs, from the beginning
+    bool has_extras = true;  // ranks, and the memory of PER_BUFFER_MAX, from the beginning
     double p_end = 0.1;      // of a step
 };
 
-// Fields whose frames are of many sizes: pieces of 1, 2, 4, 8 and 16 bytes, and frames of more than one chunk.
+// Fields with frames of many sizes: pieces of 1, 2, 4, 8 and 16 bytes, and frames of more than one chunk.
 class BothBuffers {
  public:
     BothBuffers(const BufferShape& shape, uint64_t seed)
@@ -90,19 +90,19 @@ class BothBuffers {
         cpu_.update({static_cast<int64_t>(ids.size()), ids.data(), 1, nullptr, priorities.data()}, nullptr);
     }
 
-    // From here on both hold the same.
+    // From here on both have the same content.
     void take_over() {
         cudaDeviceSynchronize();
         mirror(cpu_, memory_);
     }
 
-    // Steps, and priorities of which some are 0, on both.
+    // Adds steps, and sets priorities, some of them 0, on both.
     void fill(int64_t n_steps, double p_zero) {
         add_steps(n_steps);
         set_priorities(p_zero);
         take_over();
     }
-    // The same without priorities.
+    // Adds steps without setting priorities.
     void fill(int64_t n_steps) {
         add_steps(n_steps);
         take_over();
@@ -137,7 +137,7 @@ class BothBuffers {
         return sample;
     }
 
-    // Queues work on the stream of the test and waits for it.
+    // Enqueues work on the stream of the test and waits for it.
     template <class Work>
     void on_device(const Work& work) {
         {
@@ -240,8 +240,8 @@ class BothBuffers {
         return arrays;
     }
 
-    // A step of each environment. Some episodes end, and of some of those the final observation is unknown; some
-    // environments are reset without anyone saying so.
+    // A step of each environment. Some episodes end, some of them at an unknown observation; some environments are
+    // reset silently.
     void add_step() {
         std::vector<std::vector<std::byte>> given(static_cast<std::size_t>(fields_.count()));
         std::vector<std::vector<std::byte>> next = given;
@@ -294,7 +294,7 @@ class BothBuffers {
     std::vector<Frames> observations_;
 };
 
-// The arrays of a batch, garbage at first, some of them left out; with a border of garbage that must stay.
+// The arrays of a batch: initially garbage, some omitted, with a border of garbage that must not change.
 class BatchArrays {
  public:
     enum Number {
@@ -311,8 +311,8 @@ class BatchArrays {
         gamma_m
     };
 
-    // For steps of drawn sequences, or single transitions where `steps` is 0; n_step -1: rows as they were added.
-    // `skips` and `offsets` say, by array, what is left out and how far from 16 bytes an array begins.
+    // For steps of drawn sequences, or single transitions if `steps` is 0; n_step -1: rows as they were added. For each
+    // array, `skips` tells whether it is omitted, and `offsets` how far it is from a multiple of 16 bytes.
     BatchArrays(const Fields& fields, int64_t n, int64_t steps, int64_t n_step, uint64_t skips, uint64_t offsets) {
         const int64_t n_each = n * (steps > 0 ? steps : 1);
         n_ = static_cast<std::size_t>(n);
@@ -346,7 +346,7 @@ class BatchArrays {
     BatchArrays(const BatchArrays&) = delete;
     BatchArrays& operator=(const BatchArrays&) = delete;
 
-    // Fills the arrays as a draw must that finds nothing.
+    // Fills the arrays as a draw that finds no live transition must.
     void expect_nothing() {
         for (std::vector<std::byte>& memory : memory_) fill(memory, std::byte{0});
         if (batch.ids != nullptr) std::memset(batch.ids, 0xff, size_of_ids_);
@@ -358,7 +358,7 @@ class BatchArrays {
             EXPECT_TRUE(memory_[i] == expected.memory_[i]) << "array " << i;
     }
 
-    // All that the arrays hold of row i, one after the other.
+    // All values of row i in the arrays, concatenated.
     std::vector<std::byte> row(std::size_t i) const {
         std::vector<std::byte> bytes;
         for (std::size_t a = 0; a < memory_.size(); ++a) {
@@ -377,7 +377,7 @@ class BatchArrays {
 
     template <class Element>
     Element* array(int64_t bytes, bool is_skipped, int offset = 0) {
-        // Present in both of two batches or in none: NULL arrays have memory, too, which nobody may write.
+        // Present in both of two batches or in none: NULL arrays have memory, too, which must not be written.
         memory_.emplace_back(static_cast<std::size_t>(bytes) + 3 * border, std::byte{0xa5});
         offsets_.push_back({static_cast<std::size_t>(bytes), static_cast<std::size_t>(offset), is_skipped});
         if (is_skipped) return nullptr;

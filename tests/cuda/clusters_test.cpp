@@ -1,5 +1,5 @@
-// Draws of few leaves or transitions on a device with clusters are made by one cluster, all others as before, and all of
-// them are those of the CPU, bit by bit.
+// On a device with clusters, draws from few leaves or transitions are made by one cluster, all others as before. All of
+// them are bit-identical to those of the CPU.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t most_of_cluster = 256;
 
-// A draw for each warp, and the first that is one more; the last that a cluster makes, and the first that it does not.
-// A cluster of many blocks has more threads than TSan bears.
+// A draw per warp, and one more; the largest batch that a cluster draws, and one more.
+// A cluster of many blocks has more threads than TSan supports.
 std::vector<int64_t> batch_sizes() {
     if (is_short) return {1, 17, 24};
     return {1, 17, 100, 129, 256, 257};

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Compiles the kernels of a step of training with nvcc, and looks at their code.
+"""Compiles the kernels of a training step with nvcc, and checks their code.
 
     code_bytes.py NVCC [FLAG...]      the flags are those of the library's own build
 
-Prints how many bytes of code each has. A kernel's own code is what is left of its section without the functions in it
-that it calls, such as what it rarely needs. Exits with 1 if that of one is above its limit, which is what it was plus a
-tenth: in a step of training other work has put it out of the caches of instructions, and code that comes from the L2 is
-waited for.
+Prints the bytes of code of each kernel. A kernel's own code is its section without the functions that it calls, such as
+rarely used ones. Exits with 1 if a kernel's own code exceeds its limit: an earlier size plus a tenth. During training,
+other work evicts it from the instruction caches, and fetching code from the L2 takes time.
 
-Also exits with 1 if there are atomics of 64 bits on shared memory, or on memory of a kind that nvcc does not know. The
-device has none for shared memory, so that they become loops, in which threads with the same address wait for each
-other. SharedSum (dialect.h) does without.
+Also exits with 1 on 64-bit atomics on shared memory, or on memory of a kind that nvcc does not know. The device lacks
+such atomics for shared memory, so they become loops in which threads with the same address wait for each other.
+SharedSum (dialect.h) avoids them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import tempfile
 
 SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src"
 
-# By file: kernels by a part of their mangled name, what calls them, and the limit of their own code.
+# For each file: kernels by a part of their mangled name, the calls that launch them, and the limit of their own code.
 LIMITS = {
     "cuda/tree/tree_update.cu": {"13update_kernel": ("tree: update", 14000)},
     "cuda/draw/tree_draw.cu": {
@@ -48,7 +47,7 @@ LIMITS = {
 
 
 def functions_of(cubin: bytes) -> dict[str, tuple[int, int]]:
-    """Of each kernel: the bytes of its section, and those of the functions in it."""
+    """The bytes of each kernel's section, and those of the functions in it."""
     (first_section,) = struct.unpack_from("<Q", cubin, 0x28)
     section_bytes, n_sections, names_of_sections = struct.unpack_from("<HHH", cubin, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, first_section + i * section_bytes) for i in range(n_sections)]

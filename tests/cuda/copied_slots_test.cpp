@@ -1,6 +1,5 @@
-// The slots of a loader on CUDA without the loader: batches go round under adversarial schedules of the device on one
-// thread of the host, so that a schedule that corrupts a batch is reproduced by its seed. These tests see faults in
-// the fences.
+// The slots of a loader on CUDA without the loader: batches are passed around under adversarial schedules of the device
+// on one host thread, so a seed reproduces a schedule that corrupts a batch. These tests detect faults in the fences.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +39,7 @@ Fields declared_fields() {
     return Fields(options);
 }
 
-// The arrays of a batch that a consumer reads: the first and the last of the slot, and one between them.
+// The arrays of a batch that a consumer reads: the first, the last and a middle one of the slot.
 struct Seen {
     uint8_t observations[batch_size * 3];
     int64_t ids[batch_size];
@@ -73,7 +72,7 @@ class CopiedSlots : public test::TwoStreams {
         for (const float probability : seen.probabilities) ASSERT_EQ(probability, static_cast<float>(serial));
     }
 
-    // Draws, hands out and takes back in an order of `seed`, each batch on one stream or another.
+    // Draws, hands out and releases batches in an order given by `seed`, each on one stream or another.
     void go_round(uint64_t seed) {
         simulator::options().seed = seed;
         std::minstd_rand random(static_cast<unsigned>(seed));
@@ -138,7 +137,7 @@ TEST_F(CopiedSlots, only_opening_waits_and_nothing_allocates) {
     for (std::size_t i = 0; i < seen.size(); ++i) expect_seen(seen[i], static_cast<int64_t>(i));
 }
 
-// A batch that could not be sent is sent when it is handed out, and is not drawn again meanwhile.
+// A batch whose copy failed is copied when it is handed out, and is not drawn again meanwhile.
 TEST_F(CopiedSlots, a_copy_that_failed_is_made_when_the_batch_is_handed_out) {
     const auto slots = cuda::create_copied_slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
     int n_failed = 0;
@@ -156,7 +155,7 @@ TEST_F(CopiedSlots, a_copy_that_failed_is_made_when_the_batch_is_handed_out) {
     EXPECT_GE(n_failed, 3);
 }
 
-// Without its event nothing but the stream tells when the copy has been made.
+// Without its event, only the stream shows when the copy is complete.
 TEST(Staging, fills_no_buffer_again_whose_copy_may_be_under_way) {
     for (simulator::options().seed = 1; simulator::options().seed < 20; ++simulator::options().seed) {
         cudaStream_t stream;

@@ -1,5 +1,5 @@
-// Handles on one device of several: no other device gets a context for them, and arrays that lie on another device are
-// refused by name.
+// Handles on one of several devices: no other device gets a context for them, and arrays on another device are refused
+// by name.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -90,7 +90,7 @@ class CudaDevices : public SteeredSimulator {
     void SetUp() override { simulator::options().n_devices = 3; }
 };
 
-// A thread that has used no device has device 0 as its current one, which has no context before something asks for it.
+// A thread that has used no device has device 0 as its current one, which gets a context only when it is used.
 TEST_F(CudaDevices, only_that_of_a_handle_gets_a_context) {
     cudaStream_t stream;
     cudaSetDevice(own_device);
@@ -121,8 +121,8 @@ TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
     EXPECT_FALSE(simulator::has_context(0));
 }
 
-// Code that the driver made of older PTX has no wait for the kernel before it and no barrier of a cluster, and the
-// simulator fails where a kernel of such code is launched as if it had.
+// Code that the driver compiled from older PTX neither waits for the previous kernel nor has cluster barriers. The
+// simulator fails if such a kernel is launched as if it did.
 TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs_in_clusters) {
     simulator::options().n_devices = 4;
     simulator::options().ptx_version = 80;
@@ -197,7 +197,7 @@ TEST_F(CudaDevices, arrays_of_another_one_are_refused_by_name) {
     per_tree_free(tree);
 }
 
-// Each of them is looked at, as those of the host are copied.
+// Each of them is checked, as host arrays are copied.
 TEST_F(CudaDevices, every_array_of_an_add_is_refused_by_name) {
     const ReplayHandle replay = create_buffer();
     const Array here(own_device), elsewhere(2);

@@ -1,5 +1,5 @@
-// Loaders of buffers that lie on a CUDA device, through per.h: their batches and what follows from them are those of a
-// buffer on the CPU with a loader of its own; waits of a consumer, captures, errors of the runtime, devices.
+// Loaders of buffers on a CUDA device, through per.h: their batches and results equal those of a buffer on the CPU with
+// a loader. Also waits of a consumer, captures, errors of the runtime, devices.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::vector<BatchArray> arrays_of(const per_batch& batch) {
 
 class CudaDrawnLoader : public SteeredSimulator {};
 
-// Everything between the batches, too, is queued, on two streams in turns: nothing is waited for but at the end.
+// Everything between the batches is enqueued, too, on alternating streams: the host waits only at the end.
 void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, const per_sample_options* sample) {
     simulator::options().seed = seed;
     Twins twins(options);
@@ -100,7 +100,7 @@ TEST_F(CudaDrawnLoader, batches_and_what_follows_are_those_of_the_cpu_under_any_
     }
 }
 
-// A draw of a graph counts for beta beside those that are ahead of it.
+// A draw of a graph counts for beta, in addition to the draws ahead of it.
 TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
     Twins twins(twin_options());
     twins.begin(1, 10);
@@ -115,7 +115,7 @@ TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
         const Taken a = take_batch(cpu, nullptr), b = take_batch(gpu, twins.stream);
         expect_status(PER_OK, per_loader_release(cpu.get(), a.slot, nullptr));
         expect_status(PER_OK, per_loader_release(gpu.get(), b.slot, twins.stream));
-        twins.synchronize();  // which waits for the draws that were asked for, so that the launch comes after them
+        twins.synchronize();  // waits for the requested draws, so that the launch follows them
         expect_status(PER_OK, per_replay_sample(twins.cpu.get(), nullptr, batch_size, &of_cpu, nullptr));
         graph.launch();
         twins.synchronize();
@@ -131,15 +131,15 @@ TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated)
     twins.begin(1, 10);
     const per_sample_options sample = sample_options(PER_RANK);
     per_loader_options options = options_of(PER_CUDA, 1, &sample);
-    options.batch_size = 4097;  // beyond what a buffer has memory for from the beginning
+    options.batch_size = 4097;  // larger than the memory a buffer allocates at creation
     const LoaderHandle loader = create_loader(twins.gpu.get(), options);
-    simulator::reset_counters();  // when the first batch may have been drawn already
+    simulator::reset_counters();  // the first batch may have been drawn already
     for (int i = 0; i < 3; ++i) {
         const Taken taken = take_batch(loader, twins.stream);
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, twins.stream));
     }
     expect_free_running_consumer();
-    EXPECT_GE(simulator::counters().host_waits, 2u);  // of the thread that draws
+    EXPECT_GE(simulator::counters().host_waits, 2u);  // of the drawing thread
 }
 
 TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reported_again) {
@@ -189,7 +189,7 @@ TEST_F(CudaDrawnLoader, calls_on_a_captured_stream_are_refused_and_captures_else
 
 // ---- errors of the runtime
 
-// Any call may fail, on any thread: either the consumer gets the error or the call succeeds, and batches go on.
+// Any call may fail, on any thread: the consumer gets the error or the call succeeds, and later batches are right.
 TEST_F(CudaDrawnLoader, an_error_of_cuda_reaches_the_consumer_and_the_batches_go_on) {
     simulator::options().seed = 0;
     Twins twins(twin_options());
@@ -201,7 +201,7 @@ TEST_F(CudaDrawnLoader, an_error_of_cuda_reaches_the_consumer_and_the_batches_go
         simulator::fail_call(n % 26, cudaErrorInvalidValue);
         n_failed += failures_of_take(loader, twins.stream, taken, 8);
         simulator::fail_call(0, 0);
-        // The row of each id, as the twin on the CPU has it.
+        // The row of each id, as in the twin on the CPU.
         const std::vector<int64_t> ids(taken.batch.ids, taken.batch.ids + batch_size);
         TwinBatch rows(batch_size);
         const per_batch batch = rows.batch(false);

@@ -1,5 +1,4 @@
-// An array whose place is asked for when the kernel runs, which therefore lies in local memory: the build's flags must
-// refuse to compile it.
+// An array indexed at run time, which therefore lies in local memory: the build's flags must reject it.
 __global__ void choose(const double* from, const int* places, double* to) {
     double values[4];
     for (int i = 0; i < 4; ++i) values[i] = from[4 * threadIdx.x + i];

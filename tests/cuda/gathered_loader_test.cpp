@@ -1,5 +1,5 @@
-// Loaders whose device copies the frames of large fields out of the rows of a buffer in host memory: their batches beside
-// those of a loader on the CPU, waits, errors of the runtime, forks, devices.
+// Loaders whose device copies the frames of large fields from the rows of a buffer in host memory: their batches
+// compared with those of a loader on the CPU, waits, errors of the runtime, forks, devices.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@ namespace {
 constexpr int64_t batch_size = 8;
 constexpr int64_t n_envs = 2;
 
-// Large observations of whole pieces and of odd bytes, a small one, and large and small fields that are not observations.
-// The state is that of a recurrent network if sequences are drawn.
+// Large observations of whole pieces and of odd bytes, a small one, and large and small fields that are not
+// observations. If sequences are drawn, the state is that of a recurrent network.
 enum FieldNumber { frame, odd, goal, plan, action, state, n_fields };
 constexpr int64_t elements[n_fields] = {1040, 1027, 3, 300, 1, 512};
 constexpr int32_t dtypes[n_fields] = {PER_UINT8, PER_UINT8, PER_FLOAT32, PER_FLOAT32, PER_INT64, PER_INT16};
@@ -81,7 +81,7 @@ LoaderHandle loader_of(const ReplayHandle& replay, bool gathers, int64_t slots =
     return create_loader(replay.get(), loader_options(gathers, slots));
 }
 
-// The values of an observation, or of a step, that has this number.
+// The values of an observation, or of a step, with this number.
 void append_values(std::vector<unsigned char>& bytes, int field, uint32_t number) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(elements[field]) * sizes[field]; ++i)
         bytes.push_back(
@@ -188,7 +188,7 @@ std::vector<BatchArray> arrays_of(const per_batch& batch, const per_replay_optio
 class GatheredLoader : public TwoStreams {
  protected:
     // The same calls on a buffer whose loader gathers on the device and on a twin whose loader is on the CPU. The lanes
-    // are short, and so what is drawn is often overwritten by the adds that follow. Nothing waits but at the end.
+    // are short, so later adds often overwrite drawn rows. The host waits only at the end.
     void expect_those_of_the_cpu(uint64_t seed) {
         simulator::options().seed = seed;
         Walk walk(seed, seed % 4 == 1);
@@ -252,7 +252,7 @@ TEST_F(GatheredLoader, batches_are_those_of_a_loader_on_the_cpu_under_any_schedu
     }
 }
 
-// ---- who copies
+// ---- copies by the device or the CPU
 
 // Uses slots without a loader, whose pinned memory can be read here: no frame is copied there.
 TEST_F(GatheredLoader, the_cpu_copies_no_large_frame) {
@@ -296,7 +296,7 @@ TEST_F(GatheredLoader, the_cpu_copies_no_large_frame) {
         slots->send(round % 2);
         EXPECT_EQ(simulator::counters().host_waits, round == 4 ? 1u : 0u);
         const auto* const host = static_cast<const std::byte*>(open.batch.fields[0]);
-        // If the work could not be queued, the CPU copies the frames.
+        // If the work could not be enqueued, the CPU copies the frames.
         EXPECT_EQ(host[1040], round == 4 ? place[stride] : std::byte{0x55});
         const per_batch& batch = slots->hand_out(round % 2, streams_[0]);
         std::vector<std::byte> seen(batch_size * shape), next(batch_size * shape);
@@ -328,13 +328,14 @@ TEST_F(GatheredLoader, arrays_of_large_fields_are_pinned_as_long_as_the_loader_r
     const uint64_t bytes_of_slots = simulator::held().bytes - bytes_before;
     expect_status(PER_OK, per_loader_stop(copying.get()));
     const LoaderHandle loader = loader_of(replay, true, 2);
-    // Whole lines for each of 200 rows, and places for two stacks of each observation and for the plan and the state.
+    // Whole cache lines for each of 200 rows, and room for two stacks of each observation and for the plan and the
+    // state.
     const uint64_t pinned = 200 * (2 * 1088 + 2 * 1088 + 1216 + 1024);
     const uint64_t places = 2 * 3 * 256 * ((6 * batch_size * 8 + 255) / 256);
     EXPECT_EQ(simulator::held().bytes - bytes_before, 2 * bytes_of_slots + pinned + places);
     expect_status(PER_OK, per_loader_stop(loader.get()));
     EXPECT_EQ(simulator::held().bytes - bytes_before, 2 * bytes_of_slots + places);
-    // One that was stopped does not keep the next from pinning them.
+    // A stopped loader does not keep the next one from pinning them.
     const LoaderHandle another = loader_of(replay, true, 2);
     EXPECT_GT(simulator::held().bytes - bytes_before, 3 * bytes_of_slots + pinned);
 }
@@ -364,7 +365,7 @@ TEST_F(GatheredLoader, add_waits_for_frames_that_it_overwrites_and_for_no_others
     LoaderHandle loader = loader_of(replay, true);
     ASSERT_EQ(take(loader, streams_[0]).status, PER_OK);
     simulator::reset_counters();
-    // The newest observation, which a batch may well hold, is that of the next step, and is not written again.
+    // The newest observation, which a batch may well contain, is that of the next step, and is not written again.
     fill(replay, walk, 5);
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
     for (int i = 0; i < 30; ++i) fill(replay, walk, 2);
@@ -385,7 +386,7 @@ TEST_F(GatheredLoader, set_waits_for_frames_that_it_overwrites) {
     per_array fields[n_fields] = {};
     fields[action] = {&number, nullptr, 0, PER_INT64, nullptr};
     expect_status(PER_OK, per_replay_set(replay.get(), 1, ids.data(), fields, nullptr));
-    EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);  // of a small field
+    EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);  // the field is small
     std::vector<unsigned char> values;
     append_values(values, plan, 3);
     fields[plan] = {values.data(), nullptr, 0, PER_FLOAT32, nullptr};
@@ -393,7 +394,7 @@ TEST_F(GatheredLoader, set_waits_for_frames_that_it_overwrites) {
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 1u);
 }
 
-// An actor adds all the time. All bytes of a frame follow from its number, so that a torn frame is seen.
+// An actor adds all the time. All bytes of a frame follow from its number, so that torn frames are detected.
 TEST_F(GatheredLoader, adds_of_another_thread_tear_no_frame) {
     ReplayHandle replay = create_replay(options_of(20));
     Walk walk(5, true);
@@ -419,7 +420,7 @@ TEST_F(GatheredLoader, adds_of_another_thread_tear_no_frame) {
     actor.join();
 }
 
-// The call that waits, and the thread that draws, while the program captures.
+// The waiting call and the drawing thread, while the program captures.
 TEST_F(GatheredLoader, a_capture_elsewhere_is_not_spoilt) {
     const ReplayHandle replay = filled(20);
     while_captured(streams_[1], [&] {
@@ -435,7 +436,7 @@ TEST_F(GatheredLoader, a_capture_elsewhere_is_not_spoilt) {
     });
 }
 
-// Batches that are out stay what they are, though their gathers were still to be made, and rows change afterwards.
+// Batches that are out do not change, even if their gathers are still pending when rows change.
 TEST_F(GatheredLoader, a_loader_that_was_stopped_reads_rows_no_more) {
     for (simulator::options().seed = 1; simulator::options().seed < 12; ++simulator::options().seed) {
         per_replay_options options = options_of(12);
@@ -516,7 +517,7 @@ TEST_F(GatheredLoader, what_it_cannot_be_asked_for_says_so_and_changes_nothing) 
     EXPECT_TRUE(simulator::held() == held);
 }
 
-// The library's own fields are all small: there is nothing to gather, and nothing to pin.
+// The library's own fields are all small, so nothing is gathered or pinned.
 TEST_F(GatheredLoader, without_large_fields_it_is_a_loader_like_others) {
     per_replay_options options = options_of(30);
     per_field field = {};
@@ -545,8 +546,8 @@ TEST_F(GatheredLoader, without_large_fields_it_is_a_loader_like_others) {
     EXPECT_EQ(simulator::counters().launches, 0u);
 }
 
-// Any call may fail, on any thread: the same batches come as without the failure. (A draw whose slot cannot be opened is
-// made later, so that nothing may be added meanwhile.)
+// Any call may fail, on any thread: the batches are the same as without the failure. (If a slot cannot be opened, its
+// draw is made later, so nothing may be added meanwhile.)
 TEST_F(GatheredLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
     const per_replay_options options = options_of(16);
     const ReplayHandle replay = create_replay(options), twin = create_replay(options);
@@ -568,7 +569,7 @@ TEST_F(GatheredLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_los
     EXPECT_GT(n_failed, 10);
 }
 
-// An add whose wait fails has added nothing, and nothing is overwritten that is still to be read.
+// An add whose wait fails adds nothing, and does not overwrite rows that are still to be read.
 TEST_F(GatheredLoader, an_add_that_cannot_wait_changes_nothing) {
     const per_replay_options options = options_of(14);
     const ReplayHandle replay = create_replay(options), twin = create_replay(options);
@@ -611,7 +612,7 @@ TEST_F(GatheredLoader, a_sticky_error_is_answered_by_every_call_and_free_works) 
     per_replay_get_statistics(replay.get(), &after, sizeof after);
     EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
     expect_status(PER_ERROR_CUDA, per_loader_stop(loader.get()), "cudaErrorIllegalAddress");
-    fill(replay, walk, 30);  // nothing reads the rows any more
+    fill(replay, walk, 30);  // the rows are no longer read
     loader.reset();
     simulator::stick(0);
     loader = loader_of(replay, true);
@@ -676,7 +677,7 @@ TEST_F(GatheredLoader, a_forked_child_has_a_buffer_that_nothing_reads) {
     const Taken taken = take_batch(loader, streams_[0]);
     for (const int n_before_free : {0, 20}) {
         SCOPED_TRACE(n_before_free);
-        // Nothing here takes the simulator's lock: the loader's thread may have held it at the fork.
+        // Must not take the simulator's lock: the loader's thread may have held it at the fork.
         expect_in_child([&] {
             Walk walk(2);
             const simulator::Counters before = simulator::counters_of_thread();

@@ -1,4 +1,4 @@
-// Captures of the work that is queued on a stream.
+// Captures of work enqueued on a stream.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,7 +6,7 @@
 
 namespace per::test {
 
-// Returns the graph of what `queue` queues while the stream is captured. It must not spoil the capture.
+// Returns the graph of the work that `queue` enqueues while the stream is captured. It must not spoil the capture.
 template <class Queue>
 cudaGraph_t captured_graph(cudaStream_t stream, const Queue& queue,
                            cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
@@ -17,7 +17,7 @@ cudaGraph_t captured_graph(cudaStream_t stream, const Queue& queue,
     return graph;
 }
 
-// Makes calls of which the graph does not matter.
+// Captures calls and discards the graph.
 template <class Calls>
 void while_captured(cudaStream_t stream, const Calls& calls, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
     cudaGraphDestroy(captured_graph(stream, calls, mode));

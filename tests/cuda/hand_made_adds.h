@@ -1,4 +1,4 @@
-// Calls of per_replay_add() made by hand, and a buffer on CUDA to which they are made.
+// Handwritten calls of per_replay_add(), and a buffer on CUDA for them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@ namespace per::test {
 
 inline constexpr int64_t no_id = -1;
 
-// One environment each, an observation of one float32 and an int16 besides.
+// One environment, with an observation of one float32 and an int16.
 inline Declared small_buffer(int64_t n_envs, int64_t rows) {
     Declared declared;
     declared.fields = {{{}, PER_FLOAT32, PER_ROLE_OBSERVATION}, {{}, PER_INT16, PER_ROLE_PLAIN}};
@@ -29,14 +29,14 @@ inline Declared small_buffer(int64_t n_envs, int64_t rows) {
     return declared;
 }
 
-// A call by hand: entries in vectors, each of which may be handed over as it is, or not at all.
+// A handwritten call: entries in vectors, each of which may be passed as it is or omitted.
 struct HandMade {
     int64_t length = 1;
     int64_t n_envs = 1;
     std::vector<int64_t> env_ids;
     std::vector<float> observation, next;
     std::vector<uint8_t> frames;      // instead of the observation
-    int32_t plain_dtype = PER_INT16;  // which of the two is given
+    int32_t plain_dtype = PER_INT16;  // selects plain_16 or plain_64
     std::vector<int16_t> plain_16;
     std::vector<int64_t> plain_64;
     std::vector<double> reward;

@@ -1,5 +1,5 @@
-// Calls that are handed an array of the host where one of the device is due: the first array that a call looks at is
-// refused by name, before anything is queued.
+// Calls that get a host array where a device array is required: the first array that a call checks is refused by name,
+// before work is enqueued.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ cudaError_t allocate_pinned(void** memory, std::size_t bytes) {
 using DeviceArray = Array<allocate_on_device, cudaFree>;
 using PinnedArray = Array<allocate_pinned, cudaFreeHost>;
 
-// A call that is given `array` for the argument of this name, and all others on the device.
+// A call with `array` as the argument of this name, and all others on the device.
 struct NamedCall {
     std::string function;
     std::string argument;

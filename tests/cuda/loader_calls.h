@@ -1,4 +1,4 @@
-// Loaders of tests on the simulated GPU, the batches that are taken from them, and calls that fail.
+// Loaders for tests on the simulated GPU, batches taken from them, and failing calls.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -49,7 +49,7 @@ inline Taken take(const LoaderHandle& loader, cudaStream_t stream, int64_t timeo
     return taken;
 }
 
-// Throws unless there is a batch, which ends the test as a failure.
+// Throws if there is no batch, which fails the test.
 inline Taken take_batch(const LoaderHandle& loader, cudaStream_t stream) {
     const Taken taken = take(loader, stream);
     if (taken.status != PER_OK) throw std::runtime_error(per_last_error());
@@ -61,7 +61,7 @@ struct BatchArray {
     std::size_t bytes;
 };
 
-// The arrays of a batch besides those of its fields: of n transitions, or of n sequences if they have steps.
+// The arrays of a batch except those of its fields: of n transitions, or of n sequences if they have steps.
 inline std::vector<BatchArray> arrays_besides_fields(const per_batch& batch, int64_t n, int64_t steps = 0) {
     const auto of_entries = static_cast<std::size_t>(n);
     const auto of_steps = static_cast<std::size_t>(n * std::max<int64_t>(steps, 1));
@@ -86,7 +86,7 @@ inline Bytes bytes_of(const std::vector<BatchArray>& arrays) {
     return bytes;
 }
 
-// Queues copies of arrays of the device. They are complete once the stream has done its work.
+// Enqueues copies of device arrays. They are complete once the stream has finished its work.
 inline Bytes queue_read(const std::vector<BatchArray>& arrays, cudaStream_t stream,
                         cudaMemcpyKind kind = cudaMemcpyDeviceToDevice) {
     Bytes bytes;
@@ -97,7 +97,7 @@ inline Bytes queue_read(const std::vector<BatchArray>& arrays, cudaStream_t stre
     return bytes;
 }
 
-// Repeats a call in which the runtime fails until it succeeds. Returns how often it failed.
+// Repeats a call during which the runtime fails, until it succeeds. Returns the number of failures.
 template <class Call>
 int failures_until_success(const Call& call, int most_failures = 5) {
     per_status status = call();
@@ -120,8 +120,8 @@ inline int failures_of_release(const LoaderHandle& loader, int64_t slot, cudaStr
     return failures_until_success([&] { return per_loader_release(loader.get(), slot, stream); }, most_failures);
 }
 
-// Expects that since the counters were reset this thread has not waited, its releases have not interrupted the host, and
-// nobody has allocated or waited without sleeping.
+// Expects that, since the counters were reset, this thread has not waited, its releases have not interrupted the host,
+// and no thread has allocated memory or busy-waited.
 inline void expect_free_running_consumer() {
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
     EXPECT_EQ(simulator::counters_of_thread().interrupts, 0u);
@@ -129,7 +129,7 @@ inline void expect_free_running_consumer() {
     EXPECT_EQ(simulator::counters().spins, 0u);
 }
 
-// Expects creation to leave no loader if any call of the runtime fails, and the buffer to be ready for another one.
+// Expects creation to leave no loader if any call of the runtime fails; the buffer can then have another one.
 inline void expect_no_loader_where_creation_fails(per_replay* replay, const per_loader_options& options) {
     int n_failed = 0;
     for (uint64_t n = 0; n < 60; ++n) {

@@ -1,4 +1,4 @@
-// Loaders of buffers in host memory that hand out batches in that of a CUDA device, through per.h: their batches,
+// Loaders of buffers in host memory that hand out batches in the memory of a CUDA device, through per.h: their batches,
 // waits of a consumer, captures, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -56,8 +56,8 @@ std::vector<BatchArray> arrays_of(const per_batch& batch, int64_t steps = 0) {
 
 class CudaLoader : public TwoStreams {
  protected:
-    // The same calls on a buffer with a loader on the device and on a twin with one on the CPU: batches are used on two
-    // streams in turns, priorities follow from them, and nothing is waited for but at the end.
+    // The same calls on a buffer with a loader on the device and on a twin with one on the CPU: batches are used on
+    // alternating streams, priorities depend on them, and the host waits only at the end.
     void expect_those_of_the_cpu(uint64_t seed, int64_t slots, int64_t steps = 0) {
         simulator::options().seed = seed;
         Buffer buffer = filled(seed, steps), twin = filled(seed, steps);
@@ -104,7 +104,7 @@ TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
     Buffer buffer = filled(1);
     constexpr int slots = 3;
     const LoaderHandle loader = loader_of(buffer, PER_CUDA, slots);
-    simulator::reset_counters();  // when the first batches may have been drawn already
+    simulator::reset_counters();  // the first batches may have been drawn already
     for (int i = 0; i < 50 + slots; ++i) {
         const Taken taken = take_batch(loader, streams_[0]);
         cudaMemsetAsync(taken.batch.ids, 0xEE, 8, streams_[0]);
@@ -114,7 +114,7 @@ TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
         ASSERT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK);
     }
     expect_free_running_consumer();
-    EXPECT_GE(simulator::counters().host_waits, 50u);  // of the thread that draws
+    EXPECT_GE(simulator::counters().host_waits, 50u);  // of the drawing thread
 }
 
 TEST_F(CudaLoader, several_consumers_each_get_whole_batches_on_their_streams) {
@@ -156,11 +156,11 @@ TEST_F(CudaLoader, calls_on_a_captured_stream_are_refused) {
         expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_release(loader.get(), taken.slot, streams_[0]),
                       "captured");
     });
-    EXPECT_EQ(buffer.statistics().beta_step, 1);  // none but the first was handed out
+    EXPECT_EQ(buffer.statistics().beta_step, 1);  // only the first was handed out
     EXPECT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK);
 }
 
-// The thread that draws waits for copies while the program captures.
+// The drawing thread waits for copies while the program captures.
 TEST_F(CudaLoader, a_capture_elsewhere_is_not_spoilt) {
     Buffer buffer = filled(1);
     const LoaderHandle loader = loader_of(buffer, PER_CUDA, 1);
@@ -177,7 +177,7 @@ TEST_F(CudaLoader, a_capture_elsewhere_is_not_spoilt) {
 
 // ---- errors of the runtime
 
-// Any call may fail, on any thread: the same batches come as without the failure.
+// Any call may fail, on any thread: the batches are the same as without the failure.
 TEST_F(CudaLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
     Buffer buffer = filled(5), twin = filled(5);
     const LoaderHandle loader = loader_of(buffer, PER_CUDA), plain = loader_of(twin, PER_CPU);
@@ -212,7 +212,7 @@ TEST_F(CudaLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
     EXPECT_EQ(per_loader_stop(loader.get()), PER_OK);
     loader.reset();
     simulator::stick(0);
-    // The buffer goes on, and may have another loader.
+    // The buffer stays usable, and may have another loader.
     std::vector<Row> rows;
     EXPECT_EQ(buffer.sample(8, rows), PER_OK);
     loader = loader_of(buffer, PER_CUDA);
@@ -276,7 +276,7 @@ TEST_F(CudaLoader, a_forked_child_may_only_free) {
         n_right += per_loader_release(loader.get(), taken.slot, streams_[0]) == PER_ERROR_INVALID_ARGUMENT;
         std::vector<Row> rows;
         n_right += buffer.sample(8, rows) == PER_OK;
-        // Nothing here takes the simulator's lock: the loader's thread may have held it at the fork.
+        // Must not take the simulator's lock: the loader's thread may have held it at the fork.
         const uint64_t allocations = simulator::counters_of_thread().allocations;
         loader.reset();
         n_right += simulator::counters_of_thread().allocations == allocations;

@@ -1,5 +1,5 @@
-// Copies what a buffer in host memory holds into the memory of one on the simulated device, which the host can write:
-// both then hold the same, whatever the device can or cannot do by itself.
+// Copies the content of a buffer in host memory into one on the simulated device, whose memory the host can write. Both
+// then have the same content, without using the device's functions.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace per::test {
 
-// Sums of a node's children, from level 1 on; leaf_at(i) is what leaf i adds.
+// Sums of a node's children, from level 1 on; leaf_at(i) is the contribution of leaf i.
 template <class LeafAt>
 void fill_sums(const cuda::DeviceSums& sums, const LeafAt& leaf_at) {
     for (int level = 1; level < sums.n_levels; ++level) std::fill_n(sums.sums[level], sums.n_nodes[level], 0);
@@ -28,7 +28,7 @@ void fill_sums(const cuda::DeviceSums& sums, const LeafAt& leaf_at) {
     }
 }
 
-// The same of maxima, of numbers that are not negative.
+// The same for maxima, of non-negative numbers.
 template <class LeafAt>
 void fill_maximum(const cuda::DeviceMaximum& maximum, int64_t n_leaves, const LeafAt& leaf_at) {
     for (int level = 0; level < maximum.n_levels; ++level) {
@@ -78,7 +78,7 @@ inline void mirror_ranks(cpu::PriorityStore& from, const cuda::DeviceRanks& to) 
     mirror_tree(ranks->tree(), to.tree);
 }
 
-// The device must have nothing to do.
+// The device must be idle.
 inline void mirror(cpu::CpuReplayBackend& from, const cuda::ReplayMemory& memory) {
     const cuda::DeviceReplay& to = memory.device();
     cpu::ReplayState& state = from.state();

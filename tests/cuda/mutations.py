@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Plants faults in copies of the CUDA sources and of their PTX, and shows that the tests on the simulated GPU see each.
+"""Plants faults in copies of the CUDA sources and of their PTX, and shows that the tests on the simulated GPU catch
+each.
 
     mutations.py BUILD [--tsan BUILD] [--pitfalls] [--unseen] [--jobs N] [NAME...]
 
@@ -8,11 +9,11 @@
     --unseen    only faults that BUILD has not seen caught since they, their sources or their tests last changed
     NAME        only faults with this in their names
 
-A fault is compiled with BUILD's own commands - the file it is in, or those that include it - into a test program of its
-own. It is caught if that program fails, or does not end. Exits with 1 if one is not caught, does not compile, or has no
-place in the sources any more. The faults are those of faults.diff, each with the test that is to see it. A fault of PTX
-is planted in what nvcc has made in BUILD, which tests/ptx then translates; it stands for what nvcc could do to a kernel
-whose source is right.
+A fault is compiled with BUILD's commands - the file it is in, or those that include it - into a separate test program.
+It is caught if that program fails or does not end. Exits with 1 if a fault is not caught, does not compile, or its text
+is no longer in the sources. Faults and the tests that must catch them are listed in faults.diff. A fault in PTX is
+planted in nvcc's output in BUILD, which tests/ptx then translates; it represents a compiler error in a kernel whose
+source is right.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = REPOSITORY / "src"
 TESTS = REPOSITORY / "tests" / "cuda"
 TRANSLATE = REPOSITORY / "tests" / "ptx" / "translate.py"
-TIME_LIMIT_S = 60  # of a processor: a busy machine is no catch
+TIME_LIMIT_S = 60  # of processor time: a busy machine does not count as a catch
 WAIT_LIMIT_S = 600
 
-# The source whose kernels a test mostly runs. A fault in a header is planted there first, and in the other sources
-# only if the test does not see it there.
+# The source of most kernels that a test runs. A fault in a header is planted there first, and in the other sources only
+# if the test does not catch it there.
 MAIN_SOURCES = {
     "add_calls_test": "cuda/add/add_kernels.cu",
     "add_test": "cuda/add/add_kernels.cu",
@@ -70,7 +71,7 @@ class Fault:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # of the test
 
     def set_option(self, option: str) -> None:
-        """Sets what the brackets of a fault in faults.diff name."""
+        """Sets the parameters in the brackets of a fault in faults.diff."""
         name, _, value = option.partition("=")
         if value:
             self.environment[name] = value
@@ -98,7 +99,7 @@ class PtxFault(Fault):
             super().set_option(option)
 
     def plant(self, ptx: str) -> str | None:
-        """The file with the fault; None where it has no place there."""
+        """The file with the fault; None if its text is not there."""
         for header in re.finditer(r"^\.(?:entry|func)[^;{]*\{", ptx, re.MULTILINE):
             if self.function not in header[0]:
                 continue
@@ -113,7 +114,7 @@ class PtxFault(Fault):
 
 
 def read_faults(text: str) -> list[Fault]:
-    """The faults of a text like that of faults.diff, whose head says what its lines mean."""
+    """The faults of a text in the format of faults.diff, whose beginning describes it."""
     faults: list[Fault] = []
     file, function = "", ""
     for line in text.splitlines():
@@ -166,7 +167,7 @@ class Build:
 
     @functools.cached_property
     def ptx_folder(self) -> pathlib.Path | None:
-        """The PTX of the last architecture that this build translates; None where it has no nvcc."""
+        """The PTX of the last architecture that this build translates; None without nvcc."""
         libraries = (self.folder / "tests" / "ptx").glob("libper_ptx_*.so")
         architectures = [int(library.stem.removeprefix("libper_ptx_")) for library in libraries]
         return self.folder / "tests" / "ptx" / str(max(architectures)) if architectures else None
@@ -225,7 +226,7 @@ class Build:
         changed[changed.index("-o") + 1] = str(target)
         # Headers with the fault come before those without.
         changed[1:1] = [f"-I{work / 'src'}"]
-        changed += ["-w", "-O1", "-g0"]  # a variable that only the fault leaves unused is no catch
+        changed += ["-w", "-O1", "-g0"]  # a variable that only the fault leaves unused must not count as a catch
         subprocess.run(changed, cwd=self.folder, check=True, capture_output=True)
         recompiled[built] = str(target)
 
@@ -265,7 +266,7 @@ class Build:
 
 @functools.cache
 def with_headers(path: pathlib.Path) -> set[pathlib.Path]:
-    """A source, and the headers of the library and of its tests that it reads, those of headers included."""
+    """A source, and all headers of the library and of its tests that it includes, directly or indirectly."""
     found = {path}
     left = [path]
     while left:
@@ -301,7 +302,7 @@ def digest_of(fault: Fault, build: Build) -> str:
 
 
 class SeenFaults:
-    """The faults that a build folder has seen caught, by name, each with its digest of that time."""
+    """The faults that this build folder has caught earlier, by name, each with its digest."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
@@ -325,7 +326,7 @@ def has_place(fault: Fault, build: Build) -> bool:
 
 
 def outcome(fault: Fault, build: Build) -> tuple[bool, str]:
-    """Whether the fault was caught, and how."""
+    """True if the fault was caught, and how."""
     if not has_place(fault, build):
         return False, f"{fault.file} has no longer the text that the fault replaces"
     with tempfile.TemporaryDirectory() as work:

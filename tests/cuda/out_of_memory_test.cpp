@@ -1,5 +1,5 @@
-// A device that is out of memory, or fails in the midst of creating a buffer: no handle is left, nor anything that it
-// had made, and a handle whose call failed is as it was.
+// A device that runs out of memory, or fails while a buffer is created: no handle and no other resource is left, and a
+// handle whose call failed is unchanged.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ per_field observation() {
     return field;
 }
 
-// Options of a buffer that takes several blocks of memory.
+// Options of a buffer that allocates several blocks of memory.
 per_replay_options options_of(const per_field& field) {
     per_replay_options options = twin_options();
     options.prioritization = PER_RANK;

@@ -1,5 +1,5 @@
-// Priorities on the device are those on the CPU: after every change the same leaves, sums, scale, next rescale, maxima
-// and ranks.
+// Priorities on the device equal those on the CPU: after every change the same leaves, sums, scale, next rescale,
+// maxima and ranks.
 #include "cuda/replay/priorities.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(DevicePriorities, of_one_lane_of_more_slots_than_a_block_has_threads) {
     run(options_of(1500, 1), 60);
 }
 
-// So many leaves of about one size that their masses add up to more than 2^56 at the scale of the largest.
+// The masses of these many leaves of similar size exceed 2^56 in total at the scale of the largest.
 TEST(DevicePriorities, of_many_rows_that_come_to_an_empty_buffer_at_once) {
     for (const uint64_t seed : {1, 2, 3}) {
         PriorityTwin twin(options_of(25000, 2500), seed);
@@ -95,7 +95,7 @@ TEST(DevicePriorities, with_ranks) {
     run(options, 120);
 }
 
-// An update and a change of rows are one launch each, however many they are; none waits or allocates.
+// An update and a change of rows are one launch each, of any size; neither waits or allocates.
 TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
     per_replay_options options = options_of(120, 2);
     options.max_priority = PER_MAX_NOW;
@@ -129,7 +129,7 @@ TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
     EXPECT_EQ(priorities, std::vector<float>(5000, 0.0f));
 }
 
-// A graph of an update would leave ranks and smallest leaves as they are.
+// A graph of an update would not maintain ranks and smallest leaves.
 TEST(DevicePriorities, what_a_captured_call_does_not_know_cannot_be_added) {
     const per_replay_options options = options_of(120, 2);
     const Fields fields(options);

@@ -1,6 +1,6 @@
-// Priorities on the device beside those on the CPU, through the same random history. Rows come from the CPU's buffer:
-// what its calls did to lanes and live rows is copied to the device, as the kernels that add would leave it there, and
-// the device brings its leaves to it.
+// Priorities on the device and on the CPU, through the same random history. Rows come from the CPU's buffer: the
+// effects of its calls on lanes and live rows are copied to the device, in the state in which the adding kernels would
+// leave them, and the device updates its leaves accordingly.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -107,7 +107,7 @@ class PriorityTwin {
 
     // ---- calls
 
-    // Each step is a change of its own.
+    // Each step is a separate change.
     void add(int64_t n_steps) {
         for (int64_t k = 0; k < n_steps; ++k) add_step();
     }
@@ -144,7 +144,7 @@ class PriorityTwin {
         const std::vector<Lane> before = cpu_.lanes;
         cpu::StepWriter(cpu_, options_).add(steps, nullptr);
         copy_rows(before);
-        // Given with the steps: the kernels that add raise it.
+        // Given with the steps: the kernels that add raise the maximum.
         device().state->largest_bits = bit_cast<uint32_t>(cpu_.priorities.scale().largest_ever);
         change_lanes(1);
     }
@@ -190,7 +190,7 @@ class PriorityTwin {
         for (int i = 0; i < 2; ++i) {
             cpu_.priorities.take_ranks_if_due();
             cuda::queue_take_ranks_if_due(device(), {0, 1}, nullptr);
-            // Few changes: not due.
+            // Too few changes to be due.
             const int64_t env = below(options_.n_envs);
             const std::vector<int64_t> ids = {cpu_.ring().id(env, cpu_.lane(env).head - 1 - below(10))};
             const std::vector<float> priorities = {any_priority()};
@@ -205,7 +205,7 @@ class PriorityTwin {
         update_to(ids, priorities);
     }
 
-    // Every row; with alpha above 0 the tree is empty then.
+    // Resets every row; with alpha above 0 the tree is empty then.
     void update_to_zero() {
         std::vector<int64_t> ids;
         for (int64_t env = 0; env < options_.n_envs; ++env)
@@ -244,7 +244,7 @@ class PriorityTwin {
                 largest = std::max(largest, error);
             }
             if (n_steps <= burn_in) {
-                priorities.push_back(-2.0f);  // has none
+                priorities.push_back(-2.0f);  // no priority
                 continue;
             }
             const double mean = sum / static_cast<double>(n_steps - burn_in);
@@ -268,7 +268,7 @@ class PriorityTwin {
         }
     }
 
-    // Loses all that a checkpoint does not hold, and restores it from the rest.
+    // Drops everything that a checkpoint does not contain, and restores it from the rest.
     void restore() {
         cudaDeviceSynchronize();
         const cuda::DeviceReplay& replay = device();
@@ -310,7 +310,7 @@ class PriorityTwin {
         return flags;
     }
 
-    // Mostly of one magnitude, which changes from time to time; zeros and extremes in between.
+    // Mostly of one magnitude, which changes occasionally, with zeros and extremes.
     float any_priority() {
         const uint64_t kind = numbers_() % 300;
         if (kind < 20) return kind < 10 ? 0.0f : -0.0f;
@@ -325,7 +325,7 @@ class PriorityTwin {
         return kind == 0 ? nan : kind == 1 ? infinity : kind == 2 ? -1.0f : any_priority();
     }
 
-    // Ids of live, pending and overwritten rows, some of them twice, and of no row.
+    // Ids of live, pending and overwritten rows, some of them repeated, and ids that were never issued.
     std::vector<int64_t> any_ids() {
         const bool is_long = numbers_() % 5 == 0;
         std::vector<int64_t> ids(static_cast<std::size_t>(is_long ? below(4 * options_.capacity) : below(20)));
@@ -383,7 +383,7 @@ class PriorityTwin {
         cpu_.priorities.update(static_cast<int64_t>(slots.size()), slots.data(), accepted.data());
         entries_.resize(static_cast<std::size_t>(update.count));
         cuda::queue_priorities(device(), update, entries_.data(), nullptr);
-        cudaDeviceSynchronize();  // the arrays are ours
+        cudaDeviceSynchronize();  // the host uses the arrays directly
     }
 
     void update_to(const std::vector<int64_t>& ids, const std::vector<float>& priorities) {
@@ -510,7 +510,7 @@ class PriorityTwin {
     int64_t n_updates_ = 0;
     int64_t n_stale_ = 0;
     int64_t n_rejected_ = 0;
-    int64_t n_never_issued_ = 0;  // of updates
+    int64_t n_never_issued_ = 0;  // number of updates of ids that were never issued
     int64_t n_never_issued_read_ = 0;
 };
 

@@ -1,5 +1,4 @@
-// Adds of several steps that give priorities: which priority a row takes that was given none, and what such a call
-// costs.
+// Adds of several steps with priorities: the priority of rows without a given one, and the cost of such a call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +32,7 @@ std::vector<float> given(Buffer& buffer, int64_t env) {
     return std::vector<float>(of_lane, of_lane + 5);
 }
 
-// A row is live with the step after it, and takes the largest of the steps before that.
+// A row becomes live with the next step, and takes the largest priority before that step.
 TEST(RatedAdd, gives_rows_the_largest_priority_before_the_step_at_which_they_become_live) {
     Buffer buffer(small_buffer(2, 10));
     buffer.add(rated_by_hand(false));
@@ -68,7 +67,7 @@ TEST(RatedAdd, counts_what_was_given_before_the_call) {
 TEST(RatedAdd, counts_no_more_what_was_given_before_a_file_was_loaded) {
     Buffer buffer(small_buffer(2, 10));
     buffer.add(rated_by_hand(true));
-    buffer.device().state->largest_bits = bit_cast<uint32_t>(2.0f);  // as of the file's buffer
+    buffer.device().state->largest_bits = bit_cast<uint32_t>(2.0f);  // as in the loaded buffer
     HandMade call(2, 2, 5, true);
     call.priorities.assign(4, NAN);
     buffer.add(call);
@@ -76,7 +75,7 @@ TEST(RatedAdd, counts_no_more_what_was_given_before_a_file_was_loaded) {
     EXPECT_EQ(std::vector<float>(lane_0, lane_0 + 2), (std::vector<float>{2, 2}));
 }
 
-// Sixteen lanes are two blocks. One warp has forty episodes to go through, the others are done at once.
+// Sixteen lanes are two blocks. One warp processes forty episodes; the others finish at once.
 TEST(RatedAdd, waits_for_the_slowest_warp_of_all_blocks) {
     constexpr int64_t n_envs = 16;
     constexpr int64_t n_steps = 40;
@@ -105,7 +104,7 @@ TEST(RatedAdd, waits_for_the_slowest_warp_of_all_blocks) {
     simulator::options().seed = 1;
 }
 
-// Masses of a tree of leaves of 1e-6 have no room for one of 1: the rows that wait need another scale.
+// A tree of leaves of 1e-6 has no room for a leaf of 1: the waiting rows need another scale.
 TEST(RatedAdd, chooses_the_scale_for_rows_that_wait) {
     Declared declared = small_buffer(1, 100);
     declared.options.on_invalid = PER_INVALID_SKIP;
@@ -122,7 +121,7 @@ TEST(RatedAdd, chooses_the_scale_for_rows_that_wait) {
     EXPECT_EQ(buffer.device().priorities.tree.leaves[21], 1.0f);
 }
 
-// Random steps of two environments, whose priorities rise and fall over 80 powers of two, 3 a step.
+// Random steps of two environments, whose priorities rise and fall over 80 powers of two, 3 per step.
 HandMade any_steps(std::mt19937_64& random, int64_t n_steps, float first) {
     HandMade call(n_steps, 2, first, random() % 2 == 0);
     for (std::size_t i = 0; i < call.observation.size(); ++i) {
@@ -149,7 +148,7 @@ void expect_same_tree(const cuda::DeviceTree& one, const cuda::DeviceTree& other
     for (int64_t i = 0; i < one.capacity; ++i) ASSERT_EQ(one.leaves[i], other.leaves[i]) << i;
 }
 
-// A scale follows from the sums after each step, and those of a call may rise and fall beyond its limits and back.
+// The scale follows from the sums after each step; within a call they may exceed its limits and return.
 TEST(RatedAdd, of_several_steps_leaves_the_scale_that_single_steps_leave) {
     Declared declared = small_buffer(2, 40);
     declared.fields[0].stack = 3;
@@ -182,7 +181,7 @@ TEST(RatedAdd, of_several_steps_leaves_the_scale_that_single_steps_leave) {
     EXPECT_GT(n_scales, 10);
 }
 
-// A single step waits for no priority, and takes one launch with its leaves.
+// A single step does not wait for priorities, and takes one launch including its leaves.
 TEST(RatedAdd, takes_two_launches_besides_those_of_the_leaves_however_many_steps) {
     for (const int64_t n_envs : {1, 4}) {
         Buffer buffer(small_buffer(n_envs, 1000));
@@ -201,14 +200,14 @@ TEST(RatedAdd, takes_two_launches_besides_those_of_the_leaves_however_many_steps
                 EXPECT_EQ(simulator::counters().allocations, 0u);
                 EXPECT_EQ(simulator::counters().host_waits, 0u);
                 EXPECT_EQ(of_leaves, 1u);
-                cudaDeviceSynchronize();  // before the arrays are gone
+                cudaDeviceSynchronize();  // the arrays must outlive the work
             }
         }
     }
 }
 
-// A piece has 2^14 entries at the least, as many as a 24th of the rows, and no more steps than let each row that it makes
-// live outlast it.
+// A piece has 2^14 entries, or a 24th of the rows if that is more, and at most so many steps that each row made live by
+// it stays live until its end.
 TEST(RatedAdd, takes_three_launches_for_each_piece) {
     for (const int64_t n_rows : {int64_t{100}, int64_t{1} << 17, int64_t{1} << 19}) {
         Buffer buffer(small_buffer(1, n_rows));
@@ -218,7 +217,7 @@ TEST(RatedAdd, takes_three_launches_for_each_piece) {
         buffer.queue(call, nullptr);
         // 47 steps of a ring of 100 rows, as a window has 3.
         EXPECT_EQ(simulator::counters().launches, 3 * (n_rows == 100 ? 5 : n_rows == 1 << 17 ? 2 : 1));
-        cudaDeviceSynchronize();  // before the arrays are gone
+        cudaDeviceSynchronize();  // the arrays must outlive the work
     }
 }
 

@@ -1,5 +1,5 @@
-// A replay buffer on CUDA as a user of the device: waits and allocations of its calls, captured graphs, streams, errors
-// that only the device can see, errors of the runtime, devices, forks.
+// A replay buffer on CUDA from the viewpoint of a user of the device: waits and allocations of its calls, captured
+// graphs, streams, errors that only the device can detect, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 class CudaReplayCalls : public SteeredSimulator {};
 
-// Calls before the buffer has rows of every kind.
+// Calls made before the buffer has rows of every kind.
 constexpr int n_warm_up = 15;
 
 TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
@@ -38,7 +38,7 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
         std::vector<float> priorities(4);
         const std::vector<int64_t> actions = {1, 2, 3, 4};
         const per_array set_fields[n_fields] = {{}, {actions.data(), nullptr, 0, PER_INT64, nullptr}, {}, {}, {}};
-        // Counts from the first call of each kind on.
+        // Counts start after the first call of each kind.
         simulator::reset_counters();
         for (int i = 0; i < 2 * n_warm_up; ++i) {
             steps.push_back(walk.next(1 + i % 3));
@@ -68,8 +68,8 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
     }
 }
 
-// Somebody writes to the ids while the blocks of an update wait for each other: any of their values may count, and
-// priorities can be set as before.
+// Another kernel writes to the ids while the blocks of an update wait for each other: any of the written values may
+// count, and priorities can be set as before.
 TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr int64_t n = 5000;
@@ -97,7 +97,8 @@ TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
     }
 }
 
-// The block of a small update would take long over so large a tree: the whole device does it in a launch that follows.
+// A single block would take too long for a small update of so large a tree: a following launch on the whole device does
+// it.
 TEST_F(CudaReplayCalls, a_buffer_of_more_than_2_20_rows_gets_its_scale_from_the_whole_device) {
     per_replay_options options = twin_options();
     options.capacity = (1 << 20) + 64;
@@ -112,8 +113,8 @@ TEST_F(CudaReplayCalls, a_buffer_of_more_than_2_20_rows_gets_its_scale_from_the_
 
 // ---- graphs
 
-// A step of acting and learning in one graph: each launch does what the same calls do on the CPU. Its arrays are filled
-// again before each launch, and the graph updates the ids that it drew.
+// A step of acting and learning in one graph: each launch has the results of the same calls on the CPU. Its arrays are
+// filled before each launch, and the graph updates the ids that it drew.
 TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     Twins twins(twin_options());
     TwinWalk walk = twins.begin(2, n_warm_up);
@@ -142,7 +143,7 @@ TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
         graph.launch();
         twins.synchronize();
         const std::vector<int64_t> ids = steps.ids;
-        // add() of the CPU writes to the same vectors.
+        // add() on the CPU writes to the same vectors.
         std::copy(ids.begin(), ids.end(), steps.ids.begin());
         step(twins.cpu.get(), nullptr, of_cpu, cpu_batch);
         EXPECT_EQ(steps.ids, ids);
@@ -179,7 +180,7 @@ TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
         expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, stream));
     });
     EXPECT_EQ(epochs, nullptr);
-    // After a capture the buffer cannot grow: the graph would not know.
+    // After a capture the buffer cannot grow: the graph would not notice.
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
     twins.use(walk, 5);
@@ -188,7 +189,7 @@ TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
 
 // ---- streams
 
-// Calls on streams that change from call to call, with nothing between them but what the handle does itself.
+// Calls on streams that change from call to call, ordered only by the handle.
 TEST_F(CudaReplayCalls, calls_on_several_streams_run_in_the_order_in_which_they_were_made) {
     for (uint64_t seed = 1; seed <= 30; ++seed) {
         simulator::options().seed = seed;
@@ -224,12 +225,12 @@ TEST_F(CudaReplayCalls, calls_on_several_streams_run_in_the_order_in_which_they_
     }
 }
 
-// ---- errors that only the device can see
+// ---- errors that only the device can detect
 
 TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_once) {
     for (const int32_t on_invalid : {PER_INVALID_ERROR, PER_INVALID_SKIP}) {
         per_replay_options options = twin_options();
-        options.on_invalid = PER_INVALID_SKIP;  // of the CPU too
+        options.on_invalid = PER_INVALID_SKIP;  // on the CPU, too
         ReplayHandle cpu = create_replay(options, PER_CPU);
         options.on_invalid = on_invalid;
         Twins twins(options);
@@ -247,7 +248,7 @@ TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_onc
         twins.synchronize();
         twins.expect_same();
 
-        // The CPU refuses a call with ids that were never issued as a whole.
+        // The CPU refuses the whole call if an id was never issued.
         const std::vector<int64_t> never = {ids[0], INT64_MAX, -2, 1 << 20};
         const std::vector<int64_t> first = {ids[0]};
         const std::vector<float> priorities = {3.0f, 4.0f, 5.0f, 6.0f};
@@ -275,7 +276,7 @@ TEST_F(CudaReplayCalls, a_full_lane_is_reported) {
     Twins twins(options);
     TwinWalk walk(5);
     TwinSteps steps = walk.next();
-    steps.observation = steps.next;  // no gap, so that all lanes are full at the same time
+    steps.observation = steps.next;  // no gap, so that all lanes become full at the same time
     steps.mask.assign(n_envs, 1);
     steps.next_mask.assign(n_envs, 1);
     steps.terminated.assign(n_envs, 0);
@@ -372,7 +373,7 @@ TEST_F(CudaReplayCalls, a_failing_launch_is_an_error_of_the_call) {
     twins.synchronize();
 }
 
-// Two environments of one number each, whose last two rows wait for what follows them.
+// Two environments with one number each; their last two rows are pending.
 struct TwoLanes {
     ReplayHandle replay;
 
@@ -455,7 +456,7 @@ TEST_F(CudaReplayCalls, the_current_device_is_restored) {
     {
         per_replay_options options = twin_options();
         options.device_index = 0;
-        Twins twins(options);  // its stream is the current device's
+        Twins twins(options);  // its stream belongs to the current device
         cudaSetDevice(1);
         EXPECT_NE(create_replay(options, PER_CUDA), nullptr);
         expect_current_device(1);
@@ -471,13 +472,13 @@ TEST_F(CudaReplayCalls, the_current_device_is_restored) {
     cudaSetDevice(0);
 }
 
-// Streams, events and kernels of a device are refused where another is the current one.
+// Streams, events and kernels of a device are refused if another device is current.
 TEST_F(CudaReplayCalls, a_buffer_lies_on_the_device_that_was_asked_for) {
     simulator::options().n_devices = 3;
     per_replay_options options = twin_options();
     options.device_index = 2;
     cudaSetDevice(2);
-    Twins twins(options);  // its stream is the current device's
+    Twins twins(options);  // its stream belongs to the current device
     cudaSetDevice(1);
     TwinWalk walk(12);
     for (int i = 0; i < 3; ++i) {

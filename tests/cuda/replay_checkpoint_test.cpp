@@ -1,4 +1,4 @@
-// A buffer saved on one device goes on bit for bit on another, and no damaged file becomes a buffer on CUDA.
+// A buffer saved on one device continues bit-identically on another, and no damaged file is accepted on CUDA.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ class CudaCheckpoint : public testing::Test {
         return ReplayHandle(replay);
     }
 
-    // Each loads what the other has saved.
+    // Each loads the file of the other.
     void exchange_files(Twins& twins) const {
         ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
         ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
@@ -59,7 +59,7 @@ class CudaCheckpoint : public testing::Test {
     fs::path folder_;
 };
 
-// Each loads what the other saved, and both go on alike.
+// Each loads the file of the other, and both continue alike.
 TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_file) {
     for (const int32_t max_priority : {PER_MAX_EVER, PER_MAX_NOW}) {
         for (const int n_before : {0, 1, 12, 60}) {
@@ -78,7 +78,7 @@ TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_file) {
     }
 }
 
-// The file of a save in the background is that of its start, also of what was queued and has not run yet.
+// A background save writes the state at its start, including work that was enqueued and has not run yet.
 TEST_F(CudaCheckpoint, a_save_in_the_background_is_that_of_its_start) {
     for (const int32_t max_priority : {PER_MAX_EVER, PER_MAX_NOW}) {
         per_replay_options options = twin_options();
@@ -119,7 +119,7 @@ TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
             Twins twins(options);
             TwinWalk walk = twins.begin(9, 20);
             const std::vector<int64_t> ids = twins.sample(16, &sample);
-            twins.update({ids[0]}, {3e4f});  // since ranks were taken
+            twins.update({ids[0]}, {3e4f});  // after ranks were computed
             ASSERT_NO_FATAL_FAILURE(exchange_files(twins));
             for (int i = 0; i < 10; ++i) {
                 twins.sample(16, &sample);
@@ -142,7 +142,7 @@ TEST_F(CudaCheckpoint, a_cleared_buffer_goes_on_too) {
     twins.expect_same();
 }
 
-// After a rescale the scale is not what the priorities alone would give.
+// After a rescale the scale cannot be computed from the priorities alone.
 TEST_F(CudaCheckpoint, masses_keep_their_scale) {
     Twins twins(twin_options());
     twins.begin(4, 20);
@@ -235,7 +235,7 @@ TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {
         per_replay_free(loaded);
         return status;
     };
-    for (std::size_t i = 12; i < good.size(); i += 3) {  // before it lies the version
+    for (std::size_t i = 12; i < good.size(); i += 3) {  // the version precedes these
         std::string bad = good;
         bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
         EXPECT_EQ(status_of_loading(bad), PER_ERROR_CORRUPT_FILE) << "byte " << i << ": " << per_last_error();
@@ -266,7 +266,7 @@ std::vector<Section> sections_of(const std::string& bytes) {
     return sections;
 }
 
-// The bytes with right checksums.
+// The bytes with valid checksums.
 std::string resealed(std::string bytes, const std::vector<Section>& sections) {
     const auto seal = [&](const Section& section) {
         Checksum checksum;
@@ -286,7 +286,7 @@ std::string resealed(std::string bytes, const std::vector<Section>& sections) {
     return bytes;
 }
 
-// Flags that cannot follow each other and invalid priorities are checked in one place for all devices.
+// Inconsistent flags and invalid priorities are checked in one place for all devices.
 TEST_F(CudaCheckpoint, damage_with_right_checksums_is_judged_alike_on_both_devices) {
     for (const int32_t prioritization : {PER_PROPORTIONAL, PER_RANK}) {
         per_replay_options options = twin_options();

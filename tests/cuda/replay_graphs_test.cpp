@@ -1,4 +1,4 @@
-// Calls on a buffer on CUDA between the capture of a graph and its launches: each launch is as if the captured calls
+// Calls on a buffer on CUDA between the capture of a graph and its launches: each launch acts as if the captured calls
 // were made then.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 namespace per::test {
 namespace {
 
-// The places of all memory are parts of a graph. What is added after it was captured, its updates would not keep up.
+// A graph contains the addresses of all memory. Its updates would not maintain structures added after the capture.
 void expect_refused_after_a_capture(const per_sample_options& options, const char* text) {
     Twins twins(twin_options());
     twins.begin(2, 20);
@@ -62,7 +62,7 @@ TEST(CudaReplayGraphs, a_graph_launched_beside_a_call_ends_and_is_reported_from_
         ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
         int n_polls = 0;
         simulator::meanwhile = [&] {
-            if (++n_polls != 10) return;  // by then a block of the call has come
+            if (++n_polls != 10) return;  // by then a block of the call has started
             simulator::meanwhile = nullptr;
             graph.launch();
         };
@@ -89,7 +89,7 @@ TEST(CudaReplayGraphs, a_first_draw_normalised_over_the_buffer_is_refused_after_
                                    "PER_BUFFER_MAX allocates memory, which calls");
 }
 
-// A graph maintains what was enabled before its capture.
+// A graph maintains the structures enabled before its capture.
 TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
     for (const bool by_rank : {false, true}) {
         per_sample_options options = sample_options();
@@ -112,7 +112,7 @@ TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
     }
 }
 
-// A key in memory of the device: each launch draws by the one that is there then, as a call with it would.
+// A key in device memory: each launch uses the key stored there at that time, like a call with it.
 TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
     Twins twins(twin_options());
     twins.begin(2, 20);
@@ -132,11 +132,11 @@ TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
         ids.push_back(drawn.ids);
     }
     EXPECT_NE(ids[0], ids[1]);
-    twins.sample(8);  // each launch was a draw
+    twins.sample(8);  // each launch counted as a draw
     twins.expect_same();
 }
 
-// Fewer steps to a window make rows live whose longer window would run beyond the last step.
+// With a smaller n_step, rows become live whose longer window would extend beyond the last step.
 TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
         per_replay_options options = twin_options();
@@ -158,7 +158,7 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         EXPECT_EQ(drawn.ids, std::vector<int64_t>(4, -1));
         EXPECT_EQ(drawn.weights, std::vector<float>(4, 0.0f));
         EXPECT_EQ(drawn.n_steps, std::vector<int32_t>(4, 0));
-        twins.sample(4);  // it counted for nothing
+        twins.sample(4);  // it did not count
 
         set_n_step(3);
         graph.launch();
@@ -168,7 +168,7 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     }
 }
 
-// The ids are read with each launch.
+// Each launch reads the ids.
 TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
     per_replay_options options = twin_options();
     options.n_step = 3;
@@ -195,7 +195,7 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
         expect_those_of_the_cpu(nullptr);
         twins.use(walk, 2);
     }
-    // Each launch draws how long its windows are.
+    // Each launch draws the lengths of its windows.
     per_sample_options range = sample_options();
     range.n_step_min = 1;
     const Graph ranged(twins.stream, [&] { get_windows(twins.gpu.get(), &range, batch, twins.stream); });
@@ -212,8 +212,8 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
     twins.expect_same();
 }
 
-// A buffer is made, filled from host memory, which waits for the staging ring, asked, walked, relabelled, saved and
-// loaded, which wait for the device and copy to memory that is not pinned, grows, and is freed.
+// A buffer is created, filled from host memory (which waits for the staging ring), queried, read in epochs, relabelled,
+// saved and loaded (which wait for the device and copy to unpinned memory), grown, and freed.
 void lead_a_whole_life() {
     simulator::options().has_host_memory = true;
     Twins twins(twin_options());

@@ -1,4 +1,5 @@
-// Two buffers that are used alike, one on the CPU and one on the simulated GPU. Their answers must be bit-identical.
+// Two buffers that get the same calls, one on the CPU and one on the simulated GPU. Their results must be
+// bit-identical.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,8 +25,8 @@ using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
 
 inline constexpr int64_t n_envs = 3;
 
-// An observation of two float32, an int64 action, float32 numbers for values, advantages and returns, of which the last
-// two have defaults, and a goal, which is an observation too. Their stacks begin with zeros.
+// An observation of two float32, an int64 action, float32 numbers for values, advantages and returns (the last two with
+// defaults), and a goal, which is an observation too. Their stacks are padded with zeros.
 inline constexpr int n_fields = 6;
 inline constexpr int32_t goal_stack = 3;  // one more than that of the observation
 inline ReplayHandle create_replay(per_replay_options options, int32_t device) {
@@ -72,14 +73,14 @@ inline per_replay_options twin_options() {
     return options;
 }
 
-// The arguments of one call of per_replay_add(). They must live until the work on them is done.
+// The arguments of one call of per_replay_add(). They must outlive the work on them.
 struct TwinSteps {
     std::vector<float> observation, next, value, reward, priority;
     std::vector<int64_t> action, ids;
     std::vector<uint8_t> terminated, truncated, mask, next_mask;
     bool with_priorities = false;
     bool with_ids = true;
-    bool leaves_out = false;  // advantages and returns
+    bool leaves_out = false;  // of advantages and returns
     int64_t length = 1;
 
     per_status add(per_replay* replay, void* stream) {
@@ -108,7 +109,7 @@ struct TwinSteps {
     }
 };
 
-// Steps of the environments with ends of all kinds, gaps, masks and given priorities.
+// Random steps of the environments with ends of all kinds, gaps, masks and given priorities.
 class TwinWalk {
  public:
     // If always_next is true, the observation after each step is known.
@@ -219,7 +220,7 @@ struct TwinBatch : TwinNumbers {
     void* next_fields[n_fields] = {};
 };
 
-inline constexpr int32_t of_buffer = -1;  // an option of a draw that is the buffer's
+inline constexpr int32_t of_buffer = -1;  // selects the buffer's value for an option of a draw
 
 inline per_sample_options sample_options(int32_t prioritization = of_buffer, int32_t normalize_weights = of_buffer) {
     per_sample_options options;
@@ -235,7 +236,7 @@ inline per_sample_options sample_by(int32_t scheme) {
     return options;
 }
 
-// Relabelling by which every reward is 0.
+// Relabelling in which every reward is 0.
 inline per_hindsight_options hindsight_without_rewards() {
     per_hindsight_options options;
     per_hindsight_options_init(&options, sizeof options);
@@ -263,7 +264,7 @@ inline std::vector<int64_t> live_ids_of(per_replay* replay) {
     return ids;
 }
 
-// All but the bytes of memory, which are those of the device.
+// All except the bytes of memory, which depend on the device.
 inline void expect_same_statistics(per_replay* cpu, per_replay* gpu) {
     per_replay_statistics a = statistics_of(cpu);
     per_replay_statistics b = statistics_of(gpu);
@@ -300,14 +301,15 @@ class Twins {
         EXPECT_EQ(ids, steps.ids);
     }
 
-    // Makes a call on both, which must succeed.
+    // Makes a call on both; it must succeed.
     template <class Call>
     void both(const Call& call) {
         EXPECT_EQ(call(cpu.get(), nullptr), PER_OK) << per_last_error();
         EXPECT_EQ(call(gpu.get(), stream), PER_OK) << per_last_error();
     }
 
-    // Expects a call that fills a batch and waits for the device to fill it alike on both. Returns the ids of the batch.
+    // Expects a call that fills a batch and waits for the device to give the same on both. Returns the ids of the
+    // batch.
     template <class Batch = TwinBatch, class Call>
     std::vector<int64_t> fill_alike_at_once(int64_t size, const Call& call, bool is_drawn = true) {
         Batch of_cpu(size), of_gpu(size);
@@ -332,7 +334,7 @@ class Twins {
         return fill_alike_at_once<Batch>(size, call_and_wait, is_drawn);
     }
 
-    // Expects the batch of a graph to be the next that the CPU draws.
+    // Expects the batch of a graph to equal the next one of the CPU.
     void expect_next_of_cpu(const TwinBatch& drawn, const per_sample_options* options = nullptr) {
         const int64_t size = static_cast<int64_t>(drawn.n);
         TwinBatch expected(size);
@@ -343,7 +345,7 @@ class Twins {
         EXPECT_EQ(drawn.weights, expected.weights);
     }
 
-    // The ids drawn; none if nothing is live.
+    // The drawn ids; empty if nothing is live.
     std::vector<int64_t> sample(int64_t size, const per_sample_options* options = nullptr) {
         TwinBatch of_cpu(size), of_gpu(size);
         const per_batch cpu_batch = of_cpu.batch(), gpu_batch = of_gpu.batch();
@@ -377,7 +379,7 @@ class Twins {
         }
     }
 
-    // Begins a walk with n_calls of it.
+    // Begins epochs with n_calls calls.
     TwinWalk begin(uint64_t seed, int n_calls) {
         TwinWalk walk(seed);
         use(walk, n_calls);

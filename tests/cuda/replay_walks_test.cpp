@@ -1,4 +1,4 @@
-// Epochs, advantages and relabelled goals of a buffer on CUDA are those of the CPU.
+// Epochs, advantages and relabelled goals of a buffer on CUDA equal those of the CPU.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -52,12 +52,12 @@ TEST(CudaWalks, epochs_give_the_minibatches_of_the_cpu) {
             EXPECT_EQ(count, counts[1]);
         }
     }
-    // Orders take their numbers from the draws.
+    // Orders consume random numbers of the draws.
     twins.use(walk, 3);
     twins.expect_same();
 }
 
-// More ids than kernels are given as parameters, and more minibatches at once than the ring has buffers.
+// More ids than fit into the parameters of a kernel, and more concurrent minibatches than the ring has buffers.
 TEST(CudaWalks, large_minibatches_that_follow_each_other_are_those_of_the_cpu) {
     constexpr int64_t size = 300;
     per_replay_options options = twin_options();
@@ -184,12 +184,13 @@ TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
 
 // ---- hindsight
 
-// The arguments of a reward function, and its answer: rewards by the goal, and an early end of some windows.
+// The arguments of a reward function, and its results: rewards that depend on the goal, and an early end of some
+// windows.
 struct Question {
     std::vector<float> achieved, goals;
     std::vector<uint8_t> terminated;
     int answer = 0;
-    bool breaks_device = false;  // the next call that could fail is out of memory
+    bool breaks_device = false;  // the next call that can fail is out of memory
 };
 
 int32_t reward_of(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
@@ -225,8 +226,8 @@ per_sample_options range_from(int64_t n_step_min) {
     return options;
 }
 
-// Expects a call that relabels a batch of 24 to ask the reward function alike on both, and to fill the batch alike. The
-// call itself waits for the device. Returns the ids of the batch.
+// Expects that a call which relabels a batch of 24 gives the reward function the same arguments on both, and fills the
+// batch equally. The call itself waits for the device. Returns the ids of the batch.
 template <class Call>
 std::vector<int64_t> ask_alike(Twins& twins, int32_t strategy, const Call& call) {
     Question questions[2];
@@ -315,8 +316,8 @@ TEST(CudaWalks, rewards_that_cannot_be_written_are_no_draw) {
     twins.expect_same();
 }
 
-// Only the device makes the calls that fail; between them and the next draw one priority of many changes, so that ranks
-// which they took would not be due.
+// The failing calls are made only on the device. Between them and the next draw one of many priorities changes, so
+// ranks that they computed would not be recomputed.
 TEST(CudaWalks, draws_that_fail_leave_ranks_as_they_were) {
     constexpr int64_t most = 1000;
     per_replay_options options = twin_options();

@@ -1,4 +1,4 @@
-// Rows of a buffer on CUDA, by id: walked through as they are drawn, read as they were added, and written.
+// Rows of a buffer on CUDA, by id: read in epochs, read as they were added, and written.
 #include <algorithm>
 
 #include "both_buffers.h"
@@ -24,7 +24,7 @@ std::vector<BufferShape> shapes() {
     return {plain, stacked, sequences};
 }
 
-// Every id there has been, some that were never issued, and -1; in disorder, some more than once.
+// All ids issued so far, some that were never issued, and -1; unordered, some more than once.
 std::vector<int64_t> any_ids(BothBuffers& buffers) {
     std::vector<int64_t> ids = {-1, -2, INT64_MIN, INT64_MAX};
     int64_t largest = 0;
@@ -41,7 +41,7 @@ void expect_rows(const BatchArrays& on_device, std::size_t i, bool is_there, Bat
     EXPECT_TRUE(on_device.row(i) == expected.row(0)) << "row " << i << (is_there ? "" : ", which is not there");
 }
 
-// A minibatch of a walk over 8 transitions.
+// A minibatch of an epoch over 8 transitions.
 ReplaySample of_walk(BothBuffers& buffers, int64_t n, const int64_t* ids, const per_batch& batch) {
     ReplaySample sample = buffers.sample_of(n);
     sample.beta = 0.0;
@@ -91,7 +91,7 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
     const int64_t n_step = buffers.shape().n_step;
     BatchArrays taken(buffers.fields(), n, buffers.steps(), n_step, 0, 0);
     buffers.on_device([&](const cuda::StreamOrder::Call& call) {
-        // The ids are the caller's again once the call has returned.
+        // The caller may reuse the ids after the call.
         std::vector<int64_t> given = ids;
         buffers.queue().sample(of_walk(buffers, n, given.data(), taken.batch), call);
         std::fill(given.begin(), given.end(), 0);
@@ -114,13 +114,13 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
     EXPECT_EQ(buffers.device_state().errors.n_bad_ids, n_bad);
 }
 
-// Writes the windows of these ids on both; CUDA skips what is not live in any case, and may be asked to count it.
+// Reads the windows of these ids on both. CUDA skips dead ids in any case, and counts them on request.
 void expect_same_windows(BothBuffers& buffers, ReplaySample sample, const std::vector<int64_t>& ids) {
     const uint64_t skips = buffers.chance(0.3) ? buffers.random()() & buffers.random()() : 0;
     BatchArrays expected(buffers.fields(), sample.batch_size, buffers.steps(), sample.n_step, skips, 0);
     BatchArrays written(buffers.fields(), sample.batch_size, buffers.steps(), sample.n_step, skips, 0);
     sample.scheme = PER_INDEPENDENT;
-    sample.n_step_min = 0;  // with one the backend counts a batch, and the queue does not
+    sample.n_step_min = 0;  // otherwise the backend counts a batch that the queue does not
     sample.rows = RowsOfIds{ids.data(), PER_INVALID_SKIP};
     sample.batch = expected.batch;
     const int64_t batches = static_cast<int64_t>(buffers.device_state().batches);
@@ -162,7 +162,7 @@ TEST_P(CudaRows, are_given_by_id_as_they_are_drawn) {
             std::vector<int64_t> ids = any_ids(buffers);
             if (round == 0) ids.assign(3, -1);
             const int64_t n = static_cast<int64_t>(ids.size());
-            // A row without priority cannot be drawn in proportion to priorities.
+            // A row without a priority cannot be drawn in proportion to priorities.
             expect_same_windows(buffers, round == 1 ? buffers.sample_of(n) : buffers.any_sample(n), ids);
             // The next draw depends on the ranks of this one.
             ReplaySample sample = buffers.any_sample(20);
@@ -190,7 +190,7 @@ void expect_same_frames(BothBuffers& buffers) {
     for (int64_t slot = 0; slot < device.capacity; ++slot) EXPECT_EQ(device.priorities.tree.claims[slot], 0u);
 }
 
-// Fields but observations, by field.
+// Fields except observations, by field.
 std::vector<std::vector<std::byte>> any_values(BothBuffers& buffers, std::size_t n) {
     std::vector<std::vector<std::byte>> values;
     for (const Field& field : buffers.fields()) {
@@ -240,7 +240,7 @@ TEST_P(CudaRows, of_equal_ids_the_last_value_is_written) {
     EXPECT_EQ(buffers.device_state().errors.n_bad_ids, ids.size() - issued.size());
 }
 
-// An entry with a value that its field cannot hold is not written at all.
+// An entry that its field cannot represent is not written at all.
 TEST(CudaRowsOfOtherTypes, are_cast_as_they_are_added) {
     BothBuffers buffers({}, 31);
     buffers.fill(20);

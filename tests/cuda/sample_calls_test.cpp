@@ -1,4 +1,4 @@
-// How batches of a buffer on CUDA behave for a user of the device: what they wait for, allocate and launch, and
+// Batches of a buffer on CUDA from the viewpoint of a user of the device: their waits, allocations and launches, and
 // captured graphs.
 #include <cinttypes>
 
@@ -30,7 +30,7 @@ void expect_error(const char* text, const std::function<void()>& call) {
     }
 }
 
-// Arrays on device and CPU for the same draws, one after the other.
+// Arrays on device and CPU for the same draws, in turn.
 class Draws {
  public:
     Draws(BothBuffers& buffers, const ReplaySample& sample) : buffers_(buffers), on_cpu_(sample), on_device_(sample) {
@@ -140,7 +140,7 @@ TEST(CudaSampleCalls, a_graph_draws_the_next_batches_of_the_cpu) {
         }
 }
 
-// The first batch beyond 4096 rows, and beyond all before it, allocates: not within a capture.
+// The first batch larger than 4096 rows and than all before it allocates, so it cannot be captured.
 TEST(CudaSampleCalls, larger_batches_need_a_call_before_they_are_captured) {
     BothBuffers buffers(small_rows(), 7);
     buffers.fill(60, 0.1);
@@ -164,7 +164,7 @@ TEST(CudaSampleCalls, larger_batches_need_a_call_before_they_are_captured) {
         buffers, [&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(draws.on_device(), call); });
     after.launch();
     draws.expect_next_of_cpu();
-    // A graph captured before keeps the memory that it was captured with.
+    // A graph captured earlier keeps the memory of its capture.
     before.launch();
     small_draws.expect_next_of_cpu();
     per_replay_statistics statistics = {};

@@ -1,5 +1,5 @@
-// Batches of a buffer on CUDA are those of the same buffer on the CPU, bit by bit: what is drawn, by whatever scheme
-// and weights, and every array of it; figures of the last batch.
+// Batches of a buffer on CUDA are bit-identical to those of the same buffer on the CPU: the drawn ids, for every scheme
+// and weighting, and all arrays; also the statistics of the last batch.
 #include <algorithm>
 #include <set>
 
@@ -32,7 +32,7 @@ void expect_same_figures(BothBuffers& buffers) {
     });
 }
 
-// Draws the same batch on both; returns whether there was one.
+// Draws the same batch on both; returns false if nothing could be drawn.
 bool draw_same(BothBuffers& buffers, ReplaySample sample) {
     SCOPED_TRACE(name_of(sample));
     const uint64_t skips = buffers.chance(0.3) ? buffers.random()() & buffers.random()() : 0;
@@ -128,7 +128,7 @@ TEST(CudaSampleOptions, all_of_them_together) {
     shape.rows = 100;
     BothBuffers buffers(shape, 7);
     buffers.fill(150, 0.2);
-    // Among blocks that run together another one ends last.
+    // With several concurrent blocks, another one ends last.
     simulator::options().all_blocks_resident = true;
     for (int32_t scheme : {PER_STRATIFIED, PER_SYSTEMATIC, PER_INDEPENDENT, PER_WITHOUT_REPLACEMENT})
         for (int32_t prioritization : {PER_PROPORTIONAL, PER_RANK, PER_UNIFORM})
@@ -146,7 +146,7 @@ TEST(CudaSampleOptions, all_of_them_together) {
 
 TEST(CudaSampleOptions, many_rows_are_drawn_and_weighed_by_many_blocks) {
     BufferShape shape;
-    shape.rows = 12000;  // in all, as many as take a level between the leaves and the top row
+    shape.rows = 12000;  // enough, in total, for a level between the leaves and the top row
     shape.image_bytes = 16;
     BothBuffers buffers(shape, 11);
     buffers.fill(is_short ? 300 : 2600, 0.1);
@@ -172,7 +172,7 @@ TEST(CudaSampleOptions, many_large_rows_are_copied_chunk_by_chunk) {
 
 TEST(CudaSampleOptions, all_priorities_zero_are_uniform) {
     BufferShape shape;
-    shape.rows = 1000;  // what is live lies below several nodes of the top row
+    shape.rows = 1000;  // the live rows are below several nodes of the top row
     BothBuffers buffers(shape, 3);
     buffers.fill(30, 1.0);
     for (int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
@@ -197,7 +197,7 @@ TEST(CudaSampleOptions, without_replacement_takes_out_what_prevails) {
             sample.scheme = PER_WITHOUT_REPLACEMENT;
             sample.uniform_fraction = uniform_fraction;
             EXPECT_EQ(draw_same(buffers, sample), batch_size <= n_live);
-            // The trees are as they were.
+            // The trees are unchanged.
             sample.scheme = PER_STRATIFIED;
             EXPECT_TRUE(draw_same(buffers, sample));
         }
@@ -219,7 +219,7 @@ TEST(CudaSampleOptions, nothing_live_gives_ids_minus_one_and_no_draw) {
     }
 }
 
-// Between draws either both take ranks or neither does.
+// Between draws both recompute ranks, or neither does.
 TEST(CudaSampleOptions, ranks_and_smallest_priorities_may_be_asked_for_late) {
     BufferShape shape;
     shape.has_extras = false;
@@ -245,7 +245,7 @@ TEST(CudaSampleOptions, ranks_of_priorities_that_are_all_0) {
     EXPECT_TRUE(draw_same(buffers, sample));
 }
 
-// A failed draw leaves the figures of the one before.
+// A failed draw does not change the statistics of the previous one.
 TEST(CudaSampleOptions, figures_are_those_of_the_last_batch_that_was_drawn) {
     BothBuffers buffers({}, 13);
     buffers.fill(20);

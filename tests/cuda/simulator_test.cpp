@@ -1,4 +1,4 @@
-// The simulated GPU does what CUDA does, in many orders, and detects what CUDA leaves undefined.
+// The simulated GPU behaves like CUDA, in many orders of work, and detects behaviour that CUDA leaves undefined.
 #include "simulator.h"
 #include "graph.h"
 #include "run_length.h"
@@ -19,7 +19,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define ADDRESS_SANITIZED 1
 #endif
-// Skips tests that race on purpose.
+// Skips tests with deliberate races.
 #if defined(THREAD_SANITIZED)
 #include <sanitizer/tsan_interface.h>
 #define SKIP_RACES() GTEST_SKIP() << "ThreadSanitizer sees the race"
@@ -115,7 +115,7 @@ TEST(Grid, intrinsics_of_a_warp_do_what_cuda_says) {
         expect(__match_any_sync(all_lanes, lane / 8) == 0xffu << lane / 8 * 8);
         expect(__reduce_max_sync(all_lanes, lane ^ 9) == 31 && __reduce_min_sync(all_lanes, lane + 4) == 4);
         expect(__reduce_add_sync(all_lanes, lane) == 496);
-        // Halves of a warp on their own.
+        // Halves of a warp run separately.
         const unsigned half = lane < 16 ? 0xffffu : 0xffff0000u;
         expect(__reduce_add_sync(half, 1) == 16);
         __syncwarp(half);
@@ -220,7 +220,7 @@ TEST(ClusterDeath, shared_memory_of_a_block_that_may_not_have_begun) {
                  "may not have begun");
 }
 
-// The block may return first, or the thread of another may write to it first.
+// The block may return first, or another block's thread may write to it first.
 TEST(ClusterDeath, shared_memory_of_a_block_that_returns_without_another_barrier) {
     for (uint64_t seed = 0; seed < 10; ++seed)
         EXPECT_DEATH(run_in_cluster(2, 32, seed,
@@ -361,7 +361,7 @@ TEST(GridDeath, masks_that_do_not_agree) {
                  "call different ones");
 }
 
-// ---- faults that sanitizers find
+// ---- faults that sanitizers detect
 
 #if defined(ADDRESS_SANITIZED)
 TEST(GridDeath, asan_sees_beyond_the_end_of_shared_memory) {
@@ -378,8 +378,8 @@ TEST(GridDeath, asan_sees_beyond_the_end_of_shared_memory) {
 #endif
 
 #if defined(THREAD_SANITIZED)
-// Exit status of a process in which TSan saw a race. The process must be a new one: after a fork of a process that has
-// fibers TSan sees nothing.
+// Exit status of a process in which TSan reported a race. The process must be a new one: after a fork of a process that
+// has fibers, TSan detects nothing.
 constexpr int exit_of_races = 66;
 
 class OwnProcess {
@@ -481,7 +481,7 @@ TEST_F(Streams, tsan_sees_a_missing_event) {
 }
 #endif
 
-// Work that copies a number which the work before it writes.
+// Work that copies a number written by earlier work.
 struct EarlyCopy {
     int written = 0;
     int read = -1;
@@ -748,7 +748,7 @@ TEST_F(Streams, what_a_capture_forbids_is_refused) {
     EXPECT_EQ(cudaEventSynchronize(event_), cudaErrorCapturedEvent);
 }
 
-// A thread may wait while another one captures only if it has exchanged its mode; otherwise it spoils the capture.
+// A thread may wait while another one captures only if it has exchanged its mode; otherwise it invalidates the capture.
 TEST_F(Streams, a_wait_of_another_thread_spoils_a_capture_unless_that_thread_says_otherwise) {
     cudaGraph_t graph;
     for (const cudaStreamCaptureMode mode :

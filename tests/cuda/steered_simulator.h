@@ -1,4 +1,4 @@
-// A fixture for tests that steer the simulated GPU, which is afterwards as it was before, and what such tests expect.
+// A fixture for tests that change options of the simulated GPU and restores them afterwards, and checks for such tests.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,7 +38,7 @@ class TwoStreams : public SteeredSimulator {
     cudaStream_t streams_[2];
 };
 
-// A status other than PER_OK has a message with this text in it.
+// Expects a status other than PER_OK, and a message that contains this text.
 inline void expect_status(per_status expected, per_status status, const char* text = "") {
     EXPECT_EQ(status, expected) << per_last_error();
     if (status != PER_OK) {
@@ -64,7 +64,7 @@ inline void expect_current_device(int expected) {
     EXPECT_EQ(device, expected);
 }
 
-// Expects that `is_right` is true in a child of this process.
+// Expects `is_right` to be true in a child of this process.
 template <class Check>
 void expect_in_child(const Check& is_right) {
     const pid_t child = fork();

@@ -1,5 +1,5 @@
-// The calls of a handle run in the order in which they were made, also where a stream has the handle of one that was
-// destroyed, or a thread the id of one that has ended, whose work is still to be done.
+// The calls of a handle run in the order in which they were made, even if a stream reuses the handle of a destroyed
+// one, or a thread the id of one that has ended, whose work is still pending.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ class StreamsThatEnd : public SteeredSimulator {
 
     per_tree* tree_ = nullptr;
     std::vector<int64_t> indices_;
-    std::deque<std::vector<float>> given_;  // of each update: it is read when the stream gets there
+    std::deque<std::vector<float>> given_;  // of each update; a stream reads it when it gets there
     std::vector<float> read_;
 };
 
@@ -77,10 +77,10 @@ TEST_F(StreamsThatEnd, a_thread_with_the_id_of_one_that_has_ended_waits_for_its_
         ASSERT_EQ(read_, given_.back()) << "seed " << seed;
         n_same += first == second;
     }
-    EXPECT_GT(n_same, n_seeds / 2);  // else nothing was shown
+    EXPECT_GT(n_same, n_seeds / 2);  // otherwise nothing was shown
 }
 
-// Which would cost each call of a training loop the time of the device for it.
+// Such waits would add the device's time to each call of a training loop.
 TEST_F(StreamsThatEnd, calls_on_one_stream_wait_for_nothing) {
     cudaStream_t stream;
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);

@@ -1,5 +1,5 @@
-// How often rows are drawn from a buffer on CUDA is what the CPU counts; and rows that are drawn as often as they may be
-// stop being live there, whatever the draw goes by, in graphs, and in files.
+// The counts of draws of a buffer on CUDA equal those of the CPU. Rows drawn max_times_sampled times die, for every
+// scheme, in graphs, and in files.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ class Counted : public Twins {
  public:
     explicit Counted(const per_replay_options& options) : Twins(options) {}
 
-    // Draws from both; none if too few have a priority above 0.
+    // Draws from both; returns no ids if too few have a priority above 0.
     std::vector<int64_t> draw(int64_t size) {
         CountedBatch of_cpu(size), of_gpu(size);
         const per_batch cpu_batch = of_cpu.batch(), gpu_batch = of_gpu.batch();
@@ -125,7 +125,7 @@ TEST(CudaTimesSampled, rows_that_are_used_up_are_those_of_the_cpu) {
     }
 }
 
-// Several blocks count the draws of these rows, and all must have counted before any of them writes its counts.
+// Several blocks count the draws of these rows, and all must finish counting before any of them writes its counts.
 TEST(CudaTimesSampled, a_row_has_the_same_number_at_each_of_its_places) {
     per_replay_options options = twin_options();
     options.keep_times_sampled = 1;
@@ -137,7 +137,7 @@ TEST(CudaTimesSampled, a_row_has_the_same_number_at_each_of_its_places) {
     twins.expect_same_files();
 }
 
-// The first change is the largest that one block makes, the second is larger.
+// The first change is the largest that one block makes; the second is larger.
 TEST(CudaTimesSampled, many_rows_are_used_up_at_once) {
     per_replay_options options = twin_options();
     options.capacity = 3000;
@@ -183,7 +183,7 @@ TEST(CudaTimesSampled, launches_of_a_graph_are_draws) {
     }
 }
 
-// Nothing is counted where nothing is drawn: the numbers are 0, and the next draw is as it would have been.
+// An empty draw counts nothing: the numbers are 0, and the next draw is unaffected.
 TEST(CudaTimesSampled, draws_that_find_too_few_are_no_uses) {
     for (const int32_t most : {0, 1}) {
         per_replay_options options = twin_options();

@@ -1,5 +1,5 @@
-// A tree on CUDA as a user of the device: waits and allocations of its calls, captured graphs, bad entries that only the
-// device can see, errors of the runtime, devices, forks.
+// A tree on CUDA from the viewpoint of a user of the device: waits and allocations of its calls, captured graphs, bad
+// entries that only the device can detect, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -97,7 +97,7 @@ TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
     std::vector<float> priorities(8), weights(8);
     const std::vector<uint64_t> units(8, 0);
     const std::vector<double> sums(8, 0.0);
-    // Counts from the first call of each kind on.
+    // Counts start after the first call of each kind.
     simulator::reset_counters();
     for (int i = 0; i < 3; ++i) {
         fill(tree);
@@ -118,8 +118,8 @@ TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
     EXPECT_EQ(simulator::counters().allocations, 0u);
 }
 
-// Somebody writes to the indices while the blocks of an update wait for each other: any of their values may count, and
-// the leaves can be set as before.
+// Another kernel writes to the indices while the blocks of an update wait for each other: any of the written values may
+// count, and the leaves can be set as before.
 TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr std::size_t n = 5000;
@@ -158,7 +158,8 @@ TEST_F(CudaTreeCalls, an_update_that_allocates_is_refused_in_a_capture) {
     tree.synchronize(stream_);
 }
 
-// The block of a small update would take long over so large a tree: the whole device does it in a launch that follows.
+// A single block would take too long for a small update of so large a tree: a following launch on the whole device does
+// it.
 TEST_F(CudaTreeCalls, a_tree_of_more_than_2_20_leaves_gets_its_scale_from_the_whole_device) {
     constexpr int64_t n_leaves = (1 << 20) + 40;
     per_tree_options options = options_with(5);
@@ -177,8 +178,8 @@ TEST_F(CudaTreeCalls, a_tree_of_more_than_2_20_leaves_gets_its_scale_from_the_wh
     }
 }
 
-// A training step in a graph, with an update that makes the device choose another scale: each launch does what the same
-// calls do one by one, and draws another batch.
+// A training step in a graph, with an update that changes the scale on the device: each launch has the results of the
+// same single calls, and draws another batch.
 TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     cuda::CudaTreeBackend tree(options_with(5));
     cpu::CpuTreeBackend cpu(capacity, 5);
@@ -215,7 +216,7 @@ TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     EXPECT_EQ(simulator::counters().allocations, 0u);
 }
 
-// Its blocks wait for each other, in a graph as elsewhere.
+// Its blocks wait for each other, also in a graph.
 TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
     constexpr int64_t n = 2000;
     cuda::CudaTreeBackend tree(options_with(5));
@@ -251,7 +252,7 @@ TEST_F(CudaTreeCalls, a_context_with_fewer_multiprocessors_than_the_device_gets_
     EXPECT_EQ(leaves(tree), std::vector<float>(capacity, 3.0f));
 }
 
-// One block of two does not come.
+// One of two blocks does not arrive.
 TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer takes too long";
     static cuda::Meeting meeting;
@@ -277,7 +278,7 @@ TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
     EXPECT_TRUE(meeting.is_broken());
 }
 
-// The blocks of both come to the same meeting, and count each other.
+// The blocks of both arrive at the same barrier, and count each other.
 TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_then_on) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr int64_t n = 2000;
@@ -294,7 +295,7 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
 
     uint64_t n_polls = 0;
     simulator::meanwhile = [&] {
-        if (++n_polls != 10) return;  // by then a block of the call has come
+        if (++n_polls != 10) return;  // by then a block of the call has started
         simulator::meanwhile = nullptr;
         graph.launch(other);
     };
@@ -304,7 +305,7 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
         expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "launches of CUDA graphs must be ordered");
         EXPECT_EQ(status_of([&] { tree.mass(); }, "can only be freed"), PER_ERROR_INVALID_ARGUMENT);
     }
-    // No block waits as long again.
+    // No block waits as long a second time.
     n_polls = 0;
     simulator::meanwhile = [&] { ++n_polls; };
     update();
@@ -343,7 +344,7 @@ TEST_F(CudaTreeCalls, a_capture_that_is_spoilt_is_said_to_be) {
     EXPECT_EQ(leaves(tree), priorities_);
 }
 
-// One handle names the default streams of all threads, which are different ones.
+// One handle value names the default streams of all threads, which are different streams.
 TEST_F(CudaTreeCalls, default_streams_of_two_threads_are_not_taken_for_one) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {
         simulator::options().seed = seed;
@@ -358,7 +359,7 @@ TEST_F(CudaTreeCalls, default_streams_of_two_threads_are_not_taken_for_one) {
     }
 }
 
-// ---- errors that only the device can see
+// ---- errors that only the device can detect
 
 TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
     const float nan = std::nanf("");
@@ -382,7 +383,7 @@ TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
         tree.update(capacity, indices.data(), priorities.data(), stream_);
         expect_report(PER_ERROR_INVALID_ARGUMENT, tree,
                       "2 entries were not allowed, and skipped: 1 of indices, 1 of priorities");
-        // The others count as if the entry had not been there.
+        // The others count as if the entry were absent.
         indices = all_;
         priorities = priorities_;
         indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(at));

@@ -1,5 +1,5 @@
-// The tree on CUDA is the tree on the CPU: the same calls give the same bits - indices, priorities, weights, masses,
-// scale - through rescales, on streams in any order that CUDA allows.
+// The tree on CUDA is bit-identical to the tree on the CPU - indices, priorities, weights, masses, scale - through
+// rescales, on streams in any order that CUDA allows.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ per_tree_options options_for(int64_t capacity, uint64_t seed) {
     return {sizeof(per_tree_options), capacity, seed, PER_CUDA, 0};
 }
 
-// Outputs and inputs of calls that have been queued and not waited for.
+// Outputs and inputs of calls that have been enqueued and not waited for.
 struct Call {
     std::vector<int64_t> indices, indices_expected;
     std::vector<float> priorities, priorities_expected;
@@ -109,7 +109,7 @@ class BothTrees {
         try {
             cpu_.sample(sample_to(call.indices_expected, call.priorities_expected, call.weights_expected), nullptr);
         } catch (const Error& error) {
-            // Nothing, or not enough, to draw: the device knows of it later.
+            // Nothing, or too little, to draw: the device detects it later.
             (error.status() == PER_ERROR_EMPTY ? n_empty_ : n_short_)++;
             call.indices_expected.assign(n, -1);
             call.priorities_expected.assign(n, 0.0f);
@@ -179,7 +179,7 @@ class BothTrees {
         cuda_.reset(any_stream());
     }
 
-    // Waits, and compares everything since the last time.
+    // Waits, and compares everything since the last call.
     void compare() {
         const TreeMass expected = cpu_.mass();
         const TreeMass mass = cuda_.mass();
@@ -224,7 +224,7 @@ class BothTrees {
             status = error.status();
         }
         EXPECT_EQ(status, expected);
-        EXPECT_NO_THROW(cuda_.synchronize(nullptr));  // once
+        EXPECT_NO_THROW(cuda_.synchronize(nullptr));  // the error is reported once
         n_short_ = n_empty_ = 0;
     }
 
@@ -243,7 +243,7 @@ class BothTrees {
     cudaStream_t any_stream() { return streams_[numbers_() % 3]; }
     int64_t any_index() { return static_cast<int64_t>(numbers_() % static_cast<uint64_t>(capacity_)); }
 
-    // Mostly of one magnitude, which changes from time to time; zeros and extremes in between.
+    // Mostly of one magnitude, which changes occasionally, with zeros and extremes.
     float any_priority() {
         const uint64_t kind = numbers_() % 400;
         if (kind < 60) return kind < 10 ? -0.0f : 0.0f;
@@ -276,7 +276,7 @@ TEST(CudaTreeModel, random_calls_on_three_streams) {
         }
 }
 
-// Above 32768 leaves there is a level between the leaves' sums and the top row, above 2^20 another.
+// Above 32768 leaves there is one level between the leaves' sums and the top row, above 2^20 another.
 TEST(CudaTreeModel, deeper_trees) {
     for (const int64_t capacity : {40000, 32769, 32768, 32767}) {
         BothTrees trees(capacity, static_cast<uint64_t>(capacity));
@@ -291,7 +291,7 @@ TEST(CudaTreeModel, deeper_trees) {
     }
 }
 
-// Updates so large that each step is a launch of its own, with many duplicates, from an empty tree on.
+// Updates so large that each stage is a separate launch, with many duplicates, starting from an empty tree.
 TEST(CudaTreeModel, large_updates) {
     for (const int64_t capacity : {1000, 5000}) {
         BothTrees trees(capacity, 7);
@@ -303,8 +303,8 @@ TEST(CudaTreeModel, large_updates) {
     }
 }
 
-// 5000 leaves of priority 1 have a mass of 2^43 each. At 480 each would still be below 2^52, but all together
-// 1.14 * 2^64, which looks like 0.14 * 2^64 to whom a carry is lost.
+// 5000 leaves of priority 1 have a mass of 2^43 each. At 480 each mass would still be below 2^52, but the total would
+// be 1.14 * 2^64, which looks like 0.14 * 2^64 if a carry is lost.
 TEST(CudaTreeModel, a_batch_beyond_64_bits) {
     BothTrees trees(5000, 1);
     trees.set_all(1.0f);
@@ -313,7 +313,7 @@ TEST(CudaTreeModel, a_batch_beyond_64_bits) {
     trees.compare();
 }
 
-// Targets are 64 bits all the way: of 40000 leaves the total is so large that a target in float32 would be off by a
+// Targets have 64 bits throughout: the total of 40000 leaves is so large that a target in float32 would be off by a
 // hundredth of a leaf.
 TEST(CudaTreeModel, many_draws_from_many_leaves) {
     BothTrees trees(40000, 4);

@@ -1,5 +1,5 @@
-// The law of a buffer on CUDA, a scale that is set, the largest priority raised, and the transitions that own units are
-// those of the same buffer on the CPU, bit by bit.
+// The shard summary of a buffer on CUDA, setting its scale, raising its largest priority, and the transitions that own
+// given units are bit-identical to those of the same buffer on the CPU.
 #include <cmath>
 
 #include "replay_twins.h"
@@ -46,7 +46,7 @@ struct UnitsFound {
     }
 };
 
-// Units of every kind, the first and the last of each among them.
+// Units of every kind, including the first and the last of each.
 std::vector<int64_t> some_units(TwinWalk& walk, const per_shard_summary& law) {
     std::vector<int64_t> units;
     for (int i = 0; i < 20; ++i) {
@@ -62,7 +62,7 @@ std::vector<int64_t> some_units(TwinWalk& walk, const per_shard_summary& law) {
 TEST(UnitsOnCuda, are_those_of_the_cpu_at_every_scale) {
     for (const int32_t normalization : {PER_BATCH_MAX, PER_BUFFER_MAX}) {
         per_replay_options options = twin_options();
-        options.capacity = 3 * 1500;  // more than a node of the top row
+        options.capacity = 3 * 1500;  // more than one node of the top row
         options.normalize_weights = normalization;
         Twins twins(options);
         TwinWalk walk(static_cast<uint64_t>(normalization) + 1);

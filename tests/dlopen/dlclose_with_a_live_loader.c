@@ -1,6 +1,6 @@
 /*
- * A program that loads the library, closes it while a loader draws, and lives on: the library stays, and the loader with
- * it. The library's path is the argument; nothing else here needs it.
+ * A program loads the library, closes it while a loader draws, and continues: the library stays loaded, and the loader
+ * usable. The only reference to the library is its path, given as the argument.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
@@ -19,7 +19,7 @@
 
 static void* library;
 
-/* A function of the library, into a pointer of its type. */
+/* Looks up a function of the library, as a pointer of its type. */
 static void find(const char* name, void* function_out) {
     void* const found = dlsym(library, name);
     CHECK(found != NULL);
@@ -91,5 +91,5 @@ int main(int argc, char** argv) {
         CHECK(loader_release(loader, slot, NULL) == PER_OK);
     }
     nanosleep(&moment, NULL);
-    return 0; /* with the loader as it is */
+    return 0; /* returns while the loader is in that state */
 }

@@ -6,7 +6,7 @@ import pathlib
 import re
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-LAUNCH_NS = 1300  # of a graph
+LAUNCH_NS = 1300  # per launch of a graph
 LEAST_WAIT_NS = 250  # for the L2
 MOST_WAIT_NS = 600  # for DRAM
 

@@ -1,5 +1,5 @@
-// Calls on a buffer of the CPU and on one of the simulated GPU, whose results must be bit-identical: every kind of draw
-// of per.h, of transitions and of sequences, except those of a loader, which has a thread.
+// Calls on a buffer on the CPU and on one on the simulated GPU, whose results must be bit-identical: every kind of draw
+// in per.h, of transitions and of sequences, except those of a loader, which has a thread.
 #include "../cpp/expect.h"
 #include "../cuda/replay_twins.h"
 #include "fuzz.h"
@@ -111,7 +111,7 @@ class Arrays {
     void* next_fields_[n_fields] = {};
 };
 
-// A step is rewarded, and ends its episode, where the goal is reached.
+// A step has a reward, and ends its episode, if the goal is reached.
 int32_t goal_reward(void*, int64_t count, const void* achieved, const void* goals, float* rewards,
                     uint8_t* terminated) {
     const auto* const a = static_cast<const float*>(achieved);
@@ -124,7 +124,7 @@ int32_t goal_reward(void*, int64_t count, const void* achieved, const void* goal
     return 0;
 }
 
-// The goals that relabel a batch; fraction < 0: no relabelling.
+// The goals with which a batch is relabelled; fraction < 0: no relabelling.
 struct Goals {
     double fraction = -1;
     int32_t strategy = PER_GOAL_FUTURE;
@@ -137,7 +137,7 @@ using Epochs = std::unique_ptr<per_epochs, FreeEpochs>;
 
 class TwinUse {
  public:
-    // One choice determines all steps, so that the others are left for the calls.
+    // One choice determines all steps, so the others are left for the calls.
     explicit TwinUse(Choices choices)
         : choices_(choices),
           options_(any_options(choices_)),
@@ -200,8 +200,8 @@ class TwinUse {
         return status;
     }
 
-    // The same for a call that writes a batch. It is not made on the GPU if the CPU refuses it, as only the device may
-    // notice.
+    // The same for a call that writes a batch. If the CPU refuses it, it is not made on the GPU, where perhaps only the
+    // device would notice.
     template <class Call>
     std::vector<int64_t> both(int64_t size, int64_t n_step, Arrays::Of of, const Call& call) {
         const bool has_times_sampled = options_.keep_times_sampled != 0;
@@ -332,7 +332,7 @@ class TwinUse {
         });
     }
 
-    // The ids are all live ones and some others.
+    // All live ids and some others.
     void windows(const Goals& goals) {
         std::vector<int64_t> ids = live_ids();
         for (int64_t i = any(4); i > 0; --i) ids.push_back(any(200) - 1);

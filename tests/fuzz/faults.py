@@ -6,7 +6,7 @@
     WORK  a folder outside of the repository, for the copy and its build
     NAME  only faults of these fuzzers
 
-By hand: it takes minutes. Exits with 1 if a fault is not found, or has no place in the sources any more.
+Run by hand; takes minutes. Exits with 1 if a fault is not found, or its text is no longer in the sources.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ FAULTS = [
 
 
 def found(fault: Fault, source: pathlib.Path, build: pathlib.Path, seconds: int) -> str:
-    """How the fuzzer found the fault, or "" if it did not."""
+    """A description of how the fuzzer found the fault, or "" if it did not."""
     path = source / fault.file
     text = path.read_text()
     if fault.original not in text:

@@ -1,4 +1,4 @@
-// Checkpoints of any content whose checksums are right: they are refused, or what is loaded works like any buffer.
+// Checkpoints of any content with valid checksums: they are refused, or the loaded buffer works like any other.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -27,16 +27,16 @@ uint64_t checksum_of(const uint8_t* data, std::size_t size) {
     return checksum.value();
 }
 
-// Bytes one behind the other.
+// Concatenated bytes.
 void append(std::vector<uint8_t>& bytes, const void* data, std::size_t size) {
     const uint8_t* const first = static_cast<const uint8_t*>(data);
     bytes.insert(bytes.end(), first, first + size);
 }
 
-// What becomes of the content of a section of the input, by the encoding that it names.
+// The processing of a section's content, selected by the encoding in the input.
 constexpr uint32_t is_compressed_here = 1;    // it is compressed
-constexpr uint32_t is_compressed_before = 2;  // it consists of pieces already, which the fuzzer may have changed
-constexpr uint32_t as_zstd = 1;               // what the file says of either
+constexpr uint32_t is_compressed_before = 2;  // it already consists of pieces, which the fuzzer may have changed
+constexpr uint32_t as_zstd = 1;               // the encoding stated in the file in both cases
 
 void append_compressed(std::vector<uint8_t>& bytes, const uint8_t* content, std::size_t size) {
     static Compression compression(max_piece_bytes, 1);
@@ -50,7 +50,7 @@ void append_compressed(std::vector<uint8_t>& bytes, const uint8_t* content, std:
     }
 }
 
-// How long the pieces of a content of `size` bytes are, at most `left`.
+// Lengths of the pieces of a content of `size` bytes, at most `left`.
 std::size_t bytes_of_pieces(const std::vector<uint8_t>& bytes, std::size_t at, uint64_t size, std::size_t left) {
     std::size_t n = 0;
     for (uint64_t done = 0; done < size && left - n >= 4; done += max_piece_bytes)
@@ -58,7 +58,7 @@ std::size_t bytes_of_pieces(const std::vector<uint8_t>& bytes, std::size_t at, u
     return n;
 }
 
-// The checkpoint with the checksum that belongs to each section (docs/format.md).
+// The checkpoint with the right checksum in each section (docs/format.md).
 std::vector<uint8_t> resealed(const std::vector<uint8_t>& bytes) {
     constexpr std::size_t header = 16;  // magic, version, 0
     std::vector<uint8_t> sealed(bytes.begin(), bytes.begin() + header);
@@ -95,7 +95,7 @@ std::vector<uint8_t> resealed(const std::vector<uint8_t>& bytes) {
     return sealed;
 }
 
-// The bytes that per_replay_load() asks for.
+// The bytes that per_replay_load() requests.
 int64_t next_bytes(void* context, void* bytes_out, int64_t size) {
     auto& rest = *static_cast<std::span<const uint8_t>*>(context);
     const std::size_t n = std::min(rest.size(), static_cast<std::size_t>(size));
@@ -104,7 +104,7 @@ int64_t next_bytes(void* context, void* bytes_out, int64_t size) {
     return static_cast<int64_t>(n);
 }
 
-// The buffer that the bytes are the checkpoint of, or NULL.
+// The buffer loaded from the checkpoint in these bytes, or NULL.
 per_replay* load(std::span<const uint8_t> bytes) {
     per_replay* replay = nullptr;
     const per_status status = load_from(next_bytes, &bytes, PER_CPU, 0, &replay);
@@ -112,7 +112,7 @@ per_replay* load(std::span<const uint8_t> bytes) {
     return replay;
 }
 
-// Whether a buffer has the fields that a User gives and reads, as create() makes them.
+// True if a buffer has the fields that a User writes and reads, as made by create().
 bool has_known_fields(const per_replay_options& options) {
     if (options.n_fields < 4) return false;
     for (int64_t i = 0; i < options.n_fields; ++i) {
@@ -134,7 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     per_replay* const replay = load(resealed({data, data + size}));
     if (replay == nullptr) return 0;
     const Replay loaded(replay);
-    // Ranks and statistics of a large capacity take their time, however little the file holds.
+    // Ranks and statistics of a large capacity take long, however short the file.
     constexpr int64_t max_used_capacity = 20000;
     const per_replay_options options = described(replay);
     if (options.capacity > max_used_capacity || !has_known_fields(options)) return 0;

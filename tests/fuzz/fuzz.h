@@ -1,4 +1,4 @@
-// The common part of the fuzzers. They use the random walks of the tests, which check with GoogleTest.
+// Common code of the fuzzers. They use the random walks of the tests, which check with GoogleTest.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "../cpp/choices.h"
 
-// No file of a fuzzer has to outlive a power failure.
+// No file of a fuzzer must survive a power failure.
 extern "C" {
 int fsync(int) {
     return 0;
@@ -21,7 +21,7 @@ int fdatasync(int) {
 
 namespace per::test {
 
-// Lets use(choices) take its choices from the input, and ends the program if a check failed.
+// Calls use(choices) with choices from the input, and aborts the program if a check failed.
 template <class Use>
 int fuzz(const uint8_t* data, std::size_t size, const Use& use) {
     use(Choices(std::span(data, size)));

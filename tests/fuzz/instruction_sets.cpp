@@ -1,4 +1,5 @@
-// Trees and the other inner loops with the kernels of each instruction set of this machine: the same bits.
+// Trees and the other inner loops with the kernels of each instruction set of this machine: the results are
+// bit-identical.
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -15,7 +16,7 @@ namespace {
 using cpu::Kernels;
 using cpu::SumTree;
 
-// Two arrays are the same bytes.
+// True if two arrays have the same bytes.
 template <class Number>
 void expect_same(const std::vector<Number>& found, const std::vector<Number>& expected, const char* name) {
     ASSERT_EQ(found.size(), expected.size()) << name;
@@ -43,7 +44,7 @@ class KernelUse {
  private:
     uint64_t any(uint64_t n) { return choices_() % n; }
 
-    // A float32 of any bits.
+    // A float32 with random bits.
     float any_float() {
         const uint64_t bits = choices_() << 56 | choices_() >> 56 << 48 | choices_() >> 56 << 40;
         const auto upper = static_cast<uint32_t>(bits >> 32);
@@ -101,7 +102,7 @@ class KernelUse {
         }
     }
 
-    // Of powers and weights, with numbers as checks let them through.
+    // Powers and weights, with arguments that pass the checks.
     void compare_inner_loops() {
         const auto n = static_cast<std::size_t>(1 + any(40));
         const double alpha = static_cast<double>(any(9)) * 0.25, beta = static_cast<double>(any(9)) * 0.25;
@@ -143,7 +144,7 @@ class KernelUse {
             expect_same(r.weights, all[0].weights, "weigh");
             expect_same(r.included, all[0].included, "include");
             expect_same(r.share_weights, all[0].share_weights, "weigh_shares");
-            for (std::size_t i = 0; i < n; ++i)  // NaNs may differ in their bits
+            for (std::size_t i = 0; i < n; ++i)  // the bits of NaNs may differ
                 EXPECT_TRUE(r.priorities[i] == all[0].priorities[i] ||
                             (std::isnan(r.priorities[i]) && std::isnan(all[0].priorities[i])));
             EXPECT_EQ(r.smallest, all[0].smallest);

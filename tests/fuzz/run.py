@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the fuzzers and runs them, as many at a time as there are processors.
+"""Builds the fuzzers and runs them, one per processor at a time.
 
     run.py [--seconds 60] [--merge] [NAME ...]
     run.py --coverage [NAME ...]
 
-Each begins with its corpus, tests/fuzz/corpus/NAME, and looks for inputs that reach more of the source. An input that
-fails is left in build-fuzz/found, and given to the fuzzer as its argument it fails again. With --merge, what was found
-to reach more goes to the corpus, and what is of no more use there leaves it. With --coverage nothing is looked for: it
-says how many lines of each room of src the corpora and what was found reach (needs llvm-profdata and llvm-cov).
+Each starts with its corpus, tests/fuzz/corpus/NAME, and searches for inputs that reach more of the source. A failing
+input is left in build-fuzz/found; the fuzzer reproduces the failure if the input is its argument. --merge adds inputs
+that reached more to the corpus, and removes those that no longer contribute. --coverage searches for nothing: it
+reports how many lines of each room of src the corpora and the found inputs reach (needs llvm-profdata and llvm-cov).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPOSITORY = FUZZ.parent.parent
 BUILD = REPOSITORY / "build-fuzz"
 FOUND = BUILD / "found"
 COVERAGE = REPOSITORY / "build-fuzz-coverage"
-# The longest input of each: a checkpoint, or as many choices as a walk of some seconds makes.
+# The longest input of each: a checkpoint, or as many choices as a walk of a few seconds makes.
 LONGEST = {"calls": 600, "devices": 300, "files": 4000, "instruction_sets": 600}
 OPTIONS = [
     "-timeout=120",
@@ -39,7 +39,7 @@ OPTIONS = [
     "-print_final_stats=1",
     "-verbosity=1",
 ]
-# Files may ask for more memory than there is. Each call of the simulated GPU does its work at once.
+# Files may request more memory than exists. Each call of the simulated GPU runs its work at once.
 ENVIRONMENT = os.environ | {"ASAN_OPTIONS": "allocator_may_return_null=1", "PER_SIMULATOR_SEED": "0"}
 
 
@@ -66,7 +66,7 @@ def command_of(build: pathlib.Path, name: str, *arguments: object) -> list[str]:
 
 
 def search(build: pathlib.Path, name: str, seconds: int, found: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    """Looks for inputs that reach more, or fail, for some time. They go to `found` and beside it."""
+    """Searches for some time for inputs that reach more, or fail. They are stored in `found` and beside it."""
     found.mkdir(parents=True, exist_ok=True)
     options = f"-max_total_time={seconds}", f"-artifact_prefix={found}-"
     command = command_of(build, name, *options, found, FUZZ / "corpus" / name)
@@ -90,7 +90,7 @@ def merge(name: str) -> None:
 
 
 def lines_reached(profiles: list[pathlib.Path], programs: list[pathlib.Path]) -> dict[str, tuple[int, int]]:
-    """How many lines of each room were reached, and how many there are."""
+    """The number of lines reached in each room, and their total."""
     merged = COVERAGE / "merged.profdata"
     subprocess.run(["llvm-profdata", "merge", "-sparse", *profiles, "-o", merged], check=True)
     objects = [word for program in programs[1:] for word in ("-object", program)]

@@ -1,5 +1,6 @@
-// Checks that need the real driver: handles can be created, used and freed while the same thread or another one captures
-// a stream, and the default streams of two threads are kept in order. Exits with 77 where there is no device, with 1 where something is not so.
+// Checks that need the real driver: handles can be created, used and freed while the same thread or another one
+// captures a stream, and work on the default streams of two threads is ordered. Exits with 77 if there is no device,
+// with 1 if a check fails.
 //
 //     captures_on_device [ROUNDS [BUSY_MEGABYTES]]
 #include <cuda_runtime.h>
@@ -28,7 +29,7 @@ per_tree* create_tree() {
     return tree;
 }
 
-// A buffer is filled from host memory, more often than its staging ring has places, asked, and freed.
+// A buffer is filled from host memory, more often than its staging ring has buffers, queried, and freed.
 void lead_a_whole_life(cudaStream_t stream) {
     per_field field = {};
     field.name = "observation";
@@ -56,7 +57,7 @@ void lead_a_whole_life(cudaStream_t stream) {
     int64_t live = 0;
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
     REQUIRE(per_replay_get_live_ids(replay, 0, nullptr, &live) == PER_OK);
-    REQUIRE(live == 19);  // of the last step it is not known what followed
+    REQUIRE(live == 19);  // the observation after the last step is unknown
     per_replay_free(replay);
 }
 
@@ -77,7 +78,7 @@ void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
     REQUIRE(cudaStreamDestroy(other) == cudaSuccess);
 }
 
-// The thread's update waits behind other work on its stream; what this one reads then must wait for it.
+// The thread's update waits behind other work on its stream; reads on this stream must wait for it.
 void expect_threads_in_order(int rounds, std::size_t busy_bytes) {
     per_tree* const tree = create_tree();
     OnDevice<int64_t> indices(capacity);

@@ -5,17 +5,17 @@
     scripts/gpu_check [tests] [benchmark] [tools] [--no-build] [--only NAME...] [--results FOLDER]
 
 Needs nvcc, CMake, a C and a C++ compiler, xxhash.h (of the system, or in xxhash/), and Python 3.10 or later; no network
-and no Python package. With --no-build it needs no compiler, but a build-gpu that `carry` made from this very tree (see
-README.md beside this file). Some parts need more: cffi and torch, CuPy or JAX for the Python package; GoogleTest;
-TorchRL; ncu; compute-sanitizer. A part whose need is missing is skipped, and the report names what is missing.
+and no Python package. With --no-build it needs no compiler, but a build-gpu made by `carry` from exactly this tree (see
+README.md in this folder). Some parts need more: cffi and torch, CuPy or JAX for the Python package; GoogleTest;
+TorchRL; ncu; compute-sanitizer. A part whose requirement is missing is skipped, and the report names it.
 
-Each stage ends within its time: tests 7 minutes, benchmark 9, tools 7, not counting the build. A part of a stage has
-its own time and what earlier parts did not use. A program that would run beyond it is cut, and the report says so. The
-report of a stage is one file of JSON: device, driver, commit, figures, and the outcome of each program. It is written
-after each program, and with --results also to that folder; the logs follow there after each part. With --only it adds
-to the report of the same sources, device and driver, if there is one. Exits with 1 if anything failed or was cut, and
-with 77 if there is no device or nothing could run. A device that libper cannot use, such as one with a driver that is
-too old, is a failure.
+Each stage has a time limit: tests 7 minutes, benchmark 9, tools 7, not counting the build. A part of a stage has its
+own time and the unused time of earlier parts. A program that exceeds it is cut, and the report says so. The report of a
+stage is one file of JSON: device, driver, commit, figures, and the outcome of each program. It is written after each
+program, and with --results also to that folder, where the logs follow after each part. With --only it extends the
+report of the same sources, device and driver, if there is one. Exits with 1 if anything failed or was cut, and with 77
+if there is no device or nothing could run. A device that libper cannot use, for example because its driver is too old,
+is a failure.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from check_steps import NO_DEVICE, Check, Program, say
 
 PYTHON = sys.executable
 PYTHON_TESTS = REPOSITORY / "bindings" / "python" / "tests"
-SECONDS = "0.2"  # of the benchmark, for each figure
+SECONDS = "0.2"  # of the benchmark, per figure
 BUILD_LIMIT_S = 1800
 START_S = 30  # before the first part begins
 
-# The environment decides how kernels are launched.
+# Environment variables decide how kernels are launched.
 ENVIRONMENTS: dict[str, dict[str, str]] = {
     "": {},
     "early_launches": {"PER_EARLY_LAUNCHES": "1"},
     "no_clusters": {"PER_CLUSTERS": "0"},
 }
-# Each has the arguments that it gets under a sanitizer. The first two answer what only a device can: whether draws by
-# clusters are right, and what the driver says to captures.
+# Each program with its arguments under a sanitizer. Only a device can answer the first two: whether draws by clusters
+# are right, and whether the driver accepts the captures.
 DEVICE_PROGRAMS = {
     "tree_on_device": ["33000", "1"],
     "captures_on_device": ["5", "1"],
@@ -93,7 +93,7 @@ def run_device_programs(check: Check, names: list[str]) -> None:
 
 
 def run_c_tests(check: Check) -> None:
-    """Runs several at a time: each spends most of its time on starting."""
+    """Runs several at a time: each spends most of its time starting."""
     programs = {f"c_{name}": [str(BUILD / f"c_{name}")] for name in c_tests()}
     for name, arguments in MODEL_TESTS.items():
         if (BUILD / name).exists():
@@ -110,7 +110,7 @@ def missing_modules(*names: str) -> list[str]:
 
 def python_environment() -> dict[str, str]:
     path = [str(REPOSITORY / "bindings/python"), str(packages()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # JAX would take most of the device's memory for itself.
+    # JAX would reserve most of the device's memory.
     return {
         "PYTHONPATH": os.pathsep.join(path),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -119,7 +119,7 @@ def python_environment() -> dict[str, str]:
 
 
 def run_python(check: Check) -> None:
-    """Runs the package with the arrays of each library."""
+    """Tests the package with the arrays of each library."""
     runs = []
     for kind in ("torch", "cupy", "jax"):
         if missing := missing_modules("_cffi_backend", "numpy", kind):
@@ -131,14 +131,14 @@ def run_python(check: Check) -> None:
 
 
 def run_python_suite(check: Check) -> None:
-    """Runs the package's tests with arrays of the host, which are copied to the device."""
+    """Runs the package's tests with host arrays, which are copied to the device."""
     if missing := missing_modules("_cffi_backend", "numpy", "pytest", "torch", "jax"):
         check.add("python_suite", "skipped", f"missing: {', '.join(missing)}")
         return
     sys.path.insert(0, str(PYTHON_TESTS))
     from test_cuda import SUITE
 
-    left_out = "not bridge and not test_every_pair_of_options"  # it is compiled; these are long
+    left_out = "not bridge and not test_every_pair_of_options"  # the bridge is compiled; the pairs take long
     pytest = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", left_out]
     environment = {
         **python_environment(),
@@ -187,7 +187,7 @@ PROFILED = {"sample": "draw", "update": "update", "add": "add|single_steps"}
 
 
 def profile(check: Check) -> None:
-    """Summarises how the kernels of a step of training spend their time."""
+    """Summarises how the kernels of a training step spend their time."""
     ncu = beside(nvcc_of_this_machine(), "ncu")
     sections = ["SpeedOfLight", "MemoryWorkloadAnalysis", "WarpStateStats", "Occupancy", "LaunchStats"]
     work = ["--capacity", "1e6", "--batch", "256", "--update", "4096", "--images", "0", "--seconds", "0"]
@@ -224,7 +224,7 @@ def of_replay(is_replay: bool) -> list[str]:
 
 Part = Callable[[Check], None]
 
-# The parts of each stage, with their seconds. The part that tells most comes first.
+# The parts of each stage, with their seconds. The most informative part comes first.
 STAGES: dict[str, list[tuple[Part, float]]] = {
     "tests": [
         (lambda check: run_device_programs(check, [name for name in DEVICE_PROGRAMS if "large" not in name]), 120),
@@ -256,7 +256,7 @@ def limit_of(stage: str) -> float:
 
 @contextlib.contextmanager
 def context_held(check: Check) -> Iterator[None]:
-    """Keeps a context beside the programs of a stage: see hold_context.py."""
+    """Keeps a CUDA context open beside the programs of a stage: see hold_context.py."""
     command = [PYTHON, "tests/gpu/hold_context.py"]
     holder = subprocess.Popen(
         command, cwd=check.repository, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -277,13 +277,13 @@ def context_held(check: Check) -> Iterator[None]:
 
 
 def has_usable_device(check: Check, report: Report) -> bool:
-    """Returns whether a program of libper finds a device, and adds its outcome to the results."""
+    """Returns True if a program of libper finds a device, and adds its outcome to the results."""
     first = Check(check.repository, check.logs, START_S, [])
     first.run(Program("device", [str(BUILD / "tree_on_device"), "1", "1"], START_S))
     found = first.results[0]
     check.results.append(found)
     if found.outcome != "skipped":
-        return True  # also if it failed: the programs that follow tell more
+        return True  # also if it failed: later programs are more informative
     if report.has_device():
         found.outcome = "failed"
         report.write(check)
@@ -299,7 +299,7 @@ def run_stage(check: Check, report: Report, stage: str) -> int:
         n_before = len(check.results)
         part_end = time.monotonic()
         for part, limit_s in STAGES[stage]:
-            part_end += limit_s  # time that earlier parts did not use stays
+            part_end += limit_s  # unused time of earlier parts is kept
             with check.part(part_end):
                 part(check)
             report.write_logs(check)

@@ -1,4 +1,4 @@
-"""Builds what a check runs into build-gpu, which can be carried to another machine."""
+"""Builds the programs of a check into build-gpu, which can be carried to another machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nvcc_of_this_machine() -> str:
 
 
 def beside(nvcc: str, name: str) -> str:
-    """Another program of the CUDA toolkit; empty where it is missing."""
+    """Another program of the CUDA toolkit; empty if it is missing."""
     folder = pathlib.Path(nvcc).resolve().parent
     places = (
         shutil.which(name),
@@ -46,7 +46,7 @@ def beside(nvcc: str, name: str) -> str:
 
 
 def architecture_of_device(nvcc: str) -> str:
-    """As CMake and nvcc name it; empty where there is no device to ask."""
+    """In the format of CMake and nvcc; empty without a device to query."""
     answer = output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     if match := re.match(r"(\d+)\.(\d+)", answer):
         return f"{match[1]}{match[2]}"
@@ -62,7 +62,7 @@ def c_tests() -> list[str]:
 
 
 def packages(version: str = ".".join(map(str, sys.version_info[:2]))) -> pathlib.Path:
-    """The folder of the packages that are carried for a version of Python. It need not exist."""
+    """The folder of the packages carried for a version of Python. It need not exist."""
     return BUILD / f"python{version}"
 
 
@@ -75,7 +75,7 @@ def library() -> pathlib.Path:
 class Builder:
     """Calls compilers from several threads. Their output is in build.log, and its end is shown if they fail.
 
-    Each product has a digest of its sources. A product whose digest still holds is up to date, and is not made again.
+    Each product has a digest of its sources. A product whose digest is unchanged is up to date, and is not rebuilt.
     """
 
     def __init__(self, nvcc: str, check: Check, architecture: str, may_build: bool) -> None:
@@ -122,7 +122,7 @@ class Builder:
         name = library().name
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         chosen = [f"-DCMAKE_CUDA_ARCHITECTURES={self.architecture}-real"] if self.architecture else []
-        # Warnings of another compiler must not prevent the check.
+        # Warnings of other compilers must not prevent the check.
         options = ["-DPER_CUDA=ON", "-DPER_WERROR=OFF", "-DPER_BUILD_TESTS=OFF", "-DPER_BUILD_BENCH=OFF"]
         options += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CUDA_FLAGS=-lineinfo", f"-DPER_NVCC={self.nvcc}"]
         options += [f"-DCMAKE_INCLUDE_PATH={BUILD}/include"]
@@ -135,7 +135,7 @@ class Builder:
         )
 
     def cuda_program(self, name: str, sources: list[str], *more: object) -> bool:
-        """Compiles sources of CUDA, and links libper."""
+        """Compiles CUDA sources, and links libper."""
         flags = ["-std=c++20", "-O2", "-fmad=false", f"-arch=sm_{self.architecture or 80}", "-Iinclude", "-lineinfo"]
         linker = [f"-L{BUILD}", f"-l:{library().name}", "-rpath=$ORIGIN", "-s"]
         linked = ["-o", BUILD / name, *(f"-Xlinker={word}" for word in linker), "-lpthread", "-ldl"]
@@ -143,12 +143,12 @@ class Builder:
         return self.make(name, of, [self.nvcc, *flags, *more, *sources, *linked])
 
     def host_arrays_library(self) -> bool:
-        """Builds a library for tests in C and Python: libper's functions, taking arrays of the host."""
+        """Builds a library for tests in C and Python: libper's functions, but for host arrays."""
         shared = ["-shared", "-Xcompiler=-fPIC", f'-DPER_LIBRARY="{library().name}"']
         return self.cuda_program(HOST_ARRAYS, list(SOURCES_OF_HOST_ARRAYS), *shared)
 
     def host_program(self, name: str, of: list[str], *words: str, is_shown: bool = True) -> bool:
-        """Compiles C or C++, and links the library whose functions take the place of libper's."""
+        """Compiles C or C++, and links the library whose functions replace libper's."""
         libraries = [f"-L{BUILD}", f"-l:{HOST_ARRAYS}", f"-l:{library().name}", "-lm", "-lpthread"]
         linked = ["-o", BUILD / name, *libraries, "-Wl,-rpath,$ORIGIN"]
         of = ["include", "tests/gpu/*.h", *of]
@@ -168,7 +168,7 @@ class Builder:
 
 
 def build(builder: Builder, device_programs: Iterable[str], model_tests: Iterable[str]) -> bool:
-    """Returns whether libper is up to date. A program that is not is missing, and fails when it is to run."""
+    """Returns True if libper is up to date. A stale program counts as missing, and fails when it is to run."""
     check = builder.check
     say(f"{'building' if builder.may_build else 'looking at'} {BUILD.name}")
     if not builder.library():
@@ -193,7 +193,7 @@ def build(builder: Builder, device_programs: Iterable[str], model_tests: Iterabl
             for name in c_tests():
                 built[f"c_{name}"] = pool.submit(builder.c_program, name)
             for model in models:
-                model.result()  # which may be missing
+                model.result()  # the program may be missing
     missing = [name for name, future in built.items() if not future.result()]
     seconds = time.monotonic() - check.start
     if missing:
@@ -207,7 +207,7 @@ def build(builder: Builder, device_programs: Iterable[str], model_tests: Iterabl
 
 # ---------------------------------------------------------------------------------------------------------- carrying
 
-# Needed to build there. Debian's packages install them at these places.
+# Needed to build on the other machine. Debian's packages install them here.
 HEADERS = ("/usr/include/xxhash.h", "/usr/include/gtest")
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu/libgtest.a", "/usr/lib/x86_64-linux-gnu/libgtest_main.a")
 
@@ -217,7 +217,7 @@ def bytes_of(files: list[pathlib.Path]) -> int:
 
 
 def carry(check: Check) -> None:
-    """Adds what a machine without network may lack, and checks that all of it fits."""
+    """Adds packages that a machine without network may lack, and checks that everything fits."""
     carried = packages(PYTHON_THERE)
     shutil.rmtree(carried, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:"]

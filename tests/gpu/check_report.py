@@ -22,13 +22,14 @@ SOURCES = (
     *("tests/c", "tests/cpp", "tests/gpu", "tests/golden", "bench/gpu"),
 )
 
-# From the call until its work is done, the same of launches of a graph of it, and the device's time for its kernels.
+# The time from a call until its work is done, the same for launches of its graph, and the device's time for its
+# kernels.
 CALL, GRAPH, KERNEL = "call_us", "graph_call_us", "kernel_us"
 IN_PYTHON = "libper from Python"
 BATCHES = (256, 1024, 4096)
 
-# The rivals of libper. Like is compared with like: calls from Python, graphs, kernels. The columns are:
-# case, capacity, batches, of what, whose figure, which, and how many times as fast it is to be, if that was said.
+# libper's rivals. Only like figures are compared: calls from Python, graphs, kernels. The columns are: case, capacity,
+# batches, unit, whose figure, which figure, and the target speed-up, if there is one.
 TARGETS = (
     ("draw", 1_000_000, BATCHES, "libper", "float tree", KERNEL, 1.7),
     ("rows", 1_000_000, BATCHES, IN_PYTHON, "coursework, end to end", CALL, 10.0),
@@ -44,7 +45,7 @@ TARGETS = (
 
 
 def output_of(*command: str, folder: pathlib.Path | None = None) -> str:
-    """Returns the output of a command, or nothing if it is missing, fails or hangs."""
+    """Returns the output of a command, or nothing if the command is missing, fails or hangs."""
     if shutil.which(command[0]) is None:
         return ""
     try:
@@ -55,7 +56,7 @@ def output_of(*command: str, folder: pathlib.Path | None = None) -> str:
 
 
 def digest_of(repository: pathlib.Path, places: Iterable[str]) -> str:
-    """Hashes names and contents of the files at these places: files, folders or patterns. Does without git."""
+    """Hashes names and contents of the files at these places: files, folders or patterns. Works without git."""
     digest = hashlib.sha256()
     for place in places:
         found = sorted(repository.glob(place))
@@ -68,14 +69,14 @@ def digest_of(repository: pathlib.Path, places: Iterable[str]) -> str:
 
 
 def commit(repository: pathlib.Path) -> str:
-    # The folder may be another user's, which git refuses unless told.
+    # The folder may belong to another user; git then refuses it by default.
     git = ("git", "-c", f"safe.directory={repository}", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     carried = repository / "build-gpu" / "commit"  # for a copy without .git
     return output_of(*git, folder=repository) or (carried.read_text() if carried.exists() else "unknown")
 
 
 def ratios(measured: list[Figure]) -> list[Figure]:
-    """libper's figures against the others', as TARGETS pairs them."""
+    """libper's figures compared with the others', as paired by TARGETS."""
     figures_of = {
         (figure["case"], figure["variant"], figure["capacity"], figure["batch"]): figure
         for figure in measured
@@ -92,7 +93,7 @@ def ratios(measured: list[Figure]) -> list[Figure]:
 
 
 class Report:
-    """The results and figures of one stage, in a file of its own."""
+    """The results and figures of one stage, in one file."""
 
     def __init__(self, repository: pathlib.Path, nvcc: str, stage: str, results: pathlib.Path | None = None) -> None:
         device = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
@@ -111,11 +112,11 @@ class Report:
         self.results = results
 
     def has_device(self) -> bool:
-        """Returns whether the machine has a device, usable or not."""
+        """Returns True if the machine has a device, usable or not."""
         return bool(self.about["device"]) or any(pathlib.Path("/proc/driver/nvidia/gpus").glob("*"))
 
     def before(self) -> Figure:
-        """The earlier report of the same sources on the same device, to which a check of a part adds."""
+        """The earlier report of the same sources on the same device, which a partial check extends."""
         try:
             report: Figure = json.loads(self.path.read_text())
         except (OSError, ValueError):
@@ -147,7 +148,7 @@ class Report:
             shutil.copyfile(self.path, self.results / self.path.name)
 
     def write_logs(self, check: Check) -> None:
-        """Writes one archive, as the number of files that can be taken along may be limited."""
+        """Writes a single archive, as the number of files that can be carried may be limited."""
         if self.results is None:
             return
         with tarfile.open(self.results / f"{self.path.stem}_logs.tar.gz", "w:gz") as archive:

@@ -1,4 +1,4 @@
-"""Runs the programs of a check, each within a limit of time, and keeps their results."""
+"""Runs the programs of a check, each with a time limit, and keeps their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 NO_DEVICE = 77  # exit status of a program that found no device
-TAIL_LINES = 15  # of a log that are shown where something fails
+TAIL_LINES = 15  # lines of a log shown after a failure
 
 Figure = dict[str, Any]
 
@@ -26,13 +26,13 @@ class Result:
     name: str
     outcome: str  # passed, failed, skipped, or cut when the time of its part was over
     seconds: float
-    why: str  # the reason, unless it passed; for a failure the last line that was printed
-    figures: list[Figure] = dataclasses.field(default_factory=list)  # lines of JSON that were printed
+    why: str  # the reason, unless it passed; for a failure, the last printed line
+    figures: list[Figure] = dataclasses.field(default_factory=list)  # the printed lines of JSON
 
 
 @dataclasses.dataclass
 class Program:
-    """A program to run, and how to read its outcome."""
+    """A program to run, and how to interpret its outcome."""
 
     name: str
     command: list[str]
@@ -55,7 +55,7 @@ def tail(text: str) -> str:
 
 
 def figures(text: str) -> list[Figure]:
-    """Finds the lines of JSON in a program's output. Other lines may look like it."""
+    """Finds the lines of JSON in a program's output. Other lines may resemble them."""
     found = []
     for line in text.splitlines():
         if line.startswith("{") and line.endswith("}"):
@@ -67,7 +67,7 @@ def figures(text: str) -> list[Figure]:
 def run_to_the_end(
     command: list[str], folder: pathlib.Path, log: pathlib.Path, limit_s: float, environment: dict[str, str]
 ) -> int | None:
-    """Its status; None where it took longer, and was killed with all that it had started."""
+    """Its status; None if it timed out, and was killed with all of its children."""
     with log.open("w") as output:
         try:
             process = subprocess.Popen(
@@ -94,7 +94,7 @@ def run_to_the_end(
 
 
 class Check:
-    """The results so far, and the time that is left. Threads may share it."""
+    """The results so far, and the time left. Threads may share it."""
 
     def __init__(self, repository: pathlib.Path, logs: pathlib.Path, limit_s: float, only: list[str]) -> None:
         self.repository = repository
@@ -108,12 +108,12 @@ class Check:
         self._lock = threading.Lock()
 
     def time_left(self) -> float:
-        """Seconds until the part that runs must end."""
+        """Seconds until the running part must end."""
         return self.part_end - time.monotonic()
 
     @contextlib.contextmanager
     def part(self, end: float) -> Iterator[None]:
-        """Programs that run within it end by then, in time for the parts that follow."""
+        """Programs that run inside it end by then, in time for later parts."""
         self.part_end = min(self.end, end)
         try:
             yield
@@ -124,7 +124,7 @@ class Check:
         return not self.only or name == "build" or any(wanted in name for wanted in self.only)
 
     def add(self, name: str, outcome: str, why: str = "", seconds: float = 0.0, log: str = "", **more: Any) -> None:
-        """Adds a result that is wanted. The end of `log`, the program's output, is shown unless it passed."""
+        """Adds a requested result. Unless it passed, shows the end of `log`, the program's output."""
         if not self.is_wanted(name):
             return
         with self._lock:
@@ -139,14 +139,14 @@ class Check:
         return sum(result.outcome == outcome for result in self.results)
 
     def status(self, n_preparing: int = 0) -> int:
-        """The exit status. A program that was cut did not pass, and a check passes only if a program passed after
-        the first n_preparing results."""
+        """The exit status. A cut program did not pass, and a check passes only if a program passed after the first
+        n_preparing results."""
         if self.count("failed") or self.count("cut"):
             return 1
         return 0 if any(result.outcome == "passed" for result in self.results[n_preparing:]) else NO_DEVICE
 
     def run(self, program: Program) -> str:
-        """Runs a program that is wanted. Returns its output, which is also in NAME.log."""
+        """Runs a requested program. Returns its output, which is also in NAME.log."""
         name = program.name
         if not self.is_wanted(name):
             return ""

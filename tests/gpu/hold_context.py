@@ -1,7 +1,7 @@
 """Holds a context of the first CUDA device until its standard input ends.
 
-The driver sets a device up for the first program that uses it, and takes it down after the last: with this one beside
-them, others begin at once.
+The driver initializes a device for the first program that uses it, and shuts it down after the last one. While this
+program runs, others start at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-// For programs that hand arrays of the host to handles on PER_CUDA, as the C tests do, where the device cannot use
-// them: linked into the program, the functions of host_tree_arrays.cpp and host_replay_arrays.cpp take the place of
-// libper's of the same names. Each copies its arrays to the device, calls libper's, waits without asking for its
-// report, and copies them back; what a loader hands out is copied to host memory. Handles on PER_CPU, and calls that
-// libper refuses, see nothing of it.
+// Lets programs pass host arrays to handles on PER_CUDA, as the C tests do, if the device cannot use them. Linked into
+// the program, the functions of host_tree_arrays.cpp and host_replay_arrays.cpp replace libper's of the same names.
+// Each copies its arrays to the device, calls libper's function, waits without fetching its report, and copies them
+// back. Batches that a loader hands out are copied to host memory. Handles on PER_CPU, and calls that libper refuses,
+// are unaffected.
 //
-// They also make a shared library, for programs that load libper: PER_LIBRARY is then the path of libper.
+// They also form a shared library, for programs that load libper: PER_LIBRARY is then the path of libper.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,7 +38,7 @@ Function* in_library(Function*, const char* name) {
 }
 #define IN_LIBRARY(name) in_library(name, #name)
 
-// Neither asks for the report of the device.
+// Neither fetches the report of the device.
 inline void wait_for(per_tree* tree) {
     per_tree_description description;
     require(per_tree_describe(tree, &description, sizeof description) == PER_OK, "per_tree_describe");
@@ -49,8 +49,8 @@ inline void wait_for(per_replay* replay) {
     require(per_replay_get_live_ids(replay, 0, nullptr, &live) == PER_OK, "per_replay_get_live_ids");
 }
 
-// The arrays of one call: for a handle on PER_CUDA copies on the device, otherwise the caller's own. A copy has exactly
-// the size of its array, so that what the library touches beyond it is seen.
+// The arrays of one call: copies on the device for a handle on PER_CUDA, otherwise the caller's. A copy has exactly the
+// size of its array, so that accesses beyond it are detected.
 class Staged {
  public:
     explicit Staged(bool is_on_cuda) : is_on_cuda_(is_on_cuda) {}
@@ -62,8 +62,8 @@ class Staged {
 
     bool is_on_cuda() const { return is_on_cuda_; }
 
-    // NULL and nothing stay NULL. What is const is not copied back, as it may lie in memory that cannot be written; of
-    // all else what the library does not write comes back as it was.
+    // NULL and empty arrays stay NULL. Const arrays are not copied back, as they may be read-only; in all others,
+    // values that the library does not write are unchanged.
     template <class Element>
     Element* array(Element* on_host, int64_t count) {
         return static_cast<Element*>(bytes(on_host, count * static_cast<int64_t>(sizeof(Element))));
@@ -111,7 +111,7 @@ class Staged {
     std::vector<Array> arrays_;
 };
 
-// Runs `call`, which takes its arrays from a Staged and calls libper's function with them, and copies the arrays back.
+// Runs `call`, which takes its arrays from a Staged and passes them to libper's function, and copies the arrays back.
 template <class Handle, class Call>
 per_status with_staged(Handle* handle, bool is_on_cuda, const Call& call) {
     Staged staged(is_on_cuda);

@@ -47,7 +47,7 @@ int64_t elements_of(const per_field& field) {
     return n;
 }
 
-// Stages an array of as many elements as its shape says; n_full if it has no shape.
+// Stages an array with the size of its shape; n_full if it has no shape.
 per_array staged_array(Staged& staged, per_array array, int64_t n_full) {
     int64_t n = n_full;
     if (array.shape != nullptr) {
@@ -72,12 +72,12 @@ RowShape drawn_rows(const per_replay_options& options, const per_sample_options*
     return {steps + n_step, steps, false};
 }
 
-constexpr int64_t largest_batch = int64_t{1} << 24;  // that per.h allows
+constexpr int64_t largest_batch = int64_t{1} << 24;  // the largest batch that per.h allows
 
-// A batch of n rows that is like another one, but for where its arrays are.
+// A batch of n rows like another one, except for the addresses of its arrays.
 class Batch {
  public:
-    // `place` says for an array, and the bytes it has, where it is in this one; NULL stays NULL.
+    // `place` returns the address of an array here, given the array and its bytes; NULL stays NULL.
     template <class Place>
     Batch(const per_batch& other, const per_replay_options& options, int64_t n, RowShape shape, const Place& place)
         : batch_(other) {
@@ -124,7 +124,7 @@ class Batch {
     std::vector<void*> fields_, next_fields_;
 };
 
-// A batch of n rows whose arrays are on the device, if the arguments allow that.
+// A batch of n rows with its arrays on the device, if the arguments are valid.
 class StagedBatch {
  public:
     StagedBatch(Staged& staged, const per_replay_options& options, int64_t n, RowShape shape, const per_batch* batch)
@@ -145,12 +145,12 @@ class StagedBatch {
     std::optional<Batch> staged_;
 };
 
-// Copies in host memory of the batches of a loader on the device.
+// Host copies of the batches of a loader on the device.
 struct HostSlots {
     per_replay* replay;
     int64_t batch_size;
-    int64_t n_step;                                                  // of the loader's own; 0: that of the buffer
-    std::map<int64_t, std::vector<std::unique_ptr<char[]>>> arrays;  // by slot, made when it is first handed out
+    int64_t n_step;                                                  // of the loader; 0: that of the buffer
+    std::map<int64_t, std::vector<std::unique_ptr<char[]>>> arrays;  // by slot, allocated when it is first handed out
     std::map<int64_t, std::unique_ptr<Batch>> batches;
 };
 
@@ -159,7 +159,7 @@ std::map<const per_loader*, HostSlots>& loaders() {
     return all;
 }
 
-// Steps whose arrays are on the device, if the arguments allow that.
+// Steps with their arrays on the device, if the arguments are valid.
 class StagedSteps {
  public:
     StagedSteps(Staged& staged, const per_replay_options& options, const per_steps* steps) : given_(steps) {

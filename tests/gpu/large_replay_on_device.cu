@@ -1,8 +1,7 @@
-// Replay buffers of the size of training on a CUDA device against the same on the CPU, bit for bit: kernels of many
-// blocks, while copies on another stream compete for the memory that they read and write. There is a buffer for each of
-// three kinds, all with PER_MAX_NOW and times_sampled: proportional priorities with PER_BUFFER_MAX, ranks, and
-// sequences. Exits with 77 where there is no device, with 0 if everything is the same; else it prints what differs and
-// exits with 1.
+// Replay buffers of training size on a CUDA device, bit-identical to those on the CPU: kernels have many blocks, while
+// copies on another stream compete for the memory bandwidth. There is one buffer of each of three kinds, all with
+// PER_MAX_NOW and times_sampled: proportional priorities with PER_BUFFER_MAX, ranks, and sequences. Exits with 77 if
+// there is no device, and with 0 if everything is equal; otherwise prints the differences and exits with 1.
 //
 //     large_replay_on_device [ROUNDS [CAPACITY LANES BATCH]]
 #include <utility>
@@ -19,7 +18,7 @@ constexpr Kind kinds[] = {
     {"sequences", PER_PROPORTIONAL, PER_SYSTEMATIC, PER_BUFFER_MAX, true, true},
 };
 
-// Copies on a stream that nothing waits for: they keep the memory busy, and push out what the caches hold.
+// Copies on a stream that is never waited for: they keep the memory busy, and evict data from the caches.
 class Hammer {
  public:
     explicit Hammer(std::size_t n_bytes) : memory_(2 * n_bytes), n_bytes_(n_bytes) {
@@ -57,7 +56,7 @@ int main(int n_arguments, char** arguments) {
     for (const Kind& kind : kinds) {
         Pair buffers(kind, size);
         Hammer hammer(static_cast<std::size_t>(size.capacity) * 64);
-        // Full, and a little more: the oldest rows are overwritten.
+        // Fills the buffer and a little more: the oldest rows are overwritten.
         for (int64_t row = 0; row * size.n_lanes < size.capacity; row += most_steps) buffers.add_steps(most_steps);
         for (int64_t round = 0; round < rounds; ++round) {
             hammer.begin(n_copies);

@@ -1,8 +1,8 @@
-// Loaders that hand out batches in the memory of a CUDA device against a loader on the CPU, through per.h, as users have
-// it: of a buffer in host memory, of one from whose rows the device gathers while others are overwritten, and of one on
-// the device. The same calls must give the same bits. The consumer has two streams, runs ahead of the device, writes over
-// each batch, and keeps the device busy before it releases one. Exits with 77 where there is no device, with 0 if
-// everything is the same; else it prints what differs and exits with 1.
+// Loaders that hand out batches in the memory of a CUDA device, compared with a loader on the CPU, through per.h, as
+// users have it: for a buffer in host memory, for one from whose rows the device gathers while others are overwritten,
+// and for one on the device. The same calls must have bit-identical results. The consumer has two streams, runs ahead
+// of the device, overwrites each batch, and keeps the device busy before it releases one. Exits with 77 if there is no
+// device, and with 0 if everything is equal; otherwise prints the differences and exits with 1.
 //
 //     loader_on_device [BATCHES [BATCH_SIZE]]
 #include <cuda_runtime.h>
@@ -23,12 +23,12 @@ namespace {
 
 constexpr int64_t n_rows = 20000;
 constexpr int64_t few_numbers = 64;    // of an observation
-constexpr int64_t many_numbers = 260;  // of one that the device can gather
+constexpr int64_t many_numbers = 260;  // of an observation that the device can gather
 constexpr int64_t n_added = 100;       // steps after each batch that the device gathers
-constexpr std::size_t n_ahead = 24;    // batches that the consumer is ahead of what it looks at
+constexpr std::size_t n_ahead = 24;    // number of batches by which the consumer runs ahead of its comparisons
 constexpr std::size_t busy_bytes = std::size_t{1} << 22;
 
-// Steps whose observations, actions and rewards follow from their numbers, the first of which is given.
+// Steps whose observations, actions and rewards are derived from their numbers; the number of the first is given.
 void add_steps(per_replay* replay, int64_t n_numbers, int64_t first, int64_t count) {
     const auto n = static_cast<std::size_t>(count);
     std::vector<float> observations(n * static_cast<std::size_t>(n_numbers)), rewards(n);
@@ -147,7 +147,7 @@ class Comparison {
     }
 
  private:
-    // A batch of both: that of the device is read and written over there, behind work that takes it a while.
+    // A batch of both: the device's batch is read and overwritten there, behind work that delays it.
     void take(std::size_t i) {
         per_batch batch;
         int64_t slot = -1;
@@ -184,7 +184,7 @@ class Comparison {
         for (per_replay* const replay : {replay_, twin_}) add_steps(replay, n_numbers_, first, n_added);
     }
 
-    // Uses arrays where the buffer is. Those of the device, and their sources, stay until the next comparison.
+    // Uses arrays on the buffer's device. Device arrays, and their sources, are kept until the next comparison.
     void set_priorities(std::size_t i, std::vector<int64_t> ids, std::vector<float> priorities, cudaStream_t stream) {
         if (device_ == PER_CPU) {
             REQUIRE(write_priorities(replay_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
@@ -225,7 +225,7 @@ class Comparison {
     OnDevice<float> priorities_;                    // [n_ahead, batch_size]
     std::vector<std::vector<int64_t>> given_ids_;
     std::vector<std::vector<float>> given_priorities_;
-    // One for each batch and array since the last comparison, as large as the first array that was read there.
+    // One for each batch and array since the last comparison, as large as the first array read there.
     std::vector<std::vector<char>> expected_;
     std::vector<void*> pinned_;
     std::size_t n_read_ = 0;

@@ -7,7 +7,7 @@
 
 #include "require.h"
 
-// An array in the memory of the device.
+// An array in device memory.
 template <class Element>
 class OnDevice {
  public:

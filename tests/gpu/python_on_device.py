@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The Python package on a CUDA device, with arrays of torch, CuPy or JAX there: what every call gives is what it gives
-on the CPU, from arrays of the library and of others, on streams of its own, and from a graph.
+"""The Python package on a CUDA device, with device arrays of torch, CuPy or JAX: every call has the results of the CPU,
+with arrays of this library and others, on any of its streams, and from a graph.
 
     python_on_device.py torch|cupy|jax [--stand-ins]
 
---stand-ins: with libper on the simulated GPU, what stands in for the libraries in the package's tests. Exits with 77
-where there is no device, and with 1 at the first difference.
+--stand-ins: uses libper on the simulated GPU, and the stand-ins for the libraries in the package's tests. Exits with 77
+if there is no device, and with 1 at the first difference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Give = Callable[[np.ndarray], Array]
 
 
 def as_numpy(array: Array) -> np.ndarray:
-    """Of an array of whichever library; 64-bit integers of JAX are pairs of words where it has none."""
+    """Copies an array of any library to numpy. JAX represents 64-bit integers as pairs of words if it has none."""
     if hasattr(array, "cpu"):
         array = array.cpu().numpy()
     elif hasattr(array, "get"):
@@ -41,7 +41,7 @@ def same(expected: Array, given: Array, what: str) -> None:
 
 
 class Protocol:
-    """An array of the device with one protocol only."""
+    """A device array with only one protocol."""
 
     def __init__(self, array: Array, name: str) -> None:
         self._array, self._name = array, name
@@ -78,7 +78,7 @@ class Torch:
         cuda.current_stream().wait_stream(stream)
 
     def launched(self, call: Callable[[], object]) -> Callable[[], None]:
-        """What launches a graph of the call."""
+        """Returns a function that launches a graph of the call."""
         cuda = self.library.cuda
         graph = cuda.CUDAGraph()
         cuda.synchronize()
@@ -130,7 +130,7 @@ class Cupy:
 
 
 class Jax:
-    """Its streams are its own, and it captures nothing."""
+    """JAX uses its own streams, and captures nothing."""
 
     def __init__(self) -> None:
         import jax
@@ -149,7 +149,7 @@ class Jax:
 
 
 class StandIn:
-    """Memory of the host that counts as the device's."""
+    """Host memory that counts as device memory."""
 
     def __init__(self, kind: str) -> None:
         sys.path.insert(0, str(TESTS))
@@ -183,7 +183,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def steps(numbers: np.random.Generator, length: int) -> dict[str, np.ndarray]:
-    """Steps of environments that are reset where an episode ends, and what follows them."""
+    """Steps of environments that are reset at the end of an episode, and the following ones."""
     arrays = {
         "observation": numbers.normal(size=(length, N_ENVS, 3)).astype(np.float32),
         "action": numbers.integers(0, 9, (length, N_ENVS)).astype(np.int32),
@@ -245,7 +245,7 @@ def check_buffer(per: Any, kind: str, give: Give, library: Any, **options: Any) 
 
 
 def check_graph(per: Any, kind: str, give: Give, library: Any) -> None:
-    """A whole training step in a graph: each launch is what the CPU does next."""
+    """A whole training step in a graph: each launch equals the next step on the CPU."""
     host, device = replays(per, kind)
     run = steps(np.random.default_rng(4), 40)
     host.extend(**run)
@@ -274,7 +274,7 @@ def check_graph(per: Any, kind: str, give: Give, library: Any) -> None:
 
 
 def check_casts(per: Any, kind: str, give: Give) -> None:
-    """Casts on the device, bit for bit: numbers that are rounded, infinities and NaNs, with either sign."""
+    """Casts on the device, bit for bit: rounded numbers, infinities and NaNs of either sign."""
     random = np.random.default_rng(6).integers(0, 1 << 32, 1 << 15, dtype=np.uint32)
     bits = np.concatenate([np.arange(0, 1 << 32, 1 << 17, dtype=np.uint32), random])
     values = bits.view(np.float32)
@@ -293,7 +293,7 @@ def check_casts(per: Any, kind: str, give: Give) -> None:
 
 
 def check_loader(per: Any, kind: str) -> None:
-    """Batches on the device, of a buffer in host memory and of one that lies there."""
+    """Device batches of a buffer in host memory and of one on the device."""
     fields = {"observation": per.Field(3), "action": per.Field((), "int32")}
     options = {"n_envs": N_ENVS, "seed": 5, "n_step": 2}
     here, twin = (per.ReplayBuffer(120, fields, **options) for _ in range(2))
@@ -333,7 +333,7 @@ def main() -> int:
     if library.launched is not None:
         check_graph(per, kind, own, library)
         print("a graph: the same")
-    if kind != "jax":  # which may lack 64 bits, and has no loader
+    if kind != "jax":  # JAX may lack 64 bits, and has no loader
         check_casts(per, kind, own)
         print("casts: the same")
         check_loader(per, kind)

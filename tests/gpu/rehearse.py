@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Rehearses the stages of scripts/gpu_check on the simulated GPU, with their limits of time.
+"""Rehearses the stages of scripts/gpu_check on the simulated GPU, with their time limits.
 
     tests/gpu/rehearse.py [tests] [benchmark] [tools]
 
-Programs of build/ with little to do stand in for those of build-gpu; everything else is gpu_check's own. Parts whose
-needs are missing here, such as NVIDIA's tools, CuPy or a driver, are skipped with the reason. Reports and logs are in
-build-gpu-rehearsal.
+Programs of build/ with little work replace those of build-gpu; everything else is gpu_check's code. Parts whose
+requirements are missing here, such as NVIDIA's tools, CuPy or a driver, are skipped with the reason. Reports and logs
+are in build-gpu-rehearsal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BENCH = "--capacity 2e3 --batch 40 --update 4200 --images 100 --seconds 0"
 
 
 def arguments_of_device_programs() -> dict[str, str]:
-    """Arguments that ctest gives them on the simulated GPU."""
+    """Their arguments in ctest on the simulated GPU."""
     text = (REPOSITORY / "tests" / "simulator" / "CMakeLists.txt").read_text()
     return dict(re.findall(r"^per_add_device_check\((\w+) (.*)\)$", text, re.MULTILINE))
 

@@ -1,6 +1,6 @@
-// A replay buffer on a CUDA device against the same on the CPU, by each scheme: the same bits from the same calls, on two
-// streams with only the library between them, and from a graph of a batch and its update. Exits with 77 where there is no
-// device, with 0 if everything is the same; else it prints what differs and exits with 1.
+// A replay buffer on a CUDA device, compared with the same buffer on the CPU, for each scheme: the same calls have
+// bit-identical results, on two streams ordered only by the library, and in a graph of a batch and its update. Exits
+// with 77 if there is no device, and with 0 if everything is equal; otherwise prints the differences and exits with 1.
 //
 //     replay_on_device [ROUNDS]
 #include "replay_pair.h"

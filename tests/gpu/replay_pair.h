@@ -1,5 +1,5 @@
-// A replay buffer on a CUDA device and the same on the CPU, through per.h and memory of the device, as users have it: the
-// same calls must give the same bits.
+// A replay buffer on a CUDA device and the same buffer on the CPU, through per.h and device memory, as users have it:
+// the same calls must have bit-identical results.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,8 +42,8 @@ struct Kind {
     int64_t n_observations() const { return has_sequences ? n_steps() + n_step : 1; }
 };
 
-// Arrays one after the other, at the same offsets on the host and on the device, so that one copy moves all of them and
-// one comparison compares them.
+// Concatenated arrays, at the same offsets on the host and on the device, so that one copy moves and one comparison
+// compares all of them.
 class Arrays {
  public:
     explicit Arrays(std::size_t n_bytes) : host(n_bytes) {
@@ -60,7 +60,7 @@ class Arrays {
         REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
     }
 
-    // Expects the device's arrays to be those of the host.
+    // Expects the device's arrays to equal those of the host.
     void expect_same(const char* what, cudaStream_t stream) const {
         std::vector<unsigned char> found(host.size());
         REQUIRE(cudaMemcpyAsync(found.data(), device, found.size(), cudaMemcpyDeviceToHost, stream) == cudaSuccess);
@@ -76,7 +76,7 @@ class Arrays {
     unsigned char* device = nullptr;
 };
 
-// Takes pieces of the memory at `base`, or only counts their bytes.
+// Allocates pieces of the memory at `base`, or only counts their bytes.
 struct Pieces {
     template <class T>
     T* take(int64_t n) {
@@ -168,7 +168,7 @@ inline per_replay* create(int32_t device, const Kind& kind, const Size& size) {
     return replay;
 }
 
-// Both buffers of a kind, and the arrays of their calls.
+// Both buffers of one kind, and the arrays of their calls.
 class Pair {
  public:
     Pair(const Kind& kind, const Size& size)
@@ -213,7 +213,7 @@ class Pair {
         steps_.expect_same("ids of added steps", streams_[0]);
     }
 
-    // A batch on one stream and its update on another, which only the library makes wait.
+    // A batch on one stream and its update on another, ordered only by the library.
     void learn() {
         give_errors();
         sample(cuda_, batch_at(batch_.device), streams_[1]);
@@ -221,7 +221,7 @@ class Pair {
         expect_learned();
     }
 
-    // A batch and its update in a graph: each launch is what the CPU does next.
+    // A batch and its update in a graph: each launch equals the next step on the CPU.
     void replay_graph(int rounds) {
         cudaGraph_t graph;
         cudaGraphExec_t executable;

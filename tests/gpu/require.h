@@ -1,4 +1,4 @@
-// Checks of programs that run on a real device. They exit with 1 where a condition does not hold.
+// Checks for programs that run on a real device. They exit with 1 if a condition is false.
 #pragma once
 
 #include <per.h>
@@ -15,7 +15,7 @@
         }                                                                                                   \
     } while (0)
 
-// Exits with 77 if a handle could not be created because there is no device.
+// Exits with 77 if a handle could not be created for lack of a device.
 inline void require_created(per_status status) {
     if (status == PER_ERROR_NO_DEVICE) {
         std::printf("skipped: %s\n", per_last_error());

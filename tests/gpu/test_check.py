@@ -210,7 +210,7 @@ def make(repository: pathlib.Path, may_build: bool = True, architecture: str = "
 
 def test_what_is_up_to_date_is_not_built_again(built_from: pathlib.Path) -> None:
     assert make(built_from) == (True, ["copied"])
-    os.utime(built_from / "source")  # as where files are carried
+    os.utime(built_from / "source")  # like carried files
     assert make(built_from) == (True, [])
     assert make(built_from, architecture="100") == (True, ["copied"])
     (built_from / "source").write_text("second")
@@ -424,7 +424,7 @@ def scripted(file: pathlib.Path) -> list[str]:
 
 
 def run_rivals(modules: pathlib.Path, *capacities: str) -> subprocess.CompletedProcess[str]:
-    """The program of the rivals on the CPU, with the modules of a folder before all others."""
+    """The program of the rivals on the CPU, with the modules of a folder in front of all others."""
     arguments = ["--device", "cpu", "--capacity", *capacities, "--batch", "8", "--seconds", "0"]
     return subprocess.run(
         [PYTHON, "bench/gpu/torch_baselines.py", *arguments],
@@ -437,7 +437,7 @@ def run_rivals(modules: pathlib.Path, *capacities: str) -> subprocess.CompletedP
 
 
 def test_a_rival_that_fails_ends_nothing_else(tmp_path: pathlib.Path) -> None:
-    """Everything of the program but graphs and the float tree, on the CPU, beside a TorchRL that fails."""
+    """The whole program on the CPU except graphs and the float tree, beside a TorchRL that fails."""
     (tmp_path / "tensordict.py").write_text("TensorDict = None")
     (tmp_path / "torchrl").mkdir()
     (tmp_path / "torchrl" / "__init__.py").write_text("raise RuntimeError('of another version')")

@@ -1,6 +1,6 @@
-// The tree on a CUDA device against the tree on the CPU, through per.h and memory of the device, as users have it: the
-// same bits from the same calls, on two streams, and from a graph. Exits with 77 where there is no device, with 0 if
-// everything is the same; else it prints what differs and exits with 1.
+// The tree on a CUDA device, compared with the tree on the CPU, through per.h and device memory, as users have it: the
+// same calls have bit-identical results, on two streams, and in a graph. Exits with 77 if there is no device, and with
+// 0 if everything is equal; otherwise prints the differences and exits with 1.
 //
 //     tree_on_device [LARGEST_CAPACITY [ROUNDS]]
 #include <cuda_runtime.h>
@@ -34,9 +34,9 @@ per_tree* create(int64_t capacity, int32_t device) {
     return tree;
 }
 
-constexpr std::size_t most = 6000;  // entries of an update or draws of a batch
+constexpr std::size_t most = 6000;  // largest number of entries of an update or draws of a batch
 
-// Both trees, and what lies between calls on the device.
+// Both trees, and the data that is kept on the device between calls.
 class Pair {
  public:
     explicit Pair(int64_t capacity)
@@ -57,7 +57,7 @@ class Pair {
         std::vector<float> priorities(count);
         for (std::size_t i = 0; i < count; ++i) {
             indices[i] = static_cast<int64_t>(numbers_() % static_cast<uint64_t>(capacity_));
-            // From time to time by orders of magnitude larger or smaller, so that the scale changes.
+            // Sometimes larger or smaller by orders of magnitude, so that the scale changes.
             const float magnitude = numbers_() % 500 == 0 ? 1e20f : numbers_() % 3 == 0 ? 1e-12f : 1.0f;
             priorities[i] = numbers_() % 10 == 0 ? 0.0f : magnitude * static_cast<float>(numbers_() >> 40);
         }
@@ -68,7 +68,7 @@ class Pair {
         REQUIRE(per_update(cuda_, n, indices_.data(), priorities_.data(), streams_[0]) == PER_OK);
     }
 
-    // On the other stream, which only the library makes wait for the update.
+    // On the other stream; only the library makes it wait for the update.
     void sample(std::size_t n, int32_t scheme) {
         const int64_t size = static_cast<int64_t>(n);
         REQUIRE(per_sample(cuda_, size, scheme, 0.6f, drawn_.data(), drawn_priorities_.data(), weights_.data(),
@@ -77,7 +77,7 @@ class Pair {
         expect_same_mass();
     }
 
-    // Expects the batch of the device to be the next one of the CPU.
+    // Expects the batch of the device to equal the next one of the CPU.
     void expect_drawn(std::size_t n, int32_t scheme) {
         std::vector<int64_t> indices(n);
         std::vector<float> priorities(n), weights(n);
@@ -97,7 +97,7 @@ class Pair {
         REQUIRE(of[0].total_mass == of[1].total_mass && of[0].scale == of[1].scale);
     }
 
-    // A draw and an update in a graph: each launch is the CPU's next batch.
+    // A draw and an update in a graph: each launch equals the CPU's next batch.
     void replay_graph(int rounds) {
         constexpr std::size_t n = 64;
         std::vector<int64_t> indices(n);
@@ -139,7 +139,7 @@ class Pair {
 void compare(int64_t capacity, int rounds) {
     Pair trees(capacity);
     for (int round = 0; round < rounds; ++round) {
-        // Small and large updates take different ways on the device.
+        // Small and large updates use different code on the device.
         for (const std::size_t count : {std::size_t{1}, std::size_t{300}, most}) {
             trees.update(count);
             for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme)

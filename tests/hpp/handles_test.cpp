@@ -27,7 +27,7 @@ TEST(Handle, moves_and_leaves_nothing_behind) {
     EXPECT_EQ(first.get(), nullptr);
     EXPECT_ERROR(first.describe(), InvalidArgument, "NULL");
     first = small_tree();
-    first = std::move(second);  // frees what it had
+    first = std::move(second);  // frees its previous handle
     EXPECT_EQ(first.get(), handle);
     EXPECT_EQ(first.describe().capacity, 4);
 }

@@ -1,4 +1,4 @@
-// A reward function in C++ is called with arrays of the right size, and what it throws reaches the caller.
+// A reward function in C++ is called with arrays of the right size, and its exceptions reach the caller.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <per.hpp>

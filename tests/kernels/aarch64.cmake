@@ -21,8 +21,7 @@ run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR} -G Ninja
     -D PER_BUILD_TESTS=OFF -D PER_BUILD_BENCH=OFF -D PER_INSTALL=OFF)
 run(${CMAKE_COMMAND} --build ${WORK_DIR})
 
-# Those that show that it computes what every other machine computes, and those of the buffer, as far as they take
-# seconds in emulation.
+# The tests that compare results with those of other machines, and those of the buffer that take seconds in emulation.
 set(tests tree_golden_draws tree_first_and_last_unit_of_every_leaf tree_extreme_priorities tree_weights
           tree_flush_to_zero_host tree_bad_arguments_change_nothing tree_duplicates_last_wins
           replay_golden_epochs replay_golden_hindsight replay_ends_of_episodes replay_cuts replay_autoreset

@@ -1,8 +1,8 @@
-"""Fails if kernels are compiled for other processor features than those the library checks before it runs them.
+"""Fails if kernels are compiled for processor features that the library does not check before it runs them.
 
     checked_features.py COMPILER SOURCE ISA FLAG...
 
-SOURCE has the functions that check, has_v3() and has_v4(). The features of the flags are read from the predefined
+SOURCE defines the checking functions, has_v3() and has_v4(). The features of the flags are read from the predefined
 macros of the compiler.
 """
 
@@ -17,7 +17,7 @@ IMPLIED = {
     "avx512f": {"f16c"},
 }
 
-# Macros that flags define and that are not features.
+# Macros defined by flags that are not features.
 OTHERS = re.compile(r"__BIGGEST_ALIGNMENT__|__FP_FAST_FMA\w*|__EVEX(256|512)__")
 
 

@@ -1,8 +1,8 @@
-"""Finds the places of C++ sources where a fault can be planted, and plants many of them in one program.
+"""Finds places in C++ sources where a fault can be planted, and plants many of them in one program.
 
-A mutant is a small change of one expression or statement. Clang's parser finds where these begin and end. Each mutant
-becomes a choice that the program makes when it runs, `(PLANTED(7) ? (a <= b) : (a < b))`, so that one build has all of
-them, and the environment says which one is in force: none costs a compilation of its own.
+A mutant is a small change of one expression or statement, whose extent Clang's parser finds. Each mutant becomes a
+choice at run time, `(PLANTED(7) ? (a <= b) : (a < b))`, so a single build contains all of them, and the environment
+selects the active one: none needs a separate compilation.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ DROPPED = (
     CursorKind.BREAK_STMT,
     CursorKind.CONTINUE_STMT,
 )
-# The compiler evaluates these.
+# Evaluated by the compiler.
 CONSTANT = (
     CursorKind.STATIC_ASSERT,
     CursorKind.ENUM_CONSTANT_DECL,
@@ -90,16 +90,16 @@ Part = str | Span
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    file: str  # as the root of the sources knows it
+    file: str  # relative to the root of the sources
     function: str
     kind: str
     begin: int
     end: int
     line: int
-    original: tuple[Part, ...]  # of [begin, end), which keeps its place; spans may hold other mutants
+    original: tuple[Part, ...]  # parts of [begin, end), which keep their place; spans may hold other mutants
     planted: tuple[Part, ...]
     is_statement: bool
-    text: str  # what it changes and into what, on one line
+    text: str  # the change, on one line
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ def on_one_line(text: str) -> str:
 
 
 def unwrapped(cursor: Cursor) -> Cursor:
-    """Without the conversions that nobody has written."""
+    """Skips the implicit conversions."""
     while cursor.kind == CursorKind.UNEXPOSED_EXPR:
         children = list(cursor.get_children())
         if len(children) != 1:
@@ -257,7 +257,8 @@ def walk(root: Cursor, finders: dict[str, Finder], visited: set[str]) -> None:
 
 
 def find(root: pathlib.Path, rooms: Sequence[str], commands: dict[pathlib.Path, list[str]]) -> list[Mutant]:
-    """The mutants of the sources below root/src/ROOM, in the order of files and places; commands: how each compiles."""
+    """The mutants of the sources below root/src/ROOM, in the order of files and places. `commands` compile the
+    sources."""
     finders = {}
     for room in rooms:
         for path in sorted((root / "src" / room).rglob("*")):
@@ -273,14 +274,14 @@ def find(root: pathlib.Path, rooms: Sequence[str], commands: dict[pathlib.Path, 
         visited: set[str] = set()
         walk(unit.cursor, left, visited)
         for name in visited:
-            if "/kernels/" not in name:  # which other instruction sets see in another way
+            if "/kernels/" not in name:  # which other instruction sets do not use
                 del left[name]
     found = [mutant for finder in finders.values() for mutant in finder.found.values()]
     return sorted(found, key=lambda mutant: (mutant.file, mutant.begin, -mutant.end, mutant.text))
 
 
 def planted_text(text: str, mutants: dict[int, Mutant]) -> str:
-    """The text of a file with these mutants of it, by number, in it. Every line keeps its number."""
+    """The text of a file with these numbered mutants of it. Line numbers do not change."""
     source = text.encode()
     edits = sorted(
         mutants.items(), key=lambda entry: (entry[1].begin, -entry[1].end, not entry[1].is_statement, entry[0])

@@ -1,5 +1,5 @@
-// The mutants in force, and the record of those whose place was reached. The record is a file that forked children and
-// started programs share.
+// The active mutants, and the record of those whose place was reached. The record is a file shared with forked children
+// and started programs.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

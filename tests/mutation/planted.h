@@ -1,10 +1,10 @@
-// Included before every file of a build with mutants. PLANTED(n) is true if mutant n is in force. Constant evaluation
-// is never mutated.
+// Included before every file of a build with mutants. PLANTED(n) is true if mutant n is active. Constant evaluation is
+// never mutated.
 #pragma once
 
 namespace per_mutants {
 
-extern unsigned char chosen[];  // by mutant: 1 for those that PER_MUTANT of the environment names, with commas between
+extern unsigned char chosen[];  // by mutant: 1 for those listed in the environment's PER_MUTANT, separated by commas
 extern unsigned char* reached;  // by mutant: 1 once its place was reached
 
 [[gnu::always_inline]] constexpr inline bool planted(int number) {

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Plants hundreds of small faults in the sources of the CPU side, and looks which of them the tests see.
+"""Plants hundreds of small faults in the sources of the CPU side, and reports those that no test catches.
 
     run.py WORK [--mutants N] [--seed S] [--also REGEX] [--jobs J] [--again] [--list]
 
-    WORK     a folder outside of the repository: a copy of the sources with the mutants, its build, and what came out.
-             A second run with the same sources goes on where the first ended
-    --also   these, too: what is looked for in "FILE FUNCTION: EXPRESSION -> WHAT IT BECOMES"
-    --again  those that survived are tried once more, after a test was added
-    --list   says what survived and ends
+    WORK     a folder outside of the repository: a copy of the sources with the mutants, its build, and the results.
+             A second run with the same sources resumes where the first ended
+    --also   also the mutants that match this in "FILE FUNCTION: EXPRESSION -> WHAT IT BECOMES"
+    --again  tries the survivors again, after a test was added
+    --list   lists the survivors and exits
 
-N mutants are drawn by the seed from all that mutants.py finds in the rooms below, and built into one copy of the
-library, with AddressSanitizer; the environment says which of them are in force. Every test program in C and C++, and
-every file of tests in Python that look at the core, is run once to see which mutants it reaches. Then each mutant
-meets a few of those that reach it, which look closest, until one fails or does not end. Most are killed so. The others
-meet all that reach them, many mutants at a time: where a test fails, halves of them meet it, down to one by itself, so
-that a mutant is killed alone. What survives and is not in equivalent.txt is printed, with exit 1.
+The seed draws N mutants from all that mutants.py finds in the rooms below. They are built into one copy of the library,
+with AddressSanitizer; the environment selects the active ones. Every test program in C and C++, and every Python test
+file of the core, runs once to record the mutants that it reaches. Then each mutant runs with a few of the closest tests
+that reach it, until one fails or does not end. This kills most of them. The others run with all tests that reach them,
+many mutants at a time: if a test fails, it runs again with halves of them, down to a single one, so each mutant is
+killed alone. Survivors that are not in equivalent.txt are printed, with exit status 1.
 
-Needs clang++ and what scripts/setup makes; its Python runs this. With two cores of its own 600 mutants take some forty
-minutes.
+Needs clang++ and the environment of scripts/setup, whose Python runs this. On two idle cores, 600 mutants take about
+forty minutes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from mutants import Mutant
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-# All but the C interface, what CUDA shares, and CUDA itself.
+# Excludes the C interface, code shared with CUDA, and CUDA itself.
 ROOMS = sorted({path.name for path in (REPOSITORY / "src").iterdir() if path.is_dir()} - {"api", "backend", "cuda"})
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose")
-# Tests of the Python side, of devices and of programs, and slow ones whose models exist in C++, too.
+# Excludes tests of the Python side, of devices and of programs, and slow ones whose models also exist in C++.
 PYTHON_LEFT_OUT = re.compile(r"cuda|device|arrays|examples|package|torch|sources|plot|command|messages|threads|_model")
 N_CLOSEST = 5
 SAVE_EVERY_S = 10
@@ -68,7 +68,7 @@ def output_of(*command: object, **options: object) -> str:
 
 
 def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
-    """Mutants may be nested or apart. If two overlap otherwise, the second is left out."""
+    """Mutants may be nested or disjoint. If two overlap otherwise, the second is left out."""
 
     def overlap(a: Mutant, b: Mutant) -> bool:
         return a.file == b.file and (a.begin < b.begin < a.end < b.end or b.begin < a.begin < b.end < a.end)
@@ -81,7 +81,7 @@ def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
 
 
 def unique_names(found: list[Mutant]) -> dict[Mutant, str]:
-    """Their names in equivalent.txt. Equal ones of a function are numbered from the second on."""
+    """Their names in equivalent.txt. Equal names in a function are numbered from the second on."""
     counts: collections.Counter[str] = collections.Counter()
     names = {}
     for mutant in found:
@@ -123,7 +123,7 @@ class Work:
         output_of("cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", *defined)
 
     def commands(self) -> dict[pathlib.Path, list[str]]:
-        """The options with which libclang reads each source of the library, without mutants."""
+        """The options with which libclang parses each source of the library, without mutants."""
         found = {}
         said = output_of(COMPILER, "-E", "-x", "c++", "-v", os.devnull, stderr=subprocess.STDOUT)
         system = [f"-isystem{folder}" for folder in re.findall(r"^ (/\S+)$", said, re.MULTILINE)]
@@ -138,7 +138,7 @@ class Work:
         return found
 
     def find(self) -> list[Mutant]:
-        """The mutants of the sources as they are; reading them takes a minute."""
+        """The mutants of the current sources; parsing takes a minute."""
         digest = hashlib.sha256()
         for path in sorted([*(REPOSITORY / "src").rglob("*"), HERE / "mutants.py"]):
             if path.is_file():
@@ -160,7 +160,7 @@ class Work:
         put(self.source / "src/rows/planted.cpp", (HERE / "planted.cpp").read_bytes())
 
     def compile(self) -> set[tuple[str, int]]:
-        """The places of errors, as files and lines."""
+        """The positions of errors, as files and lines."""
         known = output_of("ninja", "-C", self.build, "-t", "targets", "all")
         targets = re.findall(r"^(tests/(?:c|cpp)_\w+): ", known, re.MULTILINE)
         targets.append("libper.so")
@@ -201,7 +201,7 @@ class Work:
 
 
 def put(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file unless it has this content, so that nothing is rebuilt for it."""
+    """Writes a file unless it has this content, which avoids rebuilding."""
     if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,7 +252,7 @@ def why(status: int | None, printed: str) -> str:
 
 
 def measure(tests: dict[str, dict], n_mutants: int, jobs: int) -> None:
-    """Runs each test without a mutant, to learn its time and the mutants that it reaches."""
+    """Runs each test without a mutant, to measure its time and record the mutants that it reaches."""
 
     def one(name: str) -> None:
         test = tests[name]
@@ -274,7 +274,7 @@ def measure(tests: dict[str, dict], n_mutants: int, jobs: int) -> None:
 
 
 class Trial:
-    """Mutants against the tests that reach them. `outcomes` is by name; save() keeps them."""
+    """Runs mutants against the tests that reach them. `outcomes` is by name; save() stores them."""
 
     def __init__(
         self,
@@ -305,7 +305,7 @@ class Trial:
         return outcome["outcome"] == "survived" and test not in outcome["met"]
 
     def how_fails(self, test: str, numbers: list[int]) -> str:
-        """The reason of the failure with these mutants in force, or "" if the test passes."""
+        """The reason of the failure with these mutants active, or "" if the test passes."""
         of = self.tests[test]
         limits = 60 + 10 * of["seconds"], 5 + 10 * of["cpu_seconds"]
         status, printed, _ = run_test(of, *limits, PER_MUTANT=",".join(map(str, numbers)))
@@ -325,7 +325,7 @@ class Trial:
 
     def meet_closest(self, number: int) -> None:
         def distance(name: str) -> float:
-            """Tests that reach few mutants, or have killed its neighbours, are close."""
+            """Tests that reach few mutants, or have killed neighbours of this one, are close."""
             test = self.tests[name]
             return test["cpu_seconds"] * len(test["reached"]) / (1 + self.kills[self.chosen[number].file, name])
 
@@ -381,7 +381,7 @@ def build(work: Work, by_number: dict[int, Mutant], names: dict[int, str], uncom
 
 
 def report(names: dict[int, str], outcomes: dict[str, dict], n_uncompiled: int) -> bool:
-    """Prints the mutants that no test sees, and the numbers. True if all are killed."""
+    """Prints the mutants that no test catches, and the totals. True if all are killed."""
     known = equivalents()
     by_outcome: dict[str, list[str]] = {"killed": [], "survived": [], "not reached": [], "equivalent": []}
     for name in names.values():

@@ -1,4 +1,4 @@
-"""The mutants of a small program are those that were counted by hand, and each of them runs when it is chosen."""
+"""The mutants of a small program are those counted by hand, and each of them is active when it is chosen."""
 
 import os
 import pathlib
@@ -29,7 +29,7 @@ int f(int a, int b) {
 }  // namespace small
 int main() { printf("%d %d\\n", small::f(1, 2), small::f(3, 3)); }
 """
-# What each prints in place of "9 0".
+# The output of each mutant, instead of "9 0".
 PRINTS = {
     "a - b -> a + b": "13 6",
     "a < b -> a <= b": "9 10",

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Finds floating-point operations in PTX whose result may differ from that of the CPU.
+"""Finds floating-point operations in PTX whose result may differ from the CPU's.
 
     contractions.py FILE.ptx...
 
-No kernel asks for a fused multiply-add, so an fma is one that nvcc has made of a product and a sum. A product, sum or
-difference without a rounding mode is one that ptxas may still fuse. Prints both, by kernel, and exits with 1 if there
-are any.
+No kernel requests a fused multiply-add, so an fma was made by nvcc from a product and a sum. ptxas may still fuse a
+product, sum or difference without a rounding mode. Prints both, by kernel, and exits with 1 if there are any.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Instructions of PTX in ptx.h for which C++ differs or the manual needs care. Expected values are by hand.
+// Instructions in ptx.h for which PTX differs from C++ or the manual needs care. Expected values are computed by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -23,7 +23,7 @@ void fail(const char* what, U64 address, unsigned n_bytes) {
     __builtin_unreachable();
 }
 
-// Two kernels of one name would be taken for each other, so that the second makes loading fail.
+// Two kernels with one name would be confused, so the second one makes loading fail.
 Registered::Registered(int architecture, const simulator::TranslatedKernel& kernel) {
     for (const simulator::TranslatedKernel& other : translation().kernels) {
         if (std::strcmp(other.name, kernel.name) != 0) continue;

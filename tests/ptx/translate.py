@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Translates PTX, the code that nvcc's front end emits, into C++ that runs on the fibers of tests/simulator.
+"""Translates PTX, the output of nvcc's front end, into C++ that runs on the fibers of tests/simulator.
 
     translate.py FILE.ptx OUTPUT.cpp
 
-Each kernel and each function that kernels call becomes a C++ function whose variables are the PTX's registers. An
-instruction becomes a call of the function of its name in ptx.h, where its meaning is written: `mul.hi.u64` is
-`mul_hi<U64>()`. An instruction, modifier or operand that is not known here is an error.
+Each kernel and each function called by kernels becomes a C++ function whose variables are the PTX registers. An
+instruction becomes a call of the function of the same name in ptx.h, which implements it: `mul.hi.u64` is
+`mul_hi<U64>()`. An unknown instruction, modifier or operand is an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ATOMICS = ("add", "exch", "max", "min", "and", "or", "cas")
 
 
 class Unknown(Exception):
-    """What this translator has no translation for."""
+    """Raised for PTX that this translator does not support."""
 
 
 @dataclasses.dataclass
@@ -86,7 +86,7 @@ class Module:
     n_shared_bytes: dict[str, int]  # by the name of the variable
 
     def names_reached_from(self, function: Function) -> set[str]:
-        """The names in a function, and in those that it calls: they too may name the variables of their callers."""
+        """The names in a function, and in the functions that it calls, which may name variables of their callers."""
         functions = {function.name: function for function in self.functions}
         reached: set[str] = set()
         left = [function.name]
@@ -99,7 +99,7 @@ class Module:
 
 
 def identifier(name: str) -> str:
-    """A name of PTX as one of C++."""
+    """The C++ name for a PTX name."""
     return re.sub(r"\W", "_", name)
 
 
@@ -109,7 +109,7 @@ def cpp_type(name: str) -> str:
 
 
 def host_name(name: str) -> str:
-    """The name that the C++ compiler has for what nvcc calls `name`: its unnamed namespaces are those of the file."""
+    """The C++ compiler's name for nvcc's `name`: its unnamed namespaces are those of the file."""
     return re.sub(r"\d+_GLOBAL__N__[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}", "12_GLOBAL__N_1", name)
 
 
@@ -166,7 +166,7 @@ def statements_of(body: str) -> Iterator[str]:
 
 
 def operands_of(text: str) -> list[str]:
-    """The operands of an instruction: what stands between the commas outside of brackets."""
+    """The operands of an instruction: the text between commas outside of brackets."""
     return [operand.strip() for operand in re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,])+", text)]
 
 
@@ -239,7 +239,7 @@ class Translator:
         raise Unknown(f"{operand} is no register")
 
     def bits(self, operand: str) -> str:
-        """The bits of an operand that is read."""
+        """The bits of a source operand."""
         if operand in SPECIAL_REGISTERS:
             return SPECIAL_REGISTERS[operand]
         if operand.startswith("%") or operand in self.bare_registers:
@@ -261,7 +261,7 @@ class Translator:
         return f"static_cast<void>({value});" if operand == "_" else f"put({self.register(operand)}, {value});"
 
     def memory(self, space: str, operand: str, n_bytes: int) -> str:
-        """A pointer to n_bytes of memory that are read or written together."""
+        """A pointer to n_bytes of memory that are accessed together."""
         match = re.fullmatch(r"\[\s*(\S+?)\s*(?:\+\s*(-?\d+))?\s*\]", operand)
         if not match:
             raise Unknown(f"address {operand}")
@@ -338,7 +338,7 @@ class Translator:
         return self.write(operands[0], f"{name}<{cpp_type(to)}>({self.read(operands[1], source)})")
 
     def convert_address(self, modifiers: list[str], operands: list[str]) -> str:
-        """Addresses are those of the host, but for those in shared memory, which begin at 0."""
+        """Addresses are host addresses, except in shared memory, where they start at 0."""
         address = self.read(operands[1], "u64")
         if modifiers == ["shared", "u64"]:
             address = f"address_of(shared, {address})"
@@ -363,7 +363,7 @@ class Translator:
         return text
 
     def vector(self, modifiers: list[str], registers: str) -> tuple[str, list[str], str]:
-        """The space of a load or store, its registers, and how the access is ordered."""
+        """The space of a load or store, its registers, and its memory ordering."""
         space = next((word for word in modifiers if word in SPACES), "generic")
         names = operands_of(registers[1:-1]) if registers.startswith("{") else [registers]
         left = [word for word in modifiers[:-1] if word not in (space, f"v{len(names)}")]
@@ -414,7 +414,7 @@ class Translator:
 
 
 def cpp_name(name: str) -> str:
-    """Some names are words of C++."""
+    """Some names are keywords of C++."""
     return f"{name}_" if name in ("and", "or", "xor", "not") else name
 
 
@@ -441,7 +441,7 @@ def main() -> int:
     source, output = map(pathlib.Path, sys.argv[1:])
     try:
         module = parse(source.read_text())
-        # Each file has a namespace, because functions that several files have are weak symbols in PTX.
+        # Each file has a namespace, as functions in several files are weak symbols in PTX.
         lines = ['#include "ptx.h"', f"namespace ptx_{source.stem} {{", "using namespace ptx;"]
         lines += [f"static {function.declaration};" for function in module.functions]
         for function in module.functions:

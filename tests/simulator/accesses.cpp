@@ -1,4 +1,4 @@
-// The functions that a compiler has kernels call with -fsanitize=thread. Atomics are done here, too.
+// The functions that kernels call if compiled with -fsanitize=thread. They also perform the atomics.
 #include "accesses.h"
 
 #include <cuda_runtime.h>
@@ -25,8 +25,8 @@ struct ThreadAccesses {
 
 std::vector<KernelAccesses> kernels;
 uint64_t grid_of_last = 0;
-// Pieces of code that threads have come to. Threads take turns at barriers and warp intrinsics only, and so a thread has
-// come to another piece, or phase, where this has changed.
+// Number of pieces of code that threads have entered. Threads switch only at barriers and warp intrinsics, so a thread
+// has entered another piece, or phase, if this has changed.
 uint64_t n_pieces = 0;
 std::map<const Place*, ThreadAccesses> threads;
 std::map<uintptr_t, uint64_t> atomics;  // by line
@@ -36,7 +36,7 @@ bool is_of_device(const void* memory) {
     return cudaPointerGetAttributes(&attributes, memory) == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
 }
 
-// The counts of the launch that makes this access; NULL unless a kernel accesses memory of the device.
+// The counts of the launch that makes this access; NULL unless a kernel accesses device memory.
 KernelAccesses* kernel_of(const void* memory, std::size_t bytes) {
     if (place == nullptr || !is_of_device(memory)) return nullptr;
     if (place->grid != grid_of_last) {
@@ -50,7 +50,7 @@ KernelAccesses* kernel_of(const void* memory, std::size_t bytes) {
     kernel.barriers = std::max<uint64_t>(kernel.barriers, place->n_barriers);
     kernel.cluster_fences = std::max<uint64_t>(kernel.cluster_fences, place->n_cluster_releases);
     kernel.bytes += bytes;
-    // Barriers of the cluster that it has passed since its last access.
+    // Barriers of the cluster that the thread has passed since its last access.
     ThreadAccesses& thread = threads[place];
     for (; thread.n_cluster_waits < place->n_cluster_waits; ++thread.n_cluster_waits) {
         const bool is_wait = !std::exchange(thread.waits_meanwhile, false);
@@ -138,7 +138,7 @@ ACCESSES_OF(4)
 ACCESSES_OF(8)
 ACCESSES_OF(16)
 
-// The simulator makes its atomics of a load and a compare-and-exchange, of which the latter counts.
+// The simulator implements its atomics by a load and a compare-and-exchange; the latter is counted.
 #define ATOMICS_OF(bits, Type)                                                                                    \
     Type __tsan_atomic##bits##_load(const volatile Type* at, int order) {                                         \
         return __atomic_load_n(at, order);                                                                        \

@@ -1,6 +1,6 @@
-// What kernels do to the memory of the device. Only kernels are seen that are compiled with -fsanitize=thread and
-// -fsanitize-coverage=trace-pc, and linked with accesses.cpp instead of ThreadSanitizer: the compiler then has them call
-// functions for each access and for each piece of code without a jump.
+// Memory accesses of kernels on the device. Detects only kernels compiled with -fsanitize=thread and
+// -fsanitize-coverage=trace-pc, and linked with accesses.cpp instead of ThreadSanitizer: they call functions for each
+// access and for each piece of code without a jump.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace simulator {
 struct KernelAccesses {
     unsigned n_blocks;
     unsigned block_size;
-    // The most of any thread. Which addresses come from other loads cannot be seen, but there are two bounds. A thread
-    // waits for memory once at least in each phase, between barriers or warp intrinsics, in which it reads or does an
-    // atomic. It waits at most once for each time that it comes through a piece of code without jumps that does, as
-    // the device reads on within such a piece; unless one of its addresses comes from there, too. A barrier of a
-    // cluster is a wait, as what was written to other blocks arrives there, unless the thread has waited for memory
-    // between coming to it and waiting there.
+    // The maximum over the threads. It is unknown which addresses come from other loads, but there are two bounds. A
+    // thread waits for memory at least once in each phase, between barriers or warp intrinsics, in which it reads or
+    // does an atomic. It waits at most once for each pass through a piece of code without jumps that does, as the
+    // device reads on within such a piece, unless an address is loaded in the same piece. A barrier of a cluster is a
+    // wait, as writes to other blocks arrive there, unless the thread has waited for memory between arriving and
+    // waiting there.
     uint64_t phases;
     uint64_t round_trips;
     uint64_t barriers;        // of the block, passed before the last access
@@ -27,8 +27,8 @@ struct KernelAccesses {
     uint64_t bytes;
 };
 
-// Counts from now on, and returns what was counted since the last call, a launch after the other. Launches without any
-// access are not among them.
+// Starts counting, and returns the counts since the last call, launch by launch. Launches without any access are
+// omitted.
 std::vector<KernelAccesses> take_accesses();
 
 }  // namespace simulator

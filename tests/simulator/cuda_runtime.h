@@ -1,5 +1,5 @@
-// Stands in for NVIDIA's header of this name where kernels are compiled by g++ or clang++: what libper and its tests
-// use of the language and of the runtime. Test builds only.
+// Replaces NVIDIA's header of this name if kernels are compiled by g++ or clang++: the parts of the language and of the
+// runtime that libper and its tests use. Test builds only.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@
 #define PER_ASSUME(condition) \
     (static_cast<bool>(condition) ? void() : ::simulator::fail("does not hold, though it is assumed: " #condition))
 
-// Each block has its own, of exact size on the heap, where ASan watches its ends.
+// Each block has a separate copy, of exact size on the heap, so that ASan checks its ends.
 #define PER_SHARED(type, name) \
     static char name##_key;    \
     type& name = *static_cast<type*>(::simulator::shared_memory(&name##_key, sizeof(type)))
@@ -72,7 +72,7 @@ T reduce(const char* kind, unsigned mask, T value, Reduce reduce) {
     return reduced;
 }
 
-// CUDA's atomics order nothing but themselves. Said so, TSan credits them with no more.
+// CUDA's atomics order no other memory. Declared as relaxed, they give TSan no more order than that.
 template <class T, class Combine>
 T atomic_update(T* at, T value, Combine combine) {
     T old;
@@ -149,7 +149,7 @@ inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
     return simulator::reduce("__reduce_min_sync", mask, value, [](unsigned a, unsigned b) { return a < b ? a : b; });
 }
 
-// Memory of another block's is not asked about.
+// The memory of other blocks is not checked.
 inline bool __isGlobal(const void* memory) {
     return !simulator::is_shared_memory(memory);
 }
@@ -197,21 +197,21 @@ T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> val
     return expected;
 }
 
-// The atomics that order other memory, too.
+// The atomics that also order other memory.
 enum { __NV_ATOMIC_ACQ_REL = __ATOMIC_ACQ_REL, __NV_ATOMIC_ACQUIRE = __ATOMIC_ACQUIRE };
 enum { __NV_THREAD_SCOPE_DEVICE };
 template <class T>
 T __nv_atomic_fetch_add(T* at, std::type_identity_t<T> value, int order, int) {
     return __atomic_fetch_add(at, value, order);
 }
-// A thread that reads so waits for another block.
+// A thread that reads this way waits for another block.
 template <class T>
 T __nv_atomic_load_n(const T* at, int order, int) {
     simulator::wait_for_others();
     return __atomic_load_n(at, order);
 }
 
-// A grid of one cluster: a block's number is its rank.
+// A grid of one cluster: a block's number equals its rank.
 inline void __cluster_barrier_arrive() {
     simulator::arrive_in_cluster(simulator::Order::release);
 }
@@ -228,7 +228,7 @@ inline void* __cluster_map_shared_rank(const void* memory, unsigned rank) {
 inline void cudaGridDependencySynchronize() {
     simulator::wait_for_work_before();
 }
-// When other grids may start is not modelled: any that may start early may do so before this one.
+// The time at which other grids may start is not modelled: any that may start early may do so before this call.
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 // ----------------------------------------------------------------------------------------------------- runtime
@@ -379,7 +379,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
                                              unsigned long long flags, cudaDriverEntryPointQueryResult* found);
 
 namespace simulator {
-// `kernel` names it.
+// `kernel` identifies it.
 cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> call);
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes);
 cudaError_t set_attribute_of_kernel(const void* kernel, cudaFuncAttribute attribute, int value);

@@ -1,4 +1,4 @@
-// Never instrumented by ThreadSanitizer, whose fiber interface tells it what happens here: only kernels are watched.
+// Never instrumented by ThreadSanitizer, which is informed through its fiber interface: it checks only kernels.
 #include "grid.h"
 
 #include <sys/mman.h>
@@ -37,13 +37,13 @@ constexpr unsigned warp_size = 32;
 constexpr int max_collectives = 16;
 constexpr std::size_t max_shared_variables = 16;
 #if defined(SIMULATOR_TSAN)
-// A fiber gets one of this many stacks at random: threads of two kernels that share a stack hide their races.
+// A fiber gets one of this many stacks at random: threads of two kernels that share a stack would hide their races.
 constexpr uint32_t min_free_stacks = 64;
 #else
 constexpr uint32_t min_free_stacks = 1;
 #endif
 
-// `acquire` of a clock comes after all earlier `release`s of it.
+// `acquire` of a clock is ordered after all earlier `release`s of it.
 void acquire([[maybe_unused]] void* clock) {
 #if defined(SIMULATOR_TSAN)
     if (clock != nullptr) __tsan_acquire(clock);
@@ -56,16 +56,16 @@ void release([[maybe_unused]] void* clock) {
 #endif
 }
 
-// The stack of a fiber. Later fibers reuse it; for TSan each comes after the one that had it before.
+// The stack of a fiber. Later fibers reuse it; for TSan each is ordered after the previous user.
 struct Stack {
     char* memory = nullptr;
-    void* tsan_fiber = nullptr;  // to make and destroy one each time would take TSan most of its time
+    void* tsan_fiber = nullptr;  // kept, as creating and destroying one each time would take most of TSan's time
 };
 
 std::atomic<uint64_t> mapped_stacks = 0;
 std::atomic<uint64_t> n_grids = 0;
 
-// The stacks of this thread of the host, until it ends. A pointer, because destructors at exit may still run kernels.
+// The stacks of this host thread, until it ends. A pointer, because destructors at exit may still run kernels.
 thread_local std::vector<Stack>* stacks_of_thread = nullptr;
 
 struct EndOfThread {
@@ -107,8 +107,8 @@ struct Fiber {
     void* fake_stack = nullptr;  // ASan's
 };
 
-// Lanes of a warp that call an intrinsic with the same mask. Values of two generations, as the fast lanes of one may be
-// in the next before the slow ones have read.
+// Lanes of a warp that call an intrinsic with the same mask. Keeps values of two generations, as fast lanes may be in
+// the next one before slow lanes have read the first.
 struct Collective {
     unsigned mask = 0;
     unsigned arrived = 0;
@@ -133,12 +133,12 @@ struct SharedVariable {
     std::size_t bytes;
 };
 
-// Blocks that run at the same time and can reach each other's shared memory.
+// Blocks that run concurrently and can reach each other's shared memory.
 struct Cluster {
     std::vector<Block*> blocks;  // by rank
     unsigned n_threads = 0;
     unsigned n_arrived = 0;
-    uint64_t n_barriers = 0;  // that all threads have come to
+    uint64_t n_barriers = 0;  // barriers reached by all threads
     std::vector<Fiber*> waiting;
     char clocks[2];  // of these barriers in turn
 };
@@ -148,21 +148,22 @@ struct Block {
     unsigned n_at_barrier = 0;
     unsigned n_done = 0;
     int any = 0, all = 1, sum = 0;  // of the barrier that is being reached
-    int counts[3] = {};             // of the one passed
+    int counts[3] = {};             // of the last barrier passed
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::unique_ptr<Warp[]> warps;
     std::vector<SharedVariable> shared;
-    // One for every second barrier: a thread that goes on late must not see what others did before the next one.
+    // One for every second barrier: a thread that continues late must not see writes made by others before the next
+    // barrier.
     char clocks[2];
     uint64_t n_barriers = 0;
     Cluster* cluster = nullptr;
-    // Barriers that the cluster had passed when another block could last reach this one's shared memory; 0: none could.
+    // Number of barriers passed by the cluster when another block could last reach this one's shared memory; 0: never.
     uint64_t reached_after = 0;
     bool has_returned = false;
 };
 
 #if defined(SIMULATOR_TSAN)
-// The allocator of shared memory: TSan takes memory from malloc as written by the fiber that called it.
+// The allocator of shared memory: TSan attributes memory from malloc to the fiber that called it.
 class Arena {
  public:
     Arena()
@@ -190,16 +191,16 @@ struct Scheduler {
     const GridOptions* options = nullptr;
     const uint64_t number = ++n_grids;
     uint64_t random = 0;
-    // In every second grid some warps are slow: they go on once where others could 64 times. Where all are as fast as each
-    // other, none is far behind, and a barrier that is missing between them may never be missed.
+    // In every second grid some warps are slow: they continue once for each 64 times that others could. If all warps
+    // were equally fast, none would fall far behind, and a missing barrier between them might never matter.
     bool has_slow_warps = false;
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
-    std::function<void()> before;  // not done yet; empty: it is
+    std::function<void()> before;  // not done yet; empty: it is done
     std::vector<Fiber*> wait_for_it;
     char made = 0;  // a clock: threads come after the host made them
-    // Another: what comes after the grid comes after them. Not options->clock, which threads that start later would
-    // take for coming after those that have ended. On the heap, as TSan forgets the clocks of what is freed there.
+    // A second clock for work that follows the grid. It is not options->clock, since threads that start later would
+    // then appear to follow threads that have ended. On the heap, as TSan forgets the clocks of freed memory there.
     std::unique_ptr<char> ended = std::make_unique<char>();
     Fiber main;
     Fiber* running = &main;
@@ -221,7 +222,7 @@ struct Scheduler {
 
 thread_local Scheduler* scheduler = nullptr;
 
-// First thing in a fiber that is switched to.
+// Called first in a fiber that is switched to.
 void arrive(transfer_t transfer) {
     Fiber* const from = static_cast<Fiber*>(transfer.data);
     from->context = transfer.fctx;
@@ -342,7 +343,7 @@ std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 bl
     block->cluster = &cluster;
     cluster.blocks.push_back(block.get());
     cluster.n_threads += block->n_threads;
-    // For overwrite: to clear the values costs more than a small kernel.
+    // For overwriting: clearing the values costs more than a small kernel.
     block->warps = std::make_unique_for_overwrite<Warp[]>((block->n_threads + warp_size - 1) / warp_size);
     block->shared.reserve(max_shared_variables);
     for (unsigned i = 0; i < block->n_threads; ++i) {
@@ -358,7 +359,7 @@ std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 bl
         fiber->stack = take_stack();
         fiber->stack_bottom = fiber->stack.memory;
         fiber->stack_size = stack_bytes;
-        // Stacks that begin at the same offset from a page would share a few lines of the cache.
+        // Stacks with the same offset from a page would share a few cache lines.
         const std::size_t used = stack_bytes - i % 64 * 320;
         fiber->context = make_fcontext(fiber->stack.memory + used, used, &run_fiber);
         Warp& warp = block->warps[i / warp_size];
@@ -426,7 +427,7 @@ void wait_for_others() {
     if (meanwhile) {
         Scheduler* const own = std::exchange(scheduler, nullptr);
         const Place* const own_place = std::exchange(place, nullptr);
-        const std::function<void()> call = meanwhile;  // which may set another one
+        const std::function<void()> call = meanwhile;  // it may set another one
         call();
         scheduler = own;
         place = own_place;
@@ -491,7 +492,7 @@ void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values
     switch_to_any();
     acquire(&collective.clocks[side]);
     ++self.place.n_exchanges;
-    // A loop, as TSan sees calls of memcpy() from here too.
+    // A loop, as TSan also sees calls of memcpy() from here.
     for (unsigned i = 0; i < warp_size; ++i) values_out[i] = collective.values[side][i];
 }
 
@@ -610,7 +611,7 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
     for (unsigned i = 0; i < n_clusters; ++i) order[i] = i;
     for (unsigned i = n_clusters; i > 1; --i) std::swap(order[i - 1], order[s.random_below(i)]);
     const unsigned n_together = options.all_blocks_resident ? n_clusters : 1;
-    // TSan would take memory that a fiber has from malloc for written by that fiber: nothing may grow in one.
+    // TSan would attribute memory that a fiber allocates to that fiber, so no container may grow in one.
     const std::size_t threads_of_cluster =
         std::size_t{options.cluster_blocks} * block_size.x * block_size.y * block_size.z;
     s.ready.reserve(n_together * threads_of_cluster);

@@ -1,4 +1,4 @@
-// How tests steer the simulated GPU, and what they ask of it afterwards.
+// Options and observations of the simulated GPU, for tests.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 namespace simulator {
 
 struct Options {
-    // 0: each call does its work at once. Else work waits in its stream, and this seed decides which stream goes on, as
-    // far as waits force it; also the order of threads and blocks.
+    // 0: each call does its work at once. Otherwise work waits in its stream, and this seed decides which stream
+    // continues, unless waits force one; also the order of threads and blocks.
     uint64_t seed;
     bool all_blocks_resident;
     int n_devices;
@@ -15,12 +15,12 @@ struct Options {
     int compute_capability;     // 10 * major + minor
     int ptx_version;            // for which code of kernels was compiled, as cudaFuncGetAttributes() says it
     int cluster_blocks;         // of the largest cluster; 0: it has none. Above 8 kernels must allow it
-    int n_multiprocessors;      // few: all threads of a cooperative launch are there at once
+    int n_multiprocessors;      // few: all threads of a cooperative launch must be resident
     int green_multiprocessors;  // that the current context has, and those of streams, if not 0: as a green one
-    bool has_host_memory;       // else memory that was not allocated here counts as memory of the device
+    bool has_host_memory;       // otherwise memory that was not allocated here counts as device memory
     bool reads_pageable;        // the device does, by its attribute
     bool reaches_registered;    // likewise, by the host's addresses
-    uint64_t memory_bytes;      // of the device: what goes beyond it is not allocated
+    uint64_t memory_bytes;      // of the device: allocations beyond it fail
     // Destroying a stream does its remaining work at once, so that tests need not wait for it. CUDA only promises that
     // the work will be done.
     bool destroying_waits;
@@ -32,7 +32,7 @@ struct Counters {
     uint64_t cluster_launches;  // of them, those of clusters
     uint64_t allocations;       // and frees, of device and pinned memory
     uint64_t host_waits;        // calls that wait for the device
-    uint64_t spins;             // of them, those whose thread does not sleep meanwhile
+    uint64_t spins;             // of them, those whose thread busy-waits
     uint64_t interrupts;        // of the host, by the events that let threads sleep, each time one is recorded
     uint64_t event_waits;       // of streams
 };
@@ -59,20 +59,21 @@ void reset_counters();
 
 Held held();
 
-// From now on every call answers this error, as after a fault of a kernel, and what waits in streams is never done; 0
+// From now on every call returns this error, as after a fault of a kernel, and work waiting in streams is never done; 0
 // ends that.
 void stick(int error);
 
-// Whether a device has got a context, which takes some 500 MB of a real one. The second makes as if none had one yet.
+// True if a device has a context, which takes some 500 MB on a real one. The second function resets all devices to
+// having none.
 bool has_context(int device);
 void forget_contexts();
 
-// The call number `n` from now on that could fail answers this error, once; n = 0 is the next. Error 0:
-// none does. Returns whether an error asked for before was not answered yet.
+// Makes the n-th of the following calls that can fail return this error, once; n = 0 is the next. Error 0 cancels this.
+// Returns true if an earlier request had not taken effect yet.
 bool fail_call(uint64_t n, int error);
 
-// For who loads libper_simulated.so: the same for calls of this thread, and which function has answered the error since
-// then, or NULL.
+// For programs that load libper_simulated.so: the same for calls of this thread, and the function that has returned the
+// error since then, or NULL.
 extern "C" void simulator_fail_call(uint64_t n, int error);
 extern "C" const char* simulator_failed_call();
 

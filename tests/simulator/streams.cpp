@@ -1,6 +1,6 @@
 // Streams, events, graphs and memory of the simulated GPU. Work waits in its stream until a wait of the host or another
-// stream forces it on, or the seed lets it. Not instrumented by ThreadSanitizer, which is told of the order that
-// streams and events make: two streams that touch the same memory without one are a race to it.
+// stream forces it on, or the seed allows it. Not instrumented by ThreadSanitizer, which is informed of the order that
+// streams and events create: accesses of two streams to the same memory without such an order are reported as a race.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -27,7 +27,7 @@ namespace simulator {
 
 struct Stream;
 
-// Place `n` of a stream: reached when so much of its work is done.
+// Place `n` of a stream: reached when that much of its work is done.
 struct Point {
     Stream* stream;
     uint64_t n;
@@ -45,14 +45,14 @@ struct Work {
     std::function<void()> kernel;  // empty: only waits
     LaunchKind kind;
     std::vector<Point> after;
-    std::unique_ptr<char> clock;  // what the host had done when it asked for the work
+    std::unique_ptr<char> clock;  // the work of the host before it enqueued this
 };
 
 struct Capture;
 
 struct Stream {
-    const uint64_t id = ++n_made;  // never used again
-    int device = 0;                // not looked at of the legacy stream, which every device has
+    const uint64_t id = ++n_made;  // never reused
+    int device = 0;                // ignored for the legacy stream, which every device has
     bool blocking = true;          // waits for the legacy stream, and it for this one
     bool is_destroyed = false;
     uint64_t n_enqueued = 0;
@@ -66,7 +66,7 @@ struct Stream {
     static inline uint64_t n_made = 0;
 };
 
-// The handle of a stream. It may be reused once the stream was destroyed.
+// The handle of a stream. It may be reused after the stream was destroyed.
 struct StreamHandle {
     Stream* stream;
 };
@@ -141,7 +141,7 @@ struct Freed {
     std::size_t bytes;
 };
 
-// Without a sanitizer, memory that is freed stays for a while, so that what uses it after all has garbage, and is seen.
+// Without a sanitizer, freed memory is kept for a while and filled with garbage, so that later uses are noticed.
 #if defined(__SANITIZE_ADDRESS__) || defined(SIMULATOR_TSAN)
 constexpr bool sees_freed_memory = true;
 #else
@@ -207,7 +207,7 @@ void count(uint64_t Counters::*counter) {
     ++(thread_counters.*counter);
 }
 
-// The default stream of this thread of the host, if it has asked for one. Never destroyed: events may name it.
+// The default stream of this host thread, if requested. Never destroyed: events may refer to it.
 Stream& stream_of_thread() {
     static thread_local Stream* stream = nullptr;
     if (stream == nullptr) {
@@ -223,10 +223,10 @@ Stream& stream_of(cudaStream_t stream) {
     return stream == nullptr || stream == cudaStreamLegacy ? machine().legacy : *stream->stream;
 }
 
-// The error with which a call fails before it does anything.
+// The error with which a call fails before it has an effect.
 cudaError_t begin_call(const char* name = __builtin_FUNCTION()) {
     Machine& m = machine();
-    // Within a major version of CUDA an older driver will do.
+    // Within a major version of CUDA an older driver suffices.
     if (m.options.driver_version / 1000 < CUDART_VERSION / 1000) return cudaErrorInsufficientDriver;
     if (m.options.n_devices == 0) return cudaErrorNoDevice;
     if (m.sticky != cudaSuccess) return m.sticky;
@@ -284,7 +284,7 @@ void forget(Stream& stream) {
     machine().destroyed.emplace_back(&stream);
 }
 
-// The first work of the stream, which is taken out of it.
+// Removes and returns the first work of the stream.
 std::unique_ptr<Work> take_work(Stream& stream) {
     std::unique_ptr<Work> work = std::move(stream.work.front());
     stream.work.pop_front();
@@ -336,7 +336,7 @@ bool run_any() {
     return true;
 }
 
-// Another stream may be ahead in the queue of what the point waits for, so any of them goes on.
+// Another stream may precede the one awaited in the queue, so any of them may continue.
 void run_until(const Point& point) {
     while (!is_reached(point))
         if (!run_any()) fail("streams wait for each other");
@@ -442,7 +442,7 @@ void free_memory(void* memory) {
     }
 }
 
-// Frees what it is given even where the call fails, as memory goes with its context after a fault.
+// Frees its argument even if the call fails, as a fault destroys the memory with its context.
 cudaError_t deallocate(void* memory) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     if (const cudaError_t error = begin_call(); error != cudaSuccess) {
@@ -533,7 +533,7 @@ namespace {
 
 // Clusters of more blocks are for kernels that allow it.
 constexpr unsigned portable_cluster_blocks = 8;
-// The first architecture whose code waits for the kernel before it, and has barriers of clusters.
+// The first architecture whose code waits for the previous kernel, and has cluster barriers.
 constexpr int first_ptx_with_clusters = 90;
 
 bool has_cluster(const void* kernel, unsigned n_blocks) {
@@ -578,7 +578,7 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, s
                 return cudaErrorInvalidClusterSize;
         }
     }
-    // The device would start it: its code has neither the wait nor the barriers.
+    // A device would start it: its code has neither the wait nor the barriers.
     if ((kind.is_early || kind.cluster_blocks > 1) && machine().options.ptx_version < first_ptx_with_clusters)
         fail("a kernel whose code is for an older architecture starts early, or in a cluster");
     // The number of blocks that fit depends on the kernel; at least one fits each multiprocessor.
@@ -683,7 +683,7 @@ CUresult cuCtxPushCurrent(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-// Works after a fault of the device, too.
+// Works even after a fault of the device.
 CUresult cuCtxPopCurrent(CUcontext* context) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     if (pushed_devices.empty()) fail("no context was made current that could be taken back");
@@ -767,7 +767,7 @@ cudaError_t cudaFreeHost(void* memory) {
     return deallocate(memory);
 }
 
-// Whole pages become the device's to reach.
+// Whole pages become accessible to the device.
 cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
     BEGIN_CALL_IN_CONTEXT();
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
@@ -785,7 +785,7 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
     return cudaSuccess;
 }
 
-// Unregisters even if the call fails, as cudaFree() frees. It does not wait: CUDA does not promise that it does.
+// Unregisters even if the call fails, as cudaFree() frees. It does not wait: CUDA does not promise that.
 cudaError_t cudaHostUnregister(void* memory) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     Machine& m = machine();
@@ -803,7 +803,7 @@ cudaError_t cudaHostUnregister(void* memory) {
 
 namespace {
 
-// NULL for what was not allocated here.
+// NULL for an unknown address.
 const Allocation* allocation_of(const void* memory) {
     const Machine& m = machine();
     const auto address = reinterpret_cast<uintptr_t>(memory);
@@ -836,14 +836,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         return kind != cudaMemcpyDefault && allocation != nullptr &&
                (allocation->type == cudaMemoryTypeHost) != is_host;
     };
-    // CUDA leaves it undefined.
+    // Undefined in CUDA.
     if (contradicts(target, is_to_host) || contradicts(source, is_from_host)) return cudaErrorInvalidMemcpyDirection;
-    // Such a copy goes through a buffer of the driver, which may wait or allocate.
+    // Such a copy uses a buffer of the driver, which may wait or allocate.
     const bool is_pageable = (is_to_host && target == nullptr) || (is_from_host && source == nullptr);
     if (is_pageable && stream_of(stream).capture == nullptr)
         if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     const cudaError_t error = enqueue(stream, 1, 1, [=] { std::memcpy(to, from, bytes); });
-    // Such a copy has ended when the call returns, as CUDA says.
+    // Such a copy is complete when the call returns, as CUDA documents.
     if (error == cudaSuccess && is_to_host && target == nullptr && stream_of(stream).capture == nullptr)
         run_until(end_of(stream_of(stream)));
     return error;
@@ -895,7 +895,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         return cudaErrorStreamCaptureUnsupported;
     }
     if (&stream_of(stream) == &machine().legacy && machine().n_capturing != 0) return cudaErrorStreamCaptureImplicit;
-    // CUDA does not say which of its calls count as unsafe: here all waits do.
+    // CUDA does not document which calls count as unsafe: here all waits do.
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     count(&Counters::host_waits);
     count(&Counters::spins);
@@ -1051,7 +1051,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     return cudaSuccess;
 }
 
-// One stream for each node, ordered as the graph says; a node that may start early has that of the one before it.
+// One stream for each node, ordered as in the graph; a node that may start early shares that of its predecessor.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     BEGIN_CALL_IN_CONTEXT();
     const std::vector<Node>& nodes = executable->nodes;
@@ -1073,7 +1073,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
         ends.push_back(end_of(stream_of(own[i])));
     }
     const cudaError_t error = enqueue(stream, 1, 1, {}, std::move(ends));
-    // Kept until the machine ends: later work waits for them. What is done stays done.
+    // The streams are kept until the machine ends: later work waits for their ends, and finished work stays finished.
     return error;
 }
 

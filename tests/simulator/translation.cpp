@@ -29,7 +29,7 @@ constexpr GridFunctions functions_of_grid = {[]() -> const Place& {
                                              wait_for_others,
                                              [](const char* what) { fail(what); }};
 
-// NULL where the environment names none.
+// NULL if the environment names none.
 const Translation* load_translation() {
     const char* const path = std::getenv("PER_SIMULATOR_KERNELS");
     if (path == nullptr || *path == '\0') return nullptr;
@@ -45,7 +45,7 @@ const Translation* translation() {
     return loaded;
 }
 
-// The functions of a program or library by their offset, those included that it does not export.
+// The functions of a program or library by their offset, including those that it does not export.
 std::map<uintptr_t, std::string> functions_of(const char* path) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
@@ -79,7 +79,7 @@ const TranslatedKernel* find_translation(const void* kernel) {
         std::fprintf(stderr, "simulator: %s: ", named->second.c_str());
         fail("PER_SIMULATOR_KERNELS names a library that lacks this kernel of libper");
     }
-    return nullptr;  // a test's own
+    return nullptr;  // defined by a test
 }
 
 }  // namespace

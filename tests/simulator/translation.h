@@ -1,6 +1,6 @@
-// Kernels of another compiler run on the simulated GPU in place of those of the same name: nvcc's own, whose PTX
-// tests/ptx translates. They lie in a shared library, which the environment's PER_SIMULATOR_KERNELS names, so that every
-// program for the simulated GPU can run them.
+// Kernels of another compiler run on the simulated GPU in place of those of the same name: nvcc's, whose PTX tests/ptx
+// translates. They are in a shared library named by the environment's PER_SIMULATOR_KERNELS, so every program for the
+// simulated GPU can run them.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace simulator {
 
-// The simulator as the library sees it, as programs do not export its functions. They are those of grid.h.
+// The simulator as passed to the library, as programs do not export its functions. They are those of grid.h.
 struct GridFunctions {
     const Place& (*place)();
     int (*block_barrier)(Count count, int predicate);
@@ -38,17 +38,16 @@ struct Translation {
     std::vector<TranslatedKernel> kernels;
 };
 
-// The library has a function of this type by the name of per_translation, in C.
+// The library has a C function of this type with the name per_translation.
 using GetTranslation = const Translation*(const GridFunctions* grid);
 
-// The architecture of the translation that the environment names, or 0.
+// The architecture of the translation named in the environment, or 0.
 int translated_architecture();
 
-// The kernel to run in place of this one; NULL: this one. The environment may name a translation that lacks a kernel of
-// libper, which ends the program.
+// The kernel to run in place of this one; NULL: this one. The program ends if the translation lacks a kernel of libper.
 const TranslatedKernel* translation_of(const void* kernel);
 
-// The parameters of a launch as the device gets them: in order, each aligned as its type.
+// The parameters of a launch as passed to the device: in order, each aligned as its type.
 template <class... Parameters>
 class ParameterBlock {
  public:

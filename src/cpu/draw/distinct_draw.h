@@ -13,8 +13,8 @@
 
 namespace per::cpu {
 
-// Draws batch_size different indices, each in proportion to what is left, in rounds by DistinctRounds. Indices that the
-// rounds take out are put back at the end.
+// Draws batch_size different indices, each in proportion to the remaining ones, in rounds by DistinctRounds. Indices
+// that the rounds take out are put back at the end.
 //
 // Tree and live set are unchanged afterwards but may be written in between, so nothing else may use them at the same
 // time. Throws only before it changes anything. Memory is kept from draw to draw.

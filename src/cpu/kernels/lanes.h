@@ -67,8 +67,8 @@ PER_INLINE void store(void* to, Vector vector) {
     __builtin_memcpy(to, &vector, sizeof vector);
 }
 
-// A vector of of(0), of(1), .., called in this order. It is put together in registers: a load of what was just stored
-// in pieces stalls until all of it is in the cache.
+// A vector of of(0), of(1), .., called in this order. It is assembled in registers: loading a vector just stored in
+// pieces stalls until all of it is in the cache.
 template <class Of>
 PER_INLINE Floats each_float(const Of& of) {
     if constexpr (lanes == 2) return Floats{of(0), of(1)};

@@ -289,7 +289,7 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind
     plan.prefetch(rows, n);
 }
 
-// Each row is made in place: a copy of what was just written in pieces stalls for 5 ns. Priorities and ids follow, an
+// Each row is assembled in place: copying bytes just written in pieces stalls for 5 ns. Priorities and ids follow, one
 // array at a time.
 template <class Kind, class BeforeRow>
 void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const {

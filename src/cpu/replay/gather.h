@@ -56,8 +56,8 @@ class GatherPlan {
     const GatherWishes& wishes() const { return wishes_; }
     int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
 
-    // The number of rows that are best fetched and copied together: at most what the cache holds. For large rows it is
-    // two, so that an observation and the next, which usually lies behind it, are read close together.
+    // The number of rows to fetch and copy together: at most as many as fit in the cache. For large rows it is two, so
+    // that an observation and the next, which usually lies behind it, are read close together.
     int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, max_block_rows); }
     static constexpr int64_t max_block_rows = 32;
 

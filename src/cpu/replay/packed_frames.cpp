@@ -103,7 +103,7 @@ void PackedFrames::prepare_instead(int64_t slot, const std::byte* frame) {
     if (prepared.block == nullptr) prepared.block = as_it_is(frame);
 }
 
-// Of several frames for one slot the last one stays.
+// Keeps the last of several frames for one slot.
 void PackedFrames::drop_overwritten() noexcept {
     std::stable_sort(prepared_.begin(), prepared_.end(),
                      [](const Prepared& a, const Prepared& b) { return a.slot < b.slot; });

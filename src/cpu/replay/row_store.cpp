@@ -63,7 +63,7 @@ struct RowStore::RecordLayout {
     }
 };
 
-// Gives the frames of a field an array of their own, or a place in the records.
+// Puts the frames of a field into a separate array, or into the records.
 void RowStore::place(RowColumn<std::byte>& column, const Field& field, const per_replay_options& options,
                      RecordLayout& layout) {
     if (field.is_compressed()) {

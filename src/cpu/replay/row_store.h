@@ -90,7 +90,7 @@ class RowStore {
     }
     // Prefetches records in memory that will be written, at most the first 32 KiB of them.
     void prefetch_to_write(int64_t first, int64_t n) const noexcept;
-    // The offset of a column's values in their records, given the first value; -1: the column is an array of its own.
+    // The offset of a column's values in their records, given the first value; -1: the column is a separate array.
     int64_t place_in_record(const std::byte* first) const {
         const uintptr_t place = reinterpret_cast<uintptr_t>(first) - reinterpret_cast<uintptr_t>(records_.first);
         return place < static_cast<uintptr_t>(records_.stride) ? static_cast<int64_t>(place) : -1;

@@ -32,8 +32,8 @@ RowOfId RowsById::row_of(int64_t i, int64_t id) const {
     return row;
 }
 
-// Finds the slots of rows by id, -1 for those that are not there. With a single environment a comparison decides most
-// ids. Calls fetch(slot) for the first fetched_ahead rows that are there.
+// Finds the slots of rows by id; -1 for missing rows. With a single environment a comparison decides most ids. Calls
+// fetch(slot) for the first fetched_ahead existing rows.
 template <class Fetch>
 void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch) {
     slots_.resize(static_cast<size_t>(count));

@@ -110,7 +110,7 @@ __device__ __forceinline__ GridSpan span_of_warp() {
     return {lane_of_thread(), warp_size};
 }
 
-// Frames of up to this size are checked by a thread each, 32 at once, so that memory is waited for once.
+// Frames of up to this size are checked by one thread each, 32 at once, so that the warp waits for memory only once.
 inline constexpr int64_t max_bytes_of_thread = 128;
 
 // Returns those of 32 steps, given as bits, for which is_good(i, span) holds in all parts of the frame; i is the step's

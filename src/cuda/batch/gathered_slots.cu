@@ -198,9 +198,9 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
         }
     }
 
-    // A gather that no slot has was finished before its slot was opened again, or made by the host, or never queued:
-    // then the one before it is waited for, as gathers are made in turn. In a forked child the device reads the rows of
-    // the parent.
+    // A gather that no slot has was finished before its slot was reopened, or made by the host, or never enqueued. Then
+    // this waits for the previous one, as gathers run in order. In a forked child the device reads the rows of the
+    // parent.
     void await(uint64_t number) override {
         if (process_number() != process_) return;
         std::size_t latest = 0;

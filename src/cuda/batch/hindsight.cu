@@ -34,7 +34,7 @@ __device__ __forceinline__ int64_t episode_end(int64_t row, int64_t head, const 
     return head;
 }
 
-// The first step of the episode of `row` that is there; none before `oldest` is.
+// The first existing step of the episode of `row`; rows before `oldest` do not exist.
 template <class FlagsOf>
 __device__ __forceinline__ int64_t episode_first(int64_t row, int64_t oldest, const FlagsOf& flags_of) {
     for (int64_t last = row; last >= oldest; last -= warp_size) {

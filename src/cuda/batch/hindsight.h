@@ -21,7 +21,7 @@ namespace per::cuda {
 struct GoalChoice {
     int64_t env;
     int64_t slot;       // where it starts
-    int64_t goal_slot;  // its goal is what was achieved after the step in this slot
+    int64_t goal_slot;  // the goal is the one achieved after the step in this slot
     int64_t n_steps;    // see SequenceSpan
     int64_t n_transitions;
     int64_t last_flags;

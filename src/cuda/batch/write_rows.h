@@ -164,7 +164,7 @@ __device__ __forceinline__ int64_t rows_that_run_on(const uint8_t* flags, const 
     return most;
 }
 
-// Writes step t of a sequence at place `at` of the batch, with a return of its own.
+// Writes step t of a sequence at place `at` of the batch, with the return of that step.
 __device__ __forceinline__ void write_step(const per_batch& batch, int64_t at, const SequenceSpan& span, int64_t t,
                                            int64_t n_step, double gamma, const RewardsFrom& rewards) {
     const int64_t window = window_of_step(span, t, n_step);

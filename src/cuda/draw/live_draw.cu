@@ -263,7 +263,7 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
     // Only one thread reads and writes it: no other may still read it when it is written.
     DrawCounts counts = {};
     if (ends_draw && threadIdx.x == 0) counts = counts_of(*replay.state);
-    // The first share of a thread is read together with what all threads need.
+    // The first share of a thread is read together with the data that all threads need.
     double share = span.first < plan.rows.n ? memory.shares[span.first] : no_share();
     float* const weights = plan.rows.batch.weights;
     if (!is_drawn) {

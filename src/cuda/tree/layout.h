@@ -44,8 +44,8 @@ void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
     lay_out(layout);
 }
 
-// The arrays must be zeroed before use. A tree gets claims of its own unless it shares those of another tree over the
-// same slots.
+// The arrays must be zeroed before use. A tree has separate claims unless it shares those of another tree over the same
+// slots.
 DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims = nullptr);
 DeviceLive lay_out_live(int64_t capacity, Layout& layout);
 DeviceMaximum lay_out_maximum(int64_t capacity, Layout& layout);

@@ -30,7 +30,7 @@ struct TreeState {
     int32_t scale;
     int32_t is_scale_fixed;  // it was set, and stays while leaves and their sum fit it
 
-    // Of the current change or rebuild; 0 between calls.
+    // State of the current change or rebuild; 0 between calls.
     int32_t plan;            // a ScalePlan
     uint32_t has_too_large;  // a leaf was written that is too large for the scale
     uint32_t largest_bits;   // of a leaf; bits of floats >= 0 are in the order of the floats

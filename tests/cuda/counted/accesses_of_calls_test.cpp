@@ -1,5 +1,5 @@
-// What latency is made of, counted call by call on the simulated GPU: launches, round trips to the memory of the device,
-// barriers, atomics that wait for each other. docs/cuda.md has these numbers, and what is estimated from them.
+// The components of latency, counted for each call on the simulated GPU: launches, round trips to device memory,
+// barriers, atomics that wait for each other. docs/cuda.md has these numbers, and estimates derived from them.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <per.h>
@@ -17,10 +17,10 @@
 namespace per::test {
 namespace {
 
-// So many leaves have as many levels of sums as 10^6 have.
+// This many leaves have as many levels of sums as 10^6.
 constexpr int64_t capacity = 40000;
 
-// Of one call, kernel after kernel; see accesses.h.
+// The counts of one call, kernel by kernel; see accesses.h.
 struct Counts {
     uint64_t launches;
     uint64_t phases;
@@ -28,7 +28,7 @@ struct Counts {
     uint64_t barriers;
     uint64_t atomics_of_line;
     uint64_t bytes;
-    uint64_t blocks = 0;  // of the kernel that has the most; 0: not looked at
+    uint64_t blocks = 0;  // of the kernel with the most blocks; 0: not checked
 };
 
 class DeviceMemory {
@@ -58,8 +58,8 @@ class AccessesOfCalls : public testing::Test {
     }
     void TearDown() override { simulator::options() = options_; }
 
-    // Also prints the row of the table in docs/cuda.md, and then atomics of a line, bytes and blocks. Round trips follow
-    // from the pieces into which a compiler cuts the code, and bytes from what it keeps in registers: both may be a
+    // Also prints the row of the table in docs/cuda.md, followed by atomics of a line, bytes and blocks. Round trips
+    // depend on how a compiler divides the code into pieces, and bytes on what it keeps in registers: both may be a
     // quarter more.
     template <class Call>
     void expect(const char* name, const Counts& expected, const Call& call) {
@@ -72,7 +72,7 @@ class AccessesOfCalls : public testing::Test {
             counts.round_trips += kernel.round_trips;
             counts.barriers += kernel.barriers;
             counts.bytes += kernel.bytes;
-            EXPECT_LE(kernel.cluster_fences, 1u) << name;  // behind what blocks write to each other
+            EXPECT_LE(kernel.cluster_fences, 1u) << name;  // after data that blocks write for each other
             counts.blocks = std::max<uint64_t>(counts.blocks, kernel.n_blocks);
             counts.atomics_of_line = std::max(counts.atomics_of_line, kernel.atomics_of_line);
         }
@@ -135,7 +135,7 @@ TEST_F(AccessesOfCalls, of_a_tree) {
     per_tree_free(tree);
 }
 
-// Rows of 165 bytes in a batch: two observations of 16 numbers, an action of 4, and what every batch has.
+// Rows of 165 bytes in a batch: two observations of 16 numbers, an action of 4, and the arrays of every batch.
 struct Arrays {
     Arrays(DeviceMemory& memory, int64_t n_rows)
         : fields{memory.array<float>(n_rows * 16), memory.array<float>(n_rows * 4)},
@@ -230,7 +230,7 @@ TEST_F(AccessesOfCalls, of_a_buffer) {
     per_replay_free(replay);
 }
 
-// Each barrier of a cluster counts as a wait that nothing else hides.
+// Each barrier of a cluster counts as a wait that is not hidden by others.
 TEST_F(AccessesOfCalls, of_draws_by_a_cluster) {
     constexpr int64_t n = 8192;
     int64_t* const indices = memory_.array<int64_t>(n);
@@ -291,7 +291,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
     per_replay_free(replay);
 }
 
-// Lines of the L2 that were written would be written back while a call is timed.
+// The write-back of dirty L2 lines would disturb the timing of a call.
 TEST_F(AccessesOfCalls, of_what_makes_the_benchmark_cold_are_reads) {
     simulator::options().n_multiprocessors = 3;  // few threads
     const Conditions conditions(nullptr);

@@ -33,7 +33,7 @@ def test_batches_have_the_transitions_shapes_and_dtypes_of_theirs(observation, a
     fill([theirs, ours], observation, action, steps=15, n_envs=n_envs, end=0.3)
     assert ours.size() == theirs.size()
 
-    # That 2,000 independent draws of 45 transitions leave one out has a probability below 45 (44/45)^2000.
+    # The probability that 2,000 independent draws of 45 transitions leave one out is below 45 (44/45)^2000.
     expected, given = theirs.sample(2000), ours.sample(2000)
     # After a terminal state theirs returns the first observation of the next episode, ours repeats the last one.
     shape = -1, *[1] * (expected.observations.dim() - 1)
@@ -98,7 +98,7 @@ MODES = ["next_step", "same_step", "disabled"]
 
 
 def drawn(counting, buffer):
-    """The transitions of a batch with more strata than transitions, so it has each of them."""
+    """The transitions of a batch with more strata than transitions, so that it contains each of them."""
     samples = buffer.sample(1000)
     columns = samples.observations, samples.actions, plain(samples.rewards), samples.next_observations, samples.dones
     return counting.drawn(*columns)
@@ -264,7 +264,7 @@ def test_draws_and_weights_follow_priorities_and_the_beta_of_now():
         buffer.beta = beta
         data = buffer.sample(400)
         first = data.observations.flatten() == 0
-        assert abs(int(first.sum()) - 100) <= 1  # a quarter, give or take a stratum
+        assert abs(int(first.sum()) - 100) <= 1  # a quarter, plus or minus a stratum
         torch.testing.assert_close(data.weights[first], torch.ones(int(first.sum()), 1))
         torch.testing.assert_close(data.weights[~first], torch.full((int((~first).sum()), 1), light))
 

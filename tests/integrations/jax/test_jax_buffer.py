@@ -201,7 +201,7 @@ def test_every_dtype_and_structure_of_experience_comes_back():
 def test_draws_come_before_the_adds_after_them():
     buffer, state = filled(10, batch_size=64, scheme="systematic")
 
-    # The adds do not use the drawn values, so XLA would run them first if it did not know of the draws.
+    # The adds do not use the drawn values, so XLA would run them first if it did not know about the draws.
     @jax.jit
     def several(state):
         batches = [buffer.sample(state, KEY) for _ in range(4)]

@@ -24,7 +24,7 @@ def sharded_buffer(**options):
 
 
 def both(shards=SHARDS, **options):
-    """One buffer and a sharded one that hold the same steps."""
+    """One buffer and a sharded one with the same steps."""
     whole, sharded = one_buffer(**options), sharded_buffer(shards=shards, **options)
     steps = steps_of(np.random.default_rng(1), ENVS, 15)
     assert np.array_equal(whole.extend(**steps), sharded.extend(**steps))
@@ -32,7 +32,7 @@ def both(shards=SHARDS, **options):
 
 
 def due(added):
-    """The number of draws that LIMITS ask for after this number of steps."""
+    """The number of draws that LIMITS require after this number of steps."""
     return math.floor(LIMITS["samples_per_insert"] * (added - LIMITS["min_size_to_sample"]))
 
 

@@ -1,4 +1,4 @@
-"""If shards die, hang, refuse or cannot read their file, the others go on and the buffer says what is wrong."""
+"""If shards die, hang, refuse or cannot read their file, the others continue and the buffer reports the problem."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_rows_are_the_n_step_transitions_of_the_episodes(n_step):
 
 
 def test_steps_are_drawn_in_proportion_to_their_priorities_and_weigh_less():
-    """Of 1000 stratified draws a step of probability P gets between 1000 P - 2 and 1000 P + 2, always."""
+    """In 1000 stratified draws a step of probability P always gets between 1000 P - 2 and 1000 P + 2."""
     buffer = filled()
     priority = lambda row: float(row.get_observations(0) @ [10, 1])  # noqa: E731
     rows = buffer.sample(200)

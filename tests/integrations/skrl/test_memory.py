@@ -139,7 +139,7 @@ def filled(n_rows, **options):
 
 
 def test_rows_are_drawn_in_proportion_to_their_errors():
-    """Of 1000 stratified draws a row of probability P gets between 1000 P - 2 and 1000 P + 2, always."""
+    """In 1000 stratified draws a row of probability P always gets between 1000 P - 2 and 1000 P + 2."""
     memory = filled(10, alpha=0.5)
     memory.sample(["rewards"], batch_size=100)
     memory.update_priorities(memory.get_sampling_indexes().float().square() + 1)

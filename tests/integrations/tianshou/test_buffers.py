@@ -87,7 +87,7 @@ def test_rows_priorities_and_weights_are_those_of_tianshous_buffer(kinds, n_envs
 
 
 def test_each_row_is_drawn_in_proportion_to_its_priority(kinds, n_envs):
-    """Of n stratified draws a row of probability P gets between n P - 2 and n P + 2, always."""
+    """In n stratified draws a row of probability P always gets between n P - 2 and n P + 2."""
     buffer = filled(kinds[0], 30, n_envs, 40)
     priorities = np.random.default_rng(2).exponential(size=30)
     priorities[4] = 0.0
@@ -217,7 +217,8 @@ def test_an_empty_sample_is_as_in_tianshou(kinds, n_envs):
 
 
 def test_the_tree_finds_what_tianshous_tree_finds():
-    """At a border between leaves tianshou finds the leaf before it and libper the next one, so borders are left out."""
+    """At a border between leaves tianshou finds the leaf before it and libper the one after it, so borders are left
+    out."""
     random = np.random.default_rng(3)
     values = random.random(100)
     ours, theirs = SegmentTree(100), data.SegmentTree(100)
