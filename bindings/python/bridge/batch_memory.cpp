@@ -21,8 +21,8 @@ constexpr size_t whole_lines(size_t n_bytes) {
 
 PyTypeObject memory_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-// What belonged to buffers that are gone, for later ones. None of it is ever freed, as threads may give memory up until
-// the process ends.
+// Memory of closed buffers, for later ones. None of it is ever freed, since threads may return memory until the process
+// ends.
 std::vector<SpareMemory*>& unused() {
     static auto& those = *new std::vector<SpareMemory*>;
     return those;
@@ -104,7 +104,7 @@ void SpareMemory::keep_nothing() {
     }
 }
 
-// What comes back while another thread closes this may be kept all the same, for a later buffer.
+// Memory returned while another thread closes this may be kept all the same, for a later buffer.
 void SpareMemory::give_back(ArrayMemory* memory) {
     for (std::atomic<ArrayMemory*>& place : places_) {
         ArrayMemory* nothing = nullptr;
@@ -121,11 +121,11 @@ ArrayMemory::Owner SpareMemory::take(size_t element_bytes) {
         ArrayMemory* memory = place.exchange(nullptr);
         if (memory == nullptr) continue;
         if (memory->n_bytes_ == n_bytes) return ArrayMemory::Owner(memory);
-        release(memory);  // of batches of another size
+        release(memory);  // it is of batches of another size
     }
     void* place = std::aligned_alloc(line, n_bytes);
     if (place == nullptr) return nullptr;
-    if (n_bytes >= 2 * huge_page) {  // as numpy does, where the kernel would give small pages one by one
+    if (n_bytes >= 2 * huge_page) {  // as numpy does; otherwise the kernel might map small pages one by one
         const uintptr_t begin = (reinterpret_cast<uintptr_t>(place) + page - 1) / page * page;
         madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(place) + n_bytes - begin, MADV_HUGEPAGE);
     }

@@ -15,7 +15,7 @@ namespace per::bridge {
 
 constexpr int max_axes = 16;
 
-/* The shape of an array, C-contiguous. numpy and DLPack take it as a pointer to what they may write to. */
+/* The shape of an array, C-contiguous. Not const, since numpy and DLPack take it by a non-const pointer. */
 struct Shape {
     bool equals(const int64_t* other, int other_ndim) const;
 
@@ -26,8 +26,8 @@ struct Shape {
 class SpareMemory;
 
 /*
- * The memory of one array, which is its owner too: numpy's arrays hold it as their base, a tensor by its deleter. The
- * elements lie behind it.
+ * The memory of one array, and at the same time its owner: numpy's arrays hold it as their base, a tensor by its
+ * deleter. The elements follow it in memory.
  */
 class ArrayMemory : public PyObject {
  public:
@@ -36,20 +36,21 @@ class ArrayMemory : public PyObject {
     };
     using Owner = std::unique_ptr<ArrayMemory, GiveBack>;
 
-    /* Once, before anything else. False, and an error of Python's, where its type cannot be made. */
+    /* Creates the type. Call it once, before anything else. Returns false, with a Python error set, if that fails. */
     static bool prepare_type();
 
     /*
-     * Those of an array of numpy lie half a line past the beginning of one. JAX copies such arrays, and says when that is
-     * done. What begins with a line it takes as it lies, for good, also where the next batch is drawn into it by `out`.
+     * Elements of a numpy array begin half a cache line past the beginning of one. JAX then copies such arrays, and
+     * reports when it is done. Memory aligned to a line it would use in place permanently, even while `out` reuses it
+     * for a batch.
      */
     void* numpy_elements();
     /* A new reference, for the base of an array. */
     static PyObject* as_base(Owner memory);
 
-    /* Those of a tensor begin with a line, as torch's own do. */
+    /* Elements of a tensor begin at a cache line, as in torch's own tensors. */
     void* tensor_elements();
-    /* Gives the memory up to whoever calls the deleter. */
+    /* Passes the ownership of the memory to the tensor, until its deleter is called. */
     static DLManagedTensorVersioned* as_tensor(Owner memory, const Shape& shape, DLDataType type);
 
  private:
@@ -57,7 +58,7 @@ class ArrayMemory : public PyObject {
 
     ArrayMemory(SpareMemory& home, size_t n_bytes);
 
-    SpareMemory& home_; /* where it goes back to */
+    SpareMemory& home_; /* the memory is returned there */
     const size_t n_bytes_;
     DLManagedTensorVersioned tensor_;
     int64_t shape_[max_axes];
@@ -65,13 +66,13 @@ class ArrayMemory : public PyObject {
 };
 
 /*
- * Memory for the arrays that a buffer makes anew for each batch, of one of its outputs. Arrays that nobody holds any
- * more leave theirs for the next ones of the same size: two, as a learner has one batch while it draws the next. What
- * malloc gives instead has often left the caches, or comes from the kernel page by page: for a batch of images that
- * takes longer than to draw it.
+ * Memory for the arrays of one output of a buffer, which each batch creates anew. Freed arrays leave their memory to
+ * later ones of the same size: two are kept, since a learner holds one batch while it draws the next. Memory from
+ * malloc has often left the caches, or is mapped by the kernel page by page, which for a batch of images takes longer
+ * than the draw.
  *
- * Arrays are given up by any thread, also without Python's lock, and this may be forked at any time: there is no lock.
- * They may outlive their buffer: an object of this class is never freed, but serves a later buffer.
+ * Arrays are freed by any thread, also without the GIL, and the process may fork at any time, so there is no lock.
+ * Arrays may outlive their buffer: an object of this class is never freed, but reused by a later buffer.
  */
 class SpareMemory {
  public:
@@ -80,12 +81,12 @@ class SpareMemory {
     };
     using Owner = std::unique_ptr<SpareMemory, Close>;
 
-    /* With Python's lock, as the owner's end. */
+    /* Requires the GIL, as does the end of the owner. */
     static Owner open();
 
-    /* For so many bytes of elements. NULL where there is no memory. */
+    /* Memory for an array of that size. NULL if none can be allocated. */
     ArrayMemory::Owner take(size_t element_bytes);
-    /* What is kept is freed, and so is what comes back from now on. */
+    /* Frees the kept memory, and any memory returned from now on. */
     void keep_nothing();
 
  private:

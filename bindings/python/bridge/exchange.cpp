@@ -28,7 +28,7 @@ T& at(std::vector<std::byte>& block, size_t offset) {
     return *reinterpret_cast<T*>(block.data() + offset);
 }
 
-// Of an output, for this batch.
+// Shape of an output in a batch of this size.
 Shape shape_of(const Output& output, int64_t batch_size) {
     Shape shape{static_cast<int>(output.shape.size()), {}};
     std::copy(output.shape.begin(), output.shape.end(), shape.axes);
@@ -36,7 +36,7 @@ Shape shape_of(const Output& output, int64_t batch_size) {
     return shape;
 }
 
-// Empty where there is no memory for such an array.
+// Empty if no memory can be allocated for such an array.
 ArrayMemory::Owner take_memory(const Output& output, const Shape& shape) {
     size_t n_bytes = dlpack_type_of(output.dtype).bits / 8;
     for (int axis = 0; axis < shape.ndim; ++axis) {
@@ -93,7 +93,7 @@ void Exchange::close() {
     plain_.attr("close")();
 }
 
-// A reference for the time of a call: another thread may close the buffer meanwhile.
+// A reference that keeps the buffer open during the call: another thread may close it meanwhile.
 py::object Exchange::keep_open() const {
     if (handle_object_.is_none()) plain_.attr("handle")();
     return handle_object_;
@@ -103,7 +103,7 @@ void Exchange::check(per_status status) const {
     if (status != PER_OK) check_(static_cast<int>(status));
 }
 
-// The cudaStream_t that a user names, or by default the tensor library's current one.
+// The cudaStream_t of the user's stream, or by default the tensor library's current one.
 void* Exchange::number_of(const py::object& stream) const {
     void* number = nullptr;
     if (!is_on_device_) return number;
@@ -135,10 +135,10 @@ bool Exchange::read_steps(const py::tuple& step_arrays, const py::dict& fields, 
         if (terminated.data == nullptr || terminated.ndim == 0) return false;
         steps.length = terminated.shape[0];
     }
-    return steps.length * envs_of(steps) == 1 || !has_number(block);  // a number is one for each of the rows
+    return steps.length * envs_of(steps) == 1 || !has_number(block);  // a number would apply to all rows
 }
 
-// Whether a reward, flag or priority was given as a single number.
+// True if a reward, flag or priority was given as a single number.
 bool Exchange::has_number(std::vector<std::byte>& block) const {
     return std::any_of(step_arrays_.begin(), step_arrays_.end(), [&](const auto& named) {
         const auto& array = at<per_array>(block, named.second);
@@ -208,7 +208,7 @@ int32_t Exchange::write(const py::tuple& step_arrays, const py::dict& fields, co
     return functions_.write(static_cast<per_writer*>(handle_), &at<per_steps>(block, 0), timeout_ms);
 }
 
-// Empty where there is no memory for them.
+// Empty if no memory can be allocated.
 py::object Exchange::new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const {
     if (!is_on_device_) {
         auto* axes = reinterpret_cast<npy_intp*>(const_cast<int64_t*>(shape));
@@ -263,7 +263,7 @@ py::object Exchange::sample(const py::object& batch_size, uintptr_t options, con
     return arrays;
 }
 
-// Empty where there is no memory for them; what is then to be said only Python knows.
+// Empty if no memory can be allocated; the error is then Python's to raise.
 py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& block) const {
     const auto arrays = py::reinterpret_steal<py::object>(PyDict_Copy(output_names_.ptr()));
     if (!arrays) throw py::error_already_set();
@@ -275,7 +275,7 @@ py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& bloc
     return arrays;
 }
 
-// Empty where there is no memory for it.
+// Empty if no memory can be allocated.
 py::object Exchange::new_array(const Output& output, int64_t batch_size, void** address) const {
     Shape shape = shape_of(output, batch_size);
     ArrayMemory::Owner memory = take_memory(output, shape);
@@ -310,7 +310,7 @@ bool Exchange::reuse(const py::dict& out, int64_t batch_size, std::vector<std::b
     return true;
 }
 
-// Where an array of a batch lies; NULL unless it may be written and has the output's dtype and shape.
+// Address of a batch array; NULL unless it is writable and has the output's dtype and shape.
 void* Exchange::address_of_target(PyObject* target, const Output& output, int64_t batch_size) {
     const Shape shape = shape_of(output, batch_size);
     if (!is_on_device_ && PyArray_CheckExact(target)) {

@@ -9,7 +9,7 @@
 
 namespace per::bridge {
 
-/* An array of a batch: what it is made of, where its address goes in a block of per_batch, and its memory. */
+/* An array of a batch: its description, the offset of its address in a block of per_batch, and its memory. */
 struct Output {
     py::object name;
     std::vector<int64_t> shape; /* with room for the batch's axis in front */
@@ -20,13 +20,13 @@ struct Output {
 };
 
 /*
- * The calls of a buffer or a writer that take or give many arrays: what per._exchange.Exchange does, in one step from
- * Python. It is not linked to libper: handle and functions are addresses that cffi found.
+ * Calls of a buffer or a writer that take or return many arrays: per._exchange.Exchange in a single step from Python.
+ * It is not linked to libper: handle and functions are addresses from cffi.
  *
- * Of a buffer on CUDA, arrays are those of a tensor library that offers DLPack's C functions, on the buffer's device.
+ * For a buffer on CUDA, arrays are those of a tensor library with DLPack's C functions, on the buffer's device.
  *
  * A block is per_steps followed by one per_array for each field and next field, or per_batch followed by one pointer
- * for each; offsets count from its start. What cannot be read here is left to `plain`, the exchange in Python.
+ * for each; offsets count from its start. Anything unreadable here is left to `plain`, the exchange in Python.
  */
 class Exchange {
  public:
@@ -42,7 +42,7 @@ class Exchange {
 
     py::object add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
                    const py::object& stream);
-    /* What per_writer_add() returns, for an exchange whose handle is a per_writer. */
+    /* Returns the result of per_writer_add(), for an exchange whose handle is a per_writer. */
     int32_t write(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
                   int64_t timeout_ms);
     py::object sample(const py::object& batch_size, uintptr_t options, const py::object& out, const py::object& stream);
@@ -51,9 +51,9 @@ class Exchange {
 
  private:
     py::object keep_open() const;
-    /* Only Python says what a stream is that a buffer in host memory was given. */
+    /* A stream given to a buffer in host memory is left to Python, which decides what it means. */
     bool is_for_us(const py::object& stream) const { return is_on_device_ || stream.is_none(); }
-    /* Where the arrays of steps may lie. */
+    /* The possible locations of the arrays of steps. */
     Reader::Where where() const { return is_on_device_ ? Reader::Where::both : Reader::Where::host; }
     void check(per_status status) const;
     void* number_of(const py::object& stream) const;
@@ -77,18 +77,18 @@ class Exchange {
     ArrayTypes types_;
     int64_t n_fields_;
     int64_t n_envs_;
-    int64_t sequence_steps_;             /* of a sequence; 0: single transitions */
-    int64_t learned_steps_;              /* of them, those after the burn-in */
-    std::vector<std::byte> steps_block_; /* as per_steps_init() fills it */
+    int64_t sequence_steps_;             /* length of a sequence; 0: single transitions */
+    int64_t learned_steps_;              /* steps of a sequence after the burn-in */
+    std::vector<std::byte> steps_block_; /* as initialised by per_steps_init() */
     std::vector<std::byte> batch_block_;
     std::vector<std::pair<py::object, size_t>> step_arrays_; /* names and offsets */
     size_t terminated_;                                      /* its offset */
     py::dict places_;                                        /* offset by name of a field or next field */
     std::vector<Output> outputs_;
-    py::dict output_names_;            /* with None: a copy of it is filled faster than a dict that grows */
-    bool is_on_device_;                /* else in host memory */
+    py::dict output_names_;            /* with None values: copying it is faster than growing a dict */
+    bool is_on_device_;                /* otherwise in host memory */
     DLDevice device_;                  /* of the arrays of batches */
-    const DLPackExchangeAPI* tensors_; /* of the library that makes them; NULL: numpy does */
+    const DLPackExchangeAPI* tensors_; /* of the library that creates them; NULL: numpy */
 };
 
 }  // namespace per::bridge

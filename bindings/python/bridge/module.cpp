@@ -9,7 +9,7 @@ PYBIND11_MODULE(_bridge, module) {
     if (_import_array() < 0 || !per::bridge::ArrayMemory::prepare_type()) throw py::error_already_set();
 
     module.doc() = "Passes arrays to libper and gives back those of batches; see per._bridging.";
-    // Compared with cffi's: a bridge built for another per.h must not be used.
+    // Compared with cffi's sizes: a bridge built for another per.h must not be used.
     py::dict sizes;
     sizes["per_array"] = sizeof(per_array);
     sizes["per_steps"] = sizeof(per_steps);

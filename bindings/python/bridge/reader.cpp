@@ -8,7 +8,7 @@ namespace per::bridge {
 
 namespace {
 
-// Shape of numbers, and memory of empty arrays: NULL would say "unchecked" there and "not given" here.
+// Shape of numbers, and memory of empty arrays, where NULL would mean "unchecked" and "not given".
 const int64_t no_axes = 0;
 const uint64_t no_elements = 0;
 
@@ -48,7 +48,7 @@ constexpr std::array<DlpackType, 13> dlpack_types{{{PER_BOOL, kDLBool, 8},
                                                    {PER_FLOAT32, kDLFloat, 32},
                                                    {PER_FLOAT64, kDLFloat, 64}}};
 
-// The element type that a format of the struct module names, if it is a single number in native byte order.
+// The element type of a struct-module format, if it is a single number in native byte order.
 std::optional<per_dtype> dtype_of_format(const char* format, Py_ssize_t size) {
     if (*format == '@' || *format == '=') ++format;
     if (format[0] == '\0' || format[1] != '\0') return {};
@@ -126,7 +126,7 @@ const TensorType& ArrayTypes::find(PyTypeObject* type) {
         }
         found.is_negated = py::getattr(found.type, "is_neg", py::none());
     }
-    // Types come in small numbers; a program that makes them by the thousand is served without the cache.
+    // Programs have few types; one that creates thousands is served without the cache.
     if (types_.size() >= 64) return other_ = std::move(found);
     return types_.emplace_back(std::move(found));
 }
@@ -161,7 +161,7 @@ bool Reader::read(PyObject* source, py::handle name, per_array& array, Where whe
     if (PyArray_CheckExact(source)) {
         if (read_numpy(source, array)) return true;
     } else if (PyArray_Check(source)) {
-        // What the elements of a subclass are is for its methods to say: a masked array leaves some out.
+        // The methods of a subclass define its elements: a masked array leaves some out.
     } else if (read_number(source, array) || read_tensor(source, array, where) || read_buffer(source, array)) {
         return true;
     }
@@ -198,7 +198,7 @@ bool Reader::read_number(PyObject* source, per_array& array) {
         int is_beyond = 0;
         const int64_t value = PyLong_AsLongLongAndOverflow(source, &is_beyond);
         if (is_beyond) return false;
-        // Unsigned if it can be: a number of Python has no type, and fits unsigned fields too.
+        // Unsigned if possible: Python integers have no dtype, and this way they also fit unsigned fields.
         set_number(array, value < 0 ? PER_INT64 : PER_UINT64, &value, sizeof value);
     } else {
         return false;

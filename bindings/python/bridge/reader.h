@@ -16,11 +16,11 @@ namespace per::bridge {
 
 namespace py = pybind11;
 
-/* The per_dtype of DLPack's element type, and back. Empty for what per.h has no name for. */
+/* The per_dtype of DLPack's element type, and back. Empty for types that per.h does not have. */
 std::optional<per_dtype> dtype_of(DLDataType type);
 DLDataType dlpack_type_of(int32_t dtype);
 
-/* Whether all elements of a tensor lie there, aligned and without gaps, the last axis fastest. */
+/* True if the tensor is on that device, aligned and without gaps, the last axis fastest. */
 bool is_contiguous_on(const DLDevice& device, const DLTensor& tensor);
 
 constexpr DLDevice host_device{kDLCPU, 0};
@@ -28,31 +28,31 @@ constexpr DLDevice host_device{kDLCPU, 0};
 /* How tensors of a type are read. */
 struct TensorType {
     py::object type;
-    const DLPackExchangeAPI* api; /* NULL: they are no tensors, or their library does not offer DLPack's C functions */
-    py::object is_negated;        /* the method that says whether the elements in memory are to be negated, or None */
+    const DLPackExchangeAPI* api; /* NULL: not tensors, or their library does not offer DLPack's C functions */
+    py::object is_negated;        /* the method that tells whether the elements in memory are lazily negated, or None */
 };
 
 /*
- * What types of arrays are known by. The C functions of a tensor library are looked up once for each of its types.
+ * Cached properties of array types. The C functions of a tensor library are looked up once for each of its types.
  */
 class ArrayTypes {
  public:
-    /* as_array is per._arrays.as_array, which reads everything that is not read here. */
+    /* as_array is per._arrays.as_array, which reads all arrays that are not read here. */
     explicit ArrayTypes(py::object as_array);
 
     /*
-     * The C functions of the library that this is the type of tensors of; else NULL. A subclass is not: what its
-     * elements are is for its methods to say.
+     * The C functions of the library whose tensor type this is; NULL for other types. Subclasses count as other types,
+     * since their methods may redefine their elements.
      */
     const DLPackExchangeAPI* exchange_api(PyTypeObject* type) { return find(type).api; }
 
     /*
-     * Where a tensor lies; false for what has to be read otherwise: what is no tensor, has no memory of its own, as
-     * those of a transformation have none, or has elements in memory that are not its own, but their negatives.
+     * Describes the memory of a tensor. False if it must be read in another way: if it is not a tensor, has no memory,
+     * as inside a transformation, or is lazily negated.
      */
     bool find_tensor(PyObject* source, DLTensor& tensor);
 
-    /* The per_dtype of a numpy dtype; empty unless it is one of numpy's own, in native byte order. */
+    /* The per_dtype of a numpy dtype; empty unless it is a built-in one in native byte order. */
     std::optional<per_dtype> dtype_of(const void* descr) const;
 
     const py::object& as_array() const { return as_array_; }
@@ -67,16 +67,16 @@ class ArrayTypes {
 };
 
 /*
- * Reads the arrays of one call. What the per_arrays point at stays as long as the reader.
+ * Reads the arrays of one call. The data that the per_arrays point to lives as long as the reader.
  *
- * For calls on host memory copies are made by as_array only: of arrays that are not contiguous, not in host memory, or
- * no arrays but lists. For calls on a CUDA device nothing is copied here.
+ * For calls on host memory, only as_array makes copies: of arrays that are not contiguous or not in host memory, and of
+ * lists. For calls on a CUDA device nothing is copied here.
  */
 class Reader {
  public:
-    /* Where arrays are looked for. */
+    /* The allowed locations of arrays. */
     enum class Where {
-        host,  /* there, or copied to there */
+        host,  /* in host memory, copied there if necessary */
         both,  /* in host memory or on the device, in place */
         device /* on the device, in place */
     };
@@ -87,8 +87,8 @@ class Reader {
     Reader& operator=(const Reader&) = delete;
 
     /*
-     * name: of the argument, for messages. False, and no error, for what only Python can read; never so for `host`.
-     * None is read: as an array that is not given.
+     * name: of the argument, for messages. Returns false without an error if only Python can read it, which never
+     * happens for `host`. None is read as an array that is not given.
      */
     bool read(PyObject* source, py::handle name, per_array& array, Where where = Where::host);
 

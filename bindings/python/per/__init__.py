@@ -1,7 +1,7 @@
 """Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952), over libper's C interface.
 
-SumTree holds priorities and draws indices in proportion to them; ReplayBuffer stores whole transitions on top of one
-and draws batches of them with importance-sampling weights.
+SumTree holds priorities and draws indices in proportion to them. ReplayBuffer adds storage for transitions: it draws
+batches of them with importance-sampling weights.
 """
 
 from per import plot

@@ -1,4 +1,4 @@
-"""python -m per: looks into checkpoints, measures this machine, and shows what prioritized replay is for."""
+"""python -m per: inspects checkpoints, measures this machine, and demonstrates prioritized replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from per import _options
 from per._handle import created
 from per._library import NULL, lib
 
-# Programs by their place in the source tree. A wheel carries them in per/programs.
+# Programs, by path in the source tree. A wheel carries them in per/programs.
 BENCH = "bench/peers.py"
 DEMO = "examples/python/rare_reward.py"
 
@@ -34,10 +34,10 @@ HELP = {"-h", "--help"}
 
 
 def info(file: str) -> None:
-    """Prints what a checkpoint holds."""
+    """Prints the contents of a checkpoint."""
     buffer = per.ReplayBuffer.load(file)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a line below has the suspected resets
+        warnings.simplefilter("ignore")  # suspected resets are printed below
         stats = buffer.stats()
     drawn = "sequences" if buffer.options["sequence_length"] else "transitions"
     files = [file] if os.path.isfile(file) else [entry.path for entry in os.scandir(file) if entry.is_file()]
@@ -75,7 +75,7 @@ def info(file: str) -> None:
 def histogram(priorities: npt.NDArray[np.float32]) -> Iterator[str]:
     """Lines with a bar for each of up to BINS ranges of equal ratio, and a separate line for priorities of 0.
 
-    There are as many ranges as have edges that print differently.
+    There are only as many ranges as have edges that print differently.
     """
     positive = priorities[priorities > 0].astype(np.float64)
     rows = []
@@ -103,7 +103,7 @@ def histogram(priorities: npt.NDArray[np.float32]) -> Iterator[str]:
 
 
 def verify(file: str) -> None:
-    """Checks all of a checkpoint as loading does: checksums, and that a buffer can be in the state that it holds."""
+    """Checks a whole checkpoint as loading does: its checksums, and that the state it holds is a valid one."""
     created(lib.per_replay_load, _options.path(file), NULL)
     print(f"{file}: whole")
 
@@ -115,7 +115,7 @@ def require(command: str, *modules: str) -> None:
 
 
 def run_program(path: str, command: str, arguments: list[str]) -> int:
-    """Runs main() of a program of the source tree, as that command; its exit status."""
+    """Runs main() of a program of the source tree under the name of that command, and returns its exit status."""
     package = pathlib.Path(__file__).resolve().parent
     places = [root / path for root in (package / "programs", *package.parents[2:3])]
     found = next((place for place in places if place.is_file()), None)
@@ -127,7 +127,7 @@ def run_program(path: str, command: str, arguments: list[str]) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    """Measures libper beside what is installed of other libraries."""
+    """Measures libper beside the other libraries that are installed."""
     defaults = ["--seconds", str(BENCH_SECONDS)]
     if importlib.util.find_spec("matplotlib"):
         defaults += ["--picture", "peers.png"]
@@ -137,7 +137,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def demo(arguments: list[str]) -> int:
-    """Trains agents with prioritized and uniform replay where rewards are rare."""
+    """Trains agents with prioritized and uniform replay on a task with rare rewards."""
     if HELP.isdisjoint(arguments):
         require("demo", "matplotlib", "tqdm")
     return run_program(DEMO, "demo", arguments)
@@ -182,7 +182,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid UTF-8
     try:
         if options.command == "info":
             info(options.file)

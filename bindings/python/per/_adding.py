@@ -1,4 +1,4 @@
-"""Brings steps into a buffer: by calls, and through channels from other processes."""
+"""Adds steps to a buffer: by calls, and through channels from other processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from per.typing import Array, ArrayLike, FieldLike, MovedBy, WhenFull
 
 
 class Adding(Buffer[Array]):
-    """The calls that add steps."""
+    """Calls that add steps."""
 
     __slots__ = ()
 
@@ -37,41 +37,41 @@ class Adding(Buffer[Array]):
         stream: object = None,
         **fields: FieldLike,
     ) -> npt.NDArray[np.int64]:
-        """Adds one step of every environment, all of them or, on any error, none.
+        """Adds one step of every environment. On an error nothing is added.
 
-        Arrays are [n_envs, ...]; the axis may be left out if there is one environment. They may be numpy's, torch's,
-        JAX's or of any type with the buffer protocol, __array_interface__ or __dlpack__, or numbers and lists; elements
-        are cast as numpy's "same_kind" rule allows.
+        Arrays are [n_envs, ...]; the axis may be left out if there is one environment. They may come from numpy, torch
+        or JAX, or be of any type with the buffer protocol, __array_interface__ or __dlpack__; numbers and lists work
+        too. Elements are cast under numpy's "same_kind" rule.
 
         Parameters
         ----------
         reward : ArrayLike, optional
-            [n]. It, flags and priorities may be one number for all.
+            [n]. Rewards, flags and priorities may each be one number for all environments.
         terminated : ArrayLike, optional
             Flags [n]: the episode ended in a terminal state. Flags are booleans, or 0 and 1 of any dtype.
         truncated : ArrayLike, optional
-            Flags [n]: the episode ended otherwise, such as by a time limit.
+            Flags [n]: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
-            Flags [n]; where False nothing is added and no value is looked at.
+            Flags [n]; where False nothing is added and no value is read.
         next_mask : ArrayLike, optional
-            Flags [n]; where False the next observation is not available (simulators that reset by themselves).
+            Flags [n]; where False the next observation is not available (simulators that reset automatically).
         priorities : ArrayLike, optional
-            [n], in place of td_errors. Without both the largest priority seen is taken.
+            [n], in place of td_errors. Without either, a step gets the largest priority seen.
         td_errors : ArrayLike, optional
             [n], of any sign.
         env_ids : ArrayLike, optional
-            int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
+            int64[n], 0 to n_envs - 1, each at most once: the environments of these steps. None: all.
         info : Mapping[str, Any], optional
-            Of a vector environment. With autoreset "same_step" its final observations are taken from it, flags and next
-            observations being looked at on the host. Final observations in it are an error with another autoreset, as
-            other environments give none.
+            The info of a vector environment. With autoreset "same_step" the final observations are taken from it; flags
+            and next observations are then read on the host. With any other autoreset, final observations in the info
+            are an error, since such environments provide none.
         stream : object, optional
-            See the class. Arrays may lie in host memory and on the device, those of one call too; host memory may be
-            written again at once.
+            See the class. One call may mix arrays in host memory and on the device. Host memory may be overwritten as
+            soon as the call returns.
         **fields : FieldLike
-            Each declared field by name, but those with a default may be left out; and for observations x also next_x:
-            what was observed after the step. next_x may be left out on steps that end no episode; the step is then live
-            from the next one on.
+            Each declared field by name; those with a default may be left out. For each observation x also next_x, the
+            observation after the step. next_x may be left out on steps that end no episode; such a step becomes live
+            when the next step is added.
 
         Returns
         -------
@@ -81,19 +81,19 @@ class Adding(Buffer[Array]):
         Warns
         -----
         PerWarning
-            Once, if environments seem to reset in another way than `autoreset` says: their final observations are given
-            twice (suspected_resets in stats()). Once also if most steps are cuts, and if a reward is a whole number
-            that float32 does not have.
+            Once each, if environments seem to reset in another way than `autoreset` says: their final observations are
+            given twice (suspected_resets in stats()); if most steps are cuts; and if a reward is a whole number that
+            float32 cannot represent.
 
         Raises
         ------
         InvalidArgument
-            Naming the field or argument.
+            The message names the field or argument.
         Full
         Busy
-            Where the rate limiter does not allow it yet.
+            The rate limiter does not allow the add yet.
         OutOfMemory
-            Where there is none for compressed fields.
+            No memory is left for compressed fields.
 
         Examples
         --------
@@ -135,30 +135,30 @@ class Adding(Buffer[Array]):
         stream: object = None,
         **fields: FieldLike,
     ) -> npt.NDArray[np.int64]:
-        """Adds K consecutive steps, as K calls of add() would, but in one.
+        """Adds K consecutive steps, like K calls of add(), but in one.
 
-        As in add(), with an axis of time in front: [K, n_envs, ...], or [K, ...] for one environment.
+        Arrays are as in add(), with a leading time axis: [K, n_envs, ...], or [K, ...] for one environment.
 
         Parameters
         ----------
         reward : ArrayLike, optional
-            [K, n]. It, flags and priorities may be one number for all.
+            [K, n]. Rewards, flags and priorities may each be one number for all steps.
         terminated : ArrayLike, optional
             Flags [K, n]: the episode ended in a terminal state.
         truncated : ArrayLike, optional
-            Flags [K, n]: it ended otherwise, such as by a time limit.
+            Flags [K, n]: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
             Flags [K, n]. Where False nothing is added.
         next_mask : ArrayLike, optional
             Flags [K, n]. Where False the next observation is not available.
         priorities : ArrayLike, optional
-            [K, n], in place of td_errors; without both the largest priority seen.
+            [K, n], in place of td_errors. Without either, steps get the largest priority seen.
         td_errors : ArrayLike, optional
             [K, n], of any sign.
         env_ids : ArrayLike, optional
-            int64[n], each at most once: the environments whose steps these are. None: all.
+            int64[n], each at most once: the environments of these steps. None: all.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
         **fields : FieldLike
             Arrays [K, n_envs, ...] of each declared field by name, and next_x for observations x.
 
@@ -170,7 +170,7 @@ class Adding(Buffer[Array]):
         Warns
         -----
         PerWarning
-            As add(), and once if an environment gets more steps than it has rows.
+            As in add(), and once if an environment gets more steps than it has rows.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Adding(Buffer[Array]):
         Full
         Busy
         OutOfMemory
-            Then nothing was added.
+            Nothing was added.
 
         Examples
         --------
@@ -201,14 +201,14 @@ class Adding(Buffer[Array]):
         return ids
 
     def cut(self, env_ids: ArrayLike | None = None, *, stream: object = None) -> None:
-        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another.
+        """Ends the running episodes of the environments (None: all) as truncated; the next step begins a new episode.
 
         Parameters
         ----------
         env_ids : ArrayLike, optional
             int64[n]. None: all.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Examples
         --------
@@ -234,23 +234,23 @@ class Adding(Buffer[Array]):
         when_full: WhenFull = "waits",
         moved_by: MovedBy = "thread",
     ) -> Channel:
-        """A way for another process to bring steps into this buffer, through shared memory and without pickling them.
+        """Creates a channel through which another process adds steps, in shared memory and without pickling.
 
-        Give each process that writes a channel, with environments of its own, and take channel.writer() there. A thread
-        of the library moves what was written into the buffer, many steps at a time, also while others draw.
+        Give each writing process a channel for its environments, and call channel.writer() there. A thread of the
+        library moves the steps into the buffer in large groups, also while other threads draw.
 
         Parameters
         ----------
         env_ids : ArrayLike, optional
-            int64[n], each once: the environments of this buffer whose steps are written; those of the writer are
-            counted from 0 in their order. None: all.
+            int64[n], each once: the environments of this buffer that the writer feeds. The writer numbers them from 0,
+            in this order. None: all.
         slots : int, default 0
-            Steps of all these environments that the ring has room for; 0: as many as take 4 MiB, at least 16.
+            Capacity of the ring in steps of all these environments. 0: as many as fit in 4 MiB, at least 16.
         when_full : {"waits", "drops"}, default "waits"
-            A writer that finds no room "waits", or "drops" its steps, which are counted.
+            A writer that finds the ring full "waits", or "drops" its steps and counts them.
         moved_by : {"thread", "calls"}, default "thread"
-            "thread"; or "calls": there is no thread, and steps come into the buffer only by move() and flush() of the
-            channel, on the thread that calls them.
+            "thread": a thread of the library moves the steps. "calls": there is no thread; steps are moved only by
+            move() and flush() of the channel, on the calling thread.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""Reads arrays of any library as numpy arrays, without a copy where that is possible.
+"""Reads arrays of any library as numpy arrays, without a copy where possible.
 
-What is said here holds for both ways of passing arrays: per._bridge reads the common cases by itself and hands every
-other one to `as_array`.
+This applies to both ways of passing arrays: per._bridge reads the common cases itself and hands all others to
+`as_array`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Float32s = npt.NDArray[np.float32]
 DTYPES = _library.choices("per_dtype")
 BFLOAT16 = DTYPES["bfloat16"]
 UINT64 = DTYPES["uint64"]
-_EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here, of either sign
+_EXACT_IN_FLOAT32 = 2**24  # every whole number up to this magnitude is exact
 NAMES = {code: name for name, code in DTYPES.items()}
 
-# numpy has no bfloat16; its elements travel as uint16 under the code BFLOAT16.
+# numpy has no bfloat16; its elements are passed as uint16 under the code BFLOAT16.
 _CODES: dict[np.dtype[Any], int] = {np.dtype(name): code for name, code in DTYPES.items() if name != "bfloat16"}
 _CODES_BY_NAME = DTYPES
 
 
 def dtype_name(dtype: object) -> DTypeName:
-    """The name in per.h of a dtype of numpy, torch, jax or ml_dtypes, of a Python type, or of a name.
+    """The per.h name of a dtype of numpy, torch, jax or ml_dtypes, of a Python type, or of a dtype name.
 
     Raises InvalidArgument for a dtype that fields cannot have.
     """
@@ -62,7 +62,7 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """An array for the library to write to. A batch_size below 0 has none: the library refuses it.
+    """An uninitialised array for the library to write to; empty for a negative batch_size, which the library refuses.
 
     Raises OutOfMemory.
     """
@@ -74,7 +74,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 
 def _no_memory(what: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> OutOfMemory:
-    """The error for an array that numpy refuses: MemoryError, or ValueError for more bytes than addresses."""
+    """The error for an array that numpy cannot allocate: MemoryError, or ValueError if it exceeds the address space."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     return OutOfMemory(f"out of memory: {n_bytes} bytes were asked for, {what} of shape {list(shape)}")
 
@@ -89,9 +89,9 @@ def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
 def as_array(source: object, name: str) -> tuple[Array, int]:
     """A C-contiguous numpy array with the elements of `source`, and their per_dtype.
 
-    Arrays that are contiguous in host memory are not copied. Tensors that require grad are detached, arrays on another
-    device are copied to the host. Python's whole numbers, which have no type of their own, count as unsigned if they
-    can, so that a field of any type takes them.
+    Contiguous arrays in host memory are not copied. Tensors that require grad are detached; arrays on another device
+    are copied to the host. Python integers, which have no dtype, are read as unsigned if possible, so that a field of
+    any dtype accepts them.
 
     Raises InvalidArgument naming the argument.
     """
@@ -131,12 +131,12 @@ def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception of another library says, as far as it has a place in a message of one line."""
+    """The first line of another library's exception, short enough for a one-line message."""
     return str(error).partition("\n")[0]
 
 
 def is_tensor(source: object) -> bool:
-    """Whether it is a tensor of torch, or of a subclass."""
+    """Whether it is a torch.Tensor, or of a subclass."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(source, torch.Tensor)
 
@@ -151,7 +151,7 @@ def _from_torch(source: Any, name: str) -> tuple[Array, int]:
             raise TypeError(f"it is {'nested' if source.is_nested else source.layout}, not dense")
         tensor = source.detach().cpu().resolve_neg().contiguous()
         array: Array = (tensor.view(torch.int16).numpy().view(np.uint16)) if dtype == "bfloat16" else tensor.numpy()
-        # numpy makes memory of its own for a tensor that has none.
+        # For a tensor without memory, numpy allocates its own.
         if array.size and array.__array_interface__["data"][0] != tensor.data_ptr():
             raise TypeError("it has no memory")
     except (TypeError, RuntimeError, ValueError) as error:
@@ -166,7 +166,7 @@ def _from_protocol(source: Any, name: str) -> Array:
     if hasattr(source, "__cuda_array_interface__") and hasattr(source, "get"):
         source = source.get()  # CuPy's copy to the host
     if isinstance(source, bytes):
-        source = memoryview(source)  # numpy takes bytes for a string
+        source = memoryview(source)  # numpy would read bytes as a string
     try:
         if hasattr(source, "__dlpack__") and not hasattr(source, "__array__"):
             array: Array = np.from_dlpack(source)
@@ -182,23 +182,23 @@ def _from_protocol(source: Any, name: str) -> Array:
 
 
 def as_writable(target: Any, name: str) -> tuple[Array, int]:
-    """As as_array(), for an array that is to be written: a copy will not do.
+    """Like as_array(), for an array to be written: it is never copied.
 
-    Raises InvalidArgument if it is no array, is read-only, not contiguous or not in host memory.
+    Raises InvalidArgument if it is not an array, is read-only, not contiguous or not in host memory.
     """
     array, code = as_array(target, name)
     if isinstance(target, np.ndarray):
         address = target.__array_interface__["data"][0]
     else:
         address = target.data_ptr() if hasattr(target, "data_ptr") else None
-    is_same = array.size == 0 or address == array.__array_interface__["data"][0]  # torch gives no address of nothing
+    is_same = array.size == 0 or address == array.__array_interface__["data"][0]  # empty tensors have no address
     if not is_same or not array.flags.writeable:
         raise InvalidArgument(f"{name} is a {type(target).__name__}; allowed: contiguous and writable, in host memory")
     return array, code
 
 
 def as_whole(source: object, name: str, dtype: type[np.int64] | type[np.uint64]) -> Array:
-    """Whole numbers as int64 or uint64 in one row.
+    """Flattens whole numbers to int64 or uint64.
 
     Raises InvalidArgument for elements of another kind and for numbers that do not fit.
     """
@@ -219,13 +219,13 @@ def _as_whole(array: Array, code: int, name: str, dtype: type[np.int64] | type[n
 
 
 def as_int64(source: object, name: str) -> Int64s:
-    """Whole numbers as int64 in one row."""
+    """Flattens whole numbers to int64."""
     return as_whole(source, name, np.int64)
 
 
 def rounded_by_float32(source: object) -> int | None:
-    """Returns the first whole number of an array in host memory that float32 does not have; None if it has all."""
-    dtype = getattr(source, "dtype", None)  # of torch, or as numpy has it
+    """The first whole number of an array in host memory that float32 cannot represent; None if there is none."""
+    dtype = getattr(source, "dtype", None)  # torch's or numpy's
     if isinstance(source, float) or getattr(dtype, "is_floating_point", getattr(dtype, "kind", None) == "f"):
         return None
     if isinstance(source, int) and abs(source) <= _EXACT_IN_FLOAT32:
@@ -242,7 +242,7 @@ def rounded_by_float32(source: object) -> int | None:
 
 
 def as_ids(source: object, name: str = "ids") -> Int64s:
-    """Ids in one row. Pairs of uint32 [..., 2], the form they have in JAX without 64-bit types, are joined again."""
+    """Flattens ids. Pairs of uint32 [..., 2], as JAX holds ids without 64-bit types, are joined again."""
     array, code = as_array(source, name)
     if array.dtype == np.uint32 and array.ndim >= 2 and array.shape[-1] == 2:
         return array.view(np.int64).reshape(-1)
@@ -250,12 +250,12 @@ def as_ids(source: object, name: str = "ids") -> Int64s:
 
 
 def widened(bits: Array) -> Array:
-    """Elements of bfloat16, which travel as uint16, as float32."""
+    """Elements of bfloat16, passed as uint16, as float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def as_float(source: object, name: str, dtype: type[np.float32] | type[np.float64] = np.float32) -> Array:
-    """Numbers as float32 (or float64) in their shape. Those beyond it become infinite, which the library refuses."""
+    """Numbers as float32 (or float64) in their shape. Out-of-range values become inf, which the library refuses."""
     array, code = as_array(source, name)
     if code == BFLOAT16:
         array = widened(array)

@@ -1,4 +1,4 @@
-"""The compiled bridge, which passes arrays to the library without Python in between: see bindings/python/bridge."""
+"""The compiled bridge, which passes arrays to the library without Python code: see bindings/python/bridge."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from per import _exchange
 
 sizes: dict[str, int]
-"""Bytes of each struct of per.h that the bridge was built for."""
+"""Size in bytes of each struct of per.h, as compiled into the bridge."""
 
 class Exchange:
-    """The calls of a buffer that take or give many arrays. Rare cases go to `plain`."""
+    """Calls of a buffer that take or return many arrays. Rare cases go to `plain`."""
 
     def __init__(
         self,

@@ -1,9 +1,10 @@
 """Chooses how arrays are passed: by per._bridge in C++, or by per._exchange in Python.
 
-PER_BRIDGE=0 chooses Python; so does the absence of a bridge for this interpreter. PER_BRIDGE=1 makes that an error.
+PER_BRIDGE=0 selects Python, as does a missing bridge for this interpreter. PER_BRIDGE=1 makes a missing bridge an
+error.
 
-What a call costs above the C function, in us, on a Zen 5 machine (rows of 17 and 6 float32, batches of 256;
-bench/overhead.py measures it):
+Cost of a call beyond the C function, in us, on a Zen 5 machine (rows of 17 and 6 float32, batches of 256; measured by
+bench/overhead.py):
 
                   numpy, bridge   torch, bridge   numpy, Python
     sample             1.5             5.5             36
@@ -11,7 +12,7 @@ bench/overhead.py measures it):
     update             0.1             0.1              3.4
     add                0.9             1.3             11
 
-Each of the thirteen tensors of a batch costs torch 0.4 us; out= spares them.
+Each of the thirteen tensors of a batch costs torch 0.4 us; out= avoids them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def load() -> Any:
-    """The bridge; None if it is not to be used or not there.
+    """The bridge; None if it is disabled or missing.
 
-    Raises ImportError for one that was built for another per.h.
+    Raises ImportError if it was built for another per.h.
     """
     choice = os.environ.get("PER_BRIDGE", "")
     if choice not in ("", "0", "1"):
@@ -54,21 +55,21 @@ def load() -> Any:
 
 bridge = load()
 
-# What the bridge can count. No memory is as large, which `plain` says.
+# The largest axis that the bridge can represent. Larger ones go to `plain`, which reports that no memory is that large.
 _LARGEST_AXIS = 2**63 - 1
 
 
 def new_exchange(
     handle: Any, plain: _exchange.Exchange, layout: Layout, memory: _memory.HostMemory | _memory.DeviceMemory
 ) -> _exchange.Exchange | _bridge.Exchange:
-    """What passes the arrays of a buffer or a writer: `plain`, or the bridge in front of it."""
+    """The object that passes the arrays of a buffer or a writer: `plain`, or the bridge in front of it."""
     if bridge is None:
         return plain
     if any(size > _LARGEST_AXIS for output in layout.batch for size in output.shape):
         return plain
     tensor_type = importlib.import_module("torch").Tensor if memory.kind == "torch" else None
     is_on_device = isinstance(memory, _memory.DeviceMemory)
-    # Without these functions the bridge can read no tensors: those of torch before 2.10, and no memory of a device.
+    # The bridge needs these functions for tensors (torch before 2.10 has none) and for all memory of a device.
     if (tensor_type is not None or is_on_device) and not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
         return plain
     names = "per_replay_add", "per_replay_sample", "per_replay_update_priorities", "per_writer_add"
@@ -85,7 +86,7 @@ def new_exchange(
 
 
 def _in_bytes(layout: Layout) -> dict[str, Any]:
-    """A layout as the bridge knows it: initial bytes of its blocks, and offsets in them. See bridge/exchange.h."""
+    """The bridge's form of a layout: initial bytes of its blocks, and offsets in them. See bridge/exchange.h."""
     count = len(layout.fields)
     steps, batch = _library.new("per_steps"), _library.new("per_batch")
     array_size, pointer_size = ffi.sizeof("per_array"), ffi.sizeof("void *")

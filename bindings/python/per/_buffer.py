@@ -1,4 +1,4 @@
-"""What all parts of ReplayBuffer share: its handle, its layout, and arrays as the user holds them."""
+"""The base of all parts of ReplayBuffer: its handle, its layout, and arrays in the form that users hold."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Buffer(Store, Generic[Array]):
-    """A replay buffer without its calls. Each part of ReplayBuffer derives from it and adds those of one concept."""
+    """A replay buffer without its calls. Each part of ReplayBuffer derives from it and adds calls of one concept."""
 
-    # What follows from the handle. What subclasses of users add lies in __dict__, which is pickled.
+    # Attributes derived from the handle. Those of users' subclasses are in __dict__, which is pickled.
     __slots__ = (
         "_autoreset",
         "_batch_type",
@@ -55,7 +55,7 @@ class Buffer(Store, Generic[Array]):
     _synchronize = lib.per_replay_synchronize
 
     def _attach(self, handle: Any, device: str, kind: Arrays) -> None:
-        """Takes a handle, whose options say the rest."""
+        """Takes a handle and derives everything else from its options."""
         options = _library.new("per_replay_options")
         check(lib.per_replay_describe(handle, options))
         self._fields = from_c(options)
@@ -86,17 +86,17 @@ class Buffer(Store, Generic[Array]):
         self._exchanges = {self._n_step: (self._plain, self._exchange)}
 
     def _new_exchange(self, layout: Layout) -> tuple[_exchange.Exchange, _AnyExchange]:
-        """What passes arrays of that layout: in Python, and as fast as possible."""
+        """Two objects that pass arrays of that layout: one in pure Python, and the fastest available."""
         plain = _exchange.Exchange(self._handle, layout, self._memory)
         return plain, _bridging.new_exchange(self._handle, plain, layout, self._memory)
 
     def _exchange_for(self, n_step: int) -> tuple[_exchange.Exchange, _AnyExchange]:
-        """The same for batches of sequences with that n_step; the library refuses what is none."""
+        """The same for batches of sequences with that n_step; the library refuses invalid values."""
         self._open()
         n_step = max(n_step, 1)
         found = self._exchanges.get(n_step)
         if found is None:
-            # Threads that come here at the same time take the one that close() will find.
+            # Threads that arrive at the same time all use the exchange stored first, which close() will find.
             found = self._exchanges.setdefault(n_step, self._new_exchange(self._sequence_layout(n_step)))
         return found
 
@@ -112,7 +112,7 @@ class Buffer(Store, Generic[Array]):
                 exchange.close()
 
     def _say_n_step(self, choices: DrawOptions | ReadOptions) -> None:
-        """Makes the options of a draw say the buffer's n_step, for which the memory of sequences is allocated."""
+        """Sets n_step in the options of a draw to the buffer's, for which the memory of sequences is allocated."""
         if choices.get("n_step") is None:
             choices["n_step"] = self._n_step
 
@@ -122,18 +122,18 @@ class Buffer(Store, Generic[Array]):
         return options
 
     def _flat(self, fields: Mapping[str, object]) -> dict[str, Any]:
-        """Fields as the user holds them under the names they were declared by."""
+        """Fields in the user's containers, flattened to their declared names."""
         flat: dict[str, Any] = {}
         for name, value in fields.items():
             batch.flatten(self._inputs.get(name, name), value, name, flat)
         return flat
 
     def _new_batch(self, arrays: dict[str, Any], outputs: dict[str, Any] | None = None) -> Batch[Array]:
-        """A batch as the user holds it: of what is drawn, or of those outputs."""
+        """A batch in the user's containers, from the arrays of a draw or from those outputs."""
         return self._batch_type(self._nested(arrays, outputs) if self._is_nested else arrays)
 
     def _nested(self, arrays: dict[str, Any], outputs: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Arrays by name as the user holds them: those of what is drawn, or of those outputs."""
+        """Arrays by name in the user's containers, from the arrays of a draw or from those outputs."""
         if not self._is_nested:
             return arrays
         nodes = self._outputs if outputs is None else outputs
@@ -147,7 +147,7 @@ class Buffer(Store, Generic[Array]):
         if not isinstance(out, Batch):
             raise InvalidArgument(f"out is a {type(out).__name__}; allowed: a batch that sample() of this buffer gave")
         if not self._is_nested:
-            return dict(vars(out))  # which holds the arrays: another thread may delete them from the batch
+            return dict(vars(out))  # keeps the arrays alive: another thread may delete them from the batch
         arrays: dict[str, Any] = {}
         for name, node in self._outputs.items():
             batch.flatten(node, vars(out).get(name), f"out.{name}", arrays)

@@ -1,8 +1,8 @@
-"""Calls of the library that call Python back, and the end of the interpreter.
+"""Library calls that call Python back, and interpreter shutdown.
 
-Once Python has taken its interpreter away, a thread that comes back from C for a callback crashes: cffi asks for the
-lock by PyGILState_Ensure(), which makes a thread state of nothing. So at exit such calls of other threads fail at their
-next callback, which frees the lock of the buffer, and do not return. The exit waits a little for them.
+After finalisation, a thread that returns from C to run a callback crashes: cffi acquires the GIL with
+PyGILState_Ensure(), which needs a live interpreter. At exit, therefore, such calls of other threads fail at their next
+callback, which releases the buffer's lock, and do not return. The exit waits briefly for them.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LONGEST_WAIT_S = 2.0  # for a function of the user's that does not end
+_LONGEST_WAIT_S = 2.0  # for a user callback that does not end
 
-_inside: dict[int, int] = {}  # threads in such calls, and in how many each
+_inside: dict[int, int] = {}  # nesting depth of such calls, by thread
 _is_ending = False
 
 
 def is_over() -> bool:
-    """Whether a callback has to fail: the process ends, and this is another thread than the one that ends it."""
+    """Whether a callback has to fail: the process is exiting, and this is not the main thread."""
     return _is_ending and threading.current_thread() is not threading.main_thread()
 
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """Around a call that may call Python back."""
+    """Context of a call that may call Python back."""
     thread = threading.get_ident()
     _inside[thread] = _inside.get(thread, 0) + 1
     if is_over():
@@ -39,7 +39,7 @@ def allowed() -> Iterator[None]:
 
 
 def _leave(thread: int) -> None:
-    """Does not come back once the process ends."""
+    """Ends a call. Never returns once the process is exiting."""
     _inside[thread] = _inside.get(thread, 1) - 1
     if _inside[thread] == 0:
         del _inside[thread]

@@ -1,7 +1,7 @@
 """The libraries whose arrays a handle on CUDA gives out: torch, CuPy, JAX.
 
-Each makes arrays in the memory of one device, tells which arrays are its own, and names the stream that it works on at
-the moment. Arrays of the library itself are converted by it, on the device; those of others must be as they are needed.
+Each allocates arrays on one device, recognises its own arrays, and names its current stream. The library converts its
+own arrays on the device; arrays of other libraries must already have the required form.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from per._streams import Queue, number_of
 
 
 class Elements(NamedTuple):
-    """An array as the library reads or writes it: without gaps, the last axis fastest."""
+    """An array that the library reads or writes: without gaps, the last axis fastest."""
 
     pointer: Any
     """void *"""
     shape: tuple[int, ...]
     dtype: str
-    """its name in per.h"""
+    """name in per.h"""
     kept: object
-    """holds the memory"""
+    """keeps the memory alive"""
 
     @property
     def size(self) -> int:
@@ -41,41 +41,41 @@ def elements_at(address: int, shape: tuple[int, ...], dtype: str, kept: object) 
 
 
 class DeviceLibrary(Protocol):
-    """What the memory of a device asks of a library of arrays."""
+    """The operations that device memory needs from an array library."""
 
     device: tuple[int, int]
-    """by DLPack's numbers"""
+    """DLPack device type and index"""
 
     def stream(self, stream: object) -> Queue:
-        """The stream a user names, or for None the one that the library works on at the moment."""
+        """The user's stream, or for None the library's current one."""
 
     def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
-        """An array, not initialised."""
+        """An uninitialised array."""
 
     def owns(self, source: object) -> bool:
-        """Whether that is an array of this library in the memory of a CUDA device."""
+        """Whether it is an array of this library in the memory of a CUDA device."""
 
     def elements(self, array: Any, name: str) -> Elements | None:
-        """Of an array of its own; None if it is not contiguous. Raises InvalidArgument if it is on another device."""
+        """Describes an own array; None if it is not contiguous. Raises InvalidArgument if it is on another device."""
 
     def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
-        """A contiguous copy of an array of its own, of another dtype unless that is None."""
+        """A contiguous copy of an own array, converted to `dtype` unless that is None."""
 
     def from_host(self, array: _arrays.Array, dtype: str, queue: Queue) -> Elements:
-        """A copy of an array of numpy on the device."""
+        """A copy of a numpy array on the device."""
 
     def wait(self, queue: Queue, producer: int) -> None:
-        """Lets what is queued from now on come after what is queued on another stream."""
+        """Orders all work queued from now on after the work already queued on the producer's stream."""
 
     def view(self, memory: _dlpack.Memory) -> Any:
-        """Memory of the device as an array."""
+        """Memory of the device as an array of this library."""
 
     def finish(self, queue: Queue, kept: object) -> None:
-        """Called after a call was queued, with the arrays it uses."""
+        """Called after a call was queued, with the arrays that it uses."""
 
 
 class TorchArrays:
-    """Tensors of torch on one CUDA device. Its allocator keeps apart what different streams use."""
+    """Tensors of torch on one CUDA device. Its allocator separates the memory of different streams."""
 
     def __init__(self, index: int) -> None:
         torch: Any = importlib.import_module("torch")
@@ -95,7 +95,7 @@ class TorchArrays:
         return int(self._torch.cuda.current_stream(self._device).cuda_stream)
 
     def _on(self, queue: Queue) -> Any:
-        """What torch allocates and does inside is of that stream."""
+        """Context in which torch allocates and works on that stream."""
         if not queue.is_chosen:
             return contextlib.nullcontext()
         cuda = self._torch.cuda
@@ -163,7 +163,7 @@ class TorchArrays:
 
 
 class CupyArrays:
-    """Arrays of CuPy on one CUDA device. Its pool keeps apart what different streams use."""
+    """Arrays of CuPy on one CUDA device. Its pool separates the memory of different streams."""
 
     def __init__(self, index: int) -> None:
         self._cupy: Any = importlib.import_module("cupy")
@@ -227,18 +227,18 @@ class CupyArrays:
 
 
 class JaxArrays:
-    """Memory of JAX on one CUDA device, which batches show as arrays of JAX.
+    """Memory of JAX on one CUDA device, which batches present as JAX arrays.
 
-    JAX has no current stream that a caller could queue on. It has one for work of others: arrays that it gives away are
-    ready there, and what it takes is used once the work queued there is done. All calls are queued on that one, so that
-    neither JAX nor the host waits for more than it must.
+    JAX has no current stream for callers to queue on. It has one for external work: arrays that JAX exports are ready
+    on that stream, and JAX uses an imported array after the work queued there. All calls are queued on that stream, so
+    neither JAX nor the host waits longer than necessary.
     """
 
     def __init__(self, index: int) -> None:
         self._jax: Any = importlib.import_module("jax")
         self._device = self._device_of(index)
         self.device = (_dlpack.CUDA, index)
-        # What calls use, with an array each that is ready once the call was done.
+        # Objects in use by calls, each with an array that becomes ready when the call is done.
         self._used: collections.deque[tuple[Any, object]] = collections.deque()
 
     def _device_of(self, index: int) -> Any:
@@ -254,7 +254,7 @@ class JaxArrays:
         return int(self._device.get_stream_for_external_ready_events())
 
     def _read(self, array: Any, queue: Queue) -> _dlpack.Tensor:
-        """Of an array of JAX, once it is ready."""
+        """Reads an array of JAX once it is ready."""
         return _dlpack.read(array, "memory", queue.dlpack_number)
 
     def stream(self, stream: object) -> Queue:
@@ -263,7 +263,7 @@ class JaxArrays:
         return Queue(ffi.cast("void *", self._current_stream()))
 
     def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> _dlpack.Memory:
-        # Written although JAX takes its arrays for constant: nobody else has this one.
+        # Written although JAX treats its arrays as constant: nothing else refers to this one.
         try:
             size = max(math.prod(shape) * _size_of(dtype), 1)
             owner = self._jax.numpy.zeros(size, np.uint8, device=self._device)
@@ -282,7 +282,7 @@ class JaxArrays:
         raise InvalidArgument(f"an array of {array.dtype} is not converted to {dtype}")
 
     def from_host(self, array: _arrays.Array, dtype: str, queue: Queue) -> Elements:
-        # As bytes, since JAX would cut 64-bit types to 32 bits.
+        # Copied as bytes, since JAX would truncate 64-bit types to 32 bits.
         bytes_of = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         copy = self._jax.device_put(bytes_of, self._device)
         tensor = self._read(copy, queue)

@@ -1,4 +1,4 @@
-"""What a buffer warns of: steps that seem to be given wrongly, and numbers that it does not keep as they are."""
+"""Warnings of a buffer: steps that seem to be given wrongly, and numbers that are stored inexactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from per._errors import PerWarning
 from per._library import lib
 from per.statistics import Statistics
 
-# How many calls of add(), or steps of extend(), lie between looks at the statistics. The first looks come sooner.
+# Number of calls of add(), or steps of extend(), between checks of the statistics. The first checks come sooner.
 _CALLS_BETWEEN_LOOKS = 256
 
 
@@ -26,13 +26,13 @@ def read_statistics(handle: Any) -> Statistics:
 
 
 class Diagnostics:
-    """The warnings of a buffer, each of which is given once.
+    """The warnings of a buffer, each issued once.
 
     Parameters
     ----------
     looks_by_itself : bool
-        Whether add() and extend() look at rewards and statistics. On CUDA that would wait for the device: there only
-        stats() does.
+        Whether add() and extend() check rewards and statistics. On CUDA that would synchronise with the device, so only
+        stats() does it there.
     """
 
     def __init__(self, autoreset: str, looks_by_itself: bool) -> None:
@@ -40,16 +40,16 @@ class Diagnostics:
         self.looks_at_rewards = looks_by_itself
         self._looks_at_lengths = True
         self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
-        self._calls = 0  # that added steps
-        self._next_look = 1 if looks_by_itself else sys.maxsize  # the number of calls at which it is due
+        self._calls = 0  # number of calls that added steps
+        self._next_look = 1 if looks_by_itself else sys.maxsize  # the call at which the next check is due
 
     def look_at_steps(self, calls: int, open_handle: Callable[[], Any]) -> None:
-        """Warns if the statistics show that steps are given wrongly. It reads them seldom, as that takes long.
+        """Warns if the statistics show that steps are given wrongly. Reads them seldom, as that is slow.
 
         Parameters
         ----------
         open_handle : Callable[[], Any]
-            Gives the handle of the buffer.
+            Returns the handle of the buffer.
         """
         self._calls += calls
         if self._calls < self._next_look or not self._suspicions:
@@ -59,7 +59,7 @@ class Diagnostics:
         self.look_at_statistics(read_statistics(open_handle()), stacklevel=4)
 
     def look_at_statistics(self, statistics: Statistics, stacklevel: int = 3) -> None:
-        """Warns of each suspicion that the statistics raise."""
+        """Warns of each problem that the statistics suggest."""
         for suspicion in self._suspicions:
             message = suspicion(statistics, self._autoreset)
             if message is not None:
@@ -67,7 +67,7 @@ class Diagnostics:
                 warnings.warn(message, PerWarning, stacklevel=stacklevel)
 
     def look_at_rewards(self, reward: object) -> None:
-        """Warns of a whole number that float32 rounds."""
+        """Warns of a whole number that float32 would round."""
         rounded = _arrays.rounded_by_float32(reward)
         if rounded is not None:
             self.looks_at_rewards = False
@@ -92,7 +92,7 @@ class Diagnostics:
 
 
 def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:
-    """That most steps are cuts: observations then are not those that the steps before announced."""
+    """The warning if most steps are cuts: their observations differ from those announced by the steps before."""
     if 2 * statistics.cuts <= statistics.added:
         return None
     return (
@@ -102,7 +102,7 @@ def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:
 
 
 def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
-    """That environments reset by themselves after most ends, in another way than the buffer was told."""
+    """The warning if environments reset after most episodes in another way than `autoreset` says."""
     ends = statistics.episodes - statistics.cuts
     if 2 * statistics.suspected_resets <= ends or statistics.suspected_resets < 3:
         return None

@@ -46,7 +46,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """DLManagedTensor, and DLManagedTensorVersioned below."""
+    """DLManagedTensor, and the base of DLManagedTensorVersioned below."""
 
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
@@ -72,26 +72,26 @@ _api.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 
 
 class Tensor(NamedTuple):
-    """What a capsule says of an array."""
+    """The description of an array in a capsule."""
 
     address: int
     shape: tuple[int, ...]
     dtype: str
-    """its name in per.h"""
+    """name in per.h"""
     is_contiguous: bool
     capsule: object
-    """holds the memory"""
+    """keeps the memory alive"""
 
 
 def read(source: Any, name: str, stream: int | None) -> Tensor:
-    """The array of an object with __dlpack__, ready on a stream by DLPack's number; None: in host memory.
+    """The array of an object with __dlpack__, ready on the stream with this DLPack number; None: in host memory.
 
     Raises InvalidArgument naming the argument.
     """
     try:
         try:
             capsule = source.__dlpack__(stream=stream, max_version=(1, 0))
-        except TypeError:  # an object from before DLPack 1
+        except TypeError:  # an object older than DLPack 1
             capsule = source.__dlpack__(stream=stream)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgument(
@@ -117,7 +117,7 @@ def read(source: Any, name: str, stream: int | None) -> Tensor:
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int = 1) -> bool:
-    """Whether elements lie without gaps, the last axis fastest."""
+    """Whether elements are stored without gaps, the last axis fastest."""
     expected = itemsize
     for length, stride in zip(reversed(shape), reversed(strides), strict=True):
         if length == 0:
@@ -129,9 +129,9 @@ def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: in
 
 
 class Memory:
-    """Memory that libraries take as an array of theirs with from_dlpack(), without a copy.
+    """Memory that other libraries import as their own arrays with from_dlpack(), without a copy.
 
-    What is made of it holds `owner`. Whoever takes it orders its own work after that which writes the memory.
+    Imported arrays keep `owner` alive. Consumers order their work after the work that writes the memory.
     """
 
     def __init__(
@@ -169,24 +169,24 @@ class Memory:
         return Memory(self.address, (count, *self.shape[1:]), self.dtype, self.device, self.owner)
 
 
-# What capsules point at, by the number in their context, until their deleter is called.
+# The objects that capsules point to, by the number in their context, until the deleter is called.
 _held: dict[int, object] = {}
 _numbers = itertools.count(1)
 
 
-# Of a capsule that is being freed, to which no reference may be made any more.
+# Works on a capsule that is being freed, to which no new reference may be made.
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
 
 def _end(managed: int) -> None:
-    """Called by who took a tensor."""
+    """The deleter that the consumer of a tensor calls."""
     _held.pop(_Managed.from_address(managed).context, None)
 
 
 def _end_of_capsule(capsule: int) -> None:
-    """Called for a capsule; one that nobody took still has its first name."""
+    """The destructor of a capsule. One that nobody consumed still has its first name."""
     if _api.PyCapsule_IsValid(capsule, b"dltensor"):
         _end(_pointer_of(capsule, b"dltensor"))
 
@@ -194,6 +194,6 @@ def _end_of_capsule(capsule: int) -> None:
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _delete, _forget = _CALLBACK(_end), _CALLBACK(_end_of_capsule)
 
-# Tensors may outlive this module when the interpreter exits, and still call these.
+# Tensors may outlive this module at interpreter exit and still call these.
 for _function in (_delete, _forget):
     _api.Py_IncRef(ctypes.py_object(_function))

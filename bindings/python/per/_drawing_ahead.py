@@ -1,4 +1,4 @@
-"""Batches that a thread of the library draws ahead."""
+"""Batches drawn ahead by a thread of the library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DrawingAhead(RateLimiter[Array]):
-    """The calls that make loaders."""
+    """Calls that create loaders."""
 
     __slots__ = ()
 
@@ -32,59 +32,60 @@ class DrawingAhead(RateLimiter[Array]):
         arrays: Arrays | None = None,
         **choices: Unpack[DrawOptions],
     ) -> Loader:
-        """An iterator over batches that a thread of the library's own draws ahead, into memory used again and again.
+        """Creates an iterator over batches that a library thread draws ahead, into memory that is reused.
 
-        Creating it asks for `slots` batches, and handing one out asks for the next, so up to `slots` batches are drawn
-        before what is done with the latest; every other call waits for those asked for before it. So the same seed and
-        calls give the same batches for the same `slots`, and those of sample() if nothing is changed in between.
+        Creating it requests `slots` batches, and handing one out requests the next. Up to `slots` batches are therefore
+        drawn before updates made with the latest batch take effect. Every other call waits for the batches requested
+        before it, so the same seed and calls give the same batches for the same `slots`; if nothing changes in between,
+        they are those of sample().
 
         Parameters
         ----------
         batch_size : int
             B, 1 to 2^24.
         slots : int, default 3
-            Batches drawn ahead, and most that may be out at a time, 1 to 1024. One more is kept in memory.
+            Batches drawn ahead, and the most that may be out at a time, 1 to 1024. One more is kept in memory.
         device : str, optional
-            Where batches are wanted. None: where the buffer is; one on the CPU may also hand them out on "cuda" or
-            "cuda:1", where they are copied behind the caller's back. Neither the next batch nor releasing one waits for
-            the device, only the streams named to take() do, by default the current ones. A CUDA graph copies each batch
-            to arrays of its own.
+            The device of the batches. None: that of the buffer. A buffer on the CPU may also deliver to "cuda" or
+            "cuda:1", with asynchronous copies. Neither requesting a batch nor releasing one waits for the device; only
+            the streams passed to take() do, by default the current ones. A CUDA graph copies each batch to arrays that
+            belong to the graph.
         gather_on_device : bool, default False
-            With batches on CUDA of a buffer on the CPU, the device itself copies the frames of large fields, those of 1
-            KiB and more, out of the rows, which are pinned as long as the loader is open. The batches are the same.
-            add() and set() may wait for frames that are still to be read.
+            For batches on CUDA of a buffer on the CPU: the device itself copies the frames of large fields (1 KiB and
+            more) from the rows, which stay pinned while the loader is open. The batches are the same. add() and set()
+            may wait for frames that are still to be read.
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
-            "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer, where it is; else "torch".
+            "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer on its own device; else "torch".
         beta : float, optional
-            As sample() takes it.
+            As in sample().
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
-            As sample() takes it.
+            As in sample().
         prioritization : {"proportional", "rank", "uniform"}, optional
-            As sample() takes it.
+            As in sample().
         uniform_fraction : float, optional
-            As sample() takes it.
+            As in sample().
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
-            As sample() takes it.
+            As in sample().
         n_step : int or tuple[int, int], optional
-            As sample() takes it.
+            As in sample().
 
         Returns
         -------
         Loader
-            Its batches lie in its memory until they are released: asking for the next one does that, or
-            batch.release(); copy what must last longer. A buffer has one loader at a time.
+            Its batches lie in the loader's memory until they are released, by batch.release() or by requesting the next
+            batch; copy what must last longer. A buffer has one loader at a time.
 
         Raises
         ------
         Busy
-            If the buffer has a loader that is not closed.
+            The buffer has a loader that is not closed.
         InvalidArgument
-            Also for arrays="jax": JAX reads memory later than it says, when a slot may have been written again. Use
+            Also for arrays="jax": JAX reads memory asynchronously, when a slot may already have been overwritten. Use
             sample(), whose arrays are new.
         NoDevice
         CudaError
         Unsupported
-            Where gather_on_device is asked of a device that cannot, or of rows that lie in `storage`.
+            gather_on_device with a device that cannot do it, or with rows in `storage`.
 
         Examples
         --------
@@ -127,41 +128,41 @@ class DrawingAhead(RateLimiter[Array]):
         slots: int = 2,
         **choices: Unpack[DrawOptions],
     ) -> SharedLoader:
-        """Batches for several processes - the ranks of a DDP learner, evaluators -, drawn ahead into shared memory.
+        """Creates a source of batches for several processes, such as DDP ranks and evaluators, in shared memory.
 
-        Pass it to each of them, and take shared_loader.reader() there: an iterator over batches, each of which goes to
-        one reader and is not copied. Readers send priorities back; one that dies gives its slots back. Together they
-        get the batches of a loader() with as many slots.
+        Pass it to each process and call shared_loader.reader() there: an iterator over batches, each delivered to one
+        reader without a copy. Readers send priorities back; the slots of a reader that dies are reclaimed. Together the
+        readers get the batches of a loader() with the same total number of slots.
 
         Parameters
         ----------
         batch_size : int
             B, 1 to 2^24.
         readers : int
-            Most that may be attached at a time.
+            Most readers attached at a time.
         slots : int, default 2
-            Most batches that each of them may have at a time. Times readers, at most 1024.
+            Most batches held by each reader at a time. slots * readers is at most 1024.
         beta : float, optional
-            As sample() takes it.
+            As in sample().
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
-            As sample() takes it.
+            As in sample().
         prioritization : {"proportional", "rank", "uniform"}, optional
-            As sample() takes it.
+            As in sample().
         uniform_fraction : float, optional
-            As sample() takes it.
+            As in sample().
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
-            As sample() takes it.
+            As in sample().
         n_step : int or tuple[int, int], optional
-            As sample() takes it.
+            As in sample().
 
         Raises
         ------
         Busy
-            If the buffer has a loader that is not closed.
+            The buffer has a loader that is not closed.
         InvalidArgument
         OutOfMemory
         Unsupported
-            For a buffer on CUDA.
+            The buffer is on CUDA.
 
         Examples
         --------

@@ -1,7 +1,7 @@
-"""The exceptions of this package: one for each status of per.h, all of them a `per.Error`, and its warnings.
+"""The exceptions of this package, one for each status of per.h and all of them a `per.Error`, and its warnings.
 
-An exception has the name of its status: Empty for PER_ERROR_EMPTY. A status that names where something went wrong, not
-what did, gets Error added: CudaError for PER_ERROR_CUDA. Each is also the exception of Python that fits.
+An exception has the name of its status: Empty for PER_ERROR_EMPTY. A status that names a place, not a problem, gets
+Error appended: CudaError for PER_ERROR_CUDA. Each is also a subclass of the matching built-in exception.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STATUS: dict[str, int] = dict(ffi.typeof("per_status").relements)
 class Error(Exception):
     """Base of every error that libper reports.
 
-    `status` is the number of the per_status in per.h. The message names the argument, its value and what is allowed.
+    `status` is the per_status of per.h. The message names the argument, its value and what is allowed.
 
     Examples
     --------
@@ -37,19 +37,19 @@ class Error(Exception):
 
 
 class InvalidArgument(Error, ValueError):
-    """An argument, or what it holds, is not allowed. Nothing was changed."""
+    """An argument or its contents are not allowed. Nothing was changed."""
 
     status = STATUS["PER_ERROR_INVALID_ARGUMENT"]
 
 
 class OutOfMemory(Error, MemoryError):
-    """The memory asked for cannot be had."""
+    """Memory could not be allocated."""
 
     status = STATUS["PER_ERROR_OUT_OF_MEMORY"]
 
 
 class Empty(Error, RuntimeError):
-    """There is nothing to draw."""
+    """Nothing can be drawn."""
 
     status = STATUS["PER_ERROR_EMPTY"]
 
@@ -61,23 +61,23 @@ class Full(Error, RuntimeError):
 
 
 class Busy(Error, RuntimeError):
-    """The object is in use, or not ready for this call. Waiting may help, except inside of a callback that uses it."""
+    """The object is in use, or not ready for this call. Waiting may help, except inside a callback that uses it."""
 
     status = STATUS["PER_ERROR_BUSY"]
 
 
 class Timeout(Busy, TimeoutError):
-    """The object is still in use, or not ready, when the `timeout` of a call has passed."""
+    """The object was still in use, or not ready, when the `timeout` of a call expired."""
 
 
 class Unsupported(Error, NotImplementedError):
-    """An option, a device or a file format that this version does not have."""
+    """An option, a device or a file format that this version does not support."""
 
     status = STATUS["PER_ERROR_UNSUPPORTED"]
 
 
 class NoDevice(Error, RuntimeError):
-    """There is no usable CUDA device; the message says why."""
+    """No CUDA device is usable; the message says why."""
 
     status = STATUS["PER_ERROR_NO_DEVICE"]
 
@@ -91,8 +91,8 @@ class CudaError(Error, RuntimeError):
 class IoError(Error, OSError):
     """A file could not be read or written.
 
-    Where the system gave a reason, it is also the exception that Python has for it, such as FileNotFoundError or
-    PermissionError, and has its `errno` and `strerror`. `filename` is the path that the call was given.
+    If the system gave a reason, it is also the matching built-in exception, such as FileNotFoundError or
+    PermissionError, and has its `errno` and `strerror`. `filename` is the path passed to the call.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class IoError(Error, OSError):
 
     @staticmethod
     def _of(message: str) -> IoError:
-        """The exception of a message of the library, which ends in the system's text for an errno if there was one."""
+        """The exception for a message of the library, which ends in the system's text if there was an errno."""
         text = message.rpartition(": ")[2]
         number = _errnos().get(text)
         if number is None:
@@ -126,13 +126,13 @@ class IoError(Error, OSError):
 
 @functools.cache
 def _errnos() -> dict[str, int]:
-    """Numbers of errors by the texts that the C library has for them, which the library uses, too."""
+    """Errnos by the texts of the C library, which the library's messages contain."""
     return {os.strerror(number): number for number in sorted(errno.errorcode, reverse=True)}
 
 
 @functools.cache
 def _io_error_type(number: int) -> type[IoError]:
-    """IoError that is also the exception of Python for an errno."""
+    """IoError, or its subclass that is also the built-in exception for an errno."""
     kind = type(OSError(number, ""))
     if kind is OSError:
         return IoError
@@ -147,7 +147,7 @@ def _unpickled(message: str, filename: Any) -> IoError:
 
 @contextlib.contextmanager
 def about(path: Any) -> Iterator[None]:
-    """Gives errors of files the path that the call was given."""
+    """Adds the path passed to the call to file errors."""
     try:
         yield
     except IoError as error:
@@ -156,13 +156,13 @@ def about(path: Any) -> Iterator[None]:
 
 
 class CorruptFile(Error, ValueError):
-    """A file is not one of this library's, or is damaged."""
+    """A file was not written by this library, or is damaged."""
 
     status = STATUS["PER_ERROR_CORRUPT_FILE"]
 
 
 class CallbackError(Error, RuntimeError):
-    """A function given to the library failed."""
+    """A callback passed to the library failed."""
 
     status = STATUS["PER_ERROR_CALLBACK"]
 
@@ -177,13 +177,13 @@ BY_STATUS: dict[int, type[Error]] = {error.status: error for error in Error.__su
 
 
 def of_status(status: int, message: str) -> Error:
-    """The exception of a status."""
+    """The exception for a status."""
     kind = BY_STATUS.get(status, Error)
     return IoError._of(message) if kind is IoError else kind(message)
 
 
 class PerWarning(UserWarning):
-    """What this package warns of: uses that are allowed, and hardly ever meant.
+    """Warns of a use that is allowed but hardly ever intended.
 
     Examples
     --------
@@ -197,4 +197,4 @@ class PerWarning(UserWarning):
 
 
 for _error in (Error, Timeout, PerWarning, *BY_STATUS.values()):
-    _error.__module__ = "per"  # where users have it from, and what tracebacks call it
+    _error.__module__ = "per"  # users import it from there, and tracebacks print this name

@@ -1,7 +1,7 @@
-"""Passes arrays to the calls of a buffer and gives back those of a batch, in Python alone.
+"""Passes arrays to the calls of a buffer and returns those of a batch, in pure Python.
 
-per._bridge.Exchange does the same in C++, faster, for arrays that it can read by itself, and leaves all else to this.
-What both know of a buffer is its Layout, and the Memory that its arrays lie in.
+per._bridge.Exchange does the same in C++, faster, for the arrays that it can read, and leaves the rest to this module.
+Both know a buffer by its Layout, and by the Memory of its arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from per._streams import CURRENT, Queue
 
 
 class Exchange:
-    """The calls of a buffer or a writer that take or give many arrays."""
+    """Calls of a buffer or a writer that take or return many arrays."""
 
     def __init__(self, handle: Any, layout: Layout, memory: HostMemory | DeviceMemory) -> None:
         self._handle = handle
@@ -43,7 +43,7 @@ class Exchange:
     def add(
         self, step_arrays: Sequence[object], fields: Mapping[str, object], env_ids: object, is_run: bool, stream: object
     ) -> Any:
-        """per_replay_add(): one step, or with is_run as many as `terminated` has. Ids have the shape of terminated."""
+        """per_replay_add(): one step, or with is_run one per row of `terminated`. Ids have the shape of terminated."""
         handle, queue = self.handle(), self._memory.queue(stream)
         steps, shape, kept = self._steps(step_arrays, fields, env_ids, is_run, queue)
         ids_out = self._memory.new(shape, "int64", queue)
@@ -59,7 +59,7 @@ class Exchange:
         is_run: bool,
         timeout_ms: int,
     ) -> int:
-        """What per_writer_add() returns, for an exchange whose handle is a per_writer."""
+        """Returns the result of per_writer_add(), for an exchange whose handle is a per_writer."""
         handle = self.handle()
         steps, _, kept = self._steps(step_arrays, fields, env_ids, is_run, self._memory.queue(None))
         status: int = lib.per_writer_add(handle, steps, timeout_ms)
@@ -69,7 +69,7 @@ class Exchange:
     def _steps(
         self, step_arrays: Sequence[object], fields: Mapping[str, object], env_ids: object, is_run: bool, queue: Queue
     ) -> tuple[Any, tuple[int, ...], list[object]]:
-        """per_steps of those arrays, the shape that ids have, and what must be kept until the call is over."""
+        """per_steps of those arrays, the shape of the ids, and objects to keep alive during the call."""
         steps = _library.new("per_steps")
         kept: list[object] = []
         read = {
@@ -128,12 +128,12 @@ class Exchange:
         call: hindsight.Call | None = None,
         key: object = None,
     ) -> dict[str, Any]:
-        """per_replay_sample(): the arrays of the batch by name; those of `out` if it is given.
+        """per_replay_sample(): the arrays of the batch by name; those of `out` if given.
 
         Parameters
         ----------
         options : int
-            Address of a per_sample_options, which gets the call and the key; 0 only without these.
+            Address of a per_sample_options, which receives the call and the key; 0 only without these.
         """
         handle, queue = self.handle(), self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)
@@ -166,7 +166,7 @@ class Exchange:
         stream: object,
         call: hindsight.Call | None,
     ) -> dict[str, Any]:
-        """per_replay_get_windows(): the arrays of the batch by name; those of `out` if it is given."""
+        """per_replay_get_windows(): the arrays of the batch by name; those of `out` if given."""
         handle, queue = self.handle(), self._memory.queue(stream)
         id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
         batch = _library.new("per_batch")
@@ -189,7 +189,7 @@ class Exchange:
         unit_array = self._memory.read_numbers(units, "units", "int64", queue)
         batch = _library.new("per_batch")
         arrays, pointers = self._drawn_arrays(_options.rows_of(unit_array.size), batch, None, queue)
-        # Both are below 2^62: the same bits signed and unsigned, and not every library of arrays has both.
+        # Both are below 2^62, so signed and unsigned bits agree; not every array library has uint64.
         numbers = [self._memory.new((unit_array.size,), "int64", queue) for _ in range(2)]
         outputs = [ffi.cast("uint64_t *", self._memory.pointer(array)) for array in numbers]
         wanted = unit_array.size, unit_array.pointer, batch, *outputs, queue.handle
@@ -201,22 +201,22 @@ class Exchange:
     def stream_number(self, stream: object) -> int:
         return self._memory.queue(stream).number
 
-    # What the bridge asks for, of buffers on a device whose library is torch: with no stream chosen, torch allocates
-    # for its current one, and which that is need not be known here.
+    # The bridge calls these for buffers on a device whose library is torch. Without an explicit stream, torch allocates
+    # for its current one, so that stream need not be known here.
 
     def new_ids(self, shape: tuple[int, ...], stream: object) -> Any:
-        """Where add() writes ids."""
+        """The array for the ids that add() writes."""
         return self._memory.new(shape, "int64", CURRENT if stream is None else self._memory.queue(stream))
 
     def new_batch(self, size: int, stream: object) -> dict[str, Any]:
-        """The arrays of a batch, not initialised."""
+        """The arrays of a batch, uninitialised."""
         queue, new = CURRENT if stream is None else self._memory.queue(stream), self._memory.new
         return {
             name: new((_options.rows_of(size), *shape), dtype, queue) for name, shape, dtype, _, _ in self._layout.batch
         }
 
     def get(self, ids: object, outputs: Sequence[Output], stream: object) -> dict[str, Any]:
-        """per_replay_get(): those arrays of plain rows by name."""
+        """per_replay_get(): the requested arrays of plain rows by name."""
         handle, queue = self.handle(), self._memory.queue(stream)
         batch = _library.new("per_batch")
         id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
@@ -240,11 +240,11 @@ class Exchange:
         return arrays if count[0] else None
 
     def bootstraps(self, stream: object) -> dict[str, Any] | None:
-        """per_replay_get_bootstraps(): the arrays of those rows; None if there are none."""
+        """per_replay_get_bootstraps(): the arrays of those rows; None without such rows."""
         handle, queue = self.handle(), self._memory.queue(stream)
         batch, count = _library.new("per_batch"), ffi.new("int64_t *")
         size = -1
-        while count[0] > size:  # again where another thread added meanwhile
+        while count[0] > size:  # retry if another thread added meanwhile
             size = int(count[0])
             arrays, pointers = self._new_arrays(size, batch, self._layout.windows, queue)
             check(lib.per_replay_get_bootstraps(handle, size, batch, count, queue.handle))
@@ -253,7 +253,7 @@ class Exchange:
         return {name: array[: count[0]] for name, array in arrays.items()} if count[0] else None
 
     def advantages(self, fields: Sequence[int], gae_lambda: float, ids: object, values: object, stream: object) -> None:
-        """per_replay_compute_advantages(); `fields`: the numbers of those of values, advantages and returns.
+        """per_replay_compute_advantages(); `fields`: the field numbers of values, advantages and returns.
 
         Raises InvalidArgument unless there are as many values as ids.
         """
@@ -287,13 +287,13 @@ class Exchange:
     def _drawn_arrays(
         self, size: int, batch: Any, out: dict[str, Any] | None, queue: Queue
     ) -> tuple[dict[str, Any], Any]:
-        """The arrays of a batch as it is drawn, those of `out` if it is given; and what per_batch points at."""
+        """The arrays of a drawn batch, those of `out` if given, and the objects that per_batch points to."""
         if out is not None:
             return out, self._reuse(out, size, batch)
         return self._new_arrays(size, batch, self._layout.batch, queue)
 
     def _new_arrays(self, size: int, batch: Any, outputs: Sequence[Output], queue: Queue) -> tuple[dict[str, Any], Any]:
-        """New arrays by name, entered into per_batch; and what per_batch points at."""
+        """New arrays by name, entered into per_batch, and the objects that per_batch points to."""
         pointers = self._new_pointers(batch)
         arrays = {}
         for output in outputs:
@@ -303,7 +303,7 @@ class Exchange:
         return arrays, pointers
 
     def _reuse(self, out: dict[str, Any], size: int, batch: Any) -> Any:
-        """Enters earlier arrays into per_batch; what per_batch and its pointers point at."""
+        """Enters the arrays of an earlier batch into per_batch. Returns the objects that it points to."""
         pointers = self._new_pointers(batch)
         kept = []
         for output in self._layout.batch:
@@ -324,7 +324,7 @@ class Exchange:
         return pointers
 
     def update(self, ids: object, values: object, are_priorities: bool, stream: object) -> None:
-        """per_replay_update_priorities(), by TD errors or with are_priorities by priorities."""
+        """per_replay_update_priorities(), by TD errors, or by priorities with are_priorities."""
         handle, queue = self.handle(), self._memory.queue(stream)
         given = read_update(self._memory, self._layout, ids, values, are_priorities, queue)
         check(lib.per_replay_update_priorities(handle, given.priorities, queue.handle))
@@ -332,12 +332,12 @@ class Exchange:
 
 
 class Update(NamedTuple):
-    """What a call that sets priorities is given."""
+    """The arguments of a call that sets priorities."""
 
     priorities: Any
     """a per_priorities"""
     kept: tuple[Elements, ...]
-    """the arrays that it points to"""
+    """the arrays that `priorities` points to"""
 
 
 _PRIORITIES = ffi.typeof("per_priorities *")
@@ -368,7 +368,7 @@ def read_update(memory: Any, layout: Layout, ids: object, values: object, are_pr
     return Update(priorities, kept)
 
 
-# The names that arguments of per_replay_compute_advantages() have in Python.
+# Python names of the arguments of per_replay_compute_advantages().
 _ADVANTAGE_WORDS = {
     "value_field": "value",
     "advantage_field": "advantage",
@@ -380,7 +380,7 @@ _ADVANTAGE_WORDS = {
 
 
 def _critics(shape: tuple[int, ...], count: int, steps: Sequence[int], are_priorities: bool) -> int:
-    """How many critics values of that shape are of; 0: none, it does not fit `count` ids, or so many steps of each."""
+    """The number of critics for values of that shape; 0 if it does not fit `count` ids, or these steps of each."""
     if steps:
         fits = len(shape) in (2, 3) and shape[-2] == count and shape[-1] in steps
         return int(fits) * (shape[0] if len(shape) == 3 else 1)
@@ -392,7 +392,7 @@ def _critics(shape: tuple[int, ...], count: int, steps: Sequence[int], are_prior
 
 
 def _for_each(elements: Elements, rows: tuple[int, ...]) -> Elements:
-    """One number of the host for each of the rows, as numpy has it of scalars; all else as it is."""
+    """A scalar on the host broadcast to the rows, as numpy does it; anything else unchanged."""
     if elements.shape or math.prod(rows) == 1 or not isinstance(elements.kept, np.ndarray):
         return elements
     array = np.full(rows, elements.kept)
@@ -400,14 +400,14 @@ def _for_each(elements: Elements, rows: tuple[int, ...]) -> Elements:
 
 
 def _put(target: Any, elements: Elements, kept: list[object]) -> None:
-    """Lets a per_array describe `elements`. What it points at is appended to `kept`."""
+    """Lets a per_array describe `elements`. The objects that it points to are appended to `kept`."""
     shape = ffi.new("int64_t[]", elements.shape or (0,))
     target.data = elements.pointer if elements.size else ffi.from_buffer(_NOTHING)
     target.shape, target.ndim, target.dtype = shape, len(elements.shape), _arrays.DTYPES[elements.dtype]
     kept += [elements.kept, shape]
 
 
-# What other libraries call what this one takes.
+# Argument names of other libraries, for hints.
 _OTHER_NAMES = {
     "done": "terminated and truncated",
     "dones": "terminated and truncated",
@@ -419,12 +419,12 @@ _OTHER_NAMES = {
     "rewards": "reward",
 }
 
-# What empty arrays point at: NULL would mean that they are not given.
+# The target of empty arrays: NULL would mean that they are not given.
 _NOTHING = np.zeros(1)
 
 
 def _enter(batch: Any, pointers: dict[str, Any], output: Output, pointer: Any) -> None:
-    """Lets per_batch point at an output's memory."""
+    """Points per_batch at an output's memory."""
     if output.member in pointers:
         pointers[output.member][output.field] = pointer
     else:

@@ -1,4 +1,4 @@
-"""Where checkpoints go and come from besides paths: binary file objects, and memory."""
+"""Checkpoints in binary file objects and in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from per._library import NULL, ffi, lib
 
 
 def is_file(target: object, verb: str) -> bool:
-    """Whether it is an object to "write" to or "read" from, and no path. Raises InvalidArgument for a file of text."""
+    """Whether it is an object to "write" to or "read" from, not a path. Raises InvalidArgument for a text file."""
     if isinstance(target, io.TextIOBase):
         raise InvalidArgument(
             f"path is {target!r}, a file of text; allowed: a binary file, as open(.., '{verb[0]}b') gives"
@@ -27,7 +27,7 @@ def is_file(target: object, verb: str) -> bool:
 
 
 def save(handle: Any, file: Any, options: Any) -> None:
-    """Writes a buffer to a file object, by per_save_options. What that raises passes through."""
+    """Writes a buffer to a file object, by per_save_options. Exceptions of the file object propagate."""
 
     def write(memory: Any) -> int:
         n = file.write(bytes(memory))
@@ -35,7 +35,7 @@ def save(handle: Any, file: Any, options: Any) -> None:
             return operator.index(n)
         if isinstance(file, io.RawIOBase):
             raise BlockingIOError(errno.EAGAIN, "the file takes nothing now, and does not wait")
-        return len(memory)  # it keeps no count
+        return len(memory)  # the file object returns no count
 
     call = _Call(write)
     options.write, options.context = _pass_bytes, call.context
@@ -45,7 +45,7 @@ def save(handle: Any, file: Any, options: Any) -> None:
 
 
 def load(file: Any, device: tuple[int, int]) -> Any:
-    """The handle of a buffer read from a file object, which then stands behind it. What that raises passes through."""
+    """Reads a buffer from a file object and leaves it just behind. Exceptions of the file object propagate."""
 
     def read(memory: Any) -> int:
         given = file.read(len(memory))
@@ -63,7 +63,7 @@ def load(file: Any, device: tuple[int, int]) -> Any:
 
 
 class Memory:
-    """A file object that reads memory, all of which must be read in the end."""
+    """A file object over memory, all of which must be read."""
 
     def __init__(self, data: Any) -> None:
         try:
@@ -77,13 +77,13 @@ class Memory:
         return given
 
     def check_end(self) -> None:
-        """Raises CorruptFile if bytes are left."""
+        """Raises CorruptFile if bytes remain."""
         if len(self._view) > 0:
             raise CorruptFile(f"the data goes on after its end, by {len(self._view)} bytes")
 
 
 class _Call:
-    """A call of the library that is given a function, and what this raised."""
+    """A library call with a Python callback, and the exception that the callback raised."""
 
     def __init__(self, answer: Callable[[Any], int]) -> None:
         self._answer = answer
@@ -91,23 +91,23 @@ class _Call:
         self.error: BaseException | None = None
 
     def answer(self, memory: Any) -> int:
-        """How many bytes were passed; what no number of them can be stays so."""
+        """The number of bytes passed. A value that cannot be one is returned unchanged."""
         return max(-1, min(self._answer(memory), len(memory) + 1))
 
     def check(self, status: int) -> None:
-        """Raises what the function raised, or else the exception of the status."""
+        """Raises the callback's exception, or else the exception for the status."""
         if self.error is not None:
             raise self.error
         _library.check(status, {"write": "write()", "read": "read()"})
 
 
 def _keep_error(kind: object, error: BaseException, traceback: Any) -> None:
-    """Keeps an exception that cannot pass through C, also one of a signal that comes before anything else here."""
+    """Stores an exception that cannot pass through C, including one of a signal that arrives before any other code."""
     call: _Call = ffi.from_handle(traceback.tb_frame.f_locals["context"])
     call.error = error
 
 
-# The types of both functions are the same, as cffi has them.
+# cffi gives both functions the same type.
 @ffi.callback("int64_t(void *, void *, int64_t)", error=-1, onerror=_keep_error)  # type: ignore[untyped-decorator]
 def _pass_bytes(context: Any, data: Any, size: int) -> int:
     if _callbacks.is_over():

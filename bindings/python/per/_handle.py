@@ -1,4 +1,4 @@
-"""What trees and replay buffers share: a handle of the library, and calls that queue their work on streams."""
+"""The base of trees and replay buffers: a library handle, and calls that queue their work on streams."""
 
 from __future__ import annotations
 
@@ -24,37 +24,38 @@ from per._streams import Queue
 AnyHandle = TypeVar("AnyHandle", bound="Handle")
 
 
-# The parents of handles, until these are freed. The garbage collector breaks cycles of references in any order, so it
-# must not find a parent in one: this dict is never freed.
+# The parents of handles, until these are freed. The garbage collector breaks reference cycles in any order, so a parent
+# must not be reachable from one: this dict is never freed.
 _parents: dict[Any, Any] = {}
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_parents))
 
-# The cells of handles, by their addresses.
+# The cells of handles, by address.
 _owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 _ended: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def owned(cell: Any, free: Callable[[Any], object]) -> Any:
-    """A cell for a handle; it frees the handle in it when it is collected.
+    """A cell for a handle, which frees the handle when it is collected.
 
-    A signal handler may raise before the first line of a destructor written in Python, which then never runs. This one
-    consists of C functions, and Python calls no handler between them: it frees the handle, then releases the parent.
+    A signal handler may raise before the first line of a destructor written in Python, which then never runs. This
+    destructor consists of C functions only, between which Python runs no handler: it frees the handle, then releases
+    the parent.
     """
-    freed = map(().count, map(free, map(operator.getitem, (cell,), (0,))))  # 0, which filter() passes over
+    freed = map(().count, map(free, map(operator.getitem, (cell,), (0,))))  # yields 0, which filter() drops
     let_go = map(_parents.pop, (cell,), (None,))
     return ffi.gc(cell, functools.partial(next, filter(None, itertools.chain(freed, let_go))))
 
 
 def created(create: Any, *arguments: Any, parent: Any = None, check: Callable[[int], object] = _library.check) -> Any:
-    """A handle that a function of the library creates, and that frees itself.
+    """A handle created by a function of the library, which frees itself.
 
-    It is owned before it is created, so an exception, such as one raised by a signal handler, cannot lose it.
+    Its owner exists before it is created, so an exception, such as one raised by a signal handler, cannot leak it.
 
     Parameters
     ----------
     create : Any
-        The function. It is called with the arguments, and a cell for the handle.
+        The function. It is called with the arguments and a cell for the handle.
     parent : Any, optional
         The handle that the new one uses. It is freed after the new one, whatever the order of collection.
     check : Callable[[int], object], default _library.check
@@ -67,15 +68,15 @@ def created(create: Any, *arguments: Any, parent: Any = None, check: Callable[[i
             _parents[cell] = parent
         check(create(*arguments, owner))
         _owners[_address(owner[0])] = owner
-        # The owner lives as long as its handle, whose destructor is a function in C that does nothing and refers to it.
+        # The owner lives as long as its handle, whose destructor is a C function without effect or references.
         return ffi.gc(owner[0], {None: owner}.get)
     except BaseException:
-        ffi.release(owner)  # whoever keeps the exception keeps this frame, too
+        ffi.release(owner)  # whoever keeps the exception also keeps this frame
         raise
 
 
 def owner_of(handle: Any) -> Any:
-    """The cell that frees a handle. Whoever takes the handle over writes NULL to it."""
+    """The cell that frees a handle. Code that takes the handle over writes NULL to it."""
     return _owners[_address(handle)]
 
 
@@ -84,12 +85,12 @@ def _address(handle: Any) -> int:
 
 
 def ended(handle: Any, end: Any) -> Any:
-    """An object that ends the work of a handle once: when released, when collected, or when the interpreter exits.
+    """An object that ends the work of a handle once: on release, on collection, or at interpreter exit.
 
     Parameters
     ----------
     end : Any
-        The function of the library that does so. The handle is freed later.
+        The library function that ends it. The handle is freed later.
     """
     cell = ffi.new(ffi.getctype(ffi.typeof(handle), "*"), handle)
     ending = owned(cell, end)
@@ -105,28 +106,28 @@ def _end_all() -> None:
 
 
 def _is_setting(owner: type, name: str) -> bool:
-    """Whether it is a property that can be set."""
+    """Whether it is a settable property."""
     found = inspect.getattr_static(owner, name, None)
     return isinstance(found, property) and found.fset is not None
 
 
 class Handle(_options.Named):
-    """An object of the library. It closes itself, and earlier at the end of a `with` block."""
+    """An object of the library. It closes itself, or earlier at the end of a `with` block."""
 
     _noun: ClassVar[str]
-    """what messages call it"""
+    """the noun in error messages"""
     _in_place_of_pickling: ClassVar[str]
 
-    # None: closed. A call holds a reference of its own, so that close() in another thread frees nothing under it.
+    # None: closed. A call holds its own reference, so close() in another thread cannot free the handle during the call.
     _handle: Any = None
 
     def close(self) -> None:
-        """Frees its memory. Every later call but close() is an error."""
+        """Frees the object's memory. Every later call except close() is an error."""
         self._handle = None
 
     @contextlib.contextmanager
     def _closed_on_error(self) -> Iterator[None]:
-        """Around the rest of a constructor: whoever keeps its exception keeps the object, too."""
+        """Closes the object on an error in the rest of its constructor: the exception would keep the object alive."""
         try:
             yield
         except BaseException:
@@ -143,7 +144,7 @@ class Handle(_options.Named):
         self.close()
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Sets a property. What is none is an error, but for subclasses elsewhere, which may have attributes."""
+        """Sets a property. Other names are errors, except in subclasses outside the package, which may add some."""
         owner = type(self)
         if name.startswith("_") or _is_setting(owner, name) or "_noun" not in vars(owner):
             return super().__setattr__(name, value)
@@ -167,32 +168,32 @@ class Store(Handle):
     """A tree or a replay buffer, with the memory that its calls read and write."""
 
     _synchronize: ClassVar[Any]
-    """the library's function"""
+    """function of the library"""
     _memory: HostMemory | DeviceMemory
 
     def synchronize(self, *, stream: object = None) -> None:
-        """Waits for what this object queued on the stream, and reports once what went wrong on the device.
+        """Waits for the work this object queued on the stream, and reports errors of the device once.
 
         Does nothing on the CPU.
 
         Parameters
         ----------
         stream : object, optional
-            That whose work is waited for; see the class.
+            The stream to wait for; see the class.
 
         Raises
         ------
         InvalidArgument
-            With the number of entries that were skipped.
+            The message has the number of entries that were skipped.
         Empty
         Full
-            Of a buffer.
+            Only for a buffer.
         CudaError
         """
         check(self._synchronize(self._open(), self._memory.queue(stream).handle))
 
     def _each(self, function: Any, entries: Elements, dtype: str, queue: Queue) -> Any:
-        """What a function of the library says of each entry, in an array of that dtype."""
+        """The result of a library function for each entry, in an array of that dtype."""
         array = self._memory.new((entries.size,), dtype, queue)
         check(function(self._open(), entries.size, entries.pointer, self._memory.pointer(array), queue.handle))
         self._memory.finish(queue, entries, array)

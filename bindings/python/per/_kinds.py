@@ -1,4 +1,4 @@
-"""What the arrays of batches are: numpy's, torch's, JAX's or CuPy's."""
+"""The array libraries of batches: numpy, torch, JAX or CuPy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ON_DEVICE = ("torch", "cupy", "jax")
 
 
 def kind_of(kind: object, device: str, on_host: tuple[str, ...] | None = None) -> Arrays:
-    """The kind to use: the one asked for, or by the device if it is None. Its library must be installed.
+    """The kind to use: the requested one, or for None the default of the device. Its library must be installed.
 
-    Raises InvalidArgument, and Unsupported with the import's reason.
+    Raises InvalidArgument, and Unsupported with the reason why the import failed.
     """
     is_host = device.partition(":")[0] == "cpu"
     allowed = (on_host or ON_HOST) if is_host else ON_DEVICE
@@ -36,7 +36,7 @@ def kind_of(kind: object, device: str, on_host: tuple[str, ...] | None = None) -
 
 
 def check_dtypes(kind: str, layout: Layout) -> None:
-    """Raises InvalidArgument for a field whose dtype the arrays of this kind cannot have."""
+    """Raises InvalidArgument for a field whose dtype this kind of array does not support."""
     for output in layout.batch:
         if output.member not in ("fields", "next_fields"):
             continue
@@ -61,7 +61,7 @@ def wrap_numpy(output: Output, array: _arrays.Array) -> Any:
 
 
 def wrap_torch(output: Output, array: _arrays.Array) -> Any:
-    """The memory of an output as a tensor, which shares it."""
+    """The memory of an output as a tensor that shares it."""
     torch = importlib.import_module("torch")
     if output.dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -69,12 +69,12 @@ def wrap_torch(output: Output, array: _arrays.Array) -> Any:
 
 
 def given(array: Any) -> Any:
-    """What a call gives: an array as the user has them. Memory of JAX on a device becomes one of its arrays."""
+    """The result of a call in the form that users get. Device memory of JAX becomes a JAX array."""
     return to_jax(array) if isinstance(array, _dlpack.Memory) else array
 
 
 def jax_has_64_bits() -> bool:
-    """Whether JAX was told to have int64 and float64."""
+    """Whether int64 and float64 are enabled in JAX."""
     return bool(importlib.import_module("jax").config.jax_enable_x64)
 
 

@@ -1,4 +1,4 @@
-"""What a buffer takes and gives: the arrays of its calls and where they go in the structs of per.h."""
+"""The layout of a buffer: the arrays of its calls and their places in the structs of per.h."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from per._library import ffi
 from per.field import Field
 
-# The arrays of per_steps that are no fields, in its order.
+# The arrays of per_steps other than fields, in its order.
 STEP_ARRAYS: tuple[str, ...] = tuple(
     name for name, field in ffi.typeof("per_steps").fields if field.type == ffi.typeof("per_array")
 )
 
-# The arrays of per_batch that rows which were not drawn do not have.
+# The arrays of per_batch that exist only for drawn rows.
 NUMBERS_OF_DRAWS = ("weights", "probabilities")
-# The arrays that have one number for a sequence; the others have one for each of its steps.
+# The arrays with one value per sequence; all others have one per step.
 _NUMBERS_OF_SEQUENCES = ("weights", "ids", "priorities", "probabilities", "times_sampled")
 
 _DTYPES_OF_POINTERS = {"float *": "float32", "int32_t *": "int32", "int64_t *": "int64", "uint8_t *": "bool"}
@@ -26,12 +26,12 @@ class Output(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    """of one transition or sequence"""
+    """for one transition or sequence"""
     dtype: str
     member: str
-    """of per_batch"""
+    """member of per_batch"""
     field: int
-    """its number, where the member has one pointer for each"""
+    """field number, if the member has one pointer per field"""
 
 
 class Layout(NamedTuple):
@@ -39,18 +39,18 @@ class Layout(NamedTuple):
 
     fields: tuple[str, ...]
     next_fields: tuple[str | None, ...]
-    """by field; None for those that are no observations"""
+    """by field; None for fields that are not observations"""
     n_envs: int
     steps: int
-    """of a sequence, T; 0: single transitions"""
+    """length T of a sequence; 0: single transitions"""
     learned_steps: int
-    """of them, those after the burn-in"""
+    """steps of a sequence after the burn-in"""
     batch: tuple[Output, ...]
-    """of a sample"""
+    """arrays of a sample"""
     rows: tuple[Output, ...]
-    """of rows as they were added"""
+    """arrays of plain rows, as they were added"""
     windows: tuple[Output, ...]
-    """of single transitions that were not drawn"""
+    """arrays of single transitions that were not drawn"""
 
 
 def layout_of(
@@ -61,9 +61,9 @@ def layout_of(
     n_step: int = 1,
     keeps_times_sampled: bool = False,
 ) -> Layout:
-    """The layout of a buffer whose fields have their roles and stacks as the library resolved them.
+    """The layout of a buffer whose fields have the roles and stacks resolved by the library.
 
-    With steps > 0 its batches are of sequences, for that n_step.
+    With steps > 0, its batches are sequences for that n_step.
     """
     numbers = [
         Output(name, (), _DTYPES_OF_POINTERS[field.type.cname], name, 0)
@@ -92,12 +92,12 @@ def layout_of(
 
 
 def _frames(field: Field) -> tuple[int, ...]:
-    """The axis of a stack, if there is one."""
+    """The axis of a stack, if any."""
     return (field.stack,) if field.stack is not None and field.stack > 1 else ()
 
 
 def _sequence_outputs(fields: Mapping[str, Field], steps: int, n_step: int) -> list[Output]:
-    """The arrays that hold fields of sequences: each once, observations with those that returns bootstrap from."""
+    """The arrays of sequences' fields: one each; observations include those that returns bootstrap from."""
     lengths: dict[str | None, tuple[int, ...]] = {"observation": (steps + n_step,), "recurrent_state": ()}
     return [
         Output(name, (*lengths.get(field.role, (steps,)), *_frames(field), *field.shape), field.dtype, "fields", index)
@@ -106,7 +106,7 @@ def _sequence_outputs(fields: Mapping[str, Field], steps: int, n_step: int) -> l
 
 
 def _field_outputs(fields: Mapping[str, Field], *, stacked: bool) -> list[Output]:
-    """The arrays that hold fields of single transitions: each, and of observations the next one."""
+    """The arrays of single transitions' fields: one each, and for observations also the next one."""
     outputs = []
     for member, prefix in (("fields", ""), ("next_fields", "next_")):
         for index, (name, field) in enumerate(fields.items()):

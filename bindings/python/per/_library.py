@@ -1,4 +1,4 @@
-"""Finds and loads libper; turns its statuses into exceptions and its enums into names."""
+"""Finds and loads libper; translates its statuses to exceptions and its enums to names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NULL: Any = ffi.NULL
 
 
 def places() -> Iterator[tuple[str, str]]:
-    """Where libper is looked for, in order: a file name for dlopen, and how that place is called."""
+    """The places to search for libper, in order: a file name for dlopen, and a description of the place."""
     chosen = os.environ.get("LIBPER_PATH")
     if chosen:
         yield chosen, "LIBPER_PATH"
@@ -33,9 +33,9 @@ def places() -> Iterator[tuple[str, str]]:
 
 
 def load() -> tuple[Any, str]:
-    """The loaded library and the name it was loaded by.
+    """The loaded library and the name that it was loaded by.
 
-    Raises ImportError with every place that was tried, and why it would not do.
+    Raises ImportError with every place that was tried, and why it failed.
     """
     reasons = []
     for name, place in places():
@@ -59,22 +59,22 @@ lib, path = load()
 
 
 def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
-    """Raises the exception of a status, with the library's message, unless it is PER_OK.
+    """Raises the exception for a status, with the library's message, unless it is PER_OK.
 
-    The message speaks of choices and devices as Python does. `arguments`: names of the function's arguments in C that
-    are others in Python, with those.
+    Choices and devices in the message get their Python names. `arguments`: Python names of the function's arguments
+    that differ from those in C.
     """
     if status:
         message = ffi.string(lib.per_last_error()).decode("utf-8", "replace")
         words = {**_choices_by_constant(), "device_index": "the number after 'cuda:'", **(arguments or {})}
-        # Quoted text, such as the name of a field, stays.
+        # Quoted text, such as the name of a field, is left unchanged.
         message = re.sub(r'"[^"]*"|\b[A-Za-z_]\w*', lambda word: words.get(word[0], word[0]), message)
         for phrase, addition in _HINTS.items():
             message = message.replace(phrase, phrase + addition)
         raise _errors.of_status(status, message)
 
 
-# Additions to phrases of messages, for what only Python has.
+# Additions to phrases of messages, for features that exist only in Python.
 _INFO = ", which add(..., info=info) says by itself"
 _HINTS = {"whether the next observation is its final one": _INFO, "ending an episode without next_mask": _INFO}
 
@@ -87,14 +87,14 @@ def new(struct: str) -> Any:
 
 
 def sized(struct: str) -> Any:
-    """A struct of per.h whose struct_size is set, and all else 0."""
+    """A struct of per.h with struct_size set and everything else 0."""
     value = ffi.new(f"{struct} *")
     value.struct_size = ffi.sizeof(struct)
     return value
 
 
 def filled(struct: str, function: Any, *arguments: object) -> Any:
-    """The struct that a function of per.h fills, which takes it and its size last."""
+    """The struct filled by a function of per.h that takes the struct and its size last."""
     value = ffi.new(f"{struct} *")
     check(function(*arguments, value, ffi.sizeof(struct)))
     return value
@@ -111,7 +111,7 @@ def choices(enum: str) -> dict[str, int]:
 
 @functools.cache
 def _choices_by_constant() -> dict[str, str]:
-    """What messages call the constants of per.h: {"PER_STRATIFIED": "'stratified'", ...}, statuses apart."""
+    """Names of constants of per.h in messages: {"PER_STRATIFIED": "'stratified'", ...}, without statuses."""
     enums = [name for name in ffi.list_types()[0] if ffi.typeof(name).kind == "enum" and name != "per_status"]
     return {constant: repr(name_of(enum, number)) for enum in enums for number, constant in _constants(enum).items()}
 
@@ -121,7 +121,7 @@ def _constants(enum: str) -> dict[int, str]:
 
 
 def name_of(enum: str, number: int) -> Any:
-    """The name of a choice of an enum: one of the words that per.typing has for it."""
+    """The name of a choice of an enum: one of the words in per.typing."""
     return next(name for name, value in choices(enum).items() if value == number)
 
 

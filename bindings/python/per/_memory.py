@@ -1,4 +1,4 @@
-"""Where the arrays of a handle's calls lie: in host memory, or in the memory of a CUDA device."""
+"""The memory of the arrays in a handle's calls: host memory, or the memory of a CUDA device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from per._streams import Queue
 
 
 class HostMemory:
-    """What a handle on the CPU reads and writes. Arrays of any library are read; those of `kind` are given."""
+    """Memory of a handle on the CPU. Reads arrays of any library and returns arrays of `kind`."""
 
     device = (_dlpack.CPU, 0)
 
@@ -29,7 +29,7 @@ class HostMemory:
         return _streams.CURRENT
 
     def read(self, source: object, name: str, queue: Queue) -> Elements:
-        """An array of any dtype, in place where it can be read there.
+        """An array of any dtype, in place if possible.
 
         Raises InvalidArgument.
         """
@@ -37,32 +37,32 @@ class HostMemory:
         return _host_elements(array, _arrays.NAMES[code])
 
     def read_here(self, source: object, name: str, queue: Queue) -> Elements:
-        """The same."""
+        """The same as read()."""
         return self.read(source, name, queue)
 
     def read_numbers(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
-        """Numbers of that dtype, converted where that loses nothing but precision. Raises InvalidArgument."""
+        """Numbers of that dtype, converted if that loses nothing but precision. Raises InvalidArgument."""
         return _host_elements(_host_numbers(source, name, dtype), dtype)
 
     def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
-        """An array of numpy, not initialised; bfloat16 as uint16. Raises OutOfMemory."""
+        """An uninitialised numpy array; bfloat16 as uint16. Raises OutOfMemory."""
         return _arrays.empty(shape, np.uint16 if dtype == "bfloat16" else dtype)
 
     def pointer(self, array: Any) -> Any:
-        """Of what new() made."""
+        """Pointer to an array from new()."""
         return ffi.cast("void *", array.__array_interface__["data"][0])
 
     def write(self, array: object, name: str) -> Elements:
-        """An array of the caller's that is to be written. Raises InvalidArgument if that cannot be."""
+        """An array of the caller's to be written. Raises InvalidArgument if it cannot be."""
         elements, code = _arrays.as_writable(array, name)
         return _host_elements(elements, _arrays.NAMES[code])
 
     def wrap(self, output: Output, array: Any) -> Any:
-        """What new() made as an array of `kind`."""
+        """An array from new() as an array of `kind`."""
         return self._wrap(output, array)
 
     def view(self, output: Output, address: int, shape: tuple[int, ...], owner: object) -> Any:
-        """Memory of the library as an array of `kind`, which holds `owner`."""
+        """Memory of the library as an array of `kind`, which keeps `owner` alive."""
         dtype = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
         return self._wrap(output, np.asarray(_HostView(address, shape, dtype, owner)))
 
@@ -71,7 +71,7 @@ class HostMemory:
 
 
 class _HostView:
-    """Memory as numpy reads it: an array made of it keeps its owner."""
+    """Memory in the form that numpy reads: arrays made from it keep the owner alive."""
 
     def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: object) -> None:
         self._owner = owner
@@ -79,10 +79,10 @@ class _HostView:
 
 
 class DeviceMemory:
-    """What a handle on CUDA reads and writes: memory of its device, in stream order and without waiting.
+    """Memory of a handle on CUDA: that of its device, used in stream order and without waiting.
 
-    Arrays on the device are read in place. Those of the library that it gives arrays of are converted by it where they
-    must be; all others have to be contiguous and of the dtype that is needed. Arrays of the host are copied.
+    Arrays on the device are read in place. Arrays of the handle's own array library are converted on the device where
+    necessary; all others must be contiguous and have the required dtype. Arrays in host memory are copied.
     """
 
     def __init__(self, kind: str, library: DeviceLibrary) -> None:
@@ -94,11 +94,11 @@ class DeviceMemory:
         return self.library.stream(stream)
 
     def read(self, source: object, name: str, queue: Queue) -> Elements:
-        """An array of any dtype where it is, on the device or in host memory, for calls that take both."""
+        """An array of any dtype in place, on the device or in host memory, for calls that take both."""
         return self._on_device(source, name, None, queue) or HOST.read(source, name, queue)
 
     def read_here(self, source: object, name: str, queue: Queue) -> Elements:
-        """An array of any dtype, copied to the device if it is not there."""
+        """An array of any dtype, copied to the device if necessary."""
         found = self._on_device(source, name, None, queue)
         if found is None:
             array, code = _arrays.as_array(source, name)
@@ -106,7 +106,7 @@ class DeviceMemory:
         return found
 
     def read_numbers(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
-        """Numbers of that dtype, copied to the device if they are not there."""
+        """Numbers of that dtype, copied to the device if necessary."""
         found = self._on_device(source, name, dtype, queue)
         if found is None:
             array = _arrays.as_ids(source, name) if dtype == "int64" else _host_numbers(source, name, dtype)
@@ -142,7 +142,7 @@ class DeviceMemory:
         self.library.finish(queue, kept)
 
     def _on_device(self, source: Any, name: str, dtype: str | None, queue: Queue) -> Elements | None:
-        """None for what lies in host memory. Arrays of the library's own become those of `dtype` if that fits."""
+        """An array on the device; None if it is in host memory. Own arrays are converted to `dtype` if possible."""
         if self.library.owns(source):
             elements = self.library.elements(source, name)
             if elements is None:
@@ -159,19 +159,19 @@ class DeviceMemory:
         try:
             kind, index = map(int, source.__dlpack_device__())
         except (BufferError, TypeError, ValueError, RuntimeError):
-            return None  # then it cannot be read by anybody, as reading it from host memory will say
+            return None  # unreadable for everyone, as reading it from host memory will report
         if kind not in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
             return None
         if index != self.device[1]:
             raise InvalidArgument(f"{name} is on cuda:{index}; allowed: cuda:{self.device[1]}, the device here")
         if _arrays.is_tensor(source):
-            source = source.detach().resolve_neg()  # of elements to be negated DLPack says nothing
+            source = source.detach().resolve_neg()  # DLPack does not express lazy negation
         tensor = _dlpack.read(source, name, queue.dlpack_number)
         _require_contiguous(tensor.is_contiguous, name)
         return elements_at(tensor.address, tensor.shape, tensor.dtype, (source, tensor.capsule))
 
     def _from_interface(self, source: Any, interface: Any, name: str, queue: Queue) -> Elements:
-        # The interface does not say which device it is.
+        # The interface does not name the device.
         dtype = np.dtype(interface["typestr"])
         if dtype.name not in _arrays.DTYPES or not dtype.isnative:
             raise InvalidArgument(f"{name} has dtype {dtype}; allowed: {', '.join(_arrays.DTYPES)}")
@@ -199,12 +199,12 @@ def _host_numbers(source: object, name: str, dtype: str) -> _arrays.Array:
 
 
 def _are_pairs(elements: Elements) -> bool:
-    """Whether these are int64 as JAX has them without 64-bit types, pairs of uint32."""
+    """Whether these are int64 as JAX holds them without 64-bit types: pairs of uint32."""
     return elements.dtype == "uint32" and len(elements.shape) >= 2 and elements.shape[-1] == 2
 
 
 def _fits(given: str, wanted: str) -> bool:
-    """Whether a library may convert: any numbers to floating point, whole ones to whole ones."""
+    """Whether the dtypes may be converted: any numbers to floating point, integers to integers."""
     return wanted.startswith("float") or given.lstrip("u").startswith("int")
 
 
@@ -214,9 +214,9 @@ def _require_contiguous(is_contiguous: bool, name: str) -> None:
 
 
 def memory_of(device: int, index: int, kind: str) -> HostMemory | DeviceMemory:
-    """For the per_device and index of a handle, and a kind of arrays that _kinds.kind_of() gave.
+    """The memory for the per_device and index of a handle, and a kind of arrays from _kinds.kind_of().
 
-    Raises Unsupported if the library of these arrays cannot be imported, or cannot use the device.
+    Raises Unsupported if that array library cannot be imported, or cannot use the device.
     """
     try:
         return HostMemory(kind) if device == 0 else DeviceMemory(kind, _device_arrays.LIBRARIES[kind](index))

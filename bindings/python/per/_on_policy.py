@@ -18,33 +18,33 @@ from per.typing import Array
 
 
 class OnPolicy(Buffer[Array]):
-    """The calls for learners that use each transition as often as the others."""
+    """Calls for learners that use every transition equally often."""
 
     __slots__ = ()
 
     def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False, stream: object = None) -> Epochs:
-        """An iterator over batches of every live transition once an epoch, each epoch in another random order.
+        """An iterator over batches with every live transition once an epoch, in a new random order each epoch.
 
-        The transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call:
-        the seed and the draws before it decide every order, whatever is drawn in between.
+        The transitions are those live at the call. Each epoch counts as one draw of the buffer, and all are made by
+        this call: the seed and the earlier draws determine every order, whatever is drawn in between.
 
         Parameters
         ----------
         n_epochs : int
             1 to 2^24.
         batch_size : int
-            1 to 2^24. The last batch of an epoch has what is left.
+            1 to 2^24. The last batch of an epoch has the remainder.
         drop_last : bool, default False
-            Leave that one out if it is smaller; batch_size must then not be larger than len(buffer).
+            Drop the last batch if it is smaller; batch_size must then not exceed len(buffer).
         stream : object, optional
-            Of this call and of each batch; see the class. None: the one that is current at each.
+            The stream of this call and of each batch; see the class. None: the stream current at each.
 
         Returns
         -------
         Epochs
-            Epochs, of which several threads may take batches, each batch being given out once. The batches are those of
-            sample(), with weights 1. A batch with a transition that is not live any more is an InvalidArgument; on CUDA
-            the id of such a one is -1, the epochs go on, and synchronize() reports it.
+            An iterator that several threads may share; each batch is delivered once. The batches are like those of
+            sample(), with weights 1. A batch with a transition that is no longer live raises InvalidArgument; on CUDA
+            the id of that transition is -1, the epochs continue, and synchronize() reports it.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class OnPolicy(Buffer[Array]):
         size = _options.whole("batch_size", batch_size)
         count = _options.whole("n_epochs", n_epochs)
         queue = self._memory.queue(stream)
-        with self._n_step_lock:  # the library refuses to go on with epochs of sequences once n_step is another
+        with self._n_step_lock:  # the library refuses to continue epochs of sequences after n_step has changed
             epochs = created(lib.per_epochs_create, self._open(), count, size, bool(drop_last), queue.handle)
             plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
         return Epochs(self._handle, lambda: plain.epoch(epochs, size, stream), self._new_batch)
@@ -85,31 +85,32 @@ class OnPolicy(Buffer[Array]):
     ) -> None:
         """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field.
 
-        A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V(next_t) - V_t, gamma the buffer's; V(next_t) is
-        0 after a terminal state, A_(t+1) after any end of an episode. V(next_t) is the value stored with the next step,
-        or comes from `bootstrap` where there is none: at the end of a truncated episode, and for the latest step of one
-        that goes on. The latest step of an environment has no advantage if its next observation was not given.
+        A_t = delta_t + gamma lambda A_(t+1) with delta_t = r_t + gamma V(next_t) - V_t and the buffer's gamma.
+        V(next_t) is 0 after a terminal state, and A_(t+1) is 0 after any end of an episode. V(next_t) is the value
+        stored with the next step. Where no such step exists, at the end of a truncated episode and for the latest step
+        of a running one, it comes from `bootstrap`. The latest step of an environment has no advantage if its next
+        observation was not given.
 
         Parameters
         ----------
         value : str, default "value"
-            The field with V_t, as it was when the step was added. Fields are plain float32 numbers.
+            The field with V_t from the time the step was added. All three fields are plain float32 numbers.
         advantage : str, default "advantage"
             The field for A_t.
         returns : str, optional
-            The field for A_t + V_t; None: it is written nowhere.
+            The field for A_t + V_t; None: not written.
         gae_lambda : float, default 0.95
             Lambda, 0 to 1.
         bootstrap : Callable[[Batch], object], optional
-            Called with a Batch of n such steps, gives V of batch.next_observation, float32[n]. None: no step may need
-            one.
+            Called with a Batch of the n steps that need it; returns V of batch.next_observation, float32[n]. None: no
+            step may need one.
         stream : object, optional
             See the class.
 
         Raises
         ------
         InvalidArgument
-            Then nothing was written. Also if other threads added steps while `bootstrap` ran.
+            Nothing was written. Also if other threads added steps while `bootstrap` ran.
 
         Examples
         --------
@@ -140,7 +141,7 @@ class OnPolicy(Buffer[Array]):
         self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values, stream)
 
     def _field_number(self, argument: str, name: str | None) -> int:
-        """The number of a field in C; -1 for None, which the library takes where a field may be left out."""
+        """The number of a field in C; for None -1, which the library accepts where a field may be left out."""
         if name is None:
             return -1
         if name not in self._layout.fields:

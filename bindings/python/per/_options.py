@@ -1,6 +1,6 @@
-"""Turns keyword arguments into the options structs of per.h. What is allowed is the library's to say.
+"""Translates keyword arguments to the options structs of per.h. The library decides which values are allowed.
 
-Only what C cannot express is refused here: numbers of the wrong type or beyond it, and names that are none.
+Only what C cannot represent is refused here: numbers of the wrong type or out of range, and unknown names.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _CHOICES = {
     "moved_by": "per_moved_by",
 }
 
-# Those that are on or off.
+# The boolean options.
 _FLAGS = ("store_next_observation", "overwrite", "keep_times_sampled", "storage_preallocated", "gather_on_device")
 
-# What the numbers of C hold, in words.
+# Descriptions of C's number types.
 NUMBERS = {
     "int32_t": "whole numbers from -2^31 to 2^31 - 1",
     "int64_t": "whole numbers from -2^63 to 2^63 - 1",
@@ -53,7 +53,7 @@ AnyNamed = TypeVar("AnyNamed", bound="Named")
 
 
 def by_name(method: AnyCall) -> AnyCall:
-    """Hides the *positional of a method, which is there for the error, from help() and inspect."""
+    """Hides the *positional of a method, which exists only for an error message, from help() and inspect."""
     signature = inspect.signature(method)
     named = [each for each in signature.parameters.values() if each.kind is not each.VAR_POSITIONAL]
     method.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
@@ -61,14 +61,14 @@ def by_name(method: AnyCall) -> AnyCall:
 
 
 def not_by_name(method: str, given: tuple[object, ...], fields: Iterable[str]) -> TypeError:
-    """The error of a call that gives arrays without their names."""
+    """The error for a call that passes arrays by position."""
     names = ", ".join(f"{name}=..." for name in [*fields, "reward", "terminated", "truncated"])
     kinds = ", ".join(type(each).__name__ for each in given)
     return TypeError(f"{method}() takes names: {names}; given without a name: {kinds}")
 
 
 class _SignatureOfInit:
-    """The arguments of a constructor. Python would give those of __new__()."""
+    """The signature of a constructor. Python would show that of __new__()."""
 
     def __get__(self, instance: object, owner: type) -> inspect.Signature:
         signature = inspect.signature(owner.__init__)  # type: ignore[misc]
@@ -87,7 +87,7 @@ _OTHER_NAMES = {
 
 
 class Named:
-    """Base class of objects whose constructor suggests the argument that a misspelt one was meant to be."""
+    """Base class of objects whose constructor suggests the correct spelling of a misspelt argument."""
 
     __signature__ = _SignatureOfInit()
 
@@ -104,7 +104,7 @@ class Named:
 
 
 def set_options(options: Any, given: Mapping[str, object]) -> None:
-    """Sets fields of an options struct by the arguments of the same names."""
+    """Sets fields of an options struct from the arguments of the same names."""
     for name, value in given.items():
         enum = _CHOICES.get(name)
         if name in _FLAGS and not isinstance(value, (bool, np.bool_)):
@@ -112,21 +112,21 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
         set_field(options, name, name, value if enum is None else number(enum, name, value))
 
 
-# The options of a buffer that are members of per_replay_options of the same names, in the order of the constructor.
+# The options of a buffer that are members of per_replay_options with the same name, in the constructor's order.
 BUFFER_OPTIONS = [name for name in BufferOptions.__annotations__ if name not in ("device", "arrays", "storage")]
 
-# Those that may be None, for which C has 0.
+# The options that may be None, for which C has 0.
 _MAY_BE_NONE = ("sequence_length", "sequence_stride")
 
 
 def set_buffer_options(options: Any, given: Mapping[str, Any]) -> None:
-    """Sets members of a per_replay_options by the arguments of a buffer. Others, such as its device, are left out."""
+    """Sets members of a per_replay_options from the arguments of a buffer. Others, such as its device, are ignored."""
     named = {name: given[name] for name in given if name in BUFFER_OPTIONS}
     set_options(options, {name: named[name] for name in named if named[name] is not None or name not in _MAY_BE_NONE})
 
 
 def check_buffer_options(given: Iterable[str]) -> None:
-    """Raises InvalidArgument for a name that no option of a buffer has."""
+    """Raises InvalidArgument for an unknown option of a buffer."""
     unknown = set(given) - set(BufferOptions.__annotations__)
     if unknown:
         name = min(unknown)
@@ -135,7 +135,7 @@ def check_buffer_options(given: Iterable[str]) -> None:
 
 
 def buffer_option(options: Any, name: str) -> Any:
-    """A member of a per_replay_options as the argument of the same name takes it."""
+    """The value of a member of per_replay_options for the argument of the same name."""
     value = option(options, name)
     if name in _MAY_BE_NONE:
         return value or None
@@ -143,7 +143,7 @@ def buffer_option(options: Any, name: str) -> Any:
 
 
 def set_storage(options: Any, storage: Any) -> Any:
-    """Sets the directory that rows lie in, unless it is None. What is returned must live as long as the options."""
+    """Sets the directory of the rows unless it is None. The returned object must outlive the options."""
     kept = None if storage is None else ffi.new("char[]", path(storage, "storage"))
     options.memory.storage = ffi.NULL if kept is None else kept
     return kept
@@ -151,9 +151,9 @@ def set_storage(options: Any, storage: Any) -> Any:
 
 @functools.cache
 def places(struct: Any) -> dict[str, tuple[str, ...]]:
-    """The members of a struct of per.h, each with the members that lead to it: none, or the embedded struct it is in.
+    """The members of a struct of per.h, each with the path to it: empty, or the embedded struct that contains it.
 
-    Arguments are flat: they name the members of embedded structs as they name the others.
+    Arguments are flat: members of embedded structs are named like the others.
     """
     own: dict[str, tuple[str, ...]] = {}
     inner: dict[str, tuple[str, ...]] = {}
@@ -166,7 +166,7 @@ def places(struct: Any) -> dict[str, tuple[str, ...]]:
 
 
 def holder(options: Any, name: str) -> Any:
-    """The struct that has the member of that name: the options, or one that is embedded in them."""
+    """The struct that has the member of that name: the options, or a struct embedded in them."""
     return functools.reduce(getattr, places(_struct_of(options))[name], options)
 
 
@@ -176,18 +176,18 @@ def _struct_of(options: Any) -> Any:
     return kind.item if kind.kind == "pointer" else kind
 
 
-_MOST_SHOWN = 80  # characters of a path, which may be a whole file by mistake
-_MAGIC = b"\x89PER\r\n"  # what files of save() begin with
+_MOST_SHOWN = 80  # characters of a path in a message: it may be a whole file by mistake
+_MAGIC = b"\x89PER\r\n"  # first bytes of a file from save()
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """What a name that is none was meant to be, as a part of its error: ": give beta"; nothing if none is like it."""
+    """A suggestion for an unknown name, as a part of its error: ": give beta"; empty if no name is similar."""
     alike = difflib.get_close_matches(name, [other for other in names if other != name], n=1, cutoff=0.85)
     return f": give {alike[0]}" if alike else ""
 
 
 def set_field(struct: Any, field: str, argument: str, value: object) -> None:
-    """Sets a number in a struct. What C cannot hold is an error that names the argument."""
+    """Sets a number in a struct. Raises an error that names the argument if C cannot hold the value."""
     owner = holder(struct, field)
     try:
         setattr(owner, field, value)
@@ -197,7 +197,7 @@ def set_field(struct: Any, field: str, argument: str, value: object) -> None:
 
 
 def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -> InvalidArgument:
-    """The error for a value that C's type does not hold: of another type, or beyond it."""
+    """The error for a value that C's type cannot hold: of another type, or out of range."""
     if isinstance(error, OverflowError):
         return InvalidArgument(f"{argument} is {value!r}; allowed: {NUMBERS[c_type]}")
     allowed = "an int" if "int" in c_type else "a number"
@@ -205,7 +205,7 @@ def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -
 
 
 def path(value: Any, argument: str = "path") -> bytes:
-    """The bytes of a path. One with a NUL, at which C would take it to end, is an error."""
+    """The bytes of a path. A NUL is an error, since C would end the path there."""
     try:
         encoded = os.fsencode(value)
     except TypeError as error:
@@ -220,7 +220,7 @@ def path(value: Any, argument: str = "path") -> bytes:
 
 
 def option(options: Any, name: str) -> Any:
-    """A field of an options struct as the argument of the same name takes it."""
+    """The value of an options field for the argument of the same name."""
     value, enum = getattr(holder(options, name), name), _CHOICES.get(name)
     return value if enum is None else _library.name_of(enum, value)
 
@@ -261,14 +261,14 @@ def takes_draw_options(*left_out: str) -> Callable[[AnyCall], AnyCall]:
 
 
 def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
-    """The per_sample_options with the options of a draw that are given and not None.
+    """The per_sample_options with those options of a draw that are not None.
 
-    The values that stand for "the buffer's" in C are no values of an argument.
+    The values that mean "the buffer's" in C are not valid arguments.
 
     Parameters
     ----------
     method : Any, optional
-        The one whose **choices they are.
+        The method whose **choices they are.
     """
     if method is not None:
         for name in choices:
@@ -299,7 +299,7 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
 
 
 def save_options(compression: int | None) -> Any:
-    """A per_save_options with this compression, unless it is None, for which C has -1: here that is an error."""
+    """A per_save_options with this compression, unless it is None. C's value for None, -1, is an error here."""
     options = _library.new("per_save_options")
     if compression is not None:
         set_field(options, "compression", "compression", compression)
@@ -316,7 +316,7 @@ def _number(argument: str, value: object) -> float:
 
 
 def device(argument: object) -> tuple[int, int]:
-    """The per_device and the index that "cpu", "cuda" or "cuda:1" name."""
+    """The per_device and the index for "cpu", "cuda" or "cuda:1"."""
     kind, colon, index = str(argument).partition(":")
     kinds = _library.choices("per_device")
     try:
@@ -328,7 +328,7 @@ def device(argument: object) -> tuple[int, int]:
 
 
 def function(argument: str, value: object) -> None:
-    """Raises InvalidArgument unless it can be called."""
+    """Raises InvalidArgument unless it is callable."""
     if not callable(value):
         raise InvalidArgument(f"{argument} is {value!r}; allowed: a function")
 

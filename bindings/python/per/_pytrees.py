@@ -1,4 +1,4 @@
-"""Makes batches known to JAX and torch as containers of arrays, if these are imported: nothing is imported for it."""
+"""Registers batches as pytrees with JAX and torch, if these are already imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _lock = threading.Lock()
 
 
 def register() -> None:
-    """Does so with each of the two, once it is imported."""
+    """Registers with each of the two libraries that is imported, once."""
     for library, register_with in (("jax", _register_with_jax), ("torch", _register_with_torch)):
         if library in sys.modules and library not in _registered:
             with _lock:
@@ -34,7 +34,7 @@ def _with_keys(key_of: Callable[[str], Any]) -> Callable[[Batch], tuple[list[tup
 
 
 def _register_with_jax() -> None:
-    # A batch of a loader is none: JAX reads memory later than it says, when the slot may have been written again.
+    # Batches of a loader are not registered: JAX reads memory asynchronously, when a slot may already be overwritten.
     tree_util: Any = importlib.import_module("jax.tree_util")
 
     def unflatten_with(make: Callable[[dict[str, Any]], Batch]) -> Callable[[tuple[str, ...], Iterable[Any]], Batch]:

@@ -13,35 +13,38 @@ from per.typing import Array
 
 
 class RateLimiter(Buffer[Array]):
-    """The calls that wait until a buffer may be added to or drawn from."""
+    """Calls that wait until a buffer may be added to or drawn from."""
 
     __slots__ = ()
 
     def wait_to_add(self, count: int | None = None, *, timeout: float | None = None) -> None:
-        """Waits until the rate limiter allows to add so many steps. Other threads use the buffer meanwhile.
+        """Waits until the rate limiter allows adding `count` steps. Other threads may use the buffer meanwhile.
 
-        It counts a steps that were added, without those masked, and d transitions that were drawn, by sample() and
-        loaders, since the buffer was made or cleared. With r, e and m for samples_per_insert, samples_tolerance and
-        min_size_to_sample, at least 1, it allows to add k steps if floor(r (a + k - m)) - d <= e, and to draw b
-        transitions if a >= m and floor(r (a - m)) - d - b >= -e. With r = 0 only a >= m is asked for, of draws. Since
-        no call may be for more than e transitions, or for more than e / r steps beyond the first m, one of the two is
-        allowed at any time; choose m so large that a draw succeeds by then, and that a prefill by one extend() belongs
-        to the first m steps. Channels wait by themselves: their writers see a full ring. The add may
-        still be Busy if another thread adds before it: then wait again.
+        The limiter counts a, the steps added, without masked ones, and d, the transitions drawn by sample() and
+        loaders, since the buffer was created or cleared. With r, e and m for samples_per_insert, samples_tolerance and
+        min_size_to_sample (at least 1), it allows adding k steps if floor(r (a + k - m)) - d <= e, and drawing b
+        transitions if a >= m and floor(r (a - m)) - d - b >= -e. With r = 0 only draws are limited, by a >= m.
+
+        No call may be for more than e transitions, or for more than e / r steps beyond the first m, so one of the two
+        is always allowed. Choose m so large that a draw succeeds by then, and that a prefill by one extend() belongs to
+        the first m steps.
+
+        Channels wait without this call: their writers see a full ring. The add may still raise Busy if another thread
+        adds first: then wait again.
 
         Parameters
         ----------
         count : int, optional
-            Steps, of all environments together; None: one of each.
+            Steps, over all environments; None: one of each.
         timeout : float, optional
-            Seconds; None: for as long as it takes, or until Ctrl-C.
+            Seconds; None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If it takes longer.
+            The wait exceeds `timeout`.
         InvalidArgument
-            If so many are never allowed, and once the buffer is closed.
+            That many steps are never allowed, or the buffer was closed.
 
         Examples
         --------
@@ -63,21 +66,21 @@ class RateLimiter(Buffer[Array]):
         self._wait_for_rate(timeout, lib.per_replay_wait_to_add, steps)
 
     def wait_to_sample(self, batch_size: int, *, timeout: float | None = None) -> None:
-        """Waits until the rate limiter allows to draw so many transitions: see wait_to_add().
+        """Waits until the rate limiter allows drawing `batch_size` transitions: see wait_to_add().
 
         Parameters
         ----------
         batch_size : int
             B, 1 to 2^24.
         timeout : float, optional
-            Seconds; None: for as long as it takes, or until Ctrl-C.
+            Seconds; None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If it takes longer.
+            The wait exceeds `timeout`.
         InvalidArgument
-            If so many are never allowed, and once the buffer is closed.
+            That many transitions are never allowed, or the buffer was closed.
 
         Examples
         --------
@@ -106,7 +109,7 @@ class RateLimiter(Buffer[Array]):
         waited(timeout, wait_once)
 
     def stop_limiting(self) -> None:
-        """Ends the limits of samples_per_insert and min_size_to_sample for good: whoever waits goes on.
+        """Ends the limits of samples_per_insert and min_size_to_sample permanently, and wakes all waiters.
 
         Examples
         --------

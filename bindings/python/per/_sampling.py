@@ -1,4 +1,4 @@
-"""Draws from a buffer, what learning writes back, and reads by id."""
+"""Draws from a buffer, updates from learners, and reads by id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sampling(Buffer[Array]):
-    """The calls that draw transitions, and that read and write those that are there."""
+    """Calls that draw transitions, and that read and write stored ones."""
 
     __slots__ = ()
 
@@ -42,18 +42,18 @@ class Sampling(Buffer[Array]):
         batch_size : int
             B, 1 to 2^24.
         key : ArrayLike, optional
-            uint64[2], such as (7, 3): the draw is that of a buffer with seed 7 after 3 others, and not the next one of
-            this buffer, as which it counts all the same. Not with hindsight.
+            uint64[2]. (7, 3) reproduces the fourth draw of a buffer with seed 7. It counts as one draw of this buffer.
+            Not with hindsight.
         hindsight : Hindsight, optional
-            Gives some of the transitions goals that were reached later. What its reward function raises passes through;
+            Replaces the goals of some transitions by goals reached later. Exceptions of its reward function propagate;
             the call is then no draw, but counts in `times_sampled`.
         out : Batch[Array], optional
-            An earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX. A
-            captured CUDA graph needs it.
+            An earlier batch of the same size, which is overwritten and returned. Not for JAX. Required in a captured
+            CUDA graph.
         stream : object, optional
             See the class.
         beta : float, optional
-            Exponent of the weights of this batch, in place of the buffer's. It does not advance the schedule of beta.
+            Exponent of this batch's weights, in place of the buffer's. It does not advance the schedule of beta.
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
             For this batch, in place of the buffer's.
         prioritization : {"proportional", "rank", "uniform"}, optional
@@ -63,17 +63,17 @@ class Sampling(Buffer[Array]):
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
             For this batch, in place of the buffer's.
         n_step : int or tuple[int, int], optional
-            Steps of a return in this batch. With (1, 5) each transition, or sequence, has an n of its own, drawn from 1
-            to 5; `n_steps` says how long its window is.
+            Steps of a return in this batch. With (1, 5), each transition or sequence draws its own n from 1 to 5;
+            `n_steps` has the length of its window.
 
         Raises
         ------
         Empty
-            If no transition is live.
+            No transition is live.
         Busy
-            Where the rate limiter does not allow so many yet.
+            The rate limiter does not allow that many yet.
         InvalidArgument
-            A call that fails is no draw.
+            The call does not count as a draw.
 
         Examples
         --------
@@ -111,19 +111,19 @@ class Sampling(Buffer[Array]):
         priorities: ArrayLike | None = None,
         stream: object = None,
     ) -> None:
-        """Sets p = |td_error| + epsilon (section 3.3), or the priorities given. Of equal ids the last one wins.
+        """Sets p = |td_error| + epsilon (section 3.3), or the given priorities. For duplicate ids the last one wins.
 
-        Updates of transitions that were overwritten meanwhile, and of id -1, are ignored and counted (stale_updates).
+        Updates of transitions overwritten meanwhile, and of id -1, are ignored and counted (stale_updates).
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from a batch.
         td_errors : ArrayLike, optional
-            float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error| or the largest. On the
-            host other types of numbers, and lists, are cast to float32. Of sequences [n, T] or [n_critics, n, T], or
-            with sequence_length in place of T if they leave the burn-in out. Steps after the burn-in that are no
-            padding are looked at: p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon.
+            float32[n] of any sign, or [n_critics, n]: the mean or the largest |td_error| is used (option `critics`). On
+            the host, other numeric types and lists are cast to float32. For sequences [n, T] or [n_critics, n, T], or
+            with sequence_length in place of T if the burn-in is left out. Only steps after the burn-in that are not
+            padding count: p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon.
         priorities : ArrayLike, optional
             float32[n], >= 0, before alpha, in place of td_errors.
         stream : object, optional
@@ -132,9 +132,9 @@ class Sampling(Buffer[Array]):
         Raises
         ------
         InvalidArgument
-            For an id that was never issued, for shapes that do not match, and for values that are not finite unless
-            on_invalid is "skip"; then nothing is changed. On CUDA entries with such ids and values are skipped, the
-            others take effect, and synchronize() reports it.
+            An id was never issued, shapes do not match, or a value is not finite and on_invalid is not "skip"; then
+            nothing is changed. On CUDA, entries with such ids and values are skipped, the others take effect, and
+            synchronize() reports it.
 
         Examples
         --------
@@ -159,14 +159,14 @@ class Sampling(Buffer[Array]):
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from a batch.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Raises
         ------
         InvalidArgument
-            For an id that was never issued. On CUDA it reads 0, and synchronize() reports it.
+            An id was never issued. On CUDA its priority reads as 0, and synchronize() reports it.
 
         Examples
         --------
@@ -181,25 +181,24 @@ class Sampling(Buffer[Array]):
         return self._each(lib.per_replay_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
     def get(self, ids: ArrayLike, *, next_observations: bool = True, stream: object = None) -> Batch[Array]:
-        """Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack.
+        """Rows by id, as they were added: one step and one frame each, whatever n_step and frame_stack.
 
-        The batch has no weights and probabilities.
+        The batch has no weights or probabilities.
 
         Parameters
         ----------
         ids : ArrayLike
             int64[n].
         next_observations : bool, default True
-            False leaves them out of the batch. Steps whose next observation is not known, or not there yet, can only be
-            read so.
+            False leaves them out of the batch. This is the only way to read steps whose next observation is unknown or
+            not yet added.
         stream : object, optional
-            On a device: where the work is queued.
+            On a device: the stream on which the work is queued.
 
         Raises
         ------
         InvalidArgument
-            For an id that was never issued or was overwritten, and with next_observations for a step whose next
-            observation is not there.
+            An id was never issued or was overwritten, or next_observations is True and a step has no next observation.
 
         Examples
         --------
@@ -228,21 +227,21 @@ class Sampling(Buffer[Array]):
     ) -> Batch[Array]:
         """Live transitions by id, as sample() would have drawn them: n-step returns, stacks, sequences, weights.
 
-        It is no draw: the random state, the schedule of beta and all statistics stay as they are. Probabilities and
-        weights are those of one draw with replacement, whatever the scheme, by the priorities of now. One that would
-        never be drawn, as its priority is 0, has weight 0.
+        This is no draw: the random state, the schedule of beta and all statistics stay unchanged. Probabilities and
+        weights are those of one draw with replacement, whatever the scheme, by the current priorities. A transition
+        that can never be drawn, because its priority is 0, has weight 0.
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], n from 0 to 2^24, in any order; one may be given several times.
+            int64[n], n from 0 to 2^24, in any order; duplicates are allowed.
         on_invalid : {"error", "skip"}, default "error"
-            An id that is not live is an "error", or is "skip"ped: the batch has id -1 and zeros there, in weights too.
+            An id that is not live is an "error", or is "skip"ped: its entry has id -1, weight 0 and zeros elsewhere.
         hindsight : Hindsight, optional
-            As sample() takes it. With it, or with a range for n_step, the call takes a number from the draws, and
-            counts in `samples`.
+            As in sample(). With it, or with a range for n_step, the call consumes one draw number and counts in
+            `samples`.
         out : Batch[Array], optional
-            An earlier batch of n transitions, whose arrays are written again and which is returned. Not for JAX.
+            An earlier batch of n transitions, which is overwritten and returned. Not for JAX.
         stream : object, optional
             See the class.
         beta : float, optional
@@ -252,15 +251,15 @@ class Sampling(Buffer[Array]):
         uniform_fraction : float, optional
             In place of the buffer's.
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
-            In place of the buffer's. "batch_max" looks for the largest weight among these ids.
+            In place of the buffer's. "batch_max" uses the largest weight among these ids.
         n_step : int or tuple[int, int], optional
             Steps of a return, in place of the buffer's.
 
         Raises
         ------
         InvalidArgument
-            For the first id that is not live unless such are skipped. On CUDA they are always skipped, and with "error"
-            synchronize() reports them.
+            An id is not live and on_invalid is "error"; the message names the first. On CUDA such ids are always
+            skipped, and with "error" synchronize() reports them.
 
         Examples
         --------
@@ -289,23 +288,24 @@ class Sampling(Buffer[Array]):
         return self._new_batch(arrays) if out is None else out
 
     def set(self, /, ids: ArrayLike, *, stream: object = None, **fields: FieldLike) -> None:
-        """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.
+        """Writes fields of transitions, [n, shape of the field]; not observations, which rows share.
 
-        Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). Of equal ids the last one wins.
+        Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). For duplicate ids the last one
+        wins.
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from a batch.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
         **fields : FieldLike
             Arrays [n, shape of the field] by the names of fields.
 
         Raises
         ------
         InvalidArgument
-            Naming the field, or for an id that was never issued.
+            A field is not allowed, which the message names, or an id was never issued.
         OutOfMemory
 
         Examples

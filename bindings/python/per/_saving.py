@@ -24,7 +24,7 @@ AnySaving = TypeVar("AnySaving", bound="Saving")
 
 
 class Saving(Settings[Array]):
-    """The calls that save a buffer and load one."""
+    """Calls that save and load a buffer."""
 
     __slots__ = ()
 
@@ -37,41 +37,40 @@ class Saving(Settings[Array]):
     def save(
         self, path: str | os.PathLike[str] | BinaryIO, *, wait: bool = True, compression: int | None = None
     ) -> Save | None:
-        """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
+        """Writes the whole buffer to a file, from which a loaded one continues bit-identically.
 
-        Of a path the file takes its place once it is complete; until then, and after an error, what was there before
-        stays. Where path is a symbolic link, the file that it leads to is replaced. The mode of a file that is replaced
-        is kept.
+        A path is replaced once the new file is complete; until then, and after an error, the earlier file stays. If
+        path is a symbolic link, its target is replaced. A replaced file keeps its mode.
 
-        A binary file object gets the same bytes by its write(), from where it stands; several buffers, and what else,
-        may go to one file. What is written is the buffer of one moment: other threads that use it wait for the end, and
-        write() itself may use any buffer but this one (Busy). What it raises passes through, and what it took until
-        then is no checkpoint.
+        A binary file object receives the same bytes through write(), from its current position; one file may hold
+        several buffers and other data. The bytes are a snapshot: other threads that use the buffer wait for the end,
+        and write() itself may use any buffer but this one (Busy). Its exceptions propagate; the bytes written until
+        then are not a valid checkpoint.
 
-        With wait=False a thread of the library writes the file, and gets what the buffer is now, bit for bit, whatever
-        is added, drawn or updated meanwhile. Save.wait() says how it ended. Rows that change before they are written
-        are copied first; on CUDA all of the buffer is copied to host memory by this call. Closing the buffer, and the
-        end of the interpreter, wait for the end of the save.
+        With wait=False a thread of the library writes the file. It gets the state at the time of this call, bit for
+        bit, whatever is added, drawn or updated meanwhile. Save.wait() reports the result. Rows are copied on write; on
+        CUDA this call copies the whole buffer to host memory. Closing the buffer, and interpreter exit, wait for the
+        save to end.
 
         Parameters
         ----------
         path : str or os.PathLike[str] or BinaryIO
             Path of the file, or a binary file object.
         wait : bool, default True
-            For the file to be on the disk. A file object takes its bytes on the thread of the call.
+            Wait until the file is on the disk. A file object is always written on the calling thread.
         compression : int, optional
-            Of this file, 0 to 19 as save_compression; None: save_compression.
+            Of this file, 0 to 19 as in save_compression; None: save_compression.
 
         Raises
         ------
         IoError
             The file cannot be written.
         Busy
-            wait is False, and such a save of this buffer is still running.
+            wait is False, and another such save of this buffer is still running.
         InvalidArgument
-            path has a NUL in it, or is a file object though wait is False.
+            path contains a NUL, or is a file object and wait is False.
         CallbackError
-            write() says that it took no bytes, or more than it was given.
+            write() reports that it took no bytes, or more than it was given.
 
         Examples
         --------
@@ -101,43 +100,43 @@ class Saving(Settings[Array]):
         timeout: float | None = DIRECTORY_TIMEOUT,
         compression: int | None = None,
     ) -> int:
-        """Writes a checkpoint into a directory, and of it only what the last one there does not hold.
+        """Writes an incremental checkpoint to a directory: only what differs from the last checkpoint there.
 
-        That is rows that came since then or were set, priorities, and what else has changed. load() takes the
-        directory. It is made if it is not there; the one above it must be there. It takes at most some two times what
-        save() writes. At any time, also after an error, a kill or a power failure, it holds this checkpoint or the one
-        before, whole. Where it is the buffer's `storage`, rows stay in their file, which load() with the same `storage`
-        goes on from. Other files in it stay.
+        That is new or set rows, priorities, and other changed state. load() reads the directory. It is created if
+        missing; its parent must exist. It takes at most about twice the space of a file from save(). At any time, also
+        after an error, a kill or a power failure, it holds either this checkpoint or the one before, complete. If it is
+        the buffer's `storage`, rows stay in their file, and load() with the same `storage` continues from it. Other
+        files in the directory stay.
 
-        Calls for one directory take turns, those of other processes too. Other threads may use the buffer while this
-        call waits for its turn.
+        Calls for one directory are serialised, also across processes. Other threads may use the buffer while this call
+        waits for its turn.
 
         Parameters
         ----------
         directory : str or os.PathLike[str]
             Path of the directory.
         timeout : float or None, default DIRECTORY_TIMEOUT
-            Seconds until its turn; None: for as long as it takes.
+            Seconds to wait for its turn; None: no limit.
         compression : int, optional
-            Of what this call writes, 0 to 19 as save_compression; None: save_compression.
+            Of the data written by this call, 0 to 19 as in save_compression; None: save_compression.
 
         Returns
         -------
         int
-            The bytes that were written.
+            Number of bytes written.
 
         Raises
         ------
         IoError
             The directory cannot be written.
         Timeout
-            Its turn does not come in time.
+            Its turn did not come in time.
         InvalidArgument
-            It has a NUL in its name.
+            The path contains a NUL.
         CorruptFile
             The manifest of the last checkpoint is damaged.
         Unsupported
-            It is of a newer version.
+            The last checkpoint was written by a newer version.
 
         Examples
         --------
@@ -173,13 +172,13 @@ class Saving(Settings[Array]):
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> AnySaving:
-        """A buffer from a file that save() wrote, or a directory of checkpoint(), on the device asked for.
+        """Loads a buffer from a file of save() or a directory of checkpoint(), on the given device.
 
-        With `storage` its rows lie in a file in that directory, as the class says; not for file objects. The call waits
-        while a checkpoint is written to the directory, `timeout` seconds at most; None: for as long as it takes.
+        With `storage`, its rows are in a file in that directory, as the class describes; not for file objects. While a
+        checkpoint is being written to the directory, the call waits for at most `timeout` seconds; None: no limit.
 
-        Of a binary file object the bytes of one buffer are read, by its read(), from where it stands to where they end.
-        What that raises passes through.
+        From a binary file object, read() is called for the bytes of one buffer, from the current position to their end.
+        Its exceptions propagate.
 
         Parameters
         ----------
@@ -188,29 +187,29 @@ class Saving(Settings[Array]):
         device : str, default "cpu"
             "cpu", "cuda" or "cuda:1".
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
-            The arrays of batches. None: numpy's on the CPU and torch's on CUDA.
+            The arrays of batches. None: numpy on the CPU and torch on CUDA.
         storage : str or os.PathLike[str], optional
             A directory for the rows; see the class.
         storage_preallocated : bool, default False
-            Take the room on the disk at once; see the class.
+            Allocate the disk space at once; see the class.
         timeout : float or None, default DIRECTORY_TIMEOUT
-            Seconds to wait while a checkpoint is written to the directory. None: for as long as it takes.
+            Seconds to wait while a checkpoint is written to the directory. None: no limit.
 
         Raises
         ------
         IoError
             The file cannot be read.
         InvalidArgument
-            path has a NUL in it.
+            path contains a NUL.
         CorruptFile
-            It is not one of save()'s, is damaged, or ends early.
+            The file was not written by save(), is damaged, or is truncated.
         Busy
-            The directory is written to for all that time; with the `storage` that rows of a checkpoint lie in, a buffer
-            has them already.
+            The directory is being written to for all that time, or another buffer already uses the `storage` with the
+            rows of the checkpoint.
         Unsupported
-            It is of a newer version.
+            The file was written by a newer version.
         CallbackError
-            read() gave more than it was asked for.
+            read() returned more than was requested.
 
         Examples
         --------
@@ -255,7 +254,7 @@ class Saving(Settings[Array]):
         return buffer
 
     def __bytes__(self) -> bytes:
-        """What save() writes."""
+        """The bytes that save() writes."""
         file = io.BytesIO()
         self.save(file)
         return file.getvalue()
@@ -264,24 +263,24 @@ class Saving(Settings[Array]):
     def from_bytes(
         cls: type[AnySaving], data: object, *, device: str = "cpu", arrays: Arrays | None = None
     ) -> AnySaving:
-        """The buffer of bytes(buffer), on the device asked for.
+        """Loads a buffer from bytes(buffer), on the given device.
 
         Parameters
         ----------
         data : object
-            Bytes, or anything else of contiguous memory.
+            Bytes, or any other contiguous memory.
         device : str, default "cpu"
             "cpu", "cuda" or "cuda:1".
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
-            The arrays of batches. None: numpy's on the CPU and torch's on CUDA.
+            The arrays of batches. None: numpy on the CPU and torch on CUDA.
 
         Raises
         ------
         CorruptFile
-            It is not of a buffer, is damaged, ends early, or goes on.
+            The data are not of a buffer, are damaged, are truncated, or have extra bytes.
         InvalidArgument
         Unsupported
-            As load().
+            As in load().
 
         Examples
         --------
@@ -296,20 +295,21 @@ class Saving(Settings[Array]):
         return buffer
 
     def _checkpoint(self) -> npt.NDArray[np.uint8]:
-        """What save() writes, uint8[bytes]."""
+        """The bytes that save() writes, uint8[bytes]."""
         file = io.BytesIO()
         self.save(file)
         return np.frombuffer(file.getbuffer(), np.uint8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled or copied buffer goes on bit for bit, on its own device. Loaders and epochs stay with this one."""
+        """A pickled or copied buffer continues bit-identically, on its own device. Loaders and epochs stay behind."""
         others = {name: value for name, value in vars(self).items() if name != "_handle"}
         return _from_checkpoint, (type(self), self._checkpoint(), self._device, self._kind), others or None
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole buffer as {"checkpoint": uint8[bytes]}: what save() writes, in host memory.
+        """The whole buffer as {"checkpoint": uint8[bytes]}: the bytes that save() writes, in host memory.
 
-        The array is torch's if the buffer gives such, so that torch.load() reads it with weights_only, else numpy's.
+        The array is a tensor if the buffer returns tensors, so that torch.load() reads it with weights_only; else
+        numpy's.
 
         Examples
         --------
@@ -328,21 +328,22 @@ class Saving(Settings[Array]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Becomes the buffer of a state_dict(), with its options, on its own device and with its own kind of arrays.
+        """Replaces the buffer by that of a state_dict(), with its options, but this buffer's device and kind of arrays.
 
-        No other thread may use the buffer meanwhile. Loaders and epochs that were begun before go on with what it was.
+        No other thread may use the buffer meanwhile. Loaders and epochs created before continue with the earlier
+        contents.
 
         Parameters
         ----------
         state_dict : Mapping[str, object]
-            Of a buffer with the same fields and n_envs.
+            State of a buffer with the same fields and n_envs.
 
         Raises
         ------
         InvalidArgument
         CorruptFile
         Unsupported
-            Then the buffer is as it was.
+            The buffer is unchanged.
 
         Examples
         --------
@@ -371,5 +372,5 @@ class Saving(Settings[Array]):
 
 
 def _from_checkpoint(kind: type[AnySaving], checkpoint: object, device: str, arrays: Arrays) -> AnySaving:
-    """What a pickled buffer calls."""
+    """Rebuilds a pickled buffer."""
     return kind.from_bytes(checkpoint, device=device, arrays=arrays)

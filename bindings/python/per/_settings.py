@@ -1,4 +1,4 @@
-"""Options of a buffer: which it has, and those that can be changed."""
+"""Options of a buffer: reading them, and changing those that can be changed."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class Settings(Buffer[Array]):
 
     @property
     def capacity(self) -> int:
-        """Rows in all."""
+        """Total number of rows."""
         return self._capacity
 
     @property
     def n_envs(self) -> int:
-        """Environments, each with a lane of its own."""
+        """Number of environments. Each has its own lane."""
         return self._n_envs
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The declared fields, with their roles and stacks as they were resolved."""
+        """The declared fields, with resolved roles and stacks."""
         return dict(self._fields)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option by name as it is now: those that can be set as they were set since.
+        """The current value of every option by name.
 
         `per.ReplayBuffer(**buffer.options)` makes an empty buffer like this one.
 
@@ -76,7 +76,7 @@ class Settings(Buffer[Array]):
 
     @property
     def gamma(self) -> float:
-        """Discount of a step. Returns are formed when a batch is drawn."""
+        """Discount of a step. Returns are computed when a batch is drawn."""
         return float(self._describe().gamma)
 
     @gamma.setter
@@ -97,7 +97,7 @@ class Settings(Buffer[Array]):
 
     @property
     def save_compression(self) -> int:
-        """How what save() writes is compressed: 0: not at all; 1 to 19: that level of zstd."""
+        """Compression of files from save(): 0: none; 1 to 19: level of zstd."""
         return int(self._describe().save_compression)
 
     @save_compression.setter
@@ -108,7 +108,7 @@ class Settings(Buffer[Array]):
         settings = _library.new("per_replay_settings")
         unchanged = getattr(settings, name)
         _options.set_field(settings, name, name, value)
-        if value == unchanged or value != value:  # by which C leaves a setting as it is
+        if value == unchanged or value != value:  # values for which C leaves a setting unchanged
             allowed = "1 and above" if name == "n_step" else "0 and above"
             raise InvalidArgument(f"{name} is {value!r}; allowed: {allowed}")
         check(lib.per_replay_change_settings(self._open(), settings, self._memory.queue(None).handle))

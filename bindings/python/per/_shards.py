@@ -1,4 +1,4 @@
-"""What a coordinator asks of the buffers that draw as one."""
+"""Calls of a coordinator for buffers that draw as one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Units(NamedTuple):
-    """What ReplayBuffer.get_units() returns."""
+    """The result of ReplayBuffer.get_units()."""
 
     batch: Batch
     masses: npt.NDArray[np.int64]
-    """int64[n], mass of each transition"""
+    """int64[n], the mass of each transition"""
     first_units: npt.NDArray[np.int64]
     """int64[n], the first unit of each"""
 
@@ -41,32 +41,32 @@ class Shard(Buffer[Array]):
         stream: object = None,
         **choices: Unpack[ReadOptions],
     ) -> Units:
-        """The transitions that own units of the total mass of summarize(), as get_windows() gives those of ids.
+        """The transitions that own units of the total mass of summarize(), in the form of get_windows().
 
-        Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. -1 - r is
-        the transition with r live ones before it: environment by environment, and by place in the ring of each.
+        Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. A negative
+        unit -1 - r is the live transition of rank r: by environment, and by place in its ring.
 
         Parameters
         ----------
         units : ArrayLike
             int64[n].
         stream : object, optional
-            As get_windows() takes it.
+            As in get_windows().
         beta : float, optional
-            As get_windows() takes it.
+            As in get_windows().
         prioritization : {"proportional", "rank", "uniform"}, optional
-            As get_windows() takes it.
+            As in get_windows().
         uniform_fraction : float, optional
-            As get_windows() takes it.
+            As in get_windows().
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
-            As get_windows() takes it.
+            As in get_windows().
         n_step : int or tuple[int, int], optional
-            In place of the buffer's.
+            As in get_windows().
 
         Raises
         ------
         InvalidArgument
-            For the first unit that there is not. On CUDA the batch has id -1 there, and synchronize() reports it.
+            A unit does not exist; the message names the first. On CUDA its id is -1, and synchronize() reports it.
 
         Examples
         --------
@@ -85,12 +85,12 @@ class Shard(Buffer[Array]):
         return Units(self._new_batch(arrays), masses, first_units)
 
     def summarize(self, measured_scale: int | None = None) -> ShardSummary:
-        """What draws are made of, in whole numbers: see Coordinator. Synchronises.
+        """The integers that draws depend on: see Coordinator. Synchronises.
 
         Parameters
         ----------
         measured_scale : int, optional
-            A scale at which the masses are added up, too, in one pass over the buffer.
+            An additional scale at which the masses are summed, in one pass over the buffer.
 
         Examples
         --------
@@ -106,8 +106,8 @@ class Shard(Buffer[Array]):
     def set_scale(self, scale: int | None) -> None:
         """Sets the scale of mass(p^alpha) = ceil(p^alpha 2^scale), from -120 up to one at which all masses fit.
 
-        It stays until a call makes a leaf, or their sum, too large for it, or sets alpha; the buffer then chooses by
-        itself, and summarize() says so. None: it does so now. Synchronises.
+        The scale stays fixed until a leaf or the sum becomes too large for it, or alpha is set. The buffer then chooses
+        a scale, and summarize() reports that. None: the buffer chooses now. Synchronises.
 
         Parameters
         ----------
@@ -127,14 +127,14 @@ class Shard(Buffer[Array]):
         check(lib.per_replay_set_scale(self._open(), chosen))
 
     def raise_max_priority(self, priority: float, *, stream: object = None) -> None:
-        """Makes the largest priority ever at least this one, as if a transition had been given it.
+        """Raises the largest priority ever to at least this one, as if a transition had been given it.
 
         Parameters
         ----------
         priority : float
             A priority before alpha.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Examples
         --------

@@ -9,7 +9,7 @@ from per._library import NULL, ffi
 
 
 class Queue(NamedTuple):
-    """Where a call is queued: a stream that the caller chose, or the current one of the buffer's arrays."""
+    """The stream of a call: one that the caller chose, or the current one of the buffer's array library."""
 
     handle: Any = NULL
     """cudaStream_t"""
@@ -21,11 +21,11 @@ class Queue(NamedTuple):
 
     @property
     def dlpack_number(self) -> int:
-        """DLPack calls the legacy default stream 1, as 0 could be it or the one of the thread."""
+        """DLPack's number of the stream: 1 for the legacy default stream, since 0 could also be the thread's."""
         return self.number or 1
 
 
-# The stream that is none, of a buffer in host memory; for a library that allocates, the one it works on.
+# No stream, for buffers in host memory. Libraries that allocate use their current stream.
 CURRENT = Queue()
 
 
@@ -46,9 +46,9 @@ def number_of(stream: object) -> int:
 
 
 def producer_of(number: object, name: str) -> int | None:
-    """The stream that an array's writer works on, by DLPack's numbers, which __cuda_array_interface__ shares.
+    """The stream of the work that writes an array, in DLPack's numbers, which __cuda_array_interface__ shares.
 
-    None: nothing has to be waited for. Raises InvalidArgument for a number that says nothing.
+    None: no wait is needed. Raises InvalidArgument for an ambiguous number.
     """
     if number is None or number == -1:
         return None

@@ -1,4 +1,4 @@
-"""What goes through programs that JAX traces, in the place of buffers (per.jax): their states, and samples."""
+"""The values that represent buffers in programs traced by JAX (per.jax): states and samples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from jax.extend.core import get_opaque_trace_state
 
 
 class State:
-    """What goes through a program in the place of a buffer.
+    """The value that represents a buffer in a program.
 
-    add() and set_priorities() use a state up, and return the next one. One that is used up is refused.
+    add() and set_priorities() consume a state and return the next one. A consumed state is refused.
     """
 
     def __init__(self, number: int, ticket: Any) -> None:
@@ -23,16 +23,16 @@ class State:
 
     @property
     def current_index(self) -> Any:
-        """The row of each environment that its next step goes to."""
+        """The row of each environment that its next step is written to."""
         return self._ticket[..., 2]
 
     @property
     def is_full(self) -> Any:
-        """Whether each row was written."""
+        """Whether every row has been written."""
         return self._ticket[..., 3] != 0
 
     def _is_of_this_trace(self) -> bool:
-        """Whether the program that is traced now is the one that the state is a value of, and not a part of it."""
+        """Whether the state is a value of the program being traced itself, not of an enclosing one."""
         return bool(self._trace == get_opaque_trace_state())
 
 
@@ -42,20 +42,20 @@ jax.tree_util.register_pytree_node(
 
 
 class ExperiencePair(NamedTuple):
-    """Steps of an environment, and those that followed them: pytrees as init() was given, of arrays [B, ...]."""
+    """Steps of an environment and their successors: pytrees like the one given to init(), of arrays [B, ...]."""
 
     first: Any
     second: Any
 
 
 class Sample(NamedTuple):
-    """A batch of B pairs of steps, or trajectories of L."""
+    """A batch of B pairs of steps, or B trajectories of L steps."""
 
     experience: Any
-    """an ExperiencePair, or a pytree as init() was given, of arrays [B, L, ...]"""
+    """an ExperiencePair, or a pytree like the one given to init(), of arrays [B, L, ...]"""
     indices: Any
-    """for set_priorities(): uint32 [B, 2], the lower half first, or int64 [B] with jax_enable_x64. None comes twice: a
-    priority that is set after its row was overwritten touches nothing"""
+    """for set_priorities(): uint32 [B, 2], the lower half first, or int64 [B] with jax_enable_x64. Indices are never
+    reused: a priority set after its row was overwritten has no effect"""
     probabilities: Any
     """float32 [B]"""
     weights: Any

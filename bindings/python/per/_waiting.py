@@ -1,4 +1,4 @@
-"""Waits in C that Ctrl-C ends."""
+"""Blocking waits in C that Ctrl-C interrupts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from per import _options
 from per._errors import Busy, InvalidArgument, Timeout
 from per._library import check, lib
 
-# Slice of a wait in C, which cannot be interrupted.
+# Slice of a blocking wait, so that Ctrl-C is noticed.
 _LONGEST_WAIT_S = 0.1
 
-# Seconds that a call waits for a directory of checkpoints by default.
+# Default timeout in seconds for a checkpoint directory.
 DIRECTORY_TIMEOUT: float = lib.PER_DIRECTORY_TIMEOUT_MS / 1000
 
 
 def seconds_of(timeout: float | None) -> float:
-    """How long may be waited; None: for as long as it takes."""
+    """The longest wait in seconds; None: no limit."""
     seconds = math.inf if timeout is None else _options.real("timeout", timeout)
     if not seconds >= 0:
         raise InvalidArgument(f"timeout is {timeout}; allowed: None, or seconds >= 0")
@@ -26,19 +26,19 @@ def seconds_of(timeout: float | None) -> float:
 
 
 def waited(timeout: float | None, call: Callable[[int], int]) -> None:
-    """Calls a function of the library, which takes the milliseconds that it may wait, until it does not need more.
+    """Calls a library function, which takes a timeout in milliseconds, until it succeeds.
 
     Parameters
     ----------
     timeout : float or None
-        Seconds; None: for as long as it takes.
+        Seconds; None: no limit.
 
     Raises
     ------
     Timeout
-        If it takes longer.
+        The wait exceeds `timeout`.
     Busy
-        At once if no wait would help; what `call` has as its status.
+        Immediately if waiting cannot help. Other statuses of `call` raise their own exceptions.
     """
     end = time.monotonic() + seconds_of(timeout)
     while True:
@@ -48,7 +48,7 @@ def waited(timeout: float | None, call: Callable[[int], int]) -> None:
         try:
             return check(call(timeout_ms))
         except Busy as error:
-            # The library waits for all of that time if the wait may end. It gives up sooner only for a reason that
+            # If waiting can help, the library waits for the whole slice. It returns earlier only for a reason that
             # waiting does not change.
             if 1000 * (time.monotonic() - begin) < timeout_ms:
                 raise

@@ -1,4 +1,4 @@
-"""Loads the custom calls by which programs that JAX compiled use replay buffers (xla/handlers.cpp), and queues them."""
+"""Loads and queues the custom calls through which programs compiled by JAX use replay buffers (xla/handlers.cpp)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from per._errors import InvalidArgument
 from per._handle import owned, owner_of
 from per._library import ffi
 
-# What keeps calls in the order of the program. The handlers know its first two numbers; the others are per.jax's.
+# The value that orders calls in a program. The handlers use its first two numbers, per.jax the others.
 TICKET = jax.ShapeDtypeStruct((4,), np.int32)
 
 
 def load() -> Any:
-    """The library of the custom calls, registered with JAX, and with the functions of libper in it."""
+    """The library of the custom calls, registered with JAX and linked to the functions of libper."""
     path = pathlib.Path(__file__).with_name("libper_xla.so")
     if not path.exists():
         raise ImportError(
@@ -50,12 +50,12 @@ _calls = load()
 
 
 def open(handle: Any, ticket: np.ndarray[Any, Any] | None = None) -> Any:
-    """Gives a buffer of the library to the custom calls: a cell with their number of it, which closes it when it goes.
+    """Registers a buffer with the custom calls. Returns a cell with its number; the cell closes it when collected.
 
     Parameters
     ----------
     ticket : ndarray[Any, Any], optional
-        That of a buffer that comes from a checkpoint, which becomes one of the present.
+        The ticket of a buffer from a checkpoint. It becomes a current one.
     """
     number_out = owned(ffi.new("int64_t *"), _calls.per_xla_close)
     generation_out = None if ticket is None else ticket.ctypes.data
@@ -66,7 +66,7 @@ def open(handle: Any, ticket: np.ndarray[Any, Any] | None = None) -> Any:
 
 
 def checkpoint(number: int, ticket: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What the library saves of a buffer, uint8[bytes]. No program may use it meanwhile."""
+    """The saved form of a buffer, uint8[bytes]. No program may use the buffer meanwhile."""
     found = _calls.per_xla_find(number, ticket.ctypes.data)
     if not found:
         raise InvalidArgument("this state is of the past: go on with the one that add() or set_priorities() returned")
@@ -76,7 +76,7 @@ def checkpoint(number: int, ticket: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
 
 
 def numbers_of(key: Any) -> Any:
-    """A key as the two numbers of 64 bits that libper takes, the lower half of each first: a seed, and one more."""
+    """A key as libper's two 64-bit numbers, each with the lower half first: a seed and a draw number."""
     is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     words = jax.random.key_data(key) if is_typed else jnp.asarray(key)
     if words.dtype != np.uint32 or words.shape not in ((2,), (4,)):
@@ -91,11 +91,11 @@ def call(name: str, number: int, ticket: Any, results: list[Any], operands: Any,
     Parameters
     ----------
     unused : Any, default ()
-        Further values that the call does not get, but that vmap must not be over.
+        Further values that are not passed to the call, but that vmap must not be applied over.
     """
     operands = jax.lax.stop_gradient(operands)
     ticket = _refuse_vmap(ticket, (operands, unused))
-    # The ticket that goes out lies where the one that came in lay: on CUDA no handler could write it.
+    # The output ticket aliases the input ticket: on CUDA no handler could write it.
     queue = jax.ffi.ffi_call(f"per_xla_{name}", [TICKET, *results], has_side_effect=True, input_output_aliases={0: 0})
     return list(queue(ticket, *operands, buffer=np.int64(number)))
 

@@ -1,4 +1,4 @@
-"""Batch: the arrays of a sample, by attribute and by name."""
+"""Batch: the arrays of a sample, as attributes and by name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from per import _kinds, spaces
 from per._errors import InvalidArgument
 from per.typing import Array
 
-# A nested observation: the full name of a field, or containers of them.
+# A nested observation: the full name of a field, or containers of such names.
 Node = Any
 
 
 def structure_of(names: list[str]) -> dict[str, Node]:
-    """The containers that names stand for, by the first step of the names: see per.spaces.
+    """The containers that names describe, by the first step of each name: see per.spaces.
 
-    The places 0, 1, .. make a tuple. A name of one step stands for itself.
+    The steps 0, 1, .. make a tuple. A name with one step stands for itself.
     """
     tree: dict[str, Any] = {}
     for name in names:
@@ -49,12 +49,12 @@ def _with_tuples(node: Any) -> Node:
 
 
 def is_nested(structure: dict[str, Node]) -> bool:
-    """Whether any name belongs into a container."""
+    """Whether any name is in a container."""
     return any(not isinstance(node, str) for node in structure.values())
 
 
 def nest(node: Node, arrays: Mapping[str, Any]) -> Any:
-    """The containers of a node with the arrays of that name."""
+    """The containers of a node, filled with the arrays of those names."""
     if isinstance(node, dict):
         return {key: nest(child, arrays) for key, child in node.items()}
     if isinstance(node, tuple):
@@ -63,7 +63,7 @@ def nest(node: Node, arrays: Mapping[str, Any]) -> Any:
 
 
 def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
-    """Enters the arrays of a container into `arrays` under their full names. What is missing or unknown is an error."""
+    """Enters the arrays of a container into `arrays` by full name. Missing and unknown parts are errors."""
     if isinstance(node, str):
         arrays[node] = value
         return
@@ -86,39 +86,39 @@ def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
 
 
 def refuse_method_names(outputs: Mapping[str, Node], kind: type[Batch] | None = None) -> None:
-    """batch.keys must stay the method, which Python itself calls. `kind`: Batch, or one with more methods."""
+    """Refuses names such as "keys", which Python itself calls as a method. `kind`: Batch, or a subclass."""
     for name in outputs:
         if hasattr(kind or Batch, name):
             raise InvalidArgument(f"field {name} has the name of a method of per.Batch; allowed: any other name")
 
 
-# Names of arguments of the calls that take fields by name: a field of that name could not be given to them.
+# Argument names of the calls that take fields by name: a field of such a name could not be passed.
 _ARGUMENTS = ("env_ids", "info", "stream", "td_errors", "timeout")
 
 
 def refuse_argument_names(inputs: Mapping[str, Node]) -> None:
-    """Raises InvalidArgument for a field that add(), extend(), set() or a writer would take for another argument."""
+    """Raises InvalidArgument for a field whose name is another argument of add(), extend(), set() or a writer."""
     for name in inputs:
         if name in _ARGUMENTS:
             raise InvalidArgument(f"field {name} has the name of an argument of add(); allowed: any other name")
 
 
 class Batch(Mapping[str, Any], Generic[Array]):
-    """Transitions drawn together: one array a name, as attributes and as a Mapping.
+    """Transitions drawn together: one array per name, as attributes and as a Mapping.
 
-    Transitions have windows of m steps: n_step, or fewer if the episode ends inside the window. Fields that a buffer
-    declares beside the observation and the action are read by name, `batch["log_prob"]`, or as attributes, too, of
-    which type checkers know nothing.
+    A transition has a window of m steps: n_step, or fewer if the episode ends inside the window. Fields that a buffer
+    declares beside the observation and the action are read by name, `batch["log_prob"]`, or as attributes, which type
+    checkers do not know.
 
     Attributes
     ----------
     observation : Any
-        [B, shape] of step i, nested as the user holds it: `batch.observation["image"]`. Frame stacks are
-        [B, stack, shape]. Other declared fields are like it.
+        [B, shape] of step i, in the user's containers: `batch.observation["image"]`. Frame stacks are
+        [B, stack, shape]. Other declared fields have the same form.
     next_observation : Any
-        The same of step i + m. Each observation has one, with "next_" before its name.
+        The observation of step i + m. Each observation has one, with the prefix "next_".
     action : Any
-        [B, shape] of step i, if there is a field of that name.
+        [B, shape] of step i, if a field has that name.
     reward : Array
         float32[B], sum over k < m of gamma^k r_(i+k).
     discount : Array
@@ -130,30 +130,30 @@ class Batch(Mapping[str, Any], Generic[Array]):
     weights : Array
         float32[B], importance-sampling weights (section 3.4 of the paper).
     ids : Array
-        int64[B], what update_priorities() takes; in JAX without 64-bit types uint32[B, 2].
+        int64[B], for update_priorities(); in JAX without 64-bit types uint32[B, 2].
     priorities : Array
         float32[B], p before alpha.
     probabilities : Array
-        float32[B], the P of the weights.
+        float32[B], the P that the weights are computed from.
     gamma_m : Array
-        float32[B], gamma^m however the window ends, for learners that look at `terminated` themselves.
+        float32[B], gamma^m however the window ends, for learners that use `terminated` themselves.
     times_sampled : Array
-        int32[B], with keep_times_sampled only: how often it has been drawn by now, this batch included.
+        int32[B], with keep_times_sampled only: number of draws so far, this batch included.
     mask : Array
-        bool[B, T], of sequences only: False where the episode has ended; there all is 0.
+        bool[B, T], for sequences only: False for the padding after the end of an episode, where all values are 0.
     size : int
-        B, unless a field has that name. len() of a batch, a Mapping, is the number of its arrays.
+        B, unless a field has that name. len() of a batch, as a Mapping, is the number of its arrays.
 
     Notes
     -----
-    With sequences of T = burn_in + sequence_length steps weights, ids, priorities, probabilities and times_sampled are
-    [B]; fields, reward, discount, n_steps, terminated, truncated and gamma_m are [B, T], each step t < T as if it were
-    drawn by itself. Observations are [B, T + n_step, shape], so that there is no next_observation: step t bootstraps
-    from observation t + n_steps[t]. Fields of role "recurrent_state" are those of the start, [B, shape].
+    For sequences of T = burn_in + sequence_length steps, weights, ids, priorities, probabilities and times_sampled have
+    shape [B]; fields, reward, discount, n_steps, terminated, truncated and gamma_m have shape [B, T], each step t < T
+    as if drawn on its own. Observations have shape [B, T + n_step, shape], so there is no next_observation: step t
+    bootstraps from observation t + n_steps[t]. Fields of role "recurrent_state" are those of the start, [B, shape].
 
-    For JAX and torch a batch is a pytree: jax.jit, jax.tree.map, torch.compile and torch.func.vmap take it and give it
-    back. They know of it if they were imported before the buffer was made. (Of numpy's int64 JAX takes the lower 32
-    bits, ids too: arrays="jax" has them whole.)
+    For JAX and torch a batch is a pytree: jax.jit, jax.tree.map, torch.compile and torch.func.vmap accept and return
+    it, if these libraries were imported before the buffer was created. (JAX keeps only the lower 32 bits of numpy's
+    int64, also of ids: arrays="jax" keeps them whole.)
 
     Examples
     --------
@@ -184,7 +184,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
     mask: Array
     size: int
 
-    if not TYPE_CHECKING:  # for which a misspelt name is an error; it finds other fields by batch["name"]
+    if not TYPE_CHECKING:  # type checkers are to report misspelt names; other fields are batch["name"] for them
 
         def __getattr__(self, name: str) -> Any:
             if name == "size" and "ids" in self:
@@ -192,7 +192,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
             raise AttributeError(f"this batch has no {name}; it {self._state()}")
 
     def _state(self) -> str:
-        """What messages say of it."""
+        """Description of the batch's state for error messages."""
         return f"has {', '.join(self)}"
 
     def __init__(self, arrays: dict[str, Any]) -> None:
@@ -225,9 +225,10 @@ class Batch(Mapping[str, Any], Generic[Array]):
         raise AttributeError(f"a batch's arrays are not exchanged; write into batch.{name} instead")
 
     def to(self, device: Any) -> Batch[Array]:
-        """A batch with its arrays on that device: a torch device, or one of JAX.
+        """A batch with its arrays on a device of torch or JAX.
 
-        numpy's arrays lie in host memory and stay there: to("cpu") is the batch itself. CuPy's become numpy's by it.
+        numpy's arrays stay in host memory: to("cpu") returns the batch itself. CuPy's arrays become numpy's by
+        to("cpu").
 
         Parameters
         ----------
@@ -237,7 +238,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
         Raises
         ------
         InvalidArgument
-            For a device that the arrays cannot go to.
+            The arrays cannot be moved to that device.
 
         Examples
         --------
@@ -259,7 +260,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
 
 
 class JaxBatch(Batch):
-    """A batch whose arrays become JAX's when they are first looked at: each costs more than drawing the batch."""
+    """A batch whose arrays become JAX arrays on first access: each conversion costs more than drawing the batch."""
 
     __slots__ = ("_host",)
 
@@ -270,7 +271,7 @@ class JaxBatch(Batch):
 
     @classmethod
     def of_jax(cls, arrays: dict[str, Any]) -> JaxBatch:
-        """A batch of what JAX has already, be it arrays or what it puts in their place."""
+        """A batch of values that JAX already holds: arrays, or the placeholders it uses for them."""
         batch = cls(arrays)
         object.__setattr__(batch, "__dict__", arrays)
         return batch

@@ -1,4 +1,4 @@
-"""Channel and Writer: steps of another process, through shared memory into a buffer."""
+"""Channel and Writer: pass steps from another process to a buffer through shared memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True)
 class ChannelStatistics(ChannelFigures):
-    """What Channel.stats() returns. Counters count since creation.
+    """The result of Channel.stats(). Counters count since creation.
 
     Examples
     --------
@@ -33,18 +33,18 @@ class ChannelStatistics(ChannelFigures):
     """
 
 
-# The fields belong into help(per.ChannelStatistics), too.
+# help(per.ChannelStatistics) is to show the fields, too.
 ChannelStatistics.__doc__ = f"{inspect.getdoc(ChannelStatistics)}".replace(
     "Examples\n", f"{inspect.getdoc(ChannelFigures)}\n\nExamples\n", 1
 )
 
 
 class Channel(Handle):
-    """What ReplayBuffer.channel() gives: steps that another process writes come into the buffer through it.
+    """A channel from ReplayBuffer.channel(), through which another process adds steps to the buffer.
 
-    It is passed to that process as it is: by multiprocessing, spawned or forked, or to a worker of AsyncVectorEnv. What
-    is sent is a path. There writer() attaches to it, and is all that can be done with it; flush(), move() and stats()
-    are for the process that has the buffer.
+    Pass it to that process as an argument: with multiprocessing, spawned or forked, or to a worker of AsyncVectorEnv.
+    Only a path is sent. There, writer() attaches to the channel and is the only usable call; flush(), move() and
+    stats() belong to the process that owns the buffer.
 
     Examples
     --------
@@ -72,33 +72,33 @@ class Channel(Handle):
 
     @property
     def path(self) -> str:
-        """What Writer takes, in any process of this user, as long as the channel is open."""
+        """The argument for Writer in any process of this user, while the channel is open."""
         return self._path
 
     def writer(self) -> Writer:
-        """Attaches to the channel, in whatever process; see Writer. The channel stays open as long as the writer."""
+        """Attaches to the channel, from any process; see Writer. The writer keeps the channel open."""
         writer = Writer(self._path)
         writer._channel = self
         return writer
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was written before the call is in the buffer, or was refused.
+        """Waits until everything written before the call has been added to the buffer or refused.
 
-        Also for draws that the buffer's rate limiter asks for: they must come from another thread.
+        This may include waiting for draws that the rate limiter requires: they must come from another thread.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None: for as long as it takes, or until Ctrl-C.
+            Seconds; None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If it takes longer.
+            The wait exceeds `timeout`.
         CorruptFile
-            If the writer was cut off.
+            The writer was cut off.
         InvalidArgument
-            In another process.
+            The caller is in another process.
 
         Examples
         --------
@@ -115,25 +115,25 @@ class Channel(Handle):
         waited(timeout, lambda timeout_ms: lib.per_channel_flush(handle, timeout_ms))
 
     def move(self, max_steps: int | None = None) -> int:
-        """Moves steps into the buffer, as many as are there and the rate limiter allows. It waits for nobody.
+        """Moves as many waiting steps into the buffer as the rate limiter allows. Never waits.
 
         Parameters
         ----------
         max_steps : int, optional
-            How many at most, without those that masks leave out; a step of all environments of the channel comes in as
-            a whole or not at all. None: any number.
+            The most steps to move, not counting masked ones; a step of all environments of the channel is moved as a
+            whole or not at all. None: no limit.
 
         Returns
         -------
         int
-            How many came.
+            Number of steps moved.
 
         Raises
         ------
         InvalidArgument
-            If a thread moves them.
+            A thread moves the steps.
         CorruptFile
-            If the writer was cut off.
+            The writer was cut off.
         OutOfMemory
         IoError
 
@@ -154,7 +154,7 @@ class Channel(Handle):
         return int(steps_out[0])
 
     def stats(self) -> ChannelStatistics:
-        """What the channel has done.
+        """The channel's statistics.
 
         Examples
         --------
@@ -169,9 +169,9 @@ class Channel(Handle):
         )
 
     def close(self) -> None:
-        """Brings what was written into the buffer, and ends the channel. Its writer hears of it by its next call.
+        """Moves all written steps into the buffer, and ends the channel. The writer is notified at its next call.
 
-        With moved_by="calls" nothing is moved: what move() and flush() did not bring is lost.
+        With moved_by="calls" nothing is moved: steps not yet moved by move() or flush() are lost.
         """
         super().close()
 
@@ -190,34 +190,34 @@ class Channel(Handle):
 
 
 def _of_path(path: str) -> Channel:
-    """What a pickled channel calls."""
+    """Rebuilds a pickled channel."""
     channel = Channel.__new__(Channel)
     channel._path = path
     return channel
 
 
 class Writer(Handle):
-    """Writes steps into a channel: what Channel.writer() gives.
+    """Writes steps to a channel; created by Channel.writer().
 
-    One is attached to a channel at a time. Environments are those of the channel, counted from 0. Where the ring is
-    full a call waits, or its steps are dropped and counted, as the channel says.
+    A channel has one writer at a time. Environments are those of the channel, numbered from 0. If the ring is full, a
+    call waits, or drops and counts its steps, as the channel specifies.
 
     Parameters
     ----------
     path : str
-        Of a channel.
+        The path of a channel.
     fields : Mapping[str, Field], optional
-        What is going to be written: names, shapes and dtypes, compared with those of the buffer. None: nothing is
-        compared.
+        The fields to be written: names, shapes and dtypes are compared with those of the buffer. None: no
+        comparison.
 
     Raises
     ------
     Busy
-        If the channel has a writer.
+        The channel has a writer.
     InvalidArgument
-        Naming the first field that differs, or if the channel is closed.
+        A field differs, of which the message names the first, or the channel is closed.
     IoError
-        If it is not there any more.
+        The channel no longer exists.
 
     Examples
     --------
@@ -232,7 +232,7 @@ class Writer(Handle):
     _noun = "writer"
     _in_place_of_pickling = "Pass the channel on, and take its writer() there."
     _channel: Channel | None = None
-    _exchange: Any = None  # until all of it is known
+    _exchange: Any = None  # until the fields are known
 
     def __init__(self, path: str, fields: Mapping[str, Field] | None = None) -> None:
         c_fields, kept = (NULL, None) if fields is None else to_c(fields)
@@ -258,7 +258,7 @@ class Writer(Handle):
 
     @property
     def n_envs(self) -> int:
-        """Environments of the channel."""
+        """Number of environments of the channel."""
         return self._n_envs
 
     @property
@@ -283,9 +283,9 @@ class Writer(Handle):
         timeout: float | None = None,
         **fields: FieldLike,
     ) -> None:
-        """Writes one step of every environment, as ReplayBuffer.add() adds it.
+        """Writes one step of every environment, in the form of ReplayBuffer.add().
 
-        Arrays are as ReplayBuffer.add() takes them, in host memory.
+        Arrays are as in ReplayBuffer.add(), in host memory.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ class Writer(Handle):
         terminated : ArrayLike, optional
             Flags: the episode ended in a terminal state.
         truncated : ArrayLike, optional
-            Flags: the episode ended otherwise, such as by a time limit.
+            Flags: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
             Flags. Where False nothing is added.
         next_mask : ArrayLike, optional
@@ -304,20 +304,20 @@ class Writer(Handle):
         td_errors : ArrayLike, optional
             float32[n] of any sign.
         env_ids : ArrayLike, optional
-            int64[n], each once: environments, counted from 0. None: all.
+            int64[n], each once: environments, numbered from 0. None: all.
         info : Mapping[str, Any], optional
             The info of a vector environment, for final observations.
         timeout : float, optional
-            Seconds to wait for room; None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait for room; None: no limit. Ctrl-C interrupts the wait.
         **fields : FieldLike
             Each declared field by name.
 
         Raises
         ------
         Timeout
-            If there is no room by then.
+            The ring was still full after `timeout`.
         InvalidArgument
-            Also if the channel was closed. Then nothing was written.
+            Also if the channel was closed. Nothing was written.
 
         Examples
         --------
@@ -354,7 +354,7 @@ class Writer(Handle):
         timeout: float | None = None,
         **fields: FieldLike,
     ) -> None:
-        """Writes K consecutive steps, fewer than the channel has slots, as ReplayBuffer.extend() adds them.
+        """Writes K consecutive steps, fewer than the channel has slots, in the form of ReplayBuffer.extend().
 
         Parameters
         ----------
@@ -363,7 +363,7 @@ class Writer(Handle):
         terminated : ArrayLike, optional
             Flags: the episode ended in a terminal state.
         truncated : ArrayLike, optional
-            Flags: the episode ended otherwise, such as by a time limit.
+            Flags: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
             Flags. Where False nothing is added.
         next_mask : ArrayLike, optional
@@ -373,18 +373,18 @@ class Writer(Handle):
         td_errors : ArrayLike, optional
             float32[n] of any sign.
         env_ids : ArrayLike, optional
-            int64[n], each once: environments, counted from 0. None: all.
+            int64[n], each once: environments, numbered from 0. None: all.
         timeout : float, optional
-            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait for room. None: no limit. Ctrl-C interrupts the wait.
         **fields : FieldLike
             Each declared field by name.
 
         Raises
         ------
         Timeout
-            If there is no room by then.
+            The ring was still full after `timeout`.
         InvalidArgument
-            Also if the channel was closed. Then none of them was written.
+            Also if the channel was closed. Nothing was written.
 
         Examples
         --------
@@ -402,14 +402,14 @@ class Writer(Handle):
         self._write(arrays, self._flat(fields), env_ids, timeout, is_run=True)
 
     def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
-        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another.
+        """Ends the running episodes of the environments (None: all) as truncated; the next step begins a new episode.
 
         Parameters
         ----------
         env_ids : ArrayLike, optional
-            int64[n], each once: environments, counted from 0. None: all.
+            int64[n], each once: environments, numbered from 0. None: all.
         timeout : float, optional
-            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait. None: no limit. Ctrl-C interrupts the wait.
 
         Examples
         --------
@@ -428,25 +428,25 @@ class Writer(Handle):
         waited(timeout, lambda timeout_ms: lib.per_writer_cut(handle, *given, timeout_ms))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was written is in the buffer, or was refused.
+        """Waits until everything written has been added to the buffer or refused.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait. None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If it takes longer than `timeout` seconds.
+            The wait exceeds `timeout`.
         InvalidArgument
-            If the channel was closed.
+            The channel was closed.
         """
         handle = self._open()
         waited(timeout, lambda timeout_ms: lib.per_writer_flush(handle, timeout_ms))
 
     def close(self) -> None:
-        """Detaches: the channel may have another writer."""
+        """Detaches from the channel, which may then have another writer."""
         super().close()
         self._channel = None
         if self._exchange is not None:
@@ -464,7 +464,7 @@ class Writer(Handle):
         waited(timeout, lambda timeout_ms: self._exchange.write(arrays, fields, env_ids, is_run, timeout_ms))
 
     def _flat(self, fields: Mapping[str, object]) -> dict[str, Any]:
-        """Fields as the user holds them under the names they were declared by."""
+        """Fields in the user's containers, flattened to their declared names."""
         flat: dict[str, Any] = {}
         for name, value in fields.items():
             batch.flatten(self._inputs.get(name, name), value, name, flat)

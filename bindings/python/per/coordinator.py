@@ -1,4 +1,4 @@
-"""Coordinator: several buffers, the shards, that draw as one buffer with all their lanes does."""
+"""Coordinator: makes several buffers, the shards, draw as one buffer with all their lanes."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ Ids = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class ShardSummary:
-    """What draws from a buffer are made of, in whole numbers: ReplayBuffer.summarize().
+    """The integers that draws from a buffer depend on: ReplayBuffer.summarize().
 
     Attributes
     ----------
     total_mass : int
         Sum of mass(p^alpha) = ceil(p^alpha 2^scale) over the live transitions.
     smallest_mass : int
-        The smallest of them that is not 0; 0 unless the buffer has normalize_weights="buffer_max".
+        The smallest nonzero mass; 0 unless the buffer has normalize_weights="buffer_max".
     live : int
-        Transitions that can be drawn.
+        Number of transitions that can be drawn.
     changes : int
-        Calls that may have changed what is drawn.
+        Number of calls that may have changed the draws.
     max_priority : float
-        Priority that the next transition gets.
+        Priority of the next transition.
     scale : int
-        Of the masses.
+        Scale of the masses.
     is_scale_fixed : bool
-        Whether it was set.
+        Whether the scale was set.
     measured_scale : int or None
-        At which masses were measured; None: none were, and what is measured is 0.
+        Scale of the additional measurement; None: nothing was measured, and the values below are 0.
     measured_mass : int
         Sum of all masses at that scale.
     largest_leaf : float
         The largest p^alpha, if it was measured.
     scale_needed : int
-        The scale that this buffer would choose by itself now, if it was measured.
+        The scale that this buffer would choose now, if it was measured.
     """
 
     total_mass: int
@@ -89,24 +89,24 @@ class ShardSummary:
 
 
 class Shard(NamedTuple):
-    """What a shard is to be created with."""
+    """The options to create a shard with."""
 
     capacity: int
     n_envs: int
     first_env: int
-    """the environment of the whole that is the shard's environment 0"""
+    """the number in the whole of the shard's environment 0"""
 
 
 class ScaleRequest(NamedTuple):
-    """What Coordinator.agree_on_scale() asks for."""
+    """A request from Coordinator.agree_on_scale()."""
 
     todo: str
-    """"measure": summarize(scale) of each shard that is there; "set": set_scale(scale), and then summarize()"""
+    """"measure": summarize(scale) of each present shard; "set": set_scale(scale), and then summarize()"""
     scale: int
 
 
 class Round(NamedTuple):
-    """Units of a batch, and which shard each of them is in."""
+    """Units of a batch, and the shard of each."""
 
     shards: Ids
     """int64[n]"""
@@ -115,10 +115,10 @@ class Round(NamedTuple):
 
 
 class CoordinatedBatch(NamedTuple):
-    """What Coordinator.finish() returns."""
+    """The result of Coordinator.finish()."""
 
     ids: Ids
-    """int64[batch_size], of the whole"""
+    """int64[batch_size], ids of the whole"""
     weights: npt.NDArray[np.float32]
     """float32[batch_size]"""
     probabilities: npt.NDArray[np.float32]
@@ -127,28 +127,28 @@ class CoordinatedBatch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CoordinatorState:
-    """What a coordinator knows: Coordinator.state().
+    """The state of a coordinator: Coordinator.state().
 
     Attributes
     ----------
     samples : int
-        Batches drawn; with the seed the whole random state.
+        Batches drawn; with the seed, the whole random state.
     beta_step : int
         Batches that advanced beta.
     total_mass : int
-        Of the shards that were there when they last agreed on a scale.
+        Total mass of the shards present when they last agreed on a scale.
     rescales_below : int
-        A total mass below this asks for another scale.
+        A total mass below this requires another scale.
     live : int
-        Transitions of the shards that are there.
+        Transitions of the present shards.
     shards : int
-        How many are there.
+        Number of present shards.
     beta : float
         Exponent of the weights of the next batch.
     max_priority : float
-        The largest priority that any shard ever told of, at least 1.
+        The largest priority that any shard has reported, at least 1.
     scale : int
-        Of all masses.
+        Scale of all masses.
     """
 
     samples: int
@@ -169,29 +169,29 @@ class CoordinatorState:
 
 
 class Coordinator(Handle):
-    """Draws from several buffers, the shards, as one buffer with all their lanes would.
+    """Draws from several buffers, the shards, as from one buffer with all their lanes.
 
-    The ids, transitions, weights and priorities are those of the one, bit for bit, for any number of shards. They may
-    be in several processes and on several machines: a coordinator calls none of them, and the program carries what the
-    one says to the other.
+    Ids, transitions, weights and priorities are bit-identical to those of that one buffer, for any number of shards.
+    Shards may be in several processes and on several machines: the coordinator calls none of them, and the program
+    passes the messages between them.
 
     Parameters
     ----------
     capacity : int
-        Of the whole. Shard s has the environments from s n_envs / n_shards on.
+        Rows of the whole.
     n_shards : int
-        1 to n_envs.
+        Number of shards, 1 to n_envs.
     n_envs : int, default 1
-        Of the whole. Shard s has the environments from s n_envs / n_shards on.
+        Environments of the whole. Shard s has the environments from s n_envs / n_shards on.
     state : CoordinatorState, optional
-        What state() said of a coordinator with the same arguments, to go on from there; None: a new one.
+        The state() of a coordinator with the same arguments, to continue from; None: a new one.
     **options : object
-        Those of ReplayBuffer, of which the law of draws matters: seed, alpha, beta, scheme, ...
+        Options of ReplayBuffer. Those that determine draws are used: seed, alpha, beta, scheme, ...
 
     Raises
     ------
     Unsupported
-        For prioritization "rank" and max_priority "now", which need more of the shards than their summaries.
+        prioritization is "rank" or max_priority is "now": these need more from the shards than their summaries.
 
     Examples
     --------
@@ -231,7 +231,7 @@ class Coordinator(Handle):
         for name in options:
             if name not in known:
                 raise InvalidArgument(f"{name} is no option of a coordinator{_options.meant(name, known)}")
-        # What is not given stays as the library filled it.
+        # Options that are not given keep the library's defaults.
         _options.set_options(given, {name: value for name, value in options.items() if value is not None})
         _options.set_options(given, {"capacity": capacity, "n_envs": n_envs})
         status = NULL if state is None else state._struct()
@@ -239,7 +239,7 @@ class Coordinator(Handle):
         self._batch_size = 0
 
     def shard(self, shard: int) -> Shard:
-        """What that shard is to be created with, beside the options of the whole.
+        """The values to create that shard with, beside the options of the whole.
 
         Parameters
         ----------
@@ -251,32 +251,32 @@ class Coordinator(Handle):
         return Shard(*(int(number[0]) for number in out))
 
     def report(self, shard: int, summary: ShardSummary | None) -> None:
-        """Takes the summary of a shard; None: it is gone, and its mass with it, until it reports again.
+        """Takes the summary of a shard; None: the shard and its mass are absent until it reports again.
 
         Parameters
         ----------
         shard : int
             Its number, from 0.
         summary : ShardSummary or None
-            What summarize() of it gave. None: it is gone.
+            The result of the shard's summarize(). None: the shard is gone.
         """
         struct = NULL if summary is None else summary._struct()
         check(lib.per_coordinator_report(self._open(), _options.whole("shard", shard), struct))
 
     def agree_on_scale(self, chooses_anew: bool = False) -> ScaleRequest | None:
-        """Brings all shards to the scale that one buffer would have; None: they are there, and batches can be drawn.
+        """Brings all shards to the scale that one buffer would have. Returns None once batches can be drawn.
 
-        What it asks for is done with every shard that is there, which then reports; and it is called again.
+        Otherwise do what it requests with every present shard, report its summary, and call it again.
 
         Parameters
         ----------
         chooses_anew : bool, default False
-            As after setting alpha, whatever the scale was; for the first of these calls.
+            Choose as after setting alpha, whatever the scale was; for the first of these calls.
 
         Raises
         ------
         InvalidArgument
-            If a shard has never told of itself, or has not done what was asked for.
+            A shard has never reported, or has not done what was requested.
         """
         todo, scale = ffi.new("int32_t *"), ffi.new("int32_t *")
         check(lib.per_coordinator_agree_on_scale(self._open(), chooses_anew, todo, scale))
@@ -294,7 +294,7 @@ class Coordinator(Handle):
         uniform_fraction: float | None = None,
         normalize_weights: NormalizeWeights | None = None,
     ) -> Round:
-        """Begins a batch: the units of its first round. There is one round; without replacement there may be several.
+        """Begins a batch and returns the units of its first round. Only draws without replacement may need more rounds.
 
         Parameters
         ----------
@@ -314,9 +314,9 @@ class Coordinator(Handle):
         Raises
         ------
         Empty
-            If nothing is live.
+            No transition is live.
         Unsupported
-            For prioritization "rank", and without replacement for a uniform_fraction between 0 and 1.
+            prioritization is "rank", or uniform_fraction is between 0 and 1 without replacement.
         InvalidArgument
             Also before agree_on_scale() has returned None.
         """
@@ -344,12 +344,12 @@ class Coordinator(Handle):
         return round
 
     def submit(self, ids: ArrayLike, masses: object, first_units: object = None) -> Round | None:
-        """Takes what get_units() of the shards found for the round, in the order of its units: int64[n] each.
+        """Takes the results of the shards' get_units() for the round, in the order of its units: int64[n] each.
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from batches.
         masses : object
             int64[n], mass of each transition, as get_units() gives it.
         first_units : object, optional
@@ -358,13 +358,13 @@ class Coordinator(Handle):
         Returns
         -------
         Round or None
-            The next round, or None: finish() comes next.
+            The next round; None: call finish() next.
 
         Raises
         ------
         InvalidArgument
-            For what the shards cannot have found: the round is still under way; and where without replacement fewer
-            than batch_size can be drawn, or a round finds only what was taken out: then no batch is.
+            The values cannot come from the shards: the round stays open. Or, without replacement, fewer than batch_size
+            can be drawn, or a round finds only transitions already taken: the batch is abandoned.
         """
         arrays = [_arrays.as_int64(ids, "ids"), _arrays.as_int64(masses, "masses")]
         if first_units is not None:
@@ -380,10 +380,10 @@ class Coordinator(Handle):
         return self._next_round(count[0]) if count[0] else None
 
     def finish(self) -> CoordinatedBatch:
-        """Ends a batch, which counts from now on.
+        """Ends a batch, which then counts as drawn.
 
-        With replacement its transitions are those of the round, in that order; without, get_windows() of the shards has
-        them, by locate().
+        With replacement, its transitions are those of the round, in that order. Without replacement, get them by
+        locate() and get_windows() of the shards.
         """
         n = self._batch_size
         batch = CoordinatedBatch(np.empty(n, np.int64), np.empty(n, np.float32), np.empty(n, np.float32))
@@ -393,12 +393,12 @@ class Coordinator(Handle):
         return batch
 
     def locate(self, ids: ArrayLike) -> tuple[Ids, Ids]:
-        """Which shards ids of the whole belong to, and what they are there; -1 for id -1.
+        """The shards that ids of the whole belong to, and the ids there; -1 for id -1.
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from batches.
         """
         array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64), np.empty(array.size, np.int64)
@@ -407,14 +407,14 @@ class Coordinator(Handle):
         return out
 
     def ids(self, shard: int, ids: ArrayLike) -> Ids:
-        """Ids of the whole, from those of a shard; -1 stays -1.
+        """Converts ids of a shard to ids of the whole; -1 stays -1.
 
         Parameters
         ----------
         shard : int
             Its number, from 0.
         ids : ArrayLike
-            int64[n], of that shard.
+            int64[n], ids of that shard.
         """
         array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64)
@@ -423,13 +423,13 @@ class Coordinator(Handle):
         return out
 
     def state(self) -> CoordinatorState:
-        """What is to be saved with the shards."""
+        """The state to save together with the shards."""
         status = _library.filled("per_coordinator_state", lib.per_coordinator_get_state, self._open())
         return CoordinatorState(*(getattr(status, field.name) for field in dataclasses.fields(CoordinatorState)))
 
 
 def agree_on_scale(coordinator: Coordinator, shards: Any, chooses_anew: bool = False) -> None:
-    """Tells of buffers of this process, one for each shard or None where it is gone, and brings them to one scale."""
+    """Reports the shards of this process, None for an absent one, and brings them to one scale."""
     for s, shard in enumerate(shards):
         coordinator.report(s, None if shard is None else shard.summarize())
     asked = coordinator.agree_on_scale(chooses_anew)

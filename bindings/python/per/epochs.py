@@ -9,15 +9,15 @@ from per.batch import Batch
 
 
 class Epochs:
-    """What ReplayBuffer.epochs() gives: an iterator over batches, until every epoch is over.
+    """An iterator over batches from ReplayBuffer.epochs(), until every epoch is over.
 
-    Several threads may iterate over the same one; each batch is given to one of them.
+    Several threads may share it; each batch is delivered to one of them.
     """
 
     def __init__(
         self, handle: Any, take: Callable[[], dict[str, Any] | None], new_batch: Callable[[dict[str, Any]], Batch]
     ) -> None:
-        self._handle = handle  # the buffer's memory lives as long as the epochs
+        self._handle = handle  # the epochs keep the buffer's memory alive
         self._take = take
         self._new_batch = new_batch
 
@@ -30,8 +30,8 @@ class Epochs:
         Raises
         ------
         InvalidArgument
-            If one of its transitions is not live any more, or the buffer was closed. On CUDA the ids of such
-            transitions are -1, the epochs go on, and the buffer's synchronize() reports it.
+            A transition of the batch is no longer live, or the buffer was closed. On CUDA the ids of such transitions
+            are -1, the epochs continue, and the buffer's synchronize() reports it.
         """
         arrays = self._take()
         if arrays is None:

@@ -1,4 +1,4 @@
-"""Field: what a buffer stores of each transition."""
+"""Field: an array that a buffer stores of each transition."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ class Field(_options.Named):
     Parameters
     ----------
     shape : int or Iterable[int], default ()
-        Of one transition; () for a number.
+        Shape for one transition; () for a number.
     dtype : DTypeLike, default "float32"
         "bool", "uint8" .. "int64", "float16", "bfloat16", "float32", "float64", or a dtype of numpy, torch or JAX.
     role : {"plain", "observation", "recurrent_state"}, optional
-        "observation" (the default for the name "observation" and names that begin with "observation."): observed before
-        the step; batches then have next_x beside x, or in sequences n_step more of x. "plain" (the default of all
-        others). "recurrent_state": in sequences given for the first step only.
+        "observation" (the default for "observation" and names that begin with "observation."): observed before the
+        step. Batches then also have next_x beside x; sequences have n_step more of x. "plain" (the default for all
+        other names). "recurrent_state": sequences have only that of their first step.
     stack : int, optional
-        Frames given in a batch; by default the buffer's frame_stack for an observation, 1 for all others.
+        Frames per observation in a batch. Default: the buffer's frame_stack for observations, else 1.
     default : ArrayLike, optional
-        What steps get that are added without the field, such as advantages, which are computed later: an array of that
-        shape, or a number for all its elements. It is cast as arrays of steps are. None: the field must be given with
-        every step, as an observation must.
+        Value for steps added without the field, such as advantages, which are computed later: an array of that shape,
+        or a number for all its elements. It is cast like arrays of steps. None: every step must give the field;
+        observations have no default.
     padding : {"repeat", "zero"}, optional
-        What fills the frames of a stack from before the first step of its episode: "repeat" (the default) that step's
-        frame, "zero" zeros.
+        Fills the frames of a stack before the first step of an episode: "repeat" (the default) with that step's frame,
+        "zero" with zeros.
     compression : {"none", "delta"}, default "none"
-        How its frames lie in memory: "none" (the default) as they are; "delta" as what they differ by from a frame that
-        came shortly before, in a fifth of the memory or less for screens of games. Batches are the same, bit for bit.
-        On the CPU only.
+        Storage of frames: "none" (the default) as they are; "delta" as the difference from a recent frame, which takes
+        a fifth of the memory or less for game screens. Batches are bit-identical. On the CPU only.
 
     Examples
     --------
@@ -87,7 +86,7 @@ class Field(_options.Named):
 
 
 def _plain(default: object, shape: tuple[int, ...]) -> Any:
-    """A default as numbers of Python in tuples; as one number if it has that shape and all elements are the same."""
+    """A default as Python numbers in nested tuples; as one number if it has that shape or all elements are equal."""
     elements, code = _arrays.as_array(default, "default")
     if code == _arrays.BFLOAT16:
         elements = _arrays.widened(elements)
@@ -101,7 +100,7 @@ def _tuples(values: Any) -> Any:
 
 
 def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
-    """A per_field for each field, and what they point at."""
+    """A per_field for each field, and the objects that they point to."""
     if not isinstance(fields, Mapping):
         raise InvalidArgument(f"fields is a {type(fields).__name__}; allowed: a dict of names and per.Field")
     array = ffi.new("per_field[]", len(fields))
@@ -113,7 +112,7 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
             text = name.encode()
         except UnicodeEncodeError as error:
             raise InvalidArgument(f"name of a field is {name!r}; allowed: what can be written in UTF-8") from error
-        if b"\0" in text:  # C would take the name to end there
+        if b"\0" in text:  # C would end the name there
             raise InvalidArgument(f"name of a field is {name!r}; allowed: names without control characters")
         kept += [ffi.new("char[]", text), _fill(target, field)]
         target.name = kept[-2]
@@ -121,14 +120,14 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
 
 
 def set_fields(options: Any, fields: Mapping[str, Field]) -> list[Any]:
-    """Sets the fields of an options struct, and returns objects that must live as long as the options."""
+    """Sets the fields of an options struct. The returned objects must outlive the options."""
     c_fields, kept = to_c(fields)
     options.fields, options.n_fields, options.field_size = c_fields, len(c_fields), ffi.sizeof("per_field")
     return [c_fields, *kept]
 
 
 def _fill(target: Any, field: Field) -> Any:
-    """Describes a field but for its name in a per_field; what that points at."""
+    """Describes a field, except its name, in a per_field. Returns the object that it points to."""
     try:
         shape = ffi.new("int64_t[]", field.shape or (0,))
     except OverflowError as error:
@@ -162,7 +161,7 @@ def _default_from_c(field: Any, shape: tuple[int, ...]) -> Any:
 
 
 def from_c(options: Any) -> dict[str, Field]:
-    """The fields of described options, which are the library's own: they are field_size bytes apart."""
+    """The fields of described options, which the library owns: they are field_size bytes apart."""
     fields, size = {}, int(options.field_size)
     for i in range(options.n_fields):
         field = ffi.new("per_field *")

@@ -1,7 +1,8 @@
 """Final observations of environments that reset in the step that ends an episode (autoreset "same_step").
 
-There next_observation is the next episode's first one, and Gymnasium keeps the final one in info["final_obs"], by
-environment, where info["_final_obs"] is True. Before version 1.0 it said "final_observation", as some simulators do.
+There next_observation is the first one of the next episode. Gymnasium keeps the final one in info["final_obs"], by
+environment, where info["_final_obs"] is True. Before version 1.0 the key was "final_observation", as in some
+simulators.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _KEYS = ("final_obs", "final_observation")
 
 
 def key_in(info: Mapping[str, Any], autoreset: str) -> str | None:
-    """Under which key an info has final observations, which only buffers with autoreset "same_step" take."""
+    """The key of an info's final observations, if any. Only buffers with autoreset "same_step" accept them."""
     if not isinstance(info, Mapping):
         raise InvalidArgument(f"info is {info!r}; allowed: the dict that a vector environment gave")
     key = next((key for key in _KEYS if key in info or f"_{key}" in info), None)
@@ -44,10 +45,10 @@ def insert(
     terminated: object,
     truncated: object,
 ) -> tuple[dict[str, Any], Any]:
-    """The fields with final observations in place of first ones, and the next_mask that says which are known.
+    """The fields with final observations in place of first ones, and the next_mask of the known ones.
 
-    The info has them under `key`. `fields` has one array a field, by its full name; `inputs` the containers that
-    observations come in.
+    The final observations are in the info under `key`. `fields` has one array per field, by full name; `inputs` has the
+    containers of the observations.
     """
     if next_mask is not None:
         raise InvalidArgument(f"next_mask is given beside info with {key}; allowed: one of the two")
@@ -104,6 +105,6 @@ def _with_rows(
 
 
 def _as_numbers(source: object, name: str) -> _arrays.Array:
-    """As numpy has them: bfloat16 as float32."""
+    """An array in numpy's dtypes: bfloat16 as float32."""
     array, code = _arrays.as_array(source, name)
     return _arrays.as_float(source, name) if code == _arrays.BFLOAT16 else array

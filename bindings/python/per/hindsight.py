@@ -1,4 +1,4 @@
-"""Hindsight: how transitions of a batch get goals that were reached later."""
+"""Hindsight: replaces goals of a batch's transitions by goals reached later."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ Goals = npt.NDArray[Any]
 class Hindsight(_options.Named):
     """Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): `sample(256, hindsight=Hindsight(..))`.
 
-    Of k + 1 transitions drawn, k on average get another goal: one that was reached in the same episode. Their rewards,
-    n-step returns and what follows from these are formed anew; nothing in the buffer changes.
+    Of k + 1 transitions drawn, k on average get another goal, which was reached in the same episode. Their rewards,
+    n-step returns and derived values are recomputed; the buffer does not change.
 
     Parameters
     ----------
     achieved : str
-        The field, an observation, that says which goal a state is one of: "observation.achieved_goal" of Gymnasium's
-        goal environments.
+        The observation field with the goal that a state achieves: "observation.achieved_goal" of Gymnasium's goal
+        environments.
     goal : str
-        The field with the goal pursued, of the same shape and dtype: "observation.desired_goal". If it is an
-        observation, next_goal gets the same.
+        The field with the pursued goal, of the same shape and dtype: "observation.desired_goal". If it is an
+        observation, next_goal is replaced by the same goal.
     reward : Callable[[Goals, Goals], object]
-        Called once a batch with arrays achieved [n, shape], of the states after n steps, and goal [n, shape]; gives
-        float32[n], or that and flags [n]: whether the step ends in a terminal state. Without flags it does where it
-        did. With n-step returns, all steps of a window are among the n; the window ends at the first terminal one. The
-        arrays are numpy's. Gymnasium's compute_reward() wants an info, which a buffer does not have: lambda achieved,
-        goal: env.unwrapped.compute_reward(achieved, goal, {}).
+        Called once per batch with arrays achieved [n, shape], of the states after n steps, and goal [n, shape]. Returns
+        float32[n], or that and flags [n] that tell whether the step ends in a terminal state. Without flags, a step is
+        terminal if it was before. With n-step returns, all steps of a window are among the n; the window ends at the
+        first terminal one. The arrays are numpy's. Gymnasium's compute_reward() expects an info, which a buffer does
+        not have: lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {}).
     strategy : {"future", "final", "episode"}, default "future"
-        Which states give goals: "future", those after the step or later; "final", the episode's last; "episode", any of
-        it. Only of what is in the buffer, and of a running episode only what there is so far.
+        States whose goals are used: "future", at or after the step; "final", the last of the episode; "episode", any of
+        it. Only states in the buffer count; of a running episode, those added so far.
     k : float, default 4.0
-        Goals reached for each one pursued; inf: all transitions get another one.
+        Ratio of achieved goals to pursued ones; inf: all transitions get another goal.
 
     Raises
     ------
     InvalidArgument
-        For a strategy, k or function that is none.
+        An invalid strategy, k or function.
 
     Notes
     -----
-    Transitions that ended in a terminal state that nobody knows (next_mask) keep their goal. The random choices are the
-    buffer's: the same seed and the same calls give the same goals.
+    Transitions that ended in an unknown terminal state (next_mask) keep their goal. Random choices are the buffer's:
+    the same seed and the same calls give the same goals.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Hindsight(_options.Named):
 
 
 class Call:
-    """Hindsight of a call: what the options of per.h point to, and what `reward` did in it."""
+    """Hindsight of one call: the data that the options of per.h point to, and any exception of `reward`."""
 
     def __init__(self, hindsight: Hindsight, layout: Layout) -> None:
         if not isinstance(hindsight, Hindsight):
@@ -101,7 +101,7 @@ class Call:
                 raise InvalidArgument(f"hindsight.{argument} is {name!r}; allowed: {allowed}")
             setattr(self.options, f"{argument}_field", layout.fields.index(name))
         output = next(output for output in layout.rows if output.name == hindsight.achieved)
-        # bfloat16 as its bits where numpy does not know it.
+        # The bits of bfloat16 if numpy does not know that type.
         self._shape, self._dtype = output.shape, _arrays.numpy_dtype(output.dtype) or np.dtype(np.uint16)
         self.options.strategy = _options.number("per_goal_strategy", "hindsight.strategy", hindsight.strategy)
         self.options.fraction = _fraction(hindsight.k)
@@ -109,20 +109,20 @@ class Call:
         self.options.context = self._handle
 
     def check(self, status: int) -> None:
-        """Raises what `reward` raised, or else the exception of the status."""
+        """Raises the exception of `reward`, or else the one for the status."""
         if self._error is not None:
             raise self._error
         _library.check(status, {"achieved_field": "hindsight.achieved", "goal_field": "hindsight.goal"})
 
     def answer(self, count: int, achieved: Any, goals: Any, rewards_out: Any, terminated_out: Any) -> int:
-        """What the library calls; 0 is success."""
+        """The callback of the library; 0 is success."""
         try:
             given = self._reward(self._copy(count, achieved), self._copy(count, goals))
             rewards, terminated = _parts(given)
             _write(rewards, "reward", ffi.buffer(rewards_out, 4 * count), np.float32)
             if terminated is not None:
                 _write(terminated, "terminated", ffi.buffer(terminated_out, count), np.bool_)
-        except BaseException as error:  # it passes through C, and goes on in check()
+        except BaseException as error:  # check() raises it again after C has returned
             self._error = error
             return 1
         return 0
@@ -152,7 +152,7 @@ def _fraction(k: object) -> float:
 
 
 def _parts(given: object) -> tuple[object, object]:
-    """Rewards, and flags or None."""
+    """The rewards, and the flags or None."""
     if not isinstance(given, tuple):
         return given, None
     if len(given) != 2:
@@ -161,11 +161,11 @@ def _parts(given: object) -> tuple[object, object]:
 
 
 def _takes_goals(reward: Callable[..., object]) -> None:
-    """Raises InvalidArgument for a function that cannot be called with achieved and goal only."""
+    """Raises InvalidArgument for a function that cannot be called with only achieved and goal."""
     try:
         signature = inspect.signature(reward)
     except (TypeError, ValueError):
-        return  # some functions in C do not say
+        return  # some C functions have no signature
     try:
         signature.bind(None, None)
     except TypeError as error:

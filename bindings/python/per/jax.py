@@ -1,7 +1,7 @@
-"""Replay buffers inside of jitted programs, with Flashbax's functions: make_prioritised_flat_buffer() and others.
+"""Replay buffers inside jitted programs, with Flashbax's functions: make_prioritised_flat_buffer() and others.
 
-The rows lie in libper, not in the program's state. XLA calls the library by itself (jax.ffi), without Python, on the
-CPU and on CUDA. What goes through the program is a State of 16 bytes, which keeps the calls in the program's order.
+The rows are in libper, not in the program's state. XLA calls the library directly (jax.ffi), without Python, on the
+CPU and on CUDA. The program carries a State of 16 bytes, which keeps the calls in the program's order.
 
 >>> import jax, jax.numpy as jnp
 >>> import per.jax
@@ -45,9 +45,9 @@ __all__ = [
 
 
 class Buffer:
-    """The functions of a buffer, for use inside of jitted programs, as Flashbax has them.
+    """The functions of a buffer, for use inside jitted programs, as in Flashbax.
 
-    Behind them is one buffer of the library, which lives as long as this object, and has one present state.
+    They share one buffer of the library, which lives as long as this object and has one current state.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class Buffer:
         if "seed" in options:
             raise InvalidArgument("seed is given; the keys of sample() say what is drawn")
         self._lanes, self._rows, self._min_rows, self._batch_size = lanes, rows, min_rows, batch_size
-        self._left_out = left_out  # the axes of [lanes, K] that steps are added without
+        self._left_out = left_out  # axes of [lanes, K] that added steps do not have
         self._options = options
-        self._opened: Any = None  # closes the library's buffer when it goes
-        self._number = 0  # of that buffer; 0: init() was not called yet
-        self._steps: tuple[Any, list[Any]] = (jax.tree.structure(None), [])  # of init(): its tree, and paths and leaves
+        self._opened: Any = None  # closes the library's buffer when collected
+        self._number = 0  # number of that buffer; 0: init() was not called yet
+        self._steps: tuple[Any, list[Any]] = (jax.tree.structure(None), [])  # from init(): tree, and paths and leaves
         self._results: list[Any] = []  # the arrays of a sample
 
     def init(self, step: Any) -> State:
-        """Empties the buffer, and gives its first state. Earlier states are refused from then on.
+        """Empties the buffer and returns its first state. Earlier states are refused from then on.
 
         Parameters
         ----------
         step : Any
-            A pytree of arrays as one step of one environment has them. Only shapes and dtypes count.
+            A pytree of arrays in the form of one step of one environment. Only shapes and dtypes count.
         """
         paths, tree = jax.tree.flatten_with_path(step)
         leaves = [(path, jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))) for path, leaf in paths]
@@ -81,12 +81,12 @@ class Buffer:
 
     def _new(self, leaves: list[Any]) -> ReplayBuffer:
         fields = {f"field{i}": Field(leaf.shape, leaf.dtype, role="observation") for i, leaf in enumerate(leaves)}
-        # A lane of the library needs one row more than a sequence has steps, for a final observation.
+        # The library needs one row more than a sequence has steps, for a final observation.
         rows = max(self._rows, 2 + self._options.get("sequence_length", 1))
         return ReplayBuffer(self._lanes * rows, fields, n_envs=self._lanes, arrays="jax", **self._options)
 
     def _open(self, replay: ReplayBuffer, ticket: Any = None) -> None:
-        """Takes a buffer of the library, in place of the one before."""
+        """Takes over a buffer of the library, in place of the earlier one."""
         ids = ((), np.int64) if _kinds.jax_has_64_bits() else ((2,), np.uint32)
         arrays = [(output.shape, output.dtype) for output in replay._layout.batch if "fields" in output.member]
         self._results = [
@@ -97,14 +97,14 @@ class Buffer:
         self._number = int(self._opened[0])
 
     def state_dict(self, state: State) -> dict[str, Any]:
-        """The whole buffer, for a checkpoint: {"ticket": int32[4], "checkpoint": uint8[bytes]}, arrays of numpy.
+        """The whole buffer, for a checkpoint: {"ticket": int32[4], "checkpoint": uint8[bytes]}, as numpy arrays.
 
-        It is called outside of jitted programs, and waits for those that give the state. None may run meanwhile.
+        Call it outside jitted programs. It waits for those that produce the state; none may run meanwhile.
 
         Parameters
         ----------
         state : State
-            The state that the call before gave.
+            The state returned by the previous call.
         """
         self._check(state)
         if isinstance(state._ticket, jax.core.Tracer):
@@ -113,22 +113,22 @@ class Buffer:
         return {"ticket": ticket, "checkpoint": _xla.checkpoint(self._number, ticket)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> State:
-        """Becomes the buffer of a state_dict(), and gives its state, which goes on with the same draws.
+        """Replaces the buffer by that of a state_dict() and returns its state, which continues with the same draws.
 
         init() must have been called with the same step. Earlier states are refused from then on, and programs are
-        compiled anew.
+        recompiled.
 
         Parameters
         ----------
         state_dict : Mapping[str, Any]
-            What state_dict() gave.
+            The result of state_dict().
 
         Raises
         ------
         InvalidArgument
         CorruptFile
         Unsupported
-            Then the buffer is as it was.
+            The buffer is unchanged.
         """
         if set(state_dict) != {"ticket", "checkpoint"}:
             raise InvalidArgument(f"state_dict has {sorted(state_dict)}; allowed: ['checkpoint', 'ticket']")
@@ -146,7 +146,7 @@ class Buffer:
         return State(self._number, jnp.asarray(ticket))
 
     def _read_ticket(self, given: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """A copy of the ticket of a state_dict(), which says how many steps each environment has had."""
+        """A copy of the ticket in a state_dict(), which has the number of steps of each environment."""
         ticket = np.asarray(given)
         if ticket.shape != _xla.TICKET.shape or ticket.dtype.kind not in "iu":
             raise InvalidArgument(
@@ -160,15 +160,15 @@ class Buffer:
         return np.array(ticket, _xla.TICKET.dtype)
 
     def add(self, state: State, batch: Any) -> State:
-        """Adds a step, or K, of each environment: the next state.
+        """Adds a step, or K, of each environment. Returns the next state.
 
         Parameters
         ----------
         state : State
-            The state that the call before gave.
+            The state returned by the previous call.
         batch : Any
-            A pytree as init() was given, of arrays [add_batch_size, K, ...]: without the first axis if add_batch_size
-            is None, and without the second unless add_sequences.
+            A pytree like that given to init(), of arrays [add_batch_size, K, ...]: without the first axis if
+            add_batch_size is None, and without the second unless add_sequences.
         """
         tree, leaves = self._steps
         arrays, given = jax.tree.flatten(batch)
@@ -178,12 +178,12 @@ class Buffer:
         lengths = sorted({len(row) for row in rows})
         if len(lengths) != 1:
             raise InvalidArgument(f"batch has arrays of {lengths} steps; allowed: as many in each")
-        # Rewards and flags of the library: the program's own are fields like others.
+        # Rewards and flags of the library are unused: the program's own are ordinary fields.
         none = jnp.zeros((lengths[0], self._lanes), np.float32)
         return self._next("add", state, lengths[0], none, *rows)
 
     def _read(self, leaf: Any, path: Any, step: Any) -> Any:
-        """An array of steps as the library takes it: [K, lanes, ...]."""
+        """An array of steps in the library's shape: [K, lanes, ...]."""
         array = jnp.asarray(leaf)
         rows = jnp.expand_dims(array, self._left_out)
         if rows.dtype != step.dtype or rows.shape[:1] != (self._lanes,) or rows.shape[2:] != step.shape:
@@ -199,13 +199,13 @@ class Buffer:
         Parameters
         ----------
         state : State
-            The state that the call before gave.
+            The state returned by the previous call.
         key : Any
-            One of jax.random.key() or PRNGKey(). The same state and key give the same batch. That of a seed draws what
-            a per.ReplayBuffer with this seed draws first.
+            A key of jax.random.key() or PRNGKey(). The same state and key give the same batch. The key of a seed draws
+            what a per.ReplayBuffer with that seed draws first.
         """
         ticket, *arrays = self._call("sample", state, self._results, _xla.numbers_of(key))
-        # XLA may put off what nothing waits for. With the draw's ticket the state is not used up before the draw.
+        # XLA may delay operations whose result nothing needs. The draw's ticket keeps the state in use until the draw.
         if state._is_of_this_trace():
             state._ticket = ticket
         tree, leaves = self._steps
@@ -213,26 +213,26 @@ class Buffer:
         return Sample(ExperiencePair(*steps) if len(steps) == 2 else steps[0], *arrays[:3])
 
     def can_sample(self, state: State) -> Any:
-        """Whether as many steps were added as were asked for: bool [].
+        """Whether the required number of steps has been added: bool [].
 
         Parameters
         ----------
         state : State
-            The state that the call before gave.
+            The state returned by the previous call.
         """
         return state.is_full | (state.current_index >= self._min_rows)
 
     def set_priorities(self, state: State, indices: Any, priorities: Any) -> State:
-        """Sets the priorities of pairs or trajectories, before the exponent: the next state.
+        """Sets the priorities of pairs or trajectories, before the exponent. Returns the next state.
 
         Parameters
         ----------
         state : State
-            The state that the call before gave.
+            The state returned by the previous call.
         indices : Any
-            As samples have them.
+            As in samples.
         priorities : Any
-            One for each, >= 0.
+            One for each index, >= 0.
         """
         self._check(state)
         ids, allowed = jnp.asarray(indices), self._results[0]
@@ -248,7 +248,7 @@ class Buffer:
         return self._next("set_priorities", state, 0, ids, jnp.asarray(priorities, np.float32))
 
     def _next(self, name: str, state: State, steps: int, *operands: Any) -> State:
-        """Queues a call that uses a state up, and gives the next one, so many steps on."""
+        """Queues a call that consumes a state, and returns the next one, `steps` further on."""
         (ticket,) = self._call(name, state, [], *operands)
         state._is_used_up = isinstance(ticket, jax.core.Tracer) and state._is_of_this_trace()
         end = ticket[2] + steps
@@ -279,26 +279,26 @@ def make_prioritised_flat_buffer(
     device: str | None = None,
     **options: Any,
 ) -> Buffer:
-    """A buffer that draws pairs of steps which follow each other, with Flashbax's arguments.
+    """Creates a buffer that draws pairs of consecutive steps, with Flashbax's arguments.
 
     Parameters
     ----------
     max_length : int
-        Steps that it holds, of all environments together.
+        Steps held, over all environments.
     min_length : int
-        Steps until can_sample().
+        Steps until can_sample() is true.
     sample_batch_size : int
-        Pairs of a batch.
+        Pairs in a batch.
     add_sequences : bool, default False
-        Steps are added with an axis of time.
+        Steps are added with a time axis.
     add_batch_size : int, optional
-        Environments; None: one, and steps are added without an axis for it.
+        Number of environments; None: one, and steps are added without its axis.
     priority_exponent : float, default 0.6
         Alpha of per.ReplayBuffer.
     device : str, optional
-        "cpu" or "gpu", where the program is to run; None: JAX's default.
+        "cpu" or "gpu", where the program runs; None: JAX's default.
     **options : Any
-        Others of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
+        Other options of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
     """
     lanes = 1 if add_batch_size is None else add_batch_size
     if max_length // lanes < 2:
@@ -320,28 +320,28 @@ def make_prioritised_trajectory_buffer(
     device: str | None = None,
     **options: Any,
 ) -> Buffer:
-    """A buffer that draws trajectories of L steps, with Flashbax's arguments.
+    """Creates a buffer that draws trajectories of L steps, with Flashbax's arguments.
 
     Parameters
     ----------
     add_batch_size : int
-        environments.
+        Number of environments.
     sample_batch_size : int
-        Trajectories of a batch.
+        Trajectories in a batch.
     sample_sequence_length : int
-        L, from 2 to as many steps as are held of an environment.
+        L, from 2 to the number of steps held of an environment.
     period : int
-        Distance of the starts of trajectories.
+        Distance between the starts of trajectories.
     min_length_time_axis : int
-        Steps of each environment until can_sample().
+        Steps of each environment until can_sample() is true.
     max_size, max_length_time_axis : int, optional
-        Steps that it holds, of all environments together or of each; one of the two.
+        Steps held, of all environments together or of each; give one of the two.
     priority_exponent : float, default 0.6
-        As make_prioritised_flat_buffer() takes it.
+        As in make_prioritised_flat_buffer().
     device : str, optional
-        As make_prioritised_flat_buffer() takes it.
+        As in make_prioritised_flat_buffer().
     **options : Any
-        As make_prioritised_flat_buffer() takes it.
+        As in make_prioritised_flat_buffer().
     """
     rows = max_length_time_axis if max_size is None else max_size // add_batch_size
     if rows is None or None not in (max_size, max_length_time_axis):
@@ -349,7 +349,7 @@ def make_prioritised_trajectory_buffer(
     if not 2 <= sample_sequence_length <= rows:
         allowed = f"2 or more, up to the {rows} steps that it holds of an environment"
         raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: {allowed}")
-    # L steps are L - 1 transitions of the library, and the observation that the last of them leads to.
+    # L steps are L - 1 transitions of the library and the observation after the last of them.
     sequences = {"sequence_length": sample_sequence_length - 1, "sequence_stride": period}
     options = {"alpha": priority_exponent, "device": _device(device), **sequences, **options}
     min_rows = max(min_length_time_axis, sample_sequence_length)
@@ -357,12 +357,12 @@ def make_prioritised_trajectory_buffer(
 
 
 def make_flat_buffer(*arguments: Any, **options: Any) -> Buffer:
-    """make_prioritised_flat_buffer() in which all pairs are equally likely."""
+    """make_prioritised_flat_buffer() with equally likely pairs."""
     return make_prioritised_flat_buffer(*arguments, **options, prioritization="uniform")
 
 
 def make_trajectory_buffer(*arguments: Any, **options: Any) -> Buffer:
-    """make_prioritised_trajectory_buffer() in which all trajectories are equally likely."""
+    """make_prioritised_trajectory_buffer() with equally likely trajectories."""
     return make_prioritised_trajectory_buffer(*arguments, **options, prioritization="uniform")
 
 

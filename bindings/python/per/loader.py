@@ -1,4 +1,4 @@
-"""Loader: batches drawn ahead by a thread of the library's own."""
+"""Loader: batches drawn ahead by a thread of the library."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from per._waiting import seconds_of, waited
 from per.batch import Batch
 from per.typing import Array, Arrays
 
-_set = object.__setattr__  # which Batch does not allow
+_set = object.__setattr__  # Batch refuses plain assignment
 
 
 class LoadedBatch(Batch[Array]):
-    """A batch in a slot of a loader, which holds it until it is released."""
+    """A batch in a slot of a loader. It holds the slot until it is released."""
 
     __slots__ = ("_held",)
 
@@ -29,12 +29,12 @@ class LoadedBatch(Batch[Array]):
 
     def __init__(self, arrays: dict[str, Any], give_back: Callable[[], None]) -> None:
         _set(self, "__dict__", arrays)
-        _set(self, "_held", [give_back])  # empty once it was called
+        _set(self, "_held", [give_back])  # empty after the release
 
     def release(self) -> None:
-        """Gives the slot back: the batch has no arrays any more, and a later one is drawn into their memory.
+        """Releases the slot: the batch has no arrays afterwards, and a later batch is drawn into their memory.
 
-        Arrays taken from the batch before are then written over. Releasing a second time does nothing.
+        Arrays taken from the batch earlier are then overwritten. Releasing again has no effect.
 
         Examples
         --------
@@ -59,7 +59,7 @@ class LoadedBatch(Batch[Array]):
 
 
 def loader_kind(arrays: object, device: str) -> Arrays:
-    """The kind of arrays to hand out. Raises what _kinds.kind_of() does, and InvalidArgument for JAX."""
+    """The kind of arrays to hand out. Raises the errors of _kinds.kind_of(), and InvalidArgument for JAX."""
     kind = _kinds.kind_of(arrays, device)
     if kind == "jax":
         raise InvalidArgument(
@@ -70,11 +70,11 @@ def loader_kind(arrays: object, device: str) -> Arrays:
 
 
 class Loader(Handle):
-    """What ReplayBuffer.loader() gives: an iterator over batches without an end.
+    """An endless iterator over batches, from ReplayBuffer.loader().
 
-    Asking for the next batch releases the one before, and a loop that ends keeps its last batch out: release it, go on
-    with next(), or count it among the `slots` that may be out. take() leaves releasing to the caller, and lets several
-    threads take batches from one loader. It closes itself, and earlier at the end of a `with` block.
+    Requesting the next batch releases the one before. A loop that ends keeps its last batch out: release it, continue
+    with next(), or count it among the `slots` that may be out. take() leaves the release to the caller, and lets
+    several threads take batches from one loader. A loader closes itself, or earlier at the end of a `with` block.
     """
 
     _noun = "loader"
@@ -97,35 +97,35 @@ class Loader(Handle):
         self._outputs = outputs
         self._memory = memory
         self._nest = nest
-        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it is first handed out
-        self._answers: list[tuple[Any, Any]] = []  # what calls that are over have written to: a per_batch, and a slot
-        self._latest: LoadedBatch | None = None  # the one that iteration has handed out
-        self._weak = weakref.ref(self)  # for batches, which do not keep their loader
-        # Arrays hold the loader's memory, and the loader that of its buffer.
+        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, created at its first use
+        self._answers: list[tuple[Any, Any]] = []  # reusable outputs of finished calls: a per_batch and a slot
+        self._latest: LoadedBatch | None = None  # the batch last handed out by iteration
+        self._weak = weakref.ref(self)  # for batches, which do not keep their loader alive
+        # Arrays keep the loader's memory alive, and the loader that of its buffer.
         self._handle = created(lib.per_loader_create, handle, options, parent=handle)
         self._thread = ended(self._handle, lib.per_loader_stop)
 
     def take(self, *, timeout: float | None = None, stream: object = None) -> LoadedBatch:
-        """The next batch. Its slot is its own until batch.release().
+        """The next batch. It holds its slot until batch.release().
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while `slots` batches are out
-            until one is released; None: for as long as it takes, or until Ctrl-C. A thread that itself holds all of
-            them then waits for ever.
+            Seconds to wait: for the draw, for the buffer's rate limiter, and, while `slots` batches are out, for a
+            release; None: no limit. Ctrl-C interrupts the wait. A thread that itself holds all batches then waits
+            forever.
         stream : object, optional
-            On CUDA, that of the work with the batch: what is queued there from now on sees it, and what was queued
-            there before its release is done before the slot is written again. None: the current one.
+            On CUDA, the stream of the work with the batch: work queued there from now on sees the batch, and work
+            queued there before its release finishes before the slot is overwritten. None: the current one.
 
         Raises
         ------
         Timeout
-            If there is none by then.
+            No batch came within `timeout`.
         Empty
-            If no transition is live, and what else sample() raises.
+            No transition is live. Other errors are those of sample().
         InvalidArgument
-            Once the loader or the buffer is closed, and in a forked child.
+            The loader or the buffer was closed, or the caller is a forked child.
 
         Examples
         --------
@@ -157,7 +157,7 @@ class Loader(Handle):
                 try:
                     waited(left, next_batch)
                     break
-                except Busy:  # where the rate limiter allows no draw yet, at once
+                except Busy:  # raised immediately while the rate limiter allows no draw
                     left = None if timeout is None else end - time.monotonic()
                     if left is not None and left <= 0:
                         raise
@@ -187,7 +187,7 @@ class Loader(Handle):
         return self._latest
 
     def close(self) -> None:
-        """Ends the loader. Batches that are out keep their arrays; the buffer may have another loader."""
+        """Ends the loader. Batches that are out keep their arrays; the buffer may then have another loader."""
         self._handle = None
         self._latest, self._arrays = None, {}
         ffi.release(self._thread)
@@ -205,7 +205,7 @@ class Loader(Handle):
 def views_of(
     batch: Any, batch_size: int, outputs: Sequence[Output], memory: HostMemory | DeviceMemory, owner: object
 ) -> dict[str, Any]:
-    """The arrays of a slot, which share its memory and hold its owner."""
+    """The arrays of a slot, which share its memory and keep the owner alive."""
     arrays = {}
     for output in outputs:
         member = getattr(batch, output.member)
@@ -216,7 +216,7 @@ def views_of(
 
 
 def _release(loader: Loader | None, slot: int, stream: object) -> None:
-    """Gives a slot back, unless its loader was closed or is gone."""
+    """Releases a slot, unless its loader was closed or collected."""
     handle = None if loader is None else loader._handle
     if loader is not None and handle is not None:
         check(lib.per_loader_release(handle, slot, loader._memory.queue(stream).handle))

@@ -1,6 +1,6 @@
-"""Pictures of a buffer: its priorities, and the age, the weights and the effective size of the batches drawn.
+"""Plots of a buffer: its priorities, and the age, weights and effective size of the batches drawn.
 
-Each function draws into `axes`, or into a new figure, and returns the axes. They need matplotlib, and no window.
+Each function draws into `axes`, or into a new figure, and returns the axes. They need matplotlib, but no window.
 
     history = per.plot.History(buffer)
     for ...:
@@ -30,14 +30,14 @@ SECOND_COLOR = "#4a6fa5"
 
 
 class History:
-    """What is recorded of a buffer's batches as they are drawn.
+    """Records data of a buffer's batches as they are drawn.
 
     Parameters
     ----------
     buffer : ReplayBuffer
-        The buffer they come from.
+        The buffer that the batches come from.
     batches : int, default 100
-        Of so many of the last ones all weights are kept, and numbers of all of them.
+        Number of most recent batches of which all weights are kept. Summary numbers are kept of every batch.
 
     Examples
     --------
@@ -57,12 +57,12 @@ class History:
         self._rows: list[tuple[float, float, float, float]] = []
 
     def record(self, batch: Mapping[str, Any]) -> None:
-        """Records the batch that sample() has just given.
+        """Records a batch that was just drawn.
 
         Parameters
         ----------
         batch : Mapping[str, Any]
-            A batch that sample(), a loader or a reader gave.
+            A batch from sample(), a loader or a reader.
         """
         stats = self._buffer.stats()
         weights = np.array(_arrays.as_float(batch["weights"], "batch.weights"))
@@ -103,7 +103,7 @@ class History:
         return np.array([row[i] for row in self._rows])
 
     def picture(self) -> Any:
-        """A matplotlib figure with all four pictures."""
+        """A matplotlib figure with all four plots."""
         figure = _figure(figsize=(9, 6), layout="constrained")
         (upper_left, upper_right), (lower_left, lower_right) = figure.subplots(2, 2)
         priorities(self._buffer, upper_left)
@@ -119,12 +119,12 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: 
     Parameters
     ----------
     source : ReplayBuffer or npt.ArrayLike
-        A buffer, of whose live transitions they are, or the priorities themselves, >= 0. Those that are 0 have no place
-        on the axis; the title counts them.
+        A buffer, whose live transitions are used, or the priorities themselves, >= 0. Zeros have no place on the axis;
+        the title counts them.
     axes : Any, optional
         Matplotlib axes; None: new ones.
     **style : Any
-        What Axes.hist() takes.
+        Arguments for Axes.hist().
     """
     if isinstance(source, ReplayBuffer):
         source = source.priorities(source.live_ids())
@@ -133,7 +133,7 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: 
     axes = _axes(axes)
     if positive.size:
         low, high = positive.min(), positive.max()
-        if high / low < 1.01:  # all are alike
+        if high / low < 1.01:  # nearly equal
             low, high = low / 10, high * 10
         axes.hist(positive, **{"bins": np.geomspace(low, high, 51), "color": COLOR, **style})
     zeros = f" ({values.size - positive.size} of {values.size} are 0)" if positive.size < values.size else ""
@@ -142,21 +142,21 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: 
 
 
 def weights(source: History | npt.ArrayLike, axes: Any = None, **style: Any) -> Any:
-    """A histogram of importance-sampling weights: those of the last batches of a history, or an array of them."""
+    """A histogram of importance-sampling weights: those of a history's last batches, or an array."""
     title = "importance-sampling weights"
     if isinstance(source, History):
         title = f"weights of the last {len(source._weights)} batches"
         source = source.weights
     values = np.asarray(source, np.float64)
     axes = _axes(axes)
-    end = max(1.0, float(values.max(initial=1.0)))  # above 1 where they are not normalised
+    end = max(1.0, float(values.max(initial=1.0)))  # above 1 if not normalised
     axes.hist(values, **{"bins": np.linspace(0, end, 51), "color": COLOR, **style})
     axes.set(title=title, xlabel="importance-sampling weight", xlim=(0, end))
     return axes
 
 
 def age(history: History, axes: Any = None) -> Any:
-    """How old the transitions of each batch were: on average, and the oldest."""
+    """Age of the transitions of each batch: mean, and oldest."""
     axes = _axes(axes)
     axes.fill_between(history.samples, history.max_ages, color=SECOND_COLOR, alpha=0.25, linewidth=0, label="oldest")
     axes.plot(history.samples, history.mean_ages, color=COLOR, label="mean")

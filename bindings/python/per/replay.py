@@ -52,31 +52,30 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     Parameters
     ----------
     capacity : int
-        Rows in all, rounded up to a multiple of n_envs. A row holds a step; at the end of an episode the final
-        observation takes one more. Of the rows of an environment once they are full at least rows - 1 - ends of
-        episodes - (n_step - 1) - (frame_stack - 1) are live transitions; capacity_for() gives the capacity for so many
-        of them.
+        Total rows, rounded up to a multiple of n_envs. A step takes one row; the final observation of an episode takes
+        another. In a full lane, at least rows - 1 - ends of episodes - (n_step - 1) - (frame_stack - 1) transitions are
+        live. capacity_for() returns the capacity for a number of live transitions.
     fields : Mapping[str, Field]
-        Names and Field of what is stored beside reward, terminated and truncated. At least one observation. One with a
-        default may be left out when steps are added. A name is any text of up to 255 bytes in UTF-8, without control
-        characters; dots stand for containers, as for_env() says. Names of arguments of add(), and of what batches have
-        beside the fields, are reserved.
+        Name and Field of each array stored beside reward, terminated and truncated. At least one must be an
+        observation. A field with a default may be left out when steps are added. A name is any text of up to 255 bytes
+        in UTF-8, without control characters; dots denote containers, see for_env(). Reserved are the argument names of
+        add() and the names of a batch's own arrays.
     n_envs : int, default 1
-        Environments, each with a ring of its own.
+        Number of environments, each with its own ring.
     n_step : int, default 1
-        Steps of a return. Returns are formed when a batch is drawn.
+        Steps of a return. Returns are computed when a batch is drawn.
     gamma : float, default 0.99
         Discount of a step.
     frame_stack : int, default 1
-        Frames of an observation in a batch; one frame a step is stored. Frames from before an episode are what the
-        field's padding says.
+        Frames of an observation in a batch; one frame per step is stored. The field's padding fills in for frames
+        before the episode.
     sequence_length : int, optional
-        Transitions that a sequence is learned from; None: single transitions are drawn. A batch of sequences has T =
-        burn_in + sequence_length steps each, and `mask` (see Batch).
+        Transitions to learn from in a sequence; None: single transitions are drawn. Sequences have
+        T = burn_in + sequence_length steps, and their batches have `mask` (see Batch).
     burn_in : int, default 0
-        Transitions before them that only warm up a recurrent state.
+        Transitions before these that only warm up a recurrent state.
     sequence_stride : int, optional
-        Distance of the starts of sequences, counted from the first step of an episode; None: sequence_length.
+        Distance between the starts of sequences, counted from the first step of an episode; None: sequence_length.
     sequence_eta : float, default 0.9
         eta of the priority eta max |td_error| + (1 - eta) mean |td_error| of a sequence (Kapturowski et al. 2019).
     alpha : float, default 0.6
@@ -84,66 +83,65 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     beta : float, default 0.4
         Exponent of the weights of the first batch.
     beta_final : float, default 1.0
-        Exponent of the weights after beta_steps batches; between the two it changes linearly.
+        Exponent of the weights after beta_steps batches. Annealing is linear.
     beta_steps : int, default 0
-        Batches until beta_final. With 0 beta stays, and a beta_final that is given is warned of.
+        Batches until beta_final. 0: no annealing, and a warning if beta_final is given.
     epsilon : float, default 1e-06
         Added to |td_error|, so that no priority is 0.
     prioritization : {"proportional", "rank", "uniform"}, default "proportional"
-        What priorities decide: probabilities in proportion, by rank, or nothing.
+        How priorities determine probabilities: in proportion, by rank, or not at all.
     scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
         How the draws of a batch depend on each other.
     uniform_fraction : float, default 0.0
-        u of P = (1 - u) p^alpha / sum + u / N.
+        u in P = (1 - u) p^alpha / sum + u / N.
     normalize_weights : {"batch_max", "buffer_max", "none"}, default "batch_max"
-        By which largest weight the weights are divided: that of the batch, or of the buffer.
+        The divisor of the weights: the largest weight of the batch, or of the buffer.
     max_priority : {"ever", "now"}, default "ever"
-        A transition added without a priority gets the largest one "ever", or of those live "now".
+        Priority of a transition added without one: the largest "ever", or the largest of those live "now".
     on_invalid : {"error", "skip"}, default "error"
         A TD error that is not finite is an "error", or is "skip"ped and counted.
     on_gap : {"cut", "error"}, default "cut"
-        A step whose observation is not the one announced by the step before "cut"s the trajectory there, or is an
+        A step whose observation differs from the next observation of the step before "cut"s the trajectory, or is an
         "error".
     on_nan : {"allow", "error"}, default "allow"
-        "allow" takes a NaN in an observation, a next observation or a reward as any value, and "error" refuses the
-        call. Infinities are numbers, and other fields may hold NaN.
+        "allow" accepts NaN in observations, next observations and rewards; "error" refuses the call. Infinities are
+        allowed, and other fields may hold NaN.
     autoreset : {"disabled", "next_step", "same_step"}, default "disabled"
-        How environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step". for_env() takes
-        it from env.metadata["autoreset_mode"]; that of gymnasium.make_vec() is "next_step", unless it is told
-        otherwise.
+        How environments reset after an end, in Gymnasium's terms: "disabled", "next_step", "same_step". for_env() reads
+        it from env.metadata["autoreset_mode"]; environments of gymnasium.make_vec() have "next_step" by default.
     store_next_observation : bool, default False
-        Keep next observations in arrays of their own: rows may then be added in any order, and capacity is exact, each
-        row being a transition. Without it, rows of a data set in no order of time are cut off from each other: each
-        takes a second row for its next observation, or is never live if it comes without one. A warning says so.
+        Store next observations in separate arrays: rows may then be added in any order, and capacity is exact, since
+        every row is a transition. Without it, rows of a data set that is not in order of time are disconnected: each
+        takes a second row for its next observation, or is never live if it has none. A warning reports this.
     overwrite : bool, default True
-        False makes a full lane an error (Full).
+        False: adding to a full lane raises Full.
     critics : {"mean", "max"}, default "mean"
-        What the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
+        Combines the TD errors of several critics: the "mean" or the "max" of their absolute values.
     gather_threads : int, default 1
-        Threads on which a batch of 4 MiB or more is copied, the caller's among them; on the CPU, and not for sequences.
+        Threads that copy a batch of 4 MiB or more, including the calling thread; on the CPU, and not for sequences.
     save_compression : int, default 0
-        How what save() writes, and what is pickled, is compressed: 0: not at all; 1 to 19: that level of zstd.
+        Compression of saved and pickled buffers: 0: none; 1 to 19: level of zstd.
     samples_per_insert : float, default 0.0
-        The rate limiter: how many transitions are to be drawn for each step that is added. What it does not allow yet
-        is Busy: see wait_to_add(). 0: no limit.
+        Rate limiter: transitions to draw per step added. Calls that it does not allow yet raise Busy: see
+        wait_to_add(). 0: no limit.
     samples_tolerance : int, default 0
-        The rate limiter: by how many draws may be ahead of samples_per_insert, or behind.
+        Rate limiter: slack of the ratio, in transitions drawn.
     min_size_to_sample : int, default 0
-        The rate limiter: how many steps are to be added before the first draw.
+        Rate limiter: steps to add before the first draw.
     keep_times_sampled : bool, default False
-        True counts how often each transition, or sequence, is drawn: `times_sampled` of batches.
+        True counts how often each transition or sequence is drawn: `times_sampled` in batches.
     max_times_sampled : int, default 0
-        A transition, or sequence, can be drawn so many times and no more. Needs the scheme "without_replacement", and
-        counts. 0: as often as it is drawn.
+        Limit on the draws of a transition or sequence. Requires the scheme "without_replacement", and counts draws. 0:
+        no limit.
     storage : Path, optional
-        A directory, which is made if it is not there: rows lie in a file in it, and as many of them in memory as there
-        is room for; 9.7 bytes a row always do. The file has no name, and is gone when the buffer is. A child that is
-        forked cannot use the buffer. What save() wrote is loaded into such a file by load(storage=...); what was
-        pickled, or comes from a state_dict or a file object, lies in memory. Not on CUDA.
+        A directory, created if missing. Rows are kept in a file in it, and cached in memory as far as there is room;
+        9.7 bytes per row always stay in memory. The file has no name and disappears with the buffer. A forked child
+        cannot use the buffer. load(storage=...) loads a file of save() into such a file; buffers from pickles, state
+        dicts and file objects have their rows in memory. Not on CUDA.
     storage_preallocated : bool, default False
-        Take the room on the disk for all rows at once, rather than by add() as they come.
+        Allocate the disk space of all rows at creation, not in add() as they arrive.
     device : str, default "cpu"
-        Where the rows lie: "cpu", "cuda" or "cuda:1".
+        Location of the rows: "cpu", "cuda" or "cuda:1".
     arrays : {"numpy", "torch", "jax", "cupy"}, optional
         The arrays of batches: "numpy" (the default on the CPU), "torch" (the default on CUDA) or "jax"; on CUDA also
         "cupy".
@@ -156,24 +154,23 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     OutOfMemory
     NoDevice
     Unsupported
-        Naming the option.
+        The message names the option.
 
     Notes
     -----
-    On CUDA, batches and whatever else calls return lie in the memory of that device, live_ids() apart. Calls queue
-    their work on `stream` - a stream of torch or CuPy, or a cudaStream_t; by default the current one of `arrays` - and
-    return at once. Those of one buffer follow each other whatever their streams; what the caller does on other streams
-    is the caller's to order, and arrays used there must live until it is done. JAX has a stream for this, and none to
-    choose.
+    On CUDA, batches and all other results are in the memory of that device, except live_ids(). Calls queue their work
+    on `stream` and return immediately. A stream is one of torch or CuPy, or a cudaStream_t; the default is the current
+    one of `arrays`. Calls of one buffer are ordered across streams. Work of the caller on other streams must be ordered
+    by the caller, and arrays used there must live until it is done. With JAX the stream cannot be chosen.
 
-    There, arrays on the device are read in place: anything with __dlpack__ or __cuda_array_interface__, also if it
-    requires gradients. Those of `arrays` are converted on the device where they are not contiguous, or ids are not
-    int64, TD errors or priorities not float32; all others must be contiguous and of these dtypes. Arrays of the host
-    are copied. What is wrong with values is known on the device only: entries are skipped and counted, and
-    synchronize() reports them. A draw from an empty buffer gives ids -1.
+    On CUDA, arrays on the device are read in place: anything with __dlpack__ or __cuda_array_interface__, with or
+    without gradients. Arrays of the library `arrays` are converted on the device if they are not contiguous, if ids are
+    not int64, or if TD errors or priorities are not float32; arrays of other libraries must be contiguous and of these
+    dtypes. Arrays in host memory are copied. Invalid values are detected on the device only: such entries are skipped
+    and counted, and synchronize() reports them. A draw from an empty buffer returns ids -1.
 
     A buffer may be used by several threads; each call is atomic. On the CPU it stays usable in a forked child, which
-    then has its own copy. It closes itself, and earlier at the end of a `with` block.
+    has its own copy. It closes itself, or earlier at the end of a `with` block.
 
     Examples
     --------
@@ -299,22 +296,23 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         fields: Mapping[str, Field] | None = None,
         **options: Unpack[BufferOptions],
     ) -> int:
-        """The smallest capacity that keeps so many transitions, or sequences, live once the buffer is full.
+        """The smallest capacity that keeps this many transitions, or sequences, live once the buffer is full.
 
-        Without sequences and store_next_observation, divisions rounded down, t being transitions per environment:
-        n_envs (t + (t - 1) / episode_length + n_step + frame_stack).
+        Without sequences and store_next_observation it is n_envs (t + (t - 1) / episode_length + n_step + frame_stack),
+        with t transitions per environment and divisions rounded down.
 
         Parameters
         ----------
         transitions : int
-            1 to 2^40, of all environments. For a rollout of K steps in each of n_envs environments K * n_envs: the
-            capacity then takes all of it, ends of episodes included, also with overwrite=False.
+            Number of live transitions over all environments, 1 to 2^40. For a rollout of K steps in each of n_envs
+            environments: K * n_envs; the capacity then holds the whole rollout, ends of episodes included, also with
+            overwrite=False.
         episode_length : int, default 0
-            Steps of the shortest episode; 0: episodes are longer than what an environment has of rows.
+            Steps of the shortest episode; 0: episodes are longer than an environment's rows.
         fields : Mapping[str, Field], optional
-            Needed where a field has a stack of its own.
+            Needed if a field has its own stack.
         **options : Unpack[BufferOptions]
-            As the class takes it; only those that change the result are looked at.
+            As in the class; only those that affect the result are used.
 
         Raises
         ------
@@ -348,34 +346,33 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         dtypes: Mapping[str, DTypeLike] | None = None,
         **options: Unpack[BufferOptions],
     ) -> ReplayBuffer[Array]:
-        """A buffer for a Gymnasium environment or vector environment.
+        """Creates a buffer for a Gymnasium environment or vector environment.
 
-        Its spaces give the fields observation and action, its number of environments and its autoreset mode the options
-        of these names. Box, Discrete, MultiDiscrete and MultiBinary become one field, Dict and Tuple one for each part
-        ("observation.image", "observation.0"), while add() and batches take and give them as the user holds them. In
-        names a backslash marks what would be read as something else: the key "a.b" is `a\\.b`, "0" is `\\0`, and the
-        number 0 as a key `\\#0`. An environment that stacks frames (FrameStackObservation) gives frame_stack and the
-        padding of the observation's fields, and its newest frame is stored.
+        The environment's spaces give the fields observation and action; its number of environments and its autoreset
+        mode give the options of these names. Box, Discrete, MultiDiscrete and MultiBinary become one field, Dict and
+        Tuple one for each part ("observation.image", "observation.0"); add() and batches keep the user's containers. In
+        names a backslash escapes what would be misread: the key "a.b" is `a\\.b`, "0" is `\\0`, and the number 0 as a
+        key `\\#0`. An environment that stacks frames (FrameStackObservation) gives frame_stack and the padding of the
+        observation's fields; only its newest frame is stored.
 
         Parameters
         ----------
         env : Any
             gymnasium.Env or gymnasium.vector.VectorEnv.
         capacity : int
-            Rows in all.
+            Total rows.
         fields : Mapping[str, Field], optional
-            Further fields, such as {"log_prob": per.Field(()), "advantage": per.Field((), default=0.0)}.
+            Additional fields, such as {"log_prob": per.Field(()), "advantage": per.Field((), default=0.0)}.
         dtypes : Mapping[str, DTypeLike], optional
-            By name of a field, dtypes to store in place of the spaces'. Float64 is kept as float32 by default.
+            Dtypes to store in place of the spaces', by field name. By default float64 is stored as float32.
         **options : Unpack[BufferOptions]
-            As the class takes it; they go before what the environment says.
+            As in the class. They override the environment's.
 
         Raises
         ------
         Unsupported
-            For a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), for keys that are neither
-            strings nor whole numbers, and for stacks of frames that begin with neither the first frame nor zeros; and
-            as the class.
+            A space has no arrays of fixed shape (Text, Graph, Sequence, OneOf), a key is neither a string nor a whole
+            number, or stacks of frames begin with neither the first frame nor zeros. Also as in the class.
 
         Examples
         --------
@@ -399,28 +396,28 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         dtypes: Mapping[str, DTypeLike] | None = None,
         **options: Unpack[BufferOptions],
     ) -> ReplayBuffer[Array]:
-        """A buffer for environments of which only the spaces are known, as a framework hands them to its buffers.
+        """Creates a buffer for environments from their spaces alone, which frameworks pass to their buffers.
 
-        The fields are those of for_env(); n_envs and autoreset are options here. With frame_stack observation_space is
-        that of one frame.
+        Fields are as in for_env(); n_envs and autoreset are options here. With frame_stack, observation_space is that
+        of one frame.
 
         Parameters
         ----------
         observation_space, action_space : Any
-            gymnasium.Space, of one environment.
+            gymnasium.Space of one environment.
         capacity : int
-            Rows in all.
+            Total rows.
         fields : Mapping[str, Field], optional
-            As for_env() takes it.
+            As in for_env().
         dtypes : Mapping[str, DTypeLike], optional
-            As for_env() takes it.
+            As in for_env().
         **options : Unpack[BufferOptions]
-            As the class takes it.
+            As in the class.
 
         Raises
         ------
         Unsupported
-            For a space that has no arrays of one shape; and as the class.
+            A space has no arrays of fixed shape. Also as in the class.
 
         Examples
         --------
@@ -436,12 +433,12 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     # ----------------------------------------------------- state, options
 
     def clear(self, *, stream: object = None) -> None:
-        """Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay.
+        """Empties all lanes. Ids continue to count; random state, maximum priority and the schedule of beta are kept.
 
         Parameters
         ----------
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Examples
         --------
@@ -455,7 +452,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         check(lib.per_replay_clear(self._open(), self._memory.queue(stream).handle))
 
     def stats(self) -> Statistics:
-        """What the buffer holds and has done. Synchronises.
+        """The buffer's contents and activity in numbers. Synchronises.
 
         Examples
         --------
@@ -484,7 +481,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         count = ffi.new("int64_t *")
         ids = np.zeros(0, np.int64)
         check(lib.per_replay_get_live_ids(self._open(), 0, NULL, count))
-        while count[0] > ids.size:  # again where another thread added meanwhile
+        while count[0] > ids.size:  # retry if another thread added meanwhile
             ids = np.empty(count[0], np.int64)
             check(lib.per_replay_get_live_ids(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), count))
         return ids[: count[0]]

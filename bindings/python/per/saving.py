@@ -1,4 +1,4 @@
-"""Save: a checkpoint that a thread of the library writes while its buffer goes on."""
+"""Save: a checkpoint written by a thread of the library while the buffer stays in use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from per._waiting import waited
 
 
 class Save:
-    """What ReplayBuffer.save(wait=False) gives. Whoever forgets it does not end the save.
+    """A running save, from ReplayBuffer.save(wait=False). Dropping the object does not end the save.
 
-    The interpreter waits at its exit for saves that are running.
+    Interpreter exit waits for running saves.
     """
 
     def __init__(self, buffer: Any, path: Any, options: Any) -> None:
@@ -28,22 +28,22 @@ class Save:
         _running.add(self)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the file is in its place and on the disk.
+        """Waits until the file is in place and on the disk.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None: for as long as it takes, or until Ctrl-C.
+            Seconds; None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If the save is still running then.
+            The save is still running.
         IoError
         OutOfMemory
-            If it has failed: every call does.
+            The save failed. Every call raises the error again.
         InvalidArgument
-            In a forked child, where there is no thread that writes.
+            The caller is a forked child, which has no writing thread.
 
         Examples
         --------
@@ -62,18 +62,18 @@ class Save:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, with a file or with an error."""
+        """Whether the save has ended, successfully or with an error."""
         return bool(self._look(NULL, NULL) != lib.PER_ERROR_BUSY)
 
     @property
     def progress(self) -> float:
-        """How much of the rows is written, 0 to 1. What is left then is to bring the file to the disk: see done."""
+        """Fraction of the rows written, 0 to 1. At 1 the file may still have to reach the disk: see done."""
         written, total = ffi.new("int64_t *"), ffi.new("int64_t *")
         self._look(written, total)
         return float(written[0] / total[0]) if total[0] > 0 else 1.0
 
     def _look(self, written_out: Any, total_out: Any) -> int:
-        """The status of a wait that does not wait: how the save has ended, or that it has not."""
+        """The status of a poll: the result of the save, or that it is still running."""
         status = int(lib.per_save_wait(self._handle, 0, written_out, total_out))
         if status == lib.PER_ERROR_INVALID_ARGUMENT:
             check(status)
@@ -86,7 +86,7 @@ class Save:
         raise TypeError("per.Save cannot be pickled: it is a handle of this process")
 
 
-_running: set[Save] = set()  # and those that have ended since the last one began
+_running: set[Save] = set()  # includes saves that ended after the latest one began
 
 
 def _wait_for_all() -> None:

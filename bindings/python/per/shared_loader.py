@@ -22,7 +22,7 @@ from per.typing import ArrayLike, Arrays
 
 @dataclasses.dataclass(frozen=True)
 class SharedLoaderStatistics(SharedLoaderFigures):
-    """What SharedLoader.stats() returns. Counters count since creation.
+    """The result of SharedLoader.stats(). Counters count since creation.
 
     Examples
     --------
@@ -33,18 +33,18 @@ class SharedLoaderStatistics(SharedLoaderFigures):
     """
 
 
-# The fields belong into help(per.SharedLoaderStatistics), too.
+# help(per.SharedLoaderStatistics) is to show the fields, too.
 SharedLoaderStatistics.__doc__ = f"{inspect.getdoc(SharedLoaderStatistics)}".replace(
     "Examples\n", f"{inspect.getdoc(SharedLoaderFigures)}\n\nExamples\n", 1
 )
 
 
 class SharedLoader(Handle):
-    """What ReplayBuffer.shared_loader() gives: the batches of a buffer, drawn ahead, for readers in other processes.
+    """Batches of a buffer, drawn ahead for readers in other processes; from ReplayBuffer.shared_loader().
 
-    It is passed to a process as it is: by multiprocessing, spawned or forked, or to the ranks of
-    torch.multiprocessing.spawn(). What is sent is a path. There reader() attaches to it, and is all that can be done
-    with it; stats() is for the process that has the buffer, which may have a reader of its own.
+    Pass it to a process as an argument: with multiprocessing, spawned or forked, or to the ranks of
+    torch.multiprocessing.spawn(). Only a path is sent. There, reader() attaches to it and is the only usable call;
+    stats() belongs to the process that owns the buffer. That process may have a reader, too.
 
     Examples
     --------
@@ -74,11 +74,11 @@ class SharedLoader(Handle):
 
     @property
     def path(self) -> str:
-        """What Reader takes, in any process of this user, as long as the loader is open."""
+        """The argument for Reader in any process of this user, while the loader is open."""
         return self._path
 
     def reader(self, arrays: Arrays = "numpy") -> Reader:
-        """Attaches to the loader, in whatever process; see Reader. The loader stays open as long as the reader.
+        """Attaches to the loader, from any process; see Reader. The reader keeps the loader open.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class SharedLoader(Handle):
         return reader
 
     def stats(self) -> SharedLoaderStatistics:
-        """What the loader has done."""
+        """The loader's statistics."""
         get = lib.per_shared_loader_get_statistics
         statistics = _library.filled("per_shared_loader_statistics", get, self._open())
         return SharedLoaderStatistics(
@@ -98,7 +98,7 @@ class SharedLoader(Handle):
         )
 
     def close(self) -> None:
-        """Applies what readers have sent, and ends the loader: they hear of it. The buffer may have another loader."""
+        """Applies the updates that readers sent, and ends the loader for them. The buffer may have another loader."""
         super().close()
 
     def _open(self) -> Any:
@@ -116,34 +116,34 @@ class SharedLoader(Handle):
 
 
 def _of_path(path: str) -> SharedLoader:
-    """What a pickled loader calls."""
+    """Rebuilds a pickled loader."""
     loader = SharedLoader.__new__(SharedLoader)
     loader._path = path
     return loader
 
 
 class Reader(Handle):
-    """An iterator over batches of a shared loader, without an end: what SharedLoader.reader() gives.
+    """An endless iterator over batches of a shared loader; from SharedLoader.reader().
 
-    Batches lie where they were drawn, and nothing is copied: asking for the next one releases the one before, as does
-    batch.release(), and later batches are drawn into the memory; copy what must last longer. Each batch goes to one
-    reader. take() leaves releasing to the caller.
+    Batches are used where they were drawn, without a copy. Requesting the next one releases the one before, as does
+    batch.release(); later batches overwrite the memory, so copy what must last longer. Each batch goes to one reader.
+    take() leaves the release to the caller.
 
     Parameters
     ----------
     path : str
-        Of a shared loader.
+        The path of a shared loader.
     arrays : {"numpy", "torch", "jax", "cupy"}, default "numpy"
-        "numpy" or "torch": what batches hold.
+        "numpy" or "torch": the arrays of batches.
 
     Raises
     ------
     Busy
-        If as many readers are attached as the loader has places.
+        The loader already has its maximum number of readers.
     InvalidArgument
-        If it is closed.
+        The loader is closed.
     IoError
-        If it is not there any more.
+        The loader no longer exists.
 
     Examples
     --------
@@ -163,9 +163,9 @@ class Reader(Handle):
     def __init__(self, path: str, arrays: Arrays = "numpy") -> None:
         kind = loader_kind(arrays, "cpu")
         self._memory = _memory.HostMemory(kind)
-        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it first has a batch
-        self._latest: LoadedBatch | None = None  # the one that iteration has handed out
-        # Arrays hold the memory.
+        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, created at its first batch
+        self._latest: LoadedBatch | None = None  # the batch last handed out by iteration
+        # Arrays keep the memory alive.
         with about(path):
             self._handle = created(lib.per_reader_attach, _options.path(path), -1)
         self._place = ended(self._handle, lib.per_reader_stop)
@@ -188,7 +188,7 @@ class Reader(Handle):
 
     @property
     def batch_size(self) -> int:
-        """Transitions, or sequences, of a batch."""
+        """Transitions, or sequences, in a batch."""
         return self._batch_size
 
     @property
@@ -197,20 +197,20 @@ class Reader(Handle):
         return dict(self._fields)
 
     def take(self, *, timeout: float | None = None) -> LoadedBatch:
-        """The next batch. Its slot is its own until batch.release().
+        """The next batch. It holds its slot until batch.release().
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while this reader has as many
-            batches as it may; None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait: for the draw, for the buffer's rate limiter, and, while this reader holds its maximum
+            number of batches, for a release; None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If there is none by then: the next call gets it.
+            No batch came within `timeout`. The next call gets it.
         Empty
-            If no transition is live, and what else sample() raises.
+            No transition is live. Other errors are those of sample().
         InvalidArgument
             Also if the loader was closed or its process has ended.
 
@@ -235,7 +235,7 @@ class Reader(Handle):
             if arrays is None:
                 views = views_of(drawn, self._batch_size, self._layout.batch, self._memory, handle)
                 arrays = self._arrays.setdefault(slot, self._nested(views))
-        except BaseException:  # also of Ctrl-C that comes when the slot is there already
+        except BaseException:  # including Ctrl-C after the slot was acquired
             if slot_out[0] >= 0:
                 lib.per_reader_release(handle, slot_out[0])
             raise
@@ -260,29 +260,29 @@ class Reader(Handle):
         priorities: ArrayLike | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Sends TD errors or priorities back, as ReplayBuffer.update_priorities() takes them, from host memory.
+        """Sends TD errors or priorities back, in the form of ReplayBuffer.update_priorities(), from host memory.
 
-        They are applied a little later. What is wrong with an id, or with the TD errors of a sequence, only the buffer
-        can tell: it then refuses the call, and counts it (SharedLoader.stats().refused).
+        They are applied a little later. Invalid ids, and invalid TD errors of sequences, are only detected by the
+        buffer, which then refuses the call and counts it (SharedLoader.stats().refused).
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from batches.
         td_errors : ArrayLike, optional
             float32[n] of any sign.
         priorities : ArrayLike, optional
             float32[n], >= 0, in place of td_errors.
         timeout : float, optional
-            Seconds to wait for room, of which there is some unless many calls are not applied yet; None: for as long as
-            it takes, or until Ctrl-C.
+            Seconds to wait for room, which is scarce only while many calls are not applied yet; None: no limit. Ctrl-C
+            interrupts the wait.
 
         Raises
         ------
         Timeout
-            If there is no room by then.
+            There was no room within `timeout`.
         InvalidArgument
-            Then nothing was sent.
+            Nothing was sent.
 
         Examples
         --------
@@ -305,31 +305,31 @@ class Reader(Handle):
         waited(timeout, lambda timeout_ms: lib.per_reader_update_priorities(handle, given.priorities, timeout_ms))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that this reader sent is in the buffer, or was refused.
+        """Waits until everything this reader sent has been applied to the buffer or refused.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait. None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If it takes longer than `timeout` seconds.
+            The wait exceeds `timeout`.
         InvalidArgument
-            If the loader was closed.
+            The loader was closed.
         """
         handle = self._open()
         waited(timeout, lambda timeout_ms: lib.per_reader_flush(handle, timeout_ms))
 
     def close(self) -> None:
-        """Gives all batches back: the loader has room for another reader. Later batches are drawn into their arrays."""
+        """Releases all batches and makes room for another reader. Later batches overwrite their arrays."""
         super().close()
         self._latest, self._arrays, self._loader = None, {}, None
         ffi.release(self._place)
 
     def _nested(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Arrays by name as the user of the buffer holds them."""
+        """Arrays by name in the containers of the buffer's user."""
         return {name: batch.nest(node, arrays) for name, node in self._outputs.items()}
 
     def __repr__(self) -> str:
@@ -338,7 +338,7 @@ class Reader(Handle):
 
 
 def _release(reader: Reader | None, slot: int) -> None:
-    """Gives a slot back, unless its reader was closed or is gone."""
+    """Releases a slot, unless its reader was closed or collected."""
     handle = None if reader is None else reader._handle
     if handle is not None:
         check(lib.per_reader_release(handle, slot))

@@ -1,7 +1,7 @@
 """Options of a buffer from a Gymnasium environment: fields, number of environments, autoreset mode, frame stack.
 
-Names of fields in containers are made and read here, and nowhere else: `observation.image` is the part of a Dict under
-"image", `observation.0` the first part of a Tuple. A backslash marks what would be read as something else:
+This module alone writes and parses the names of fields in containers: `observation.image` is the part of a Dict under
+"image", `observation.0` the first part of a Tuple. A backslash escapes what would be misread:
 
     key           in a name
     "a.b"         a\\.b        the dot belongs to the key
@@ -45,22 +45,22 @@ _MARKED_OR_NOT = re.compile(r"\\.|.", re.DOTALL)
 
 
 def name_of(*keys: object) -> str:
-    """The name of the field that lies in Dicts under these keys, the outermost first.
+    """The name of the field in nested Dicts under these keys, outermost first.
 
-    Raises Unsupported for a key that is no string or whole number.
+    Raises Unsupported for a key that is neither a string nor a whole number.
     """
     return ".".join(map(_step_of, keys))
 
 
 def parts_of(name: str, container: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
-    """Returns the parts of a Dict or Tuple by the names of their fields, `name` being that of the container."""
+    """The parts of a Dict or Tuple by field name; `name` is that of the container."""
     if isinstance(container, Mapping):
         return {f"{name}.{_step_of(key)}": part for key, part in container.items()}
     return {f"{name}.{i}": part for i, part in enumerate(container)}
 
 
 def steps_of(name: str) -> list[str]:
-    """The steps from container to container that a name consists of."""
+    """Splits a name into the steps from container to container."""
     steps = [""]
     for text in _MARKED_OR_NOT.findall(name):
         if text == ".":
@@ -71,7 +71,7 @@ def steps_of(name: str) -> list[str]:
 
 
 def key_of(step: str) -> str | int:
-    """The key of a Dict that a step of a name stands for. A place in a Tuple is given as its digits."""
+    """The Dict key that a step of a name denotes. A place in a Tuple is returned as its digits."""
     if number := _NUMBER_AS_KEY.fullmatch(step):
         return int(number[1])
     if place := _PLACE_AS_KEY.fullmatch(step):
@@ -80,7 +80,7 @@ def key_of(step: str) -> str | int:
 
 
 def field_of(name: str, shape: Any, dtype: Any, **options: Any) -> Field:
-    """A field whose errors have its name."""
+    """A field whose errors contain its name."""
     try:
         return Field(shape, dtype, **options)
     except InvalidArgument as error:
@@ -98,7 +98,7 @@ def _step_of(key: object) -> str:
 
 
 class Found(NamedTuple):
-    """The fields that an environment's spaces give, and the options of a buffer that the environment decides."""
+    """The fields from an environment's spaces, and the buffer options that the environment determines."""
 
     fields: dict[str, Field]
     options: dict[str, Any]
@@ -107,7 +107,7 @@ class Found(NamedTuple):
 def of_env(env: Any, dtypes: Mapping[str, DTypeLike], *, has_64_bits: bool) -> Found:
     """Reads a gymnasium.Env or gymnasium.vector.VectorEnv.
 
-    Without 64-bit types, which JAX must be asked for, whole numbers are stored in 32 bits.
+    Without 64-bit types, which JAX enables on request only, whole numbers are stored in 32 bits.
     """
     try:
         gymnasium = importlib.import_module("gymnasium")
@@ -140,7 +140,7 @@ def of_spaces(
     stack: int = 1,
     padding: Padding | None = None,
 ) -> dict[str, Field]:
-    """The fields of an environment's spaces, of observations that it stacks so many frames in front of."""
+    """The fields of an environment's spaces; `stack`: frames stacked in front of its observations."""
     fields = {
         name: dataclasses.replace(field, padding=padding)
         for name, field in _fields_of(observation_space, "observation", stack)
@@ -150,7 +150,7 @@ def of_spaces(
 
 
 def _fields_of(space: Any, name: str, stack: int) -> Iterator[tuple[str, Field]]:
-    """The fields of a space and of its parts. Frames stacked in front of the shape are left off."""
+    """The fields of a space and of its parts, without the leading axis of stacked frames."""
     kind = _kind_of(space)
     if kind in _ONE_FIELD:
         shape = tuple(space.shape) if stack == 1 else tuple(space.shape[1:])
@@ -166,7 +166,7 @@ def _fields_of(space: Any, name: str, stack: int) -> Iterator[tuple[str, Field]]
 
 
 def _kind_of(space: Any) -> str:
-    """The name of Gymnasium's class that a space is of."""
+    """The name of a space's Gymnasium class."""
     spaces = importlib.import_module("gymnasium.spaces")
     for kind in (*_ONE_FIELD, *_NO_ARRAYS, "Dict", "Tuple"):
         if hasattr(spaces, kind) and isinstance(space, getattr(spaces, kind)):
@@ -189,14 +189,14 @@ def _with_dtypes(fields: dict[str, Field], dtypes: Mapping[str, DTypeLike], has_
 
 
 def _parents(name: str) -> Iterator[str]:
-    """The names of the containers around a field, the innermost first."""
+    """The names of the containers around a field, innermost first."""
     steps = steps_of(name)
     for count in reversed(range(1, len(steps))):
         yield ".".join(steps[:count])
 
 
 def _autoreset(env: Any, is_vector: bool) -> Autoreset:
-    """The autoreset mode in per.h's words."""
+    """The autoreset mode in per.h's terms."""
     if not is_vector:
         return "next_step" if _wrapper_of(env, "Autoreset") is not None else "disabled"
     mode = (env.metadata or {}).get("autoreset_mode")
@@ -211,7 +211,7 @@ def _autoreset(env: Any, is_vector: bool) -> Autoreset:
 
 
 def _wrapper_of(env: Any, kind: str) -> Any:
-    """The wrapper of that class around an environment; None if there is none."""
+    """The wrapper of that class around an environment, or None."""
     wrappers = importlib.import_module("gymnasium.wrappers")
     gymnasium = importlib.import_module("gymnasium")
     while isinstance(env, gymnasium.Wrapper):
@@ -222,7 +222,7 @@ def _wrapper_of(env: Any, kind: str) -> Any:
 
 
 def _frame_stack(env: Any, is_vector: bool, space: Any) -> int | None:
-    """How many frames the environment stacks in front of its observations; None if it does not."""
+    """Number of frames that the environment stacks in front of its observations; None if it stacks none."""
     if not is_vector:
         wrapper = _wrapper_of(env, "FrameStackObservation")
         stack = None if wrapper is None else int(wrapper.stack_size)
@@ -234,11 +234,11 @@ def _frame_stack(env: Any, is_vector: bool, space: Any) -> int | None:
 
 
 def _frame_stack_of_parts(env: Any) -> int | None:
-    """The same of a vector environment, whose parts may live in other processes. None if they cannot be asked."""
+    """The same for a vector environment, whose parts may be in other processes. None if they cannot be queried."""
     unwrapped = env.unwrapped
     if not hasattr(unwrapped, "call"):
         return None
-    # Asking for an attribute that is not there would end an AsyncVectorEnv.
+    # Querying a missing attribute would end an AsyncVectorEnv.
     if not all(all(unwrapped.call("has_wrapper_attr", name)) for name in ("stack_size", "padding_type")):
         return None
     sizes = {int(size) for size in unwrapped.call("get_wrapper_attr", "stack_size")}
@@ -246,9 +246,9 @@ def _frame_stack_of_parts(env: Any) -> int | None:
 
 
 def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
-    """What the environment's stacks begin with; None for the first frame, repeated.
+    """The padding at the start of the environment's stacks; None for the first frame, repeated.
 
-    Raises Unsupported if that is neither the first frame nor zeros.
+    Raises Unsupported if it is neither the first frame nor zeros.
     """
     if stack == 1:
         return None
@@ -278,7 +278,7 @@ def _is_zero(observation: Any) -> bool:
 
 
 def _all_begin_with(space: Any, stack: int) -> bool:
-    """Whether every part of a space has the stacked frames as its first axis: a wrapper around may have undone that."""
+    """Whether every part of a space has the frame axis first: an outer wrapper may have removed it."""
     parts = getattr(space, "spaces", None)
     if parts is None:
         return space.shape is not None and len(space.shape) > 0 and space.shape[0] == stack

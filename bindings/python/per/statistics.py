@@ -1,4 +1,4 @@
-"""Statistics: what a buffer holds and has done."""
+"""Statistics: a buffer's contents and activity in numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from per._figures import Figures
 
 
 class ScalarWriter(Protocol):
-    """What a SummaryWriter of torch.utils.tensorboard or tensorboardX can."""
+    """The interface of SummaryWriter in torch.utils.tensorboard and tensorboardX."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
         """Records a number under a name."""
@@ -18,7 +18,7 @@ class ScalarWriter(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Statistics(Figures):
-    """What ReplayBuffer.stats() returns. Counters count since creation.
+    """The result of ReplayBuffer.stats(). Counters count since creation.
 
     Examples
     --------
@@ -34,12 +34,12 @@ class Statistics(Figures):
     """
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
-        """All of them by name, as loggers take them: `wandb.log(buffer.stats().scalars("replay/"))`.
+        """All statistics by name, in the form that loggers take: `wandb.log(buffer.stats().scalars("replay/"))`.
 
         Parameters
         ----------
         prefix : str, default ""
-            Put before each name.
+            Prepended to each name.
 
         Examples
         --------
@@ -52,7 +52,7 @@ class Statistics(Figures):
         return {prefix + field.name: float(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def log_to(self, writer: ScalarWriter, step: int | None = None, *, prefix: str = "replay/") -> None:
-        """Records all of them with a TensorBoard writer: `buffer.stats().log_to(SummaryWriter(), step)`.
+        """Records all statistics with a TensorBoard writer: `buffer.stats().log_to(SummaryWriter(), step)`.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class Statistics(Figures):
         step : int, optional
             The step to record at.
         prefix : str, default "replay/"
-            Put before each name.
+            Prepended to each name.
 
         Examples
         --------
@@ -75,7 +75,7 @@ class Statistics(Figures):
             writer.add_scalar(name, value, step)
 
 
-# The fields belong into help(per.Statistics), too.
+# help(per.Statistics) is to show the fields, too.
 Statistics.__doc__ = f"{inspect.getdoc(Statistics)}".replace(
     "Examples\n", f"{inspect.getdoc(Figures)}\n\nExamples\n", 1
 )

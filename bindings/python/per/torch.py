@@ -1,8 +1,8 @@
-"""Calls of a buffer or a tree inside of programs that torch compiles: torch.compile(fullgraph=True), CUDA graphs.
+"""Calls of a buffer or a tree inside programs compiled by torch: torch.compile(fullgraph=True), CUDA graphs.
 
-The calls are operators of torch (torch.library), so that a whole training step - draw a batch, learn, set priorities,
-add a step - is one graph without a break, on the CPU and on CUDA. They take their turns in the order in which the
-program has them, and give what the same calls give outside of it, bit for bit.
+The calls are torch operators (torch.library). A whole training step - draw a batch, learn, set priorities, add a step -
+is one graph without a break, on the CPU and on CUDA. Calls run in program order, and return bit-identical results to
+the same calls outside.
 
 >>> import per, per.torch, torch
 >>> fields = {"observation": per.Field(4)}
@@ -40,7 +40,7 @@ __all__ = ["Buffer", "Draw", "Tree"]
 
 _numbers = itertools.count(1)
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""what a number in a program stands for. Numbers are not used again"""
+"""objects by their number in a program. Numbers are not reused"""
 
 
 def _of(number: int) -> Any:
@@ -51,14 +51,14 @@ def _of(number: int) -> Any:
 
 
 def _tensor(array: Any) -> torch.Tensor:
-    """An array of libper as a tensor where it lies, whatever torch's default device is."""
+    """A libper array as a tensor in place, whatever torch's default device is."""
     return array if isinstance(array, torch.Tensor) else torch.as_tensor(array, device="cpu")
 
 
 class _InGraph:
-    """What stands in a program for an object of libper: its number, and a tensor that every call says it writes.
+    """Represents an object of libper in a program: by its number, and a tensor that every call claims to write.
 
-    That is what keeps the order: a compiler may not exchange two writes of a tensor, nor leave one out.
+    The tensor keeps the order: a compiler may neither reorder nor drop writes of a tensor.
     """
 
     def __init__(self, of: Any, allowed: tuple[str, ...]) -> None:
@@ -68,30 +68,30 @@ class _InGraph:
         self._number = next(_numbers)
         _live[self._number] = of
         self._turn = _tensor(of._memory.new((), "int64", of._memory.queue(None)))
-        # CUDA graphs that torch.compile makes take tensors that are written only where their address stays.
+        # CUDA graphs made by torch.compile accept tensors that are only written if their address is fixed.
         torch._dynamo.mark_static_address(self._turn)
 
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return self._turn.new_empty(shape, dtype=dtype, device=self._turn.device)
 
     def _check_size(self, batch_size: int) -> None:
-        """Refuses sizes that no tensor has, in the words of the library."""
+        """Refuses negative sizes, which no tensor can have, with the library's message."""
         if batch_size < 0:
             self._of.sample(batch_size)
 
 
 class Buffer(_InGraph):
-    """A per.ReplayBuffer inside of compiled programs. Its own calls may go on outside, between those of the program.
+    """A per.ReplayBuffer inside compiled programs. Its own calls may be used outside, between those of the program.
 
     Parameters
     ----------
     buffer : ReplayBuffer
-        One that gives arrays of torch (arrays="torch").
+        A buffer with torch arrays (arrays="torch").
 
     Notes
     -----
-    What the program calls raises where it runs, as outside. On CUDA calls are queued on torch's current stream; a
-    captured graph draws another batch with each launch.
+    Errors are raised where the call runs, as outside a program. On CUDA calls are queued on torch's current stream; a
+    captured graph draws a new batch at each launch.
     """
 
     def __init__(self, buffer: ReplayBuffer) -> None:
@@ -117,9 +117,9 @@ class Buffer(_InGraph):
         uniform_fraction: float | None = None,
         normalize_weights: NormalizeWeights | None = None,
     ) -> Any:
-        """Draws a batch: a named tuple of what per.Batch has, nested observations as dicts.
+        """Draws a batch: a named tuple with the arrays of per.Batch, nested observations as dicts.
 
-        As of per.ReplayBuffer.sample().
+        As per.ReplayBuffer.sample().
 
         Parameters
         ----------
@@ -148,12 +148,12 @@ class Buffer(_InGraph):
         Parameters
         ----------
         **arrays : Any
-            Tensors and numbers by the names that per.ReplayBuffer.add() has for them; terminated among them.
+            Tensors and numbers under the argument names of per.ReplayBuffer.add(); `terminated` is required.
         """
         return self._add(arrays, ())
 
     def extend(self, /, **arrays: Any) -> torch.Tensor:
-        """Adds K consecutive steps, as many as `terminated` has. Returns ids, int64[K, n]."""
+        """Adds K consecutive steps; K is the length of `terminated`. Returns ids, int64[K, n]."""
         return self._add(arrays, (len(arrays["terminated"]),))
 
     def _add(self, arrays: dict[str, Any], steps: tuple[int, ...]) -> torch.Tensor:
@@ -171,12 +171,12 @@ class Buffer(_InGraph):
     def update_priorities(
         self, ids: torch.Tensor, td_errors: torch.Tensor | None = None, *, priorities: torch.Tensor | None = None
     ) -> None:
-        """Sets p = |td_error| + epsilon, or the priorities given, as per.ReplayBuffer.update_priorities().
+        """Sets p = |td_error| + epsilon, or the given priorities, as per.ReplayBuffer.update_priorities().
 
         Parameters
         ----------
         ids : torch.Tensor
-            int64[n], as batches carry them.
+            int64[n], from batches.
         td_errors : torch.Tensor, optional
             float32[n] of any sign.
         priorities : torch.Tensor, optional
@@ -187,7 +187,7 @@ class Buffer(_InGraph):
 
 
 class Draw(NamedTuple):
-    """What Tree.sample() returns, as per.Draw."""
+    """The result of Tree.sample(), as per.Draw."""
 
     indices: torch.Tensor
     priorities: torch.Tensor
@@ -195,7 +195,7 @@ class Draw(NamedTuple):
 
 
 class Tree(_InGraph):
-    """A per.SumTree inside of compiled programs."""
+    """A per.SumTree inside compiled programs."""
 
     def __init__(self, tree: SumTree) -> None:
         super().__init__(tree, ("numpy", "torch"))
@@ -210,7 +210,7 @@ class Tree(_InGraph):
         beta : float, default 0.0
             Exponent of the weights.
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
-            As per.SumTree.sample() takes it.
+            As in per.SumTree.sample().
         """
         self._check_size(batch_size)
         arrays = [self._new((batch_size,), dtype) for dtype in (torch.int64, torch.float32, torch.float32)]
@@ -271,7 +271,7 @@ def _tree_update(turn: torch.Tensor, number: int, indices: torch.Tensor, priorit
     _of(number).update(indices, priorities)
 
 
-# Operators that write a tensor may return none: arrays of results are arguments, too.
+# Operators that write a tensor may return none, so the result arrays are arguments, too.
 _CHOICES = ("beta", "scheme", "prioritization", "uniform_fraction", "normalize_weights")
 _DEFINITIONS: dict[str, tuple[Callable[..., None], str]] = {
     "sample": (
@@ -287,7 +287,7 @@ _DEFINITIONS: dict[str, tuple[Callable[..., None], str]] = {
 
 
 def _fake_of(function: Callable[..., None]) -> Callable[..., None]:
-    """The function that torch calls while it traces a program, and in place of an operator on the meta device."""
+    """The function that torch calls while tracing a program, and in place of an operator on the meta device."""
     parameters = list(inspect.signature(function).parameters)
 
     def fake(*arguments: Any) -> None:

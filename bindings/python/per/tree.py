@@ -16,7 +16,7 @@ from per.typing import ArrayLike, Arrays, Scheme
 
 
 class Draw(NamedTuple):
-    """What SumTree.sample() returns: three arrays of the batch's length."""
+    """The result of SumTree.sample(): three arrays of the batch's length."""
 
     indices: npt.NDArray[np.int64]
     """int64[batch_size]"""
@@ -27,7 +27,7 @@ class Draw(NamedTuple):
 
 
 class Mass(NamedTuple):
-    """The whole numbers that draws are made of: a leaf of priority p weighs ceil(p * 2^scale)."""
+    """The integers that draws are based on: a leaf of priority p weighs ceil(p * 2^scale)."""
 
     total: int
     scale: int
@@ -37,18 +37,18 @@ class SumTree(Store):
     """Priorities of `capacity` leaves; indices are drawn with probability P(i) = p_i / sum_k p_k.
 
     Equation 1 and section 3.3 of Schaul et al. 2016 (arXiv:1511.05952), without the exponent. Priorities are float32;
-    sums are exact, whatever the history of updates. Setting a priority and drawing an index cost O(log capacity).
+    sums are exact after any sequence of updates. Setting a priority and drawing an index cost O(log capacity).
 
     Parameters
     ----------
     capacity : int
-        Number of leaves, 1 to 2^40. All priorities are 0 at first.
+        Number of leaves, 1 to 2^40. Initially all priorities are 0.
     device : str, default "cpu"
         "cpu", "cuda" or "cuda:1".
     seed : int, default 0
-        Of the draws, 0 to 2^64 - 1. The same seed and the same calls give the same indices, from every language.
+        Seed of the draws, 0 to 2^64 - 1. The same seed and the same calls give the same indices, from every language.
     arrays : {"numpy", "torch", "jax", "cupy"}, optional
-        What is returned: "numpy" on the CPU; on CUDA "torch" (the default there), "cupy" or "jax".
+        Arrays of results: "numpy" on the CPU; on CUDA "torch" (the default there), "cupy" or "jax".
 
     Raises
     ------
@@ -59,15 +59,14 @@ class SumTree(Store):
 
     Notes
     -----
-    On CUDA, calls take arrays of that device - anything with __dlpack__ or __cuda_array_interface__: tensors of torch,
-    arrays of CuPy, JAX - and copy others there. Those of `arrays` are converted on the device where they are not
-    contiguous or of another dtype; others must be contiguous, of exactly the dtypes named. Calls queue their work on
-    `stream` (a stream of torch or CuPy, or a cudaStream_t; by default the current one of `arrays`, and not to be chosen
-    for JAX) and return at once. What is wrong with entries is known on the device only: they are skipped, and
-    synchronize() reports them.
+    On CUDA, calls read arrays on that device in place: anything with __dlpack__ or __cuda_array_interface__, such as
+    tensors of torch and arrays of CuPy and JAX. Other arrays are copied there. Arrays of the library `arrays` are
+    converted on the device if they are not contiguous or have another dtype; arrays of other libraries must be
+    contiguous and of exactly the dtypes named. Calls queue their work on `stream` and return immediately. A stream is
+    one of torch or CuPy, or a cudaStream_t; the default is the current one of `arrays`, and with JAX it cannot be
+    chosen. Invalid entries are detected on the device only: they are skipped, and synchronize() reports them.
 
-
-    A tree may be used by several threads. It closes itself, and earlier at the end of a `with` block.
+    A tree may be used by several threads. It closes itself, or earlier at the end of a `with` block.
 
     Examples
     --------
@@ -98,7 +97,7 @@ class SumTree(Store):
         self._options = {"capacity": capacity, "device": str(device), "seed": seed, "arrays": kind}
 
     def update(self, indices: ArrayLike, priorities: ArrayLike, *, stream: object = None) -> None:
-        """Sets priorities; of equal indices the last one wins.
+        """Sets priorities. For duplicate indices the last one wins.
 
         Parameters
         ----------
@@ -107,13 +106,13 @@ class SumTree(Store):
         priorities : ArrayLike
             float32[n], finite, >= 0.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Raises
         ------
         InvalidArgument
-            For any bad entry; then nothing is changed. On CUDA those entries are skipped, the others take effect, and
-            synchronize() reports it.
+            An entry is invalid; nothing is changed. On CUDA invalid entries are skipped, the others take effect, and
+            synchronize() reports them.
 
         Examples
         --------
@@ -148,14 +147,14 @@ class SumTree(Store):
             "stratified" (draw i from the i-th of batch_size equal parts of the total), "independent", "systematic",
             "without_replacement" (needs batch_size leaves of positive priority).
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Raises
         ------
         Empty
-            If all priorities are 0.
+            All priorities are 0.
         InvalidArgument
-            A call that fails is no draw. On CUDA indices are then -1 and weights 0, which synchronize() reports.
+            The call does not count as a draw. On CUDA, indices are then -1 and weights 0, and synchronize() reports it.
 
         Examples
         --------
@@ -186,7 +185,7 @@ class SumTree(Store):
         prefix_sums : ArrayLike
             float64[n], 0 <= s < total, in units of priority.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Returns
         -------
@@ -196,7 +195,7 @@ class SumTree(Store):
         Raises
         ------
         Empty
-            If all priorities are 0.
+            All priorities are 0.
         InvalidArgument
 
         Examples
@@ -217,7 +216,7 @@ class SumTree(Store):
         units : ArrayLike
             uint64[n], 0 to mass.total - 1.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Returns
         -------
@@ -227,7 +226,7 @@ class SumTree(Store):
         Raises
         ------
         Empty
-            If all priorities are 0.
+            All priorities are 0.
         InvalidArgument
 
         Examples
@@ -253,7 +252,7 @@ class SumTree(Store):
         indices : ArrayLike, optional
             int64[n], 0 to capacity - 1.
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Raises
         ------
@@ -275,12 +274,12 @@ class SumTree(Store):
         return self._each(lib.per_tree_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
     def reset(self, *, stream: object = None) -> None:
-        """Sets all priorities to 0. The random state stays.
+        """Sets all priorities to 0. The random state is kept.
 
         Parameters
         ----------
         stream : object, optional
-            On a device: where the work is queued. See the class.
+            On a device: the stream on which the work is queued. See the class.
 
         Examples
         --------
@@ -309,7 +308,7 @@ class SumTree(Store):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option by name: `per.SumTree(**tree.options)` makes a tree like this one, all priorities 0."""
+        """Every option by name: `per.SumTree(**tree.options)` creates a tree like this one with all priorities 0."""
         return dict(self._options)
 
     @property

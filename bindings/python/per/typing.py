@@ -1,13 +1,13 @@
-"""Types of arguments: the words that each choice has, what arrays may be given as, and options by name.
+"""Types of arguments: the words of each choice, the accepted arrays, and options by name.
 
-They are for annotations of programs that pass such arguments on:
+Use them to annotate programs that pass such arguments on:
 
 >>> import per.typing
 >>> def make(capacity: int, scheme: per.typing.Scheme = "stratified") -> per.ReplayBuffer:
 ...     return per.ReplayBuffer(capacity, {"observation": per.Field(2)}, scheme=scheme)
 
-The arrays of batches are of any type for type checkers, since the options decide it at run time. Annotations can name
-it: `per.ReplayBuffer[torch.Tensor]` gives batches whose arrays are tensors, and `per.Batch[torch.Tensor]` is one.
+To type checkers the arrays of batches are of any type, since options choose it at run time. Annotations can name
+it: `per.ReplayBuffer[torch.Tensor]` gives batches of tensors, and `per.Batch[torch.Tensor]` is one such batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    Array = TypeVar("Array")  # before Python 3.13 without a default, which only type checkers need
+    Array = TypeVar("Array")  # without a default before Python 3.13; only type checkers need it
 
 Arrays: TypeAlias = Literal["numpy", "torch", "jax", "cupy"]
 Autoreset: TypeAlias = Literal["disabled", "next_step", "same_step"]
@@ -62,10 +62,10 @@ DTypeName: TypeAlias = Literal[
 
 
 class SupportsDLPack(Protocol):
-    """An array that others can read in place, such as those of torch, JAX and CuPy."""
+    """An array that other libraries can read in place, such as those of torch, JAX and CuPy."""
 
     def __dlpack__(self, *arguments: Any, **named: Any) -> Any:
-        """Gives a capsule of DLPack."""
+        """Returns a DLPack capsule."""
 
 
 class SupportsCudaArrayInterface(Protocol):
@@ -73,7 +73,7 @@ class SupportsCudaArrayInterface(Protocol):
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        """Where the array lies, and its shape and dtype."""
+        """The array's address, shape and dtype."""
 
 
 class HasItemSize(Protocol):
@@ -88,16 +88,16 @@ ArrayLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsCudaArrayInterfa
 """Arrays of numpy, torch, JAX, CuPy and others, numbers, and lists of them."""
 
 FieldLike: TypeAlias = ArrayLike | Mapping[Any, Any] | tuple[Any, ...] | None
-"""Values of a field, or of the fields in a container, as the user holds them."""
+"""Values of a field, or of the fields in a container, in the user's form."""
 
 DTypeLike: TypeAlias = DTypeName | type[Any] | HasItemSize | None
-"""A dtype by its name, or as numpy, torch or JAX have it."""
+"""A dtype by name, or of numpy, torch or JAX."""
 
 Path: TypeAlias = Union[str, "os.PathLike[str]"]
 
 
 class DrawOptions(TypedDict, total=False):
-    """Options of one draw. They replace those of the buffer; None stands for the buffer's."""
+    """Options of one draw. They override the buffer's; None keeps the buffer's."""
 
     beta: float | None
     scheme: Scheme | None
@@ -108,7 +108,7 @@ class DrawOptions(TypedDict, total=False):
 
 
 class ReadOptions(TypedDict, total=False):
-    """Options of a call that gives transitions as a draw would: those of a draw but for the scheme."""
+    """Options of a call that returns transitions in the form of a draw: those of a draw, except the scheme."""
 
     beta: float | None
     prioritization: Prioritization | None

@@ -4,8 +4,8 @@ import cuda_switch
 import pytest
 from per import _bridging
 
-# The same tests on the device that the environment names: the whole suite runs for "cuda" with LIBPER_PATH on the
-# simulated GPU and PER_SIMULATOR_SEED=0.
+# Runs the same tests on the device that the environment names: the whole suite runs for "cuda" with LIBPER_PATH set to
+# the simulated GPU and PER_SIMULATOR_SEED=0.
 if cuda_switch.IS_CUDA:
     cuda_switch.run_on_cuda()
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(params=["bridge", "plain"])
 def each_way(request, monkeypatch):
-    """Runs a test with arrays passed by the bridge in C++, and again by Python alone."""
+    """Runs a test twice: with arrays passed by the bridge in C++, and by Python alone."""
     if request.param == "plain":
         monkeypatch.setattr(_bridging, "bridge", None)
     else:

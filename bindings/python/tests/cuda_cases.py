@@ -1,6 +1,6 @@
-"""CUDA: run by test_cuda.py, in a process of its own with libper on the simulated GPU.
+"""CUDA: run by test_cuda.py, in a separate process with libper on the simulated GPU.
 
-There memory of the device is memory of the host, so that arrays of the host can stand in for those of a device.
+There, device memory is host memory, so arrays of the host can stand in for arrays of a device.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def replays(kind="torch", **options):
 
 
 def steps(numbers, length, n_envs):
-    """Steps of environments that are reset where an episode ends, and those that follow them."""
+    """Steps of environments that are reset at the end of an episode, and the observations that follow them."""
     arrays = {
         "observation": numbers.normal(size=(length, n_envs, 3)).astype(np.float32),
         "action": numbers.integers(0, 9, (length, n_envs)).astype(np.int32),
@@ -171,7 +171,7 @@ def steps(numbers, length, n_envs):
 
 
 def counted(buffer):
-    """What is counted, and the same on every device: how much memory that takes is not."""
+    """The statistics that are equal on every device: all but the memory in use."""
     return dataclasses.replace(buffer.stats(), memory_bytes=0, huge_page_bytes=0)
 
 
@@ -289,7 +289,7 @@ def test_what_cannot_be_gathered_by_the_device_is_refused():
     _, on_device = replays()
     with pytest.raises(per.InvalidArgument, match="gather_on_device is 1: allowed for the loader of a replay on"):
         on_device.loader(8, gather_on_device=True)
-    with buffer.loader(8, device="cuda", gather_on_device=True) as batches:  # though no field of it is large
+    with buffer.loader(8, device="cuda", gather_on_device=True) as batches:  # although no field is large
         assert isinstance(next(batches).reward, torch.Tensor)
 
 
@@ -357,13 +357,13 @@ def test_files_go_from_one_device_to_the_other(tmp_path):
         assert_same(expected.ids, buffer.sample(8).ids)
 
 
-# Rows of which many go to the device at once, and such that go in two parts each.
+# Rows of which many are copied to the device at once, and rows that are copied in two parts each.
 @pytest.mark.parametrize(("n_bytes", "capacity", "turns"), [(16_001, 300, (100, 90)), (9_000_001, 6, (2,))])
 def test_rows_that_a_checkpoint_leaves_in_their_file_go_to_the_device(tmp_path, n_bytes, capacity, turns):
     fields = {"observation": per.Field(n_bytes, "uint8"), "action": per.Field((), "int16")}
     host = per.ReplayBuffer(capacity, fields, n_envs=2, seed=3, storage=tmp_path)
     random = np.random.default_rng(6)
-    for n in turns:  # the rings go around
+    for n in turns:  # the rings wrap around
         observations = random.integers(0, 256, (n + 1, 2, n_bytes), np.uint8)
         ends = random.random((n, 2)) < 0.1
         host.extend(

@@ -1,4 +1,4 @@
-"""Runs tests that were written for buffers in host memory on CUDA: what is the default there, and what cannot be."""
+"""Runs tests for buffers in host memory on CUDA: changes the default device, and skips what cannot run there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAND_IN = "the arrays of numpy that stand in for a device's are known less well
 SOURCES = "it looks at sources alone"
 TWO_KINDS = "in host memory other kinds of arrays are allowed"
 
-# What cannot run on CUDA: files, tests, or cases of one by their parameters; and why.
+# Files, tests or cases (by their parameters) that cannot run on CUDA, with the reason.
 REASONS = {
     "test_bad_arguments.py": PARTS,
     "test_batch_memory.py": "arrays on a device are made by their library",
@@ -72,7 +72,7 @@ REASONS = {
 
 
 def names_of(item):
-    """Of its file, of the test, and of the case; whichever way arrays are passed (the fixture each_way)."""
+    """The names of a test's file, of the test, and of its case, without the parameter of the fixture each_way."""
     name = item.nodeid.rpartition("/")[2]
     for way in ("bridge", "plain"):
         name = name.replace(f"[{way}-", "[").removesuffix(f"[{way}]")
@@ -80,12 +80,12 @@ def names_of(item):
 
 
 def rounds(n):
-    """Of `n` rounds, as many as there is time for on a simulated GPU."""
+    """As many of `n` rounds as a simulated GPU has time for."""
     return -(-n // 10) if IS_CUDA else n
 
 
 def said(on_cpu, on_cuda):
-    """What an error says: on CUDA how many entries of a kind were wrong, where the CPU names the first."""
+    """The expected message: on CUDA it has the number of invalid entries of a kind, where the CPU names the first."""
     return on_cuda if IS_CUDA else on_cpu
 
 
@@ -100,7 +100,7 @@ def reason_to_skip(item):
 
 
 def reported(buffer, call):
-    """What a call gives; what it left to be reported is raised, and nothing of calls before."""
+    """The result of a call. Raises the errors that it left to be reported, but none of earlier calls."""
     if not IS_CUDA:
         return call()
     with contextlib.suppress(per.Error):
@@ -111,7 +111,7 @@ def reported(buffer, call):
 
 
 def run_on_cuda():
-    """Makes buffers and trees whose device is not said CUDA's, with arrays of numpy, and their errors known at once."""
+    """Makes CUDA the default device of buffers and trees, with numpy arrays and immediate errors."""
     _kinds.ON_DEVICE = ("numpy", "torch", "jax")
     _device_arrays.LIBRARIES = {"numpy": NumpyStandIn, "torch": TorchStandIn, "jax": JaxStandIn}
     loads = per.ReplayBuffer.load.__func__, per.ReplayBuffer.from_bytes.__func__
@@ -136,7 +136,7 @@ def _reporting(method):
 
 
 def _skips(owner):
-    """Whether the buffer is to skip on the CPU, too, what is not allowed."""
+    """Whether the buffer is to skip invalid values on the CPU, too."""
     if isinstance(owner, per.SumTree):
         return False
     options = _library.new("per_replay_options")

@@ -1,4 +1,4 @@
-"""A device whose memory is the host's, for tests without one: what stands in for torch, JAX and their arrays."""
+"""A device whose memory is host memory, for tests without a GPU: stand-ins for torch, JAX and their arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from per import _device_arrays, _dlpack, _memory, _streams
 
 
 class TorchStandIn(_device_arrays.TorchArrays):
-    """Tensors of the CPU count as the device's; arrays of numpy lie in host memory."""
+    """Counts tensors of the CPU as the device's; numpy arrays are in host memory."""
 
     streams_asked_for = 0
 
@@ -39,7 +39,7 @@ class TorchStandIn(_device_arrays.TorchArrays):
 
 
 class FakeCupy:
-    """What the package uses of CuPy, over memory of the host."""
+    """The parts of CuPy that the package uses, over host memory."""
 
     class ndarray(np.ndarray):
         device = types.SimpleNamespace(id=0)
@@ -97,7 +97,7 @@ class FakeCupy:
 
 
 class CupyStandIn(_device_arrays.CupyArrays):
-    """For the fake among the modules."""
+    """CuPy arrays with the fake above as the module."""
 
     def __init__(self, index):
         super().__init__(index)
@@ -126,7 +126,7 @@ class JaxStandIn(_device_arrays.JaxArrays):
 
 
 class NumpyStandIn:
-    """A library whose arrays are numpy's: those of the whole suite for buffers in host memory."""
+    """A library with numpy arrays, which the suite uses for buffers in host memory."""
 
     device = (_dlpack.CPU, 0)
 
@@ -160,7 +160,7 @@ class NumpyStandIn:
         pass
 
     def view(self, memory):
-        # As plain bits: the array interface has no word for bfloat16.
+        # As plain bits: the array interface cannot express bfloat16.
         dtype = _memory._arrays.numpy_dtype(memory.dtype)
         bits = np.dtype("uint16") if memory.dtype == "bfloat16" else dtype
         array = np.asarray(_memory._HostView(memory.address, memory.shape, bits, memory.owner))
@@ -171,7 +171,7 @@ class NumpyStandIn:
 
 
 class InterfaceArray:
-    """What lies on the device, with nothing but __cuda_array_interface__."""
+    """An array on the device that offers only __cuda_array_interface__."""
 
     def __init__(self, array, stream=None):
         self.array, self.stream = array, stream
@@ -184,7 +184,7 @@ class InterfaceArray:
 
 
 class DlpackArray:
-    """What lies on the device, with nothing but DLPack: of version 1, or of before. Remembers what it was asked."""
+    """An array on the device that offers only DLPack, of version 1 or older. Records the requests that it gets."""
 
     def __init__(self, array, device=(_dlpack.CUDA, 0), version=1):
         self.array, self.device, self.version = array, device, version

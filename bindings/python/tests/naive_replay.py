@@ -1,10 +1,10 @@
-"""What a replay buffer means, said once more as plainly as possible.
+"""The semantics of a replay buffer, implemented a second time as plainly as possible.
 
 `NaiveReplay` keeps every transition whole, with copies of its observation and its next observation, in lists of
-episodes. It shares no idea with the library: no ring, no row that serves twice, no tree, no liveness kept up from
-call to call. Whether a transition can be drawn is worked out from the lists whenever it is asked.
+episodes. It shares no idea with the library: no ring, no shared rows, no tree, no liveness maintained from call to
+call. Whether a transition can be drawn is computed from the lists on demand.
 
-Row numbers are counted only because ids are made of them, and because they say what has been overwritten.
+Row numbers are counted only because ids are derived from them, and because they determine what is overwritten.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ DEFAULTS = {
     "critics": "mean",
     "keep_times_sampled": False,
     "max_times_sampled": 0,
-    "seed": 0,  # of draws, which are not predicted
+    "seed": 0,  # of the draws, which the model does not predict
 }
 
 
@@ -102,15 +102,15 @@ class NaiveReplay:
         if self.rows < windows + for_next:
             raise invalid("rows of a lane")
 
-    # ---- which rows are there, and which of them can be drawn
+    # ---- which rows exist, and which of them can be drawn
 
     def rows_used(self, lane):
-        """Rows counted so far, and the one in which an announced observation waits for its step."""
+        """Rows counted so far, including the one that holds an announced observation until its step."""
         waits = lane.announced() is not None and not self.store_next_observation
         return lane.next_row + waits
 
     def oldest_row(self, lane):
-        """Rows from this one on have not been overwritten."""
+        """The first row that has not been overwritten."""
         return max(lane.first_row, self.rows_used(lane) - self.rows)
 
     def held(self):
@@ -145,7 +145,7 @@ class NaiveReplay:
         return window_of(episode, place, self.n_step) is not None
 
     def live(self):
-        """{id: transition} of all that can be drawn."""
+        """{id: transition} of all transitions that can be drawn."""
         return {
             id: episode.transitions[place]
             for id, lane, episode, place in self.held()
@@ -153,7 +153,7 @@ class NaiveReplay:
         }
 
     def may_be_drawn(self, id):
-        """Live, or waiting for its window to be complete: an update of its priority is not too late."""
+        """True if it is live or waits for its window to be complete: priority updates still apply to it."""
         found = self.find(id)
         if found is None:
             return False
@@ -188,7 +188,7 @@ class NaiveReplay:
         td_errors=None,
         **arrays,
     ):
-        """K steps: arrays [K, n, ...]. Returns ids [K, n]. Nothing is changed if it is refused."""
+        """K steps: arrays [K, n, ...]. Returns ids [K, n]. Nothing is changed on an error."""
         if any(name not in arrays and field.default is None for name, field in self.fields.items()):
             raise invalid("a field is missing")
         if self.store_next_observation and "next_" + self.observations[0] not in arrays:
@@ -319,7 +319,7 @@ class NaiveReplay:
         return all(np.array_equal(values[name], others[name], equal_nan=True) for name in self.observations)
 
     def end(self, lane):
-        """Closes the running episode. A final observation that is known takes a row, unless it has a place already."""
+        """Closes the running episode. A known final observation takes a row, unless it already has one."""
         lane.episodes[-1].ended = True
         self.counters["episodes"] += 1
         if lane.episodes[-1].last.next_values is not None and not self.store_next_observation:
@@ -347,7 +347,7 @@ class NaiveReplay:
     # ---- priorities
 
     def largest(self):
-        """What the next transition gets."""
+        """The priority of the next transition."""
         if self.max_priority == "ever":
             return self.largest_ever
         return max((t.priority for t in self.live().values()), default=np.float32(1))
@@ -372,7 +372,7 @@ class NaiveReplay:
         bad = [p is not None and not (np.isfinite(p) and p >= 0) for p in new]
         if any(bad) and self.on_invalid == "error":
             raise invalid("priority")
-        accepted = {}  # of equal ids the last one wins: the others count for nothing
+        accepted = {}  # for equal ids the last one wins: the others have no effect
         for id, p, is_bad in zip(ids, new, bad, strict=True):
             if is_bad:
                 self.counters["rejected_updates"] += 1
@@ -387,7 +387,7 @@ class NaiveReplay:
             self.largest_ever = max(self.largest_ever, p)
 
     def sequence_priorities(self, ids, td_errors):
-        """By id; None where errors say nothing, since the sequence cannot be drawn or has no step after its burn-in."""
+        """By id; None if the errors have no effect, since the sequence is not live or has no step after its burn-in."""
         new = []
         for i, id in enumerate(ids):
             new.append(None)
@@ -416,7 +416,7 @@ class NaiveReplay:
     # ---- reading and writing rows
 
     def row(self, id, n_step=None):
-        """What a batch carries for a transition that can be drawn."""
+        """The values of a batch for a transition that can be drawn."""
         _, _, episode, place = self.find(id)
         if self.sequence_length:
             result = naive_sequences.sequence(self, id, n_step or self.n_step)
@@ -445,7 +445,7 @@ class NaiveReplay:
     def frames(self, episode, place, newest, name):
         """The newest frame and those before it, oldest first.
 
-        Where the episode has none, its first one is repeated, or there are zeros.
+        Frames before the episode repeat its first one, or are zeros.
         """
         stack = self.stacks[name]
         if stack == 1:
@@ -459,7 +459,7 @@ class NaiveReplay:
         return np.stack([*older, newest[name]])
 
     def plain_row(self, id, with_next=True):
-        """What `get` gives: the step as it was added."""
+        """The result of `get`: the step as it was added."""
         self.check_issued([id])
         found = self.find(id)
         if found is None:
@@ -539,7 +539,7 @@ class NaiveReplay:
         self.counters["beta_step"] += int(by_schedule)
 
     def use(self, ids):
-        """They were drawn, one place of a batch each."""
+        """Counts them as drawn, one place of a batch each."""
         for id in ids:
             _, _, episode, place = self.find(id)
             episode.transitions[place].uses += 1

@@ -1,4 +1,4 @@
-"""Sequences of the naive model in naive_replay.py: which can be drawn, what they hold, and their priorities."""
+"""Sequences of the naive model in naive_replay.py: which can be drawn, their contents, and their priorities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def starts(replay, place):
 
 
 def learnable(replay, episode, place):
-    """How many steps from `place` on have a complete return, at most T."""
+    """Number of steps from `place` on that have a complete return, at most T."""
     count = 0
     while count < steps_of(replay) and place + count < len(episode.transitions):
         if window_of(episode, place + count, replay.n_step) is None:
@@ -27,7 +27,7 @@ def learnable(replay, episode, place):
 
 
 def is_complete(replay, episode, place):
-    """Whether the sequence can be drawn if its rows are there."""
+    """Whether the sequence can be drawn, provided that its rows exist."""
     if not starts(replay, place):
         return False
     count = learnable(replay, episode, place)
@@ -47,7 +47,7 @@ def priority(replay, episode, place, errors):
 
 
 def sequence(replay, id, n_step):
-    """What a batch carries for a sequence, with returns of n_step: step by step what it carries for a transition."""
+    """The values of a batch for a sequence, with n_step-step returns: for each step those of a transition."""
     _, _, episode, first = replay.find(id)
     count, steps = learnable(replay, episode, first), steps_of(replay)
     rows = [replay.transition_row(episode, first + t, n_step) for t in range(count)]
@@ -73,12 +73,12 @@ def padded(values, length):
 
 
 def observed(rows):
-    """The places of a sequence whose observation is that of a step, or one that a step bootstraps from."""
+    """The places of a sequence whose observation is used by a step, or bootstrapped from."""
     return {t for t, _ in enumerate(rows)} | {t + int(row["n_steps"]) for t, row in enumerate(rows)}
 
 
 def observation(replay, episode, place, name):
-    """The observation before the step at a place, or after the last one; the last one again where it is unknown."""
+    """The observation before the step at a place, or after the last one; if unknown, the last one is repeated."""
     last = len(episode.transitions) - 1
     if place <= last:
         return replay.frames(episode, place, episode.transitions[place].values, name)

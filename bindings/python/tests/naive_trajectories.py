@@ -10,13 +10,13 @@ import numpy as np
 @dataclass
 class Transition:
     row: int
-    values: dict  # every declared field at this step, observations among them
+    values: dict  # every declared field at this step, including observations
     reward: np.float32
     terminated: bool
     truncated: bool
-    next_values: dict | None  # observations after this step; None while, or because, nobody knows them
-    priority: np.float32 | None = None  # None: it will take the maximum when it becomes live
-    uses: int = 0  # how often it was drawn
+    next_values: dict | None  # observations after this step; None while, or because, they are unknown
+    priority: np.float32 | None = None  # None: it will get the maximum when it becomes live
+    uses: int = 0  # number of times drawn
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Episode:
 
 @dataclass
 class Lane:
-    next_row: int = 0  # where the next step goes, or the observation announced for it
-    first_row: int = 0  # of what was added since the last clear
+    next_row: int = 0  # row of the next step, or of the observation announced for it
+    first_row: int = 0  # first row since the last clear
     episodes: list = field(default_factory=list)
     final: dict | None = None  # of the episode that the last step ended; a reset step or a suspect one repeats it
 
@@ -69,7 +69,7 @@ class Window:
 
 
 def window_of(episode, place, n_step):
-    """The steps that the return from `place` is made of, or None if it cannot be formed (yet)."""
+    """The steps of the return from `place`, or None if it cannot be formed (yet)."""
     steps, last = episode.transitions, len(episode.transitions) - 1
     if episode.final_is_missing:
         length = min(n_step, last - place)

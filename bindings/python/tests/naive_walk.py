@@ -1,4 +1,4 @@
-"""Random walks of the library beside the naive model, for tests of what follows from whole episodes."""
+"""Random walks of the library beside the naive model, for tests of results that depend on whole episodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Walk:
         raise NotImplementedError
 
     def other_fields(self, at):
-        """The rest of a step with these observations."""
+        """The other fields of a step with these observations."""
         raise NotImplementedError
 
     def flags(self, probability):
@@ -35,7 +35,7 @@ class Walk:
 
     def step(self):
         following = self.observe()
-        # Sequences take rows that have next observations of their own for steps in order of time.
+        # Sequences require next observations stored separately for steps in order of time.
         gaps = not (self.naive.store_next_observation and self.naive.sequence_length)
         at = {**self.at, "observation": self.at["observation"] + 0.5 * (gaps & self.flags(0.05)).astype(np.float32)}
         terminated, truncated = self.flags(self.end_probability), self.flags(self.end_probability)

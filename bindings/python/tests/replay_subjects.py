@@ -1,4 +1,4 @@
-"""The naive model and the library behind the same verbs, so that one test speaks to both."""
+"""The naive model and the library behind the same interface, so that one test runs against both."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class LibraryReplay:
         return getattr(self.buffer, name)
 
     def reloaded(self, path):
-        """Another buffer with the same content, by way of a file."""
+        """Another buffer with the same content, saved to a file and loaded."""
         self.buffer.save(path)
         other = LibraryReplay.__new__(LibraryReplay)
         other.fields = self.fields
@@ -139,7 +139,7 @@ class LibraryReplay:
         return {name: array[0] for name, array in self.get_rows([id], with_next=True).items()}
 
     def get_rows(self, ids, with_next):
-        """Arrays of plain rows, without next observations where those are not asked for."""
+        """Arrays of plain rows, without next observations unless requested."""
         if with_next:
             return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get(ids)))
         ids = np.ascontiguousarray(ids, np.int64)

@@ -1,4 +1,4 @@
-"""Arrays of any library go in, and those of numpy, torch and JAX come out."""
+"""Arrays of any library are accepted, and arrays of numpy, torch and JAX are returned."""
 
 import array
 import importlib
@@ -22,7 +22,7 @@ STEP = {"action": 1, "reward": 0.5, "terminated": False, "truncated": False}
 
 
 class OnlyDlpack:
-    """An array of a library that offers nothing but DLPack."""
+    """An array of a library that offers only DLPack."""
 
     def __init__(self, values):
         self.values = np.array(values, np.float32)
@@ -35,7 +35,7 @@ class OnlyDlpack:
 
 
 class OnlyInterface:
-    """An array of a library that offers nothing but __array_interface__."""
+    """An array of a library that offers only __array_interface__."""
 
     def __init__(self, values):
         self.values = np.array(values, np.float32)
@@ -95,7 +95,7 @@ def test_arrays_of_any_library_dtype_and_layout_are_read(make):
 
 
 def as_run(source):
-    """The same array with an axis of time in front, where its type has such a thing."""
+    """The same array with a leading time axis, if its type has axes."""
     return (
         source[None]
         if hasattr(source, "ndim") and hasattr(source, "dtype")

@@ -1,6 +1,6 @@
-"""Bad arguments of every method, one at a time and any at once: an error of Python, and nothing has changed.
+"""Bad arguments of every method, one at a time and in any combination: a Python error, and no change.
 
-The methods and their parameters are those of the signatures, so that a new one needs its values here.
+Methods and parameters are read from the signatures, so a new one must get its values here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import per
 import pytest
 
-# By annotation: values that no argument of that kind may have.
+# By annotation: invalid values for any argument of that kind.
 BAD = {
     "int": [-7, 2**62, 2**70, 1.5, "seven", None, np.nan],
     "float": [-0.5, np.nan, np.inf, "half", None],
@@ -25,14 +25,14 @@ BAD = {
     "int | None": [-(2**31), 2**70, 1.5, "seven"],
     "int | tuple[int, int] | None": [-7, 65, 2**70, (2, 1), (1, 2, 3), "seven"],
 }
-# Choices are strings at run time, whatever their words are.
+# Choices are strings at run time, whatever their words.
 CHOICES = re.compile(
     "|".join(rf"\b{name}\b" for name, alias in vars(per.typing).items() if get_origin(alias) is Literal)
 )
 BAD_IDS = ["ids", [0.5], [2**50], [2**70], [None]]
 BAD_NUMBERS = ["numbers", [None], np.ones((2, 3, 4)), [object()]]
 BAD_ARRAYS = {"ids": BAD_IDS, "indices": [*BAD_IDS, [-1], [99]], "env_ids": [*BAD_IDS, [-1], [2]]}
-# Every other parameter is one of these; or has values of any kind, and a test of its own.
+# Every other parameter is one of these, or accepts values of any kind and has a separate test.
 ARRAYS = ["td_errors", "priorities", "prefix_sums", "units", "reward"]
 FLAGS = ["terminated", "truncated", "mask", "next_mask"]
 OWN_TESTS = {"self", "stream", "fields", "out", "info", "hindsight", "bootstrap", "options", "path", "data"}
@@ -106,7 +106,7 @@ def bad_values(name: str, parameter: inspect.Parameter) -> list[object]:
     if name == "key":
         return [*BAD_NUMBERS[:3], 7, [1, -2], [1.5, 2], [1, 2, 3]]
     if name == "gather_on_device":
-        return [True, 1, "yes"]  # True is for loaders whose batches lie on a GPU
+        return [True, 1, "yes"]  # True requires a loader with batches on a GPU
     if name in ARRAYS:
         return BAD_NUMBERS
     if name in FLAGS:

@@ -1,4 +1,4 @@
-"""What the arrays of batches lie in: memory that belongs to nobody else as long as any of them is held."""
+"""The memory of batch arrays: it is not reused while any of the arrays is held."""
 
 import gc
 import random
@@ -10,11 +10,11 @@ import per
 import pytest
 import torch
 
-HALF_A_LINE = 32  # is how far past the beginning of one numpy's arrays begin
+HALF_A_LINE = 32  # offset of numpy's arrays from a cache line
 
 
 def filled(kind="numpy", shape=(3,), capacity=64):
-    """A buffer whose rows say who they are: the observation of step t is t, its reward too."""
+    """A buffer whose rows identify themselves: observation and reward of step t are t."""
     buffer = per.ReplayBuffer(capacity, {"observation": per.Field(shape, "float32")}, arrays=kind, seed=1)
     for t in range(capacity):
         at = np.full(shape, t, np.float32)
@@ -123,7 +123,7 @@ def test_no_more_than_two_arrays_are_kept(kind):
             return int(statm.read().split()[1]) * 4096
 
     buffer = filled(kind, shape=(1 << 18,), capacity=8)
-    batch_bytes = 2 * (40 << 20)  # two arrays, each too large for what malloc keeps
+    batch_bytes = 2 * (40 << 20)  # two arrays, each too large for malloc to keep
     held = [buffer.sample(40) for _ in range(5)]
     all_held = resident()
     held.clear()
@@ -141,11 +141,11 @@ def test_no_more_than_two_arrays_are_kept(kind):
 
 
 class TestWhatJaxCopied:
-    """What jax.device_put() gave stays, once it is ready, when what it was made of is written again."""
+    """A ready result of jax.device_put() stays unchanged when its source is overwritten."""
 
     def test_before_out_writes_it_again(self):
         buffer = filled(shape=(64, 64))
-        batch = buffer.sample(64)  # 1 MiB of observations, which JAX copies behind the caller's back
+        batch = buffer.sample(64)  # 1 MiB of observations, which JAX copies asynchronously
         assert all(address(array) % 64 == HALF_A_LINE for array in batch.values())
         for _ in range(30):
             given = jax.device_put(batch.observation).block_until_ready()

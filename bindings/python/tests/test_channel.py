@@ -1,4 +1,4 @@
-"""Channels: steps of other processes, which may be killed at any moment."""
+"""Channels: steps from other processes, which may be killed at any moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def new_buffer(capacity: int = 1000, n_envs: int = 1, **options: object) -> per.
 
 
 def write(writer: per.Writer, who: int, t: int, **options: object) -> None:
-    """A step of the channel's one environment, all of whose values say who wrote it and when."""
+    """Writes a step of the channel's only environment. All its values identify the writer and the time."""
     writer.add(
         observation=[who, t],
         action=who,
@@ -48,7 +48,7 @@ def write_for_ever(channel: per.Channel, who: int, done: object) -> None:
 
 
 def rows_of(buffer: per.ReplayBuffer, env: int) -> tuple[np.ndarray, np.ndarray]:
-    """Who wrote the live rows of an environment, and when, in order. Other values of a row must say the same."""
+    """Writer and time of an environment's live rows, in order. The other values of a row must agree."""
     ids = buffer.live_ids()
     batch = buffer.get(ids[ids % buffer.n_envs == env])
     observation = np.asarray(batch.observation)
@@ -83,12 +83,12 @@ def test_processes_bring_their_steps_in_order(method):
         writers, when = rows_of(buffer, env)
         assert (writers == who).all()
         assert when.tolist() == list(range(100))
-    assert shared_files() - before == set() or method == "spawn"  # multiprocessing has semaphores of its own there
+    assert shared_files() - before == set() or method == "spawn"  # with spawn, multiprocessing has semaphores there
     assert not any("per-channel" in name for name in shared_files())
 
 
 class WritingEnv(gymnasium.Env):
-    """Writes what it does where it does it."""
+    """Writes its steps to the channel itself."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Discrete(9)
@@ -196,7 +196,7 @@ def test_a_full_ring_makes_its_writer_wait_or_drops():
         channel.flush()
 
     class File:
-        """While it is written calls on the buffer wait, the channels' too."""
+        """A file during whose writing all calls on the buffer wait, including the channels' calls."""
 
         def write(self, data):
             if not full:

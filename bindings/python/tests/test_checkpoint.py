@@ -33,7 +33,7 @@ def walk(buffer, steps):
         )  # fmt: skip
 
 
-# Sequences and goals are where whole episodes are searched.
+# Sequences and hindsight search whole episodes.
 @pytest.mark.parametrize("options", [{}, {"sequence_length": 4, "burn_in": 1}], ids=["transitions", "sequences"])
 @pytest.mark.parametrize("hindsight", [None, GOALS], ids=["as added", "hindsight"])
 def test_loaded_buffer_goes_on_with_the_same_draws(tmp_path, options, hindsight):
@@ -167,7 +167,7 @@ def filled(steps=80, **options):
 
 
 def same_from_here(buffer, other):
-    """Whether both go on alike."""
+    """Whether both continue identically."""
     assert type(other) is type(buffer) and other is not buffer
     assert other.options == buffer.options and other.stats() == buffer.stats()
     for _ in range(2):
@@ -181,7 +181,7 @@ def same_from_here(buffer, other):
 
 
 class Chunks:
-    """A file object that is none of io's: writes and reads at most `size` bytes at a time."""
+    """A file object that is not of io: it writes and reads at most `size` bytes at a time."""
 
     def __init__(self, size, content=b""):
         self.size, self.content = size, content
@@ -260,7 +260,7 @@ class Mine(BaseException):
 
 
 def interrupt(*_):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs lack
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell lack it
     try:
         signal.raise_signal(signal.SIGINT)
     finally:
@@ -439,7 +439,7 @@ def test_bytes_that_are_no_whole_buffer_are_refused():
 
 
 class Named(per.ReplayBuffer):
-    """With attributes of its own."""
+    """A subclass with additional attributes."""
 
     def __init__(self, *args, name="", **kwargs):
         self.name = name
@@ -534,7 +534,7 @@ def test_ids_beyond_2_to_the_53_are_exact(arrays):
 
     def whole(ids):
         ids = np.ascontiguousarray(ids)
-        # JAX has no int64, and gives both halves of each.
+        # JAX has no int64, and represents each as two halves.
         return ids.view(np.int64)[:, 0] if ids.ndim == 2 else ids
 
     batch = buffer.sample(256)

@@ -1,4 +1,4 @@
-"""Checkpoints in a directory, each of which writes what the one before does not hold."""
+"""Checkpoints in a directory, each of which writes only what the previous one lacks."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ def size_of(directory):
 
 
 def add(buffer, steps, random):
-    """Steps of all environments, some of which end episodes. A call begins with a cut."""
+    """Adds steps of all environments, some of which end episodes. A call begins with a cut."""
     shape = (steps, buffer.n_envs) if buffer.n_envs > 1 else (steps,)
     terminated, truncated = random.random(shape) < 0.05, random.random(shape) < 0.02
     fields = {}
@@ -77,8 +77,8 @@ def test_a_checkpoint_writes_what_is_new(tmp_path, n_envs):
     add(buffer, n * 9 // 10 // n_envs, random)
     whole = buffer.checkpoint(tmp_path)
     assert whole > n * 4 // 5 * row_bytes
-    # Of each array and environment the chunk that rows are added to, and the one whose rows are overwritten; and as
-    # much again where what is left of a pack is written once more.
+    # For each array and environment, the chunk that rows are added to and the one whose rows are overwritten; and the
+    # same amount again for the live remainder of a pack that is rewritten.
     most = 2 * (4000 * row_bytes + n_arrays * n_envs * 2 * chunk_bytes) + 60_000
     assert most < whole / 3
     for _ in range(10):  # the rows overwrite each other from the fourth on
@@ -150,7 +150,7 @@ def test_a_killed_run_leaves_a_whole_checkpoint(tmp_path):
         newest = max(newest, buffer.stats().added)
     assert newest > 0
     buffer.checkpoint(tmp_path)
-    assert size_of(tmp_path) < 3 * 3000 * 820  # nothing that killed runs left stays
+    assert size_of(tmp_path) < 3 * 3000 * 820  # killed runs leave no files behind
 
 
 def test_errors_name_the_directory(tmp_path):
@@ -180,7 +180,7 @@ def test_errors_name_the_directory(tmp_path):
 
 
 def locked(directory, kind):
-    """The directory as another program has it that holds its lock."""
+    """Opens the directory's lock as another program would."""
     directory.mkdir(exist_ok=True)
     folder = os.open(directory, os.O_RDONLY)
     fcntl.flock(folder, kind)
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_a_wait_for_a_directory_and_others_use_the_buffer_meanwhile(
         len(buffer)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs lack
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell lack it
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""python -m per: what it prints, and its exit status, as a program of its own."""
+"""python -m per: its output and its exit status, as a separate program."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ def run(*arguments, program=("-m", "per"), folder=None):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Two episodes of 5 steps in each of 2 environments; priorities are 0, and 1, 10, 100 by turns."""
+    """Two episodes of 5 steps in each of 2 environments; priorities alternate between 0, 1, 10 and 100."""
     buffer = per.ReplayBuffer(100, FIELDS, n_envs=2, gamma=0.5, seed=3)
     for step in range(10):
         place = step + 0.25 if step < 5 else step + 20.25

@@ -1,4 +1,4 @@
-"""Buffers whose fields are compressed: what they hold, draw, save and refuse."""
+"""Buffers with compressed fields: contents, draws, files and errors."""
 
 import io
 import pickle
@@ -18,7 +18,7 @@ def fields_of(compression):
 
 
 def add(buffer, n, random):
-    """Frames of which a few elements differ from those before."""
+    """Adds frames of which a few elements differ from the previous ones."""
     observations = np.zeros((n + 1, buffer.n_envs, 30, 20), np.float32)
     images = np.zeros((n + 1, buffer.n_envs, 16, 16, 3), np.uint8)
     for t in range(n + 1):
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_compressed_frames_goes_on_as_one_that_leaves_rows_in_th
     buffer = filled()
     expected = bytes(filled("none"))
     packs = buffer.checkpoint(tmp_path)
-    stored = per.ReplayBuffer.load(tmp_path, storage=tmp_path)  # rows are copied, and are not compressed any more
+    stored = per.ReplayBuffer.load(tmp_path, storage=tmp_path)  # rows are copied, and no longer compressed
     assert bytes(stored) == expected and not list(tmp_path.glob("rows-*"))
     assert stored.checkpoint(tmp_path) < packs / 4 and len(list(tmp_path.glob("rows-*"))) == 1
     for _ in range(2):
@@ -130,7 +130,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_frames_of_games_take_a_fifth_of_the_memory():
-    """Screens as those of test_file_format.py, whose background is a pattern without order."""
+    """Screens like those of test_file_format.py, whose background is a random pattern."""
     random = np.random.default_rng(0)
     background = np.where(random.random((84, 84)) < 0.1, 110, 87).astype(np.uint8)
     buffers = [

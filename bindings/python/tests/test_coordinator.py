@@ -15,7 +15,7 @@ ROWS = 40
 
 
 class Shards:
-    """Buffers that draw as one, in this process."""
+    """Shards in this process that draw as one buffer."""
 
     def __init__(self, n_shards, **options):
         summary = {name: value for name, value in options.items() if name not in ("device", "arrays")}
@@ -135,7 +135,7 @@ def test_shards_draw_what_one_buffer_draws(summary, n_shards):
         drawn, rows = shards.sample(16, **choices)
         assert_same(batch, drawn, rows)
         n_drawn += 1
-        size *= 10.0 ** random.integers(-3, 4)  # orders of magnitude, so that the scale has to follow
+        size *= 10.0 ** random.integers(-3, 4)  # orders of magnitude, so the scale has to change
         size = min(max(size, 1e-12), 1e12)
         errors = random.standard_normal(16).astype(np.float32) ** 3 * np.float32(size)
         errors[random.random(16) < 0.1] = 0.0
@@ -150,7 +150,7 @@ def test_shards_draw_what_one_buffer_draws(summary, n_shards):
 
 
 def test_without_replacement_takes_out_what_holds_most_of_the_mass():
-    """A few transitions hold nearly all: rounds repeat them, they are left out, and later rounds find the others."""
+    """A few transitions hold nearly all: rounds repeat them, they are removed, and later rounds find the others."""
     most_rounds = 0
     random = np.random.default_rng(1)
     whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=2, scheme="without_replacement", alpha=1.0)
@@ -182,7 +182,7 @@ def test_without_replacement_takes_out_what_holds_most_of_the_mass():
 
 
 def filled(priorities=(1.0, 2.0, 0.5, 0.25), **options):
-    """One lane, alpha 1, of as many live transitions."""
+    """One lane with alpha 1 and one live transition per priority."""
     options = {"alpha": 1.0, **options}
     buffer = per.ReplayBuffer(20, FIELDS, **options)
     n = len(priorities) + 1
@@ -412,7 +412,7 @@ LEAVES = 10
 
 
 class Shard:
-    """What a coordinator sees of a buffer with that many leaves, which may be of any size."""
+    """A buffer's interface to the coordinator, with that many leaves, which may be of any size."""
 
     def __init__(self, leaf, *others):
         self.leaves = [leaf] * (LEAVES - len(others)) + [*others]
@@ -449,7 +449,7 @@ class Shard:
 
 
 def settled(*leaves, **options):
-    """A coordinator of such shards."""
+    """A coordinator of such shards that have agreed on a scale."""
     coordinator = per.Coordinator(1000 * len(leaves), len(leaves), n_envs=len(leaves), **options)
     shards = [Shard(*leaf) if isinstance(leaf, tuple) else Shard(leaf) for leaf in leaves]
     agree_on_scale(coordinator, shards)
@@ -485,7 +485,7 @@ def drawn(coordinator, shards, batch_size, **choices):
     ids=lambda choices: "-".join(map(str, choices.values())),
 )
 def test_a_draw_without_replacement_leaves_nothing_out_of_the_next(choices):
-    """The first draws take out nearly all of the mass. So both coordinators draw from the same whole: bit for bit."""
+    """The first draws take most of the mass. Both coordinators must then draw from the same whole, bit for bit."""
     batches = []
     for first in ("without_replacement", "stratified"):
         coordinator, shards = settled((1e-6, 1.0), 1e-6, seed=4)
@@ -497,7 +497,7 @@ def test_a_draw_without_replacement_leaves_nothing_out_of_the_next(choices):
 
 @pytest.mark.parametrize("prioritization", ["proportional", "uniform"])
 def test_a_draw_without_replacement_of_all_finds_each_once(prioritization):
-    """Most of a round are repeats soon, so that what was found is left out of the next."""
+    """Soon most of a round are repeats, so transitions already found are excluded from the next round."""
     for seed in range(5):
         coordinator, shards = settled(1.0, 2.0, seed=seed)
         batch = drawn(coordinator, shards, 2 * LEAVES, scheme="without_replacement", prioritization=prioritization)
@@ -505,7 +505,7 @@ def test_a_draw_without_replacement_of_all_finds_each_once(prioritization):
 
 
 def test_a_shard_that_comes_back_is_brought_to_the_scale_of_all():
-    """The scale of the others was chosen without it, and its leaves are too large for that."""
+    """The scale of the others was chosen without it, and its leaves are too large for that scale."""
     coordinator, shards = settled(1e6, 1e-6)
     with_both = coordinator.state()
     agree_on_scale(coordinator, [None, shards[1]])
@@ -554,7 +554,7 @@ def test_shards_may_have_a_total_mass_of_one_unit_less_than_2_to_62():
 
 
 def test_a_scale_has_room_for_2_to_56_units_less_one_for_each_place():
-    """Those that rounding up may add. At the scale 45 a leaf of 1 has a mass of 2^45."""
+    """Rounding up may add as many. At the scale 45 a leaf of 1 has a mass of 2^45."""
     for beyond in (0, 1):
         coordinator = per.Coordinator(2 * 4096, 2, n_envs=2)
         summary = dataclasses.replace(LAW, live=2048, total_mass=2048)
@@ -572,7 +572,7 @@ def test_a_scale_has_room_for_2_to_56_units_less_one_for_each_place():
 
 @pytest.mark.parametrize("stop", ["measure", "set"])
 def test_a_settling_that_was_given_up_leaves_no_trace(stop):
-    """Once before anything is set, and once when one of the shards has the scale that was chosen."""
+    """Once before anything is set, and once when one of the shards has the chosen scale."""
     whole, of_whole = settled(1e6, 1.0)
     coordinator, shards = settled(1e6, 1.0)
     before = coordinator.state()
@@ -634,7 +634,7 @@ def test_summaries_that_no_buffer_has_are_refused(fields, message):
     coordinator, _ = settled(1.0, 1.0)
     with pytest.raises(per.InvalidArgument, match=message):
         coordinator.report(0, dataclasses.replace(LAW, **fields))
-    coordinator.draw(4)  # it is as it was: settled
+    coordinator.draw(4)  # its state is unchanged: the shards agree
 
 
 def test_the_largest_summaries_are_settled():
@@ -694,7 +694,7 @@ def test_masses_of_a_uniform_draw_may_be_0_but_not_more_than_there_is():
 
 
 def test_shards_that_find_the_same_for_all_units_do_not_keep_a_draw_going():
-    """Each answer is one that a buffer could give; together they are not."""
+    """A buffer could give each of the answers, but not all of them together."""
     coordinator, shards = settled(1.0, 1.0)
     round = coordinator.draw(8, scheme="without_replacement")
     with pytest.raises(per.InvalidArgument, match="ids are all of transitions that were taken out"):
@@ -706,7 +706,7 @@ def test_shards_that_find_the_same_for_all_units_do_not_keep_a_draw_going():
 
 
 def test_parts_that_overlap_are_left_out_once():
-    """Every transition is said to have all units of its shard: what is left is then nothing, and never less."""
+    """Every transition claims all units of its shard: nothing is left then, and never less than nothing."""
     coordinator, shards = settled(1.0, 1.0)
     total = shards[0].summarize().total_mass
     round = coordinator.draw(12, scheme="without_replacement")
@@ -737,7 +737,7 @@ def test_a_draw_that_fails_leaves_the_batch_under_way():
 def test_counts_that_are_not_those_of_the_batch_are_refused():
     coordinator, shards = settled(1.0, 1.0)
     found = found_for(shards, coordinator.draw(8))
-    coordinator.draw(4)  # by another thread, say
+    coordinator.draw(4)  # for example by another thread
     with pytest.raises(per.InvalidArgument, match="count is 8: allowed is 4"):
         coordinator.submit(*found)
     with pytest.raises(per.InvalidArgument, match="count is 8: allowed is 4"):

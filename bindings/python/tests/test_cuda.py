@@ -1,4 +1,4 @@
-"""The package with CUDA: on the simulated GPU, which is a library of its own."""
+"""The package with CUDA, on the simulated GPU, which is a separate library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 TESTS = pathlib.Path(__file__).resolve().parent
 SIMULATED = TESTS.parents[2] / "build" / "libper_simulated.so"
 
-# Every file that is not of sources alone, or left out by cuda_switch.REASONS. What the second names is mostly work of
-# the host, or what tests of C and C++ ask of the simulated GPU, too.
+# Every file with tests of more than sources, except those excluded by cuda_switch.REASONS. The second group are mostly
+# tests of the host's work, or also exist in C and C++ for the simulated GPU.
 SUITE = (
     "test_tree.py",
     "test_golden_draws.py",
@@ -59,7 +59,7 @@ pytestmark = pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_
 
 
 def run(files: tuple[str, ...], device: str) -> None:
-    # 0: each call does its work at once, as arrays of numpy know nothing of streams.
+    # 0: each call does its work immediately, since numpy arrays know nothing of streams.
     environment = os.environ | {"LIBPER_PATH": str(SIMULATED), "PER_SIMULATOR_SEED": "0", "PER_TEST_DEVICE": device}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(str(TESTS / file) for file in files)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)

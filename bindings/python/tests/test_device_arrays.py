@@ -1,6 +1,6 @@
-"""Arrays on a device go in and come out. The device is a stand-in: its memory is the host's, and its buffers the CPU's.
+"""Arrays on a device as arguments and results. The device is a stand-in with host memory and buffers on the CPU.
 
-So this shows how arrays and streams are passed, with each library; cuda_cases.py has buffers on the simulated GPU.
+This tests how arrays and streams are passed, with each library; cuda_cases.py has buffers on the simulated GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIELDS = {"observation": per.Field(3), "action": per.Field((), "int32")}
 
 @pytest.fixture
 def library(monkeypatch):
-    """The stand-in that the buffers of the test share."""
+    """The stand-in shared by the buffers of the test."""
     made = []
 
     def memory_of(device, index, kind):
@@ -53,7 +53,7 @@ def with_next(arrays):
 
 
 def host(**options):
-    """A buffer in host memory, made before the stand-in is there."""
+    """A buffer in host memory, created before the stand-in is installed."""
     buffer = per.ReplayBuffer(200, FIELDS, seed=5, **options)
     buffer.extend(**with_next(steps(50)))
     return buffer
@@ -407,7 +407,7 @@ def test_memory_is_given_back_once_nobody_reads_it():
     assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
     rows = torch.from_dlpack(memory[:1])
     assert rows.tolist() == [[0, 1, 2]] and len(_dlpack._held) == before + 2
-    memory.__dlpack__()  # nobody takes it
+    memory.__dlpack__()  # nobody consumes it
     assert len(_dlpack._held) == before + 2
     del tensor, rows
     assert len(_dlpack._held) == before

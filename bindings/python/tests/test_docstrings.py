@@ -8,7 +8,7 @@ import pytest
 
 KINDS = [per.ReplayBuffer, per.SumTree, per.Batch, per.Field, per.Hindsight, per.Writer, per.Channel, per.Coordinator]
 KINDS += [per.SharedLoader, per.Reader, per.Loader, per.Save, per.Statistics, per.plot.History]
-# What calls of a buffer give: users do not make them.
+# Classes whose objects are returned by calls of a buffer: users do not construct them.
 GIVEN = (per.Batch, per.Channel, per.SharedLoader, per.Loader, per.Save, per.Statistics)
 
 

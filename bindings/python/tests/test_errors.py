@@ -1,4 +1,4 @@
-"""Errors and warnings as Python knows them: kinds of OSError with errno and path, timeouts, a category of warnings."""
+"""Errors and warnings in Python's terms: kinds of OSError with errno and path, timeouts, a category of warnings."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The programs in examples/python run: their short modes end well, with a full progress bar and a picture."""
+"""The programs in examples/python: their short modes succeed, with a full progress bar and a picture."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ import pytest
 PROGRAMS = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
 AGENTS = ("torch", "gymnasium")
 
-# Modules that a program needs, and what its last progress bar and its output say.
+# Modules that a program needs, and the expected end of its progress bar and its output.
 SHORT_MODES = {
     "cartpole_dqn": (AGENTS, "600/600", "prioritized: solved 0 of 1"),
     "cartpole_dqn_graph": (AGENTS, "600/600", r"\d+ us a training step (step by step on cpu|as one CUDA graph)"),
@@ -39,10 +39,10 @@ def skip_without(*modules):
 
 
 def module_of(name):
-    """A program as a module, to test its parts."""
+    """A program as a module, for tests of its parts."""
     spec = importlib.util.spec_from_file_location(name, PROGRAMS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look for the module of their class
+    sys.modules[name] = module  # dataclasses look up the module of their class there
     spec.loader.exec_module(module)
     return module
 
@@ -86,7 +86,7 @@ def cliffwalk():
 
 
 def played(n_states):
-    """{(state, action): times seen} when every sequence of actions is played until it ends, one by one."""
+    """{(state, action): times seen} if every sequence of actions is played once until it ends."""
     times = {}
     for sequence in range(2**n_states):
         for state in range(n_states):

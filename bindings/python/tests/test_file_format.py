@@ -1,4 +1,4 @@
-"""Files are as docs/format.md describes them, and those that are kept in tests/golden are read."""
+"""Files have the format of docs/format.md, and the files kept in tests/golden can be read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FileWalk(Walk):
 
 
 def expect_what_the_library_says(file, buffer):
-    """Rows, priorities, counters and options in the file, and which rows can be drawn."""
+    """Rows, priorities, counters and options in the file, and the rows that can be drawn."""
     ids = buffer.live_ids()
     rows = {row.id: row for env in range(buffer.n_envs) for row in file.rows(env)}
     if not file.options["sequence_length"]:
@@ -121,7 +121,7 @@ def test_reader_without_libper_finds_what_the_library_says(seed):
 
 
 def test_compressed_screens_are_five_times_smaller():
-    """A game as Atari's: paddles, a ball and a score on a background with a pattern, of which most stays as it is."""
+    """A game like Atari's: paddles, a ball and a score on a patterned background, most of which does not change."""
     if not has_zstd():
         pytest.skip("libper was built without zstd")
     fields = {"observation": per.Field((84, 84), "uint8", stack=4), "action": per.Field((), "int64")}
@@ -228,7 +228,7 @@ def kept(request):
 
 
 def test_file_that_is_kept_is_read(kept):
-    """And a save writes its bytes again."""
+    """Saving it again writes the same bytes."""
     buffer = per.ReplayBuffer.load(kept)
     expect_what_the_library_says(read_buffer.read_buffer(kept), buffer)
     buffer.save_compression = 0

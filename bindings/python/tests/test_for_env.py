@@ -14,7 +14,7 @@ from gymnasium.wrappers import Autoreset, FlattenObservation, FrameStackObservat
 
 pytestmark = [
     pytest.mark.usefixtures("each_way"),
-    # AsyncVectorEnv forks; JAX, loaded by other tests, would rather that it did not.
+    # AsyncVectorEnv forks, which JAX, loaded by other tests, warns about.
     pytest.mark.filterwarnings("ignore:.*fork.*"),
 ]
 
@@ -51,9 +51,9 @@ def observed(kind, env, episode, step):
 
 
 class Toy(gymnasium.Env):
-    """An environment that writes down every step it really makes.
+    """An environment that records every step it makes.
 
-    Its observations say environment, episode and step. Episodes last 1 to 4 steps; they end terminated, truncated or
+    Its observations encode environment, episode and step. Episodes last 1 to 4 steps; they end terminated, truncated or
     both.
     """
 
@@ -93,7 +93,7 @@ def flat(value, name=""):
 
 
 def run(envs, buffer, mode, steps=40, **more):
-    """Steps a vector environment as its users do; the ids that add() gave, [steps, n]. `more` goes before the info."""
+    """Steps a vector environment as its users do. Returns the ids of add(), [steps, n]. `more` goes before the info."""
     observation, _ = envs.reset()
     envs.action_space.seed(5)
     ids = []
@@ -119,7 +119,7 @@ def run(envs, buffer, mode, steps=40, **more):
 
 
 def check_against_records(buffer, ids, kind, folder):
-    """Compares what a buffer holds with what the environments wrote down, value by value and in order."""
+    """Compares the buffer's contents with the environments' records, value by value and in order."""
     total = 0
     for env in range(3):
         steps = [json.loads(line) for line in (folder / f"{env}.jsonl").read_text().splitlines()]
@@ -282,7 +282,7 @@ def test_space_without_arrays_of_one_shape_is_refused_with_the_reason(space, wor
     assert words in str(caught.value)
 
 
-# The names are as per.spaces says. Those of ordinary keys, and of places in Tuples, must stay: buffers were saved so.
+# Names follow per.spaces. Those of ordinary keys, and of places in Tuples, must not change: saved buffers have them.
 KEYS = {
     "image": "image",
     "walker/joints_pos": "walker/joints_pos",
@@ -573,7 +573,7 @@ def test_padding_is_taken_from_the_parts_of_a_vector_environment(vector, kind):
     assert set(paddings.values()) == {"zero"} and fields["action"].padding == "repeat"
 
 
-# Gymnasium's zero of a space without zeros is the number nearest to it.
+# For a space without zeros, Gymnasium's zero is the nearest number.
 @pytest.mark.parametrize("low, padding", [(-1000, np.ones(3)), (1, "zero")])
 def test_padding_that_is_neither_the_first_frame_nor_zeros_is_refused_by_name(low, padding):
     with pytest.raises(per.Unsupported, match="padding_type"):
@@ -675,14 +675,14 @@ def test_info_with_final_observations_but_not_whose_they_are_is_refused(name, ot
         )
 
 
-# ---- real environments in every mode, and buffers made by hand for them
+# ---- real environments in every mode, and buffers created by hand for them
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 CARTPOLE = {"observation": per.Field(4), "action": per.Field((), "int64")}
 
 
 def run_cartpole(mode, autoreset, **more):
-    """What a buffer with an autoreset holds after 300 steps of three environments in a mode; it may warn."""
+    """The contents of a buffer with an autoreset mode after 300 steps of three environments; it may warn."""
     envs = gymnasium.make_vec(
         "CartPole-v1", num_envs=3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
     )
@@ -736,7 +736,7 @@ def test_buffer_that_was_told_another_way_of_resets_warns_once_and_names_the_cur
     assert "autoreset='same_step' and add(..., info=info)" in message
     assert ("observation, info = env.reset()" in message) == (autoreset != "next_step")
     assert ("autoreset='next_step'" in message) == (autoreset != "next_step")
-    # Of each environment the latest end may not have been followed by a step yet.
+    # The latest end of each environment may not be followed by a step yet.
     assert 9 < stats.episodes - 3 <= stats.suspected_resets <= stats.episodes
 
 

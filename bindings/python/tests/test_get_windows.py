@@ -1,4 +1,4 @@
-"""Windows by id: those of a sample of the same ids, in every kind of array, without a draw."""
+"""Windows by id: equal to a sample of the same ids, in every kind of array, without a draw."""
 
 import numpy as np
 import per
@@ -15,7 +15,7 @@ KINDS = {
 
 
 def seen_at(places):
-    """What the environments see there."""
+    """The environments' observations at these places."""
     places = np.asarray(places)
     image = np.add.outer(places, np.arange(6).reshape(2, 3)).astype(np.uint8)
     return {"image": image, "place": places.astype(np.float32)}
@@ -153,7 +153,7 @@ def test_hindsight_gives_the_goals_of_a_draw_of_the_same_ids():
 
 
 def test_large_batches_are_selected_from():
-    """LaBER (arXiv:2110.01528): the transitions of a uniform draw that have the largest errors, by their ids."""
+    """LaBER (arXiv:2110.01528): from a uniform draw, selects the transitions with the largest errors by id."""
     buffer = filled(n_step=3)
     large = buffer.sample(64, prioritization="uniform")
     scores = np.asarray(large.reward)

@@ -1,4 +1,4 @@
-"""`sample(hindsight=)` as users call it; what it means is test_hindsight_model.py's matter."""
+"""`sample(hindsight=)` as users call it; test_hindsight_model.py tests its semantics."""
 
 import threading
 
@@ -14,7 +14,7 @@ def at(steps):
 
 
 def filled(fields=FIELDS, n=10, **options):
-    """One truncated episode; after step t it is at (t + 1, -t - 1)."""
+    """One truncated episode; after step t the state is (t + 1, -t - 1)."""
     buffer = per.ReplayBuffer(100, fields, seed=6, **options)
     steps = np.arange(n)
     buffer.extend(

@@ -1,4 +1,4 @@
-"""Relabelled batches after random walks, compared with the definition written out over the naive model's episodes."""
+"""Relabelled batches after random walks, compared with the definition applied to the naive model's episodes."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class HindsightWalk(Walk):
     def other_fields(self, at):
         return {"action": self.random.integers(0, 256, self.n).astype(np.uint8)}
 
-    # ---- what the definition says
+    # ---- the definition
 
     def goals_known(self, episode):
-        """What the steps of an episode achieved, of those whose rows are there and whose next observation is known."""
+        """The goals achieved by an episode's steps whose rows exist and whose next observation is known."""
         lane = next(lane for lane in self.naive.lanes if any(episode is e for e in lane.episodes))
         oldest = self.naive.oldest_row(lane)
         return {
@@ -65,7 +65,7 @@ class HindsightWalk(Walk):
         }
 
     def goal_of(self, i, batch_number, id, strategy, fraction, n_step):
-        """The goal that place i of a batch gets, or None if it keeps its own."""
+        """The new goal of place i of a batch, or None if it keeps its goal."""
         _, _, episode, place = self.naive.find(id)
         if random64(self.seed, batch_number, HINDSIGHT_NUMBERS + 2 * i) >> 11 >= fraction * 2**53:
             return None
@@ -78,13 +78,13 @@ class HindsightWalk(Walk):
         return known[places[random64(self.seed, batch_number, HINDSIGHT_NUMBERS + 2 * i + 1) * len(places) >> 64]]
 
     def asked_for(self, episode, place, n_step):
-        """The steps whose rewards are needed for what is drawn at that place."""
+        """The steps whose rewards are needed for a draw of that place."""
         count = naive_sequences.learnable(self.naive, episode, place) if self.naive.sequence_length else 1
         window = window_of(episode, place + count - 1, n_step)
         return window.steps[place : window.start + window.length]
 
     def sequence(self, id, goal, recomputes, n_step):
-        """What the batch carries for a sequence with that goal: for each step what it carries for a transition."""
+        """The values of a batch for a sequence with that goal: for each step those of a transition."""
         _, _, episode, place = self.naive.find(id)
         result = self.naive.row(id, n_step)
         count = int(result["mask"].sum())
@@ -100,7 +100,7 @@ class HindsightWalk(Walk):
         return result
 
     def row(self, episode, place, goal, recomputes, n_step):
-        """What the batch carries for a transition with that goal."""
+        """The values of a batch for a transition with that goal."""
         window = window_of(episode, place, n_step)
         steps = window.steps[place : place + window.length]
         rewards = [reward_of(step.next_values["achieved"], goal) for step in steps]
@@ -122,7 +122,7 @@ class HindsightWalk(Walk):
         return result
 
     def goal_frames(self, goal, place):
-        """The stack of the goal at a place of an episode: the goal in each frame, but not in zeros from before it."""
+        """The stack of the goal at a place of an episode: the goal in each frame but the zeros before it."""
         stack = self.naive.stacks["goal"]
         if stack == 1:
             return goal

@@ -1,4 +1,4 @@
-"""Exceptions of signal handlers, such as Ctrl-C, while handles are created: no handle is lost."""
+"""Exceptions from signal handlers, such as Ctrl-C, while handles are created: no handle leaks."""
 
 import contextlib
 import dis
@@ -53,7 +53,7 @@ def saving(tmp_path):
         while True:
             try:
                 return buffer.save(tmp_path / "saved", wait=False)
-            except per.Busy:  # an interrupted one still runs
+            except per.Busy:  # an interrupted one is still running
                 time.sleep(0.001)
 
     return save
@@ -67,7 +67,7 @@ def of_buffer(make, prepare=lambda buffer: buffer):
     return making
 
 
-# By function of the library that creates a handle, and how it is called: what returns a function that calls it.
+# By library function that creates a handle: a function that returns a call of it.
 MAKERS = {
     "per_tree_create": lambda tmp_path: lambda: per.SumTree(2**20),
     "per_replay_create": lambda tmp_path: lambda: per.ReplayBuffer(ROWS, FIELDS),
@@ -82,8 +82,8 @@ MAKERS = {
     "per_shared_loader_create": of_buffer(lambda buffer: buffer.shared_loader(256, readers=2)),
     "per_reader_attach": of_buffer(lambda loader: loader.reader(), lambda buffer: buffer.shared_loader(256, readers=1)),
 }
-# The instructions with which an except clause begins and ends. Python handles no signal there. A trace function that
-# raises there leaves the thread with an exception that counts as being handled, the context of all that come later.
+# The instructions at the begin and end of an except clause. Python handles no signal there. If a trace function raises
+# there, the thread keeps an exception that counts as being handled, and that becomes the context of all later ones.
 HANDLER_ENDS = {"PUSH_EXC_INFO", "COPY", "POP_EXCEPT"}
 each_maker = pytest.mark.parametrize("name", MAKERS)
 
@@ -97,7 +97,7 @@ def test_every_function_that_creates_a_handle_is_tried():
 
 
 class Leaks:
-    """Looks for handles that were lost. Most take megabytes of the address space, or the only place of their parent."""
+    """Looks for leaked handles. Most take megabytes of address space, or their parent's only place."""
 
     def __init__(self, make):
         self._make = make
@@ -172,7 +172,7 @@ def test_a_storm_of_signals_over_a_constructor_loses_no_handle(name, tmp_path):
     leaks = Leaks(make)
 
     def interrupt(number, frame):
-        """Only in the package: a signal may come late."""
+        """Raises only inside the package: a signal may arrive late."""
         while frame is not None:
             if frame.f_code.co_filename.startswith(PACKAGE):
                 raise KeyboardInterrupt

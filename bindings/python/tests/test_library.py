@@ -1,4 +1,4 @@
-"""Loading libper, and the choice of how arrays are passed."""
+"""Loading libper, and selecting how arrays are passed."""
 
 import os
 import pathlib

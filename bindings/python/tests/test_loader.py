@@ -82,7 +82,7 @@ def test_bfloat16_comes_as_in_a_sample():
 
 
 def test_handing_out_asks_for_the_next_batch_before_what_the_consumer_does_then():
-    """Large batches: a call that did not wait for the draw asked for before would overtake it."""
+    """Uses large batches: a call that did not wait for the pending draw would overtake it."""
     slots, size = 3, 200 if IS_CUDA else 2000
     buffer, twin = filled(), filled()
     ahead = [twin.sample(size) for _ in range(slots)]
@@ -118,7 +118,7 @@ def test_released_early_a_batch_is_not_released_again():
         batch = next(batches)
         batch.release()
         held = batches.take()
-        batch.release()  # not the slot's next batch
+        batch.release()  # does not release the slot's next batch
         copy = held.ids.copy()
         for _ in range(10):
             next(batches)
@@ -273,7 +273,7 @@ def test_arrays_may_outlive_loader_and_buffer(arrays):
     batches.close()
     buffer.close()
     del batches, buffer
-    other = filled()  # what would take their memory
+    other = filled()  # would reuse their memory
     other.sample(500)
     np.testing.assert_array_equal(np.asarray(array), copy)
     array[:] = 5
@@ -304,7 +304,7 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(per.InvalidArgument, match=words):
             call()
-    with buffer.loader(8) as batches:  # none of them was taken for the buffer's one
+    with buffer.loader(8) as batches:  # none of them counts as the buffer's loader
         next(batches)
 
 

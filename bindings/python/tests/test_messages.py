@@ -1,4 +1,4 @@
-"""What errors say: bad arguments of every public call, in the words of this package and not of the C library."""
+"""Error messages: bad arguments of every public call, in the terms of this package and not of the C library."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def two_loaders(buffer):
 
 
 def save_and_change(folder, change):
-    """A file of save() after `change` of its bytes, loaded."""
+    """Loads a file of save() after `change` of its bytes."""
     path = folder / "buffer.per"
     filled().save(path)
     path.write_bytes(change(path.read_bytes()))
@@ -117,7 +117,7 @@ def with_option(name, value):
     return per.ReplayBuffer(64, FIELDS, **more, **{name: value})
 
 
-# By call, a function of a bad value. Some of the values are good for some of the calls.
+# By call, a function of a bad value. Some of the values are valid for some of the calls.
 CALLS = {
     "capacity": lambda x: per.ReplayBuffer(x, FIELDS),
     "capacity of no field": lambda x: per.ReplayBuffer(64, {}),
@@ -233,7 +233,7 @@ def tree():
 
 
 def errors_of(call):
-    """What calls with each of the values raise that is no success."""
+    """The errors, successes left out, of calls with each of the values."""
     for value in NUMBERS:
         try:
             call(value)
@@ -260,7 +260,7 @@ def test_damaged_files_are_spoken_of_without_words_of_c(tmp_path, n_bytes):
     assert not WORDS_OF_C.search(str(raised.value))
 
 
-# Buffers of one environment, fields of one name: a range of one number is a number.
+# Buffers with one environment and fields with one name: a range with one number is printed as a number.
 def test_one_allowed_number_is_no_range():
     with pytest.raises(per.InvalidArgument, match=r"^env_ids\[0\] is 3: allowed is 0$"):
         filled().cut([3])
@@ -319,7 +319,7 @@ def test_batch_for_which_there_is_no_memory_says_how_many_bytes(arrays, way):
 
 
 def taking_fields():
-    """The arguments beside fields of each method that takes these by name."""
+    """The arguments, beside fields, of each method that takes fields by name."""
     kinds = [per.ReplayBuffer, per.Writer, importlib.import_module("per.torch").Buffer]
     methods = [method for kind in kinds for _, method in inspect.getmembers(kind, inspect.isfunction)]
     for method in methods:

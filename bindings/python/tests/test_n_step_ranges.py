@@ -1,4 +1,4 @@
-"""n_step=(least, most): each transition's own n is that of tests/golden/n_steps.csv, and all else follows from it."""
+"""n_step=(least, most): each transition's n is that of tests/golden/n_steps.csv, and determines everything else."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Arrays whose elements are not what lies in memory, or lie nowhere: each is stored rightly or refused by its name."""
+"""Arrays whose elements differ from their memory, or have no memory: each is stored correctly or refused by name."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ TWICE = np.array([1.5, 1.5], np.float32)
 
 
 class WithFunctions(torch.Tensor):
-    """A subclass that looks at every function of torch, and leaves its elements alone."""
+    """A subclass that intercepts every torch function, and leaves its elements unchanged."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -43,7 +43,7 @@ class Negated(torch.Tensor):
 
 
 class Wrapper(torch.Tensor):
-    """A subclass without memory of its own."""
+    """A subclass without memory."""
 
     @staticmethod
     def __new__(cls, elements):
@@ -173,7 +173,7 @@ REFUSED = {
 
 
 def traced(transform, *arguments):
-    """Gives the array that a function sees inside a transformation."""
+    """The array that a function gets inside a transformation."""
 
     def inside(look):
         transform(lambda array: (look(array), array.sum())[1])(*arguments)
@@ -201,7 +201,7 @@ def add(buffer, **changes):
 
 
 def assert_refused(look, words):
-    """`look` is refused by the name of each argument, in one line, and nothing is changed."""
+    """Checks that `look` is refused by the name of each argument, in one line, without a change."""
     buffer = new_buffer()
     ids = add(buffer)
     before = buffer.stats()
@@ -332,7 +332,7 @@ def test_files_in_memory_are_written_where_they_may_be(tmp_path, mode, is_writte
 
 
 class OnDevice(torch.Tensor):
-    """A tensor that says it is on a CUDA device."""
+    """A tensor that claims to be on a CUDA device."""
 
     def __dlpack_device__(self):
         return (_dlpack.CUDA, 0)

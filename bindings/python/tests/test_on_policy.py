@@ -1,4 +1,4 @@
-"""epochs() and advantages(): arrays, errors, threads. What they mean is tested in C and by a model."""
+"""epochs() and advantages(): arrays, errors, threads. Their semantics are tested in C and by a model."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_died_meanwhile_is_an_error():
     walk = buffer.epochs(1, batch_size=4)
     assert len(next(walk).ids) == 4
     buffer.clear()
-    if cuda_switch.IS_CUDA:  # what died comes as id -1, and the epochs go on
+    if cuda_switch.IS_CUDA:  # overwritten transitions have id -1, and the epochs continue
         assert [next(walk).ids.tolist(), len(next(walk).ids), list(walk)] == [[-1] * 4, 2, []]
         with pytest.raises(per.InvalidArgument, match="6 ids named no row"):
             buffer.synchronize()
@@ -179,7 +179,7 @@ def test_nested_observations_stay_nested():
     buffer.advantages(bootstrap=lambda batch: asked.append(batch) or batch.next_observation["a"])
     assert asked[0].next_observation["b"].tolist() == [[2, 2]] and asked[0].ids.tolist() == [2]
     assert "weights" not in asked[0]
-    # 1 + 0.5 * 3; then twice gamma lambda = 0.475 of what follows
+    # 1 + 0.5 * 3; then twice gamma lambda = 0.475 of the next advantage
     np.testing.assert_allclose(
         np.concatenate([batch.advantage[np.argsort(batch.ids)] for batch in buffer.epochs(1, batch_size=3)]),
         [1 + 0.475 * (1 + 0.475 * 2.5), 1 + 0.475 * 2.5, 2.5],

@@ -1,4 +1,4 @@
-"""Epochs and advantages after random walks, compared with definitions written out over the naive model's episodes."""
+"""Epochs and advantages after random walks, compared with definitions applied to the naive model's episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELDS = {
 
 
 def value_of(observation):
-    """What the critic of these tests says."""
+    """The value function of these tests."""
     return np.sin(np.asarray(observation, np.float32)).astype(np.float32)
 
 
@@ -34,10 +34,10 @@ class OnPolicyWalk(Walk):
             "task": self.random.integers(0, 256, self.n).astype(np.uint8),
         }
 
-    # ---- what the definitions say
+    # ---- the definitions
 
     def steps_with_advantage(self):
-        """(id, lane, episode, place): those with their stack whose next observation is known, or not needed."""
+        """(id, lane, episode, place) of steps with a complete stack whose next observation is known or not needed."""
         for id, lane, episode, place in self.naive.held():
             if self.naive.stack_is_held(lane, episode, place) and window_of(episode, place, 1) is not None:
                 yield id, lane, episode, place
@@ -56,7 +56,7 @@ class OnPolicyWalk(Walk):
         }
 
     def advantages(self, gae_lambda):
-        """{id: (A, A + V)} by the sum of equation 16 over the errors of the steps that follow."""
+        """{id: (A, A + V)} by the sum of equation 16 over the errors of the following steps."""
         gamma = self.naive.gamma
         found = {}
         possible = {id for id, *_ in self.steps_with_advantage()}
@@ -142,7 +142,7 @@ class OnPolicyWalk(Walk):
                 np.testing.assert_array_equal(batch[name][i], expected[name], err_msg=f"{name} of {id}")
 
     def read(self, ids):
-        """Values of fields by id, also of steps whose next observation is not known."""
+        """Values of fields by id, also of steps whose next observation is unknown."""
         rows = {name: np.empty(len(ids), np.float32) for name in ("advantage", "target", "value")}
         lib, ffi = per._library.lib, per._library.ffi
         pointers = ffi.new("void *[]", len(FIELDS))

@@ -1,4 +1,4 @@
-"""What pip installs: a wheel for each processor, for every Python 3, with bridges and libper in it, from an sdist."""
+"""The results of pip: a wheel per processor for every Python 3, with bridges and libper, built from an sdist."""
 
 import glob
 import importlib.util
@@ -35,7 +35,7 @@ print(platform.machine(), per.library_path, bridge, tree.sample(6).indices.tolis
 
 
 def source_tree(folder):
-    """A copy of the source tree, whose build/ holds a library that no wheel may have."""
+    """A copy of the source tree, with a library in build/ that must not get into a wheel."""
     tree = folder / "tree"
     not_sources = shutil.ignore_patterns("*.so", "tests", "build", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "bindings" / "python", tree / "bindings" / "python", ignore=not_sources)
@@ -48,7 +48,7 @@ def source_tree(folder):
 
 
 def interpreters():
-    """Those of the machine that the package is for, by their version, pyenv's among them."""
+    """The machine's interpreters that the package supports, by version, including pyenv's."""
     folders = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin"))
     search = os.pathsep.join([*folders, "/usr/local/bin", "/usr/bin"])
     found = {f"3.{minor}": shutil.which(f"python3.{minor}", path=search) for minor in range(10, 20)}
@@ -57,7 +57,7 @@ def interpreters():
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    """What scripts/wheel makes, compiled in a hurry and without CUDA."""
+    """The output of scripts/wheel, compiled quickly and without CUDA."""
     folder = tmp_path_factory.mktemp("dist")
     fast = {"CXXFLAGS": "-O0", "CMAKE_ARGS": "-DPER_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug", "WHEEL_FOLDER": str(folder)}
     can_cross = shutil.which("aarch64-linux-gnu-g++-11") and pathlib.Path(sys.prefix, "aarch64").exists()
@@ -77,7 +77,7 @@ def wheel_for(dist, machine):
 
 
 def output_of(command, folder, **environment):
-    """What a program prints where nothing but the installed package can be found."""
+    """The output of a program that can find only the installed package."""
     kept = {key: value for key, value in os.environ.items() if key not in ("LIBPER_PATH", "PER_BRIDGE", "PYTHONPATH")}
     result = subprocess.run(
         list(map(str, command)), env={**kept, **environment}, cwd=folder, capture_output=True, text=True
@@ -87,7 +87,7 @@ def output_of(command, folder, **environment):
 
 
 def run_installed(command, **environment):
-    """What PROGRAM prints, in words."""
+    """The output of PROGRAM, split into words."""
     return output_of([*command, "-c", PROGRAM], "/", **environment).split(maxsplit=3)
 
 

@@ -1,6 +1,6 @@
-"""Probabilities and weights of Schaul et al. 2016, by hand: what batches say of each transition they hold.
+"""Probabilities and weights of Schaul et al. 2016, by hand: the values in batches.
 
-How often transitions are then drawn is looked at in test_replay_statistics.py.
+test_replay_statistics.py tests how often transitions are then drawn.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def test_probabilities_are_those_of_equation_1(prioritization, alpha):
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize(("prioritization", "alpha"), CASES)
 def test_weights_are_those_of_section_3_4(prioritization, alpha, beta):
-    """w_i = (1 / (N P(i)))^beta, and divided by the largest of them."""
+    """w_i = (1 / (N P(i)))^beta, divided by the largest weight."""
     expected = (1 / (4 * CASES[prioritization, alpha])) ** beta
     _, weights = batch_of(prioritization, alpha, beta=beta, normalize_weights="none")
     np.testing.assert_allclose(weights, expected, rtol=5e-7)

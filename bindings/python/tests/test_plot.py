@@ -1,4 +1,4 @@
-"""per.plot draws what it says."""
+"""per.plot draws the expected plots."""
 
 import importlib
 import sys

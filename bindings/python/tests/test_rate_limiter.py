@@ -97,7 +97,7 @@ def test_threads_that_wait_for_each_other_end():
                     try:
                         call()
                         break
-                    except per.Busy:  # another thread was first
+                    except per.Busy:  # another thread came first
                         continue
         except Exception as error:
             errors.append(error)
@@ -117,7 +117,7 @@ def test_threads_that_wait_for_each_other_end():
 
 
 def waiting(call):
-    """A thread that is in call(), and what has become of it."""
+    """A thread inside call(), and its result so far."""
     result = []
 
     def run():
@@ -161,7 +161,7 @@ def test_a_loader_waits_for_adds():
             add(buffer)
         thread.join(30)
         assert result == [32]
-    # It draws ahead as far as is allowed: 64 transitions.
+    # It draws ahead as far as allowed: 64 transitions.
     assert counts(buffer) == {"added": 10, "drawn": 64}
 
 

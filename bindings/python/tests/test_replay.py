@@ -1,4 +1,4 @@
-"""per.ReplayBuffer: each method and option as Python sees it. What the buffer means is tested by test_replay_*.py."""
+"""per.ReplayBuffer: each method and option in Python. test_replay_*.py tests the semantics of the buffer."""
 
 import dataclasses
 import inspect
@@ -65,7 +65,7 @@ CHOICES = {
 
 
 def random_options(random):
-    """Options that a buffer can have, each of them likely not to be the default."""
+    """Valid options of a buffer, each of them probably not the default."""
     stacked = random.random() < 0.5
     options = {name: str(random.choice(list(_library.choices(enum)))) for name, enum in CHOICES.items()}
     options |= {name: float(random.random()) for name in ("gamma", "alpha", "beta", "beta_final", "epsilon",
@@ -147,7 +147,7 @@ def test_every_option_of_the_header_is_an_argument():
     known = set(inspect.signature(per.ReplayBuffer).parameters) | {"struct_size", "n_fields", "field_size"}
     known |= {"device_index", "reserved", "allocate", "deallocate", "context"}  # functions that C and C++ give
     assert _options.places(ffi.typeof("per_replay_options")).keys() <= known
-    in_n_step = "n_step_min"  # which takes both, as (least, most)
+    in_n_step = "n_step_min"  # n_step takes both, as (least, most)
     sampled = set(inspect.signature(per.ReplayBuffer.sample).parameters) | {"struct_size", "reserved", in_n_step}
     assert {name for name, _ in ffi.typeof("per_sample_options").fields} <= sampled
 
@@ -365,7 +365,7 @@ def test_get_gives_rows_as_added_whatever_the_windows():
 def test_get_reads_rows_whose_next_observation_is_unknown():
     fields = {"observation.image": per.Field((2,), "float32"), "observation.speed": per.Field((), "float32")}
     buffer = per.ReplayBuffer(20, fields)
-    for t in range(3):  # the last step is truncated, and nobody says at what observation
+    for t in range(3):  # the last step is truncated, with an unknown final observation
         observation = {"image": np.full(2, t, np.float32), "speed": np.float32(10 * t)}
         buffer.add(observation=observation, reward=float(t), terminated=False, truncated=t == 2, next_mask=False)
     assert buffer.get([0]).next_observation["speed"][0] == 10
@@ -758,7 +758,7 @@ def test_memory_is_what_a_buffer_takes_of_the_address_space():
     for options in ({}, {"prioritization": "rank", "max_priority": "now"}, {"store_next_observation": True}):
         before = address_space()
         buffer = per.ReplayBuffer(1_000_000, {"observation": per.Field(100), "action": per.Field(50)}, **options)
-        # Beyond it, what is left of each array's last huge page.
+        # The tolerance covers the rest of each array's last huge page.
         assert buffer.stats().memory_bytes == pytest.approx(address_space() - before, rel=0.02), options
         buffer.close()
 

@@ -1,6 +1,6 @@
-"""What a step does to its lane: rows, ids, ends, cuts, resets, get and set; expected values by hand.
+"""The effects of a step on its lane: rows, ids, ends, cuts, resets, get and set; expected values by hand.
 
-Each case runs against the library and against the naive model, which the hand-made values check in this way.
+Each case runs against the library and the naive model, so the values also check the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def test_manual_reset_in_mid_episode_cuts_the_trajectory(make):
     buffer = make(16, gamma=0.5, n_step=2)
     add(buffer, 0, 1, reward=1.0)
     add(buffer, 1, 2, reward=1.0)
-    assert add(buffer, 50, 51, reward=1.0) == 3  # row 2: what waited is the final observation now
+    assert add(buffer, 50, 51, reward=1.0) == 3  # row 2: the waiting observation is now a final one
     rows = buffer.rows()
     assert sorted(rows) == [0, 1]
     check(rows[1], 1, 2, 1.0, 0.5, 1, False, True)
@@ -93,8 +93,8 @@ def test_cut_with_an_observation_waiting_makes_it_the_final_one(make):
     buffer = make(16, gamma=0.5)
     add(buffer, 0, 1)
     buffer.cut()
-    buffer.cut()  # no running episode: left alone
-    assert add(buffer, 1, 2) == 2  # the same observation, yet an episode of its own
+    buffer.cut()  # no effect without a running episode
+    assert add(buffer, 1, 2) == 2  # the same observation, but a separate episode
     check(buffer.rows()[0], 0, 1, 0, 0.5, 1, False, True)
     assert (buffer.stats()["cuts"], buffer.stats()["episodes"]) == (1, 1)
 

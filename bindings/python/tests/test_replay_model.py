@@ -1,6 +1,6 @@
 """Random walks over every operation of a replay buffer, compared with the naive model after each of them.
 
-The options of a walk are generated so that each pair of values meets in some walk; a test says that they do.
+The options of a walk are generated so that each pair of values occurs in some walk; a test checks this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toy_environments import LAYOUTS, ToyEnvironments, stacked
 
 STEPS = 120
 
-# The first value of each option is the default: what the others are probed beside.
+# The first value of each option is the default, which the others are tested beside.
 OPTIONS = {
     "n_envs": (1, 3),
     "spare_rows": (1, 0, 7, 30),
@@ -50,18 +50,18 @@ OPTIONS = {
     "critics": ("mean", "max"),
     "padding": ("repeat", "zero"),
     "defaults": (None, 5),
-    "uses": (None, "counted", 1, 3),  # a number: of each transition at most, without replacement
+    "uses": (None, "counted", 1, 3),  # a number: limit on the draws of each transition, without replacement
 }
-# Pairs of (option, value) that exclude each other: creating such a buffer is refused.
+# Pairs of (option, value) that exclude each other: creating such a buffer is an error.
 EXCLUDED = ()
-# What CUDA does with what the CPU may be told to refuse.
+# The behaviour of CUDA where the CPU can also refuse a call.
 SKIPPING = {"on_invalid": "skip", "on_gap": "cut", "on_nan": "allow", "overwrite": True}
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
 DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences", "padding", "defaults", "uses")
 
 
 def all_pairs(options, excluded, seed):
-    """Rows of options in which each pair of values of two options occurs that is not excluded.
+    """Rows of options in which each allowed pair of values of two options occurs.
 
     Greedy, from random candidates.
     """
@@ -191,7 +191,7 @@ class Walk:
         refused, ids = self.both(verb, **arrays)
         if refused is None:
             self.seen_ids += [int(id) for id in np.ravel(ids) if id >= 0]
-        else:  # what was not added is missing from the trajectories
+        else:  # steps that were not added are missing from the trajectories
             self.refusals += 1
             self.both("clear") if refused == "Full" else self.both("cut", envs)
 
@@ -212,7 +212,7 @@ class Walk:
         return False
 
     def reset_by_hand(self, envs):
-        """As users do: without a word where the announced observation gives it away, else with `cut`."""
+        """Resets as users do: without a mark if the announced observation reveals it, else with `cut`."""
         for env in envs:
             if self.random.random() < 0.04 and self.reset_in_mid_episode(env):
                 announced = self.naive.lanes[env].announced() is not None
@@ -262,7 +262,7 @@ class Walk:
         return arrays | given
 
     def put_nan(self, arrays):
-        """Somewhere in a reward or an observation, perhaps one that is masked."""
+        """Sets a NaN somewhere in a reward or an observation, which may be masked."""
         names = ["reward", *self.naive.observations, *(f"next_{name}" for name in self.naive.observations)]
         floats = [arrays[name] for name in names if name in arrays and arrays[name].dtype.kind == "f"]
         array = floats[self.random.integers(len(floats))]
@@ -348,7 +348,7 @@ class Walk:
             self.both("set_n_step", int(self.random.integers(1, min(most, 6) + 1)))
 
     def save_and_load(self):
-        """The walk goes on with the loaded buffer, which draws what the saved one would have drawn."""
+        """Continues the walk with the loaded buffer, which must draw what the saved one would have drawn."""
         with tempfile.TemporaryDirectory() as folder:
             loaded = self.library.reloaded(os.path.join(folder, "replay.per"))
         if self.naive.live():
@@ -460,7 +460,7 @@ class Walk:
             np.testing.assert_array_equal(batch[name], np.asarray(batch[name])[[places[id] for id in ids]])
 
     def compare_windows(self):
-        """Windows by id, in no order, with ids among them that are not live; which is no draw."""
+        """Windows by id, in random order, with ids among them that are not live; this is no draw."""
         random = np.random.default_rng(len(self.seen_ids))
         live = self.naive.live()
         ids = [int(id) for id in random.choice([*live, *self.seen_ids[-20:], -1, 10**12], 12)]
@@ -503,7 +503,7 @@ class Walk:
         return asked
 
     def naive_with(self, asked):
-        """The naive buffer as it would be with the options of a call."""
+        """The naive buffer with the options of a call."""
         naive = copy.copy(self.naive)
         for name in asked.keys() & set(SAMPLE_OPTIONS):
             setattr(naive, name, asked[name])
@@ -514,7 +514,7 @@ def compare_weights(naive, batch, ids, beta):
     if naive.scheme == "without_replacement":
         assert len(set(ids)) == len(ids)
     if naive.prioritization == "rank" or naive.scheme == "without_replacement":
-        # What their probabilities are depends on more than the model knows; the weights are those of the given ones.
+        # Their probabilities depend on more than the model knows; the weights are those of the given probabilities.
         n_live = len(naive.live())
         raw = np.array([(n_live * float(p)) ** -beta for p in batch["probabilities"]])
         if naive.normalize_weights != "buffer_max":
@@ -526,7 +526,7 @@ def compare_weights(naive, batch, ids, beta):
     np.testing.assert_allclose(batch["probabilities"], [probabilities[id] for id in ids], rtol=1e-6)
     np.testing.assert_allclose(batch["weights"], naive.weights(ids, beta, probabilities), rtol=1e-5)
     if naive.scheme in ("stratified", "systematic") and naive.uniform_fraction == 0:
-        # A transition that fills two whole parts of the total is drawn, whatever the random numbers are.
+        # A transition that covers two whole strata is drawn, whatever the random numbers.
         assert {id for id, p in probabilities.items() if p * len(ids) > 2.001} <= set(ids)
 
 

@@ -1,8 +1,8 @@
-"""Cases that other libraries test their buffers with, in this one's terms; expected values by hand.
+"""Test cases of other libraries' buffers, in this library's terms; expected values by hand.
 
-From stable-baselines3's n-step buffer, dqn_zoo's replay, Flashbax's trajectory and n-step buffers. Those that are not
-here are in test_replay_windows.py (ends inside a window, windows at the write head), test_replay_priorities.py and
-test_tree.py. Each case runs against the library and against the naive model.
+From stable-baselines3's n-step buffer, dqn_zoo's replay, Flashbax's trajectory and n-step buffers. Further ones are in
+test_replay_windows.py (ends inside a window, windows at the write head), test_replay_priorities.py and
+test_tree.py. Each case runs against the library and the naive model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Priorities, their maximum, weights and the schedule of beta; expected values by hand.
 
-Each case runs against the library and against the naive model, which the hand-made values check in this way.
+Each case runs against the library and the naive model, so the values also check the model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_largest_priority_now_goes_with_the_transition_that_had_it(make):
 
 
 def takes_the_others(buffer):
-    """Whether entries that are wrong are left out and reported: so CUDA does, where the CPU refuses the call."""
+    """Whether invalid entries are skipped and reported, as CUDA does where the CPU refuses the call."""
     return IS_CUDA and isinstance(buffer, LibraryReplay)
 
 

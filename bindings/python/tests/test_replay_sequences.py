@@ -1,5 +1,5 @@
-"""Sequences as Python sees them: shapes in each kind of arrays, `out`, n_step, critics. What they hold is compared with
-the naive model in test_replay_model.py."""
+"""Sequences in Python: shapes in each kind of arrays, `out`, n_step, critics. test_replay_model.py compares their
+contents with the naive model."""
 
 import numpy as np
 import per

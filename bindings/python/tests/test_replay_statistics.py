@@ -1,8 +1,8 @@
-"""How often transitions are drawn, and what their weights add up to.
+"""Frequencies of draws, and sums of weights.
 
-Each test draws from a seeded buffer, so that its outcome is the same in every run. The bounds are those that a correct
-library with other seeds would break once in a million runs of one test (z = 4.75, one-sided). On CUDA there are a tenth
-of the draws, too few for the rarest transition where alpha is 1: there it is once in ten thousand.
+Each test draws from a seeded buffer, so its outcome is the same in every run. With other seeds a correct library would
+exceed a test's bounds once in a million runs (z = 4.75, one-sided). On CUDA there are a tenth of the draws, too few for
+the rarest transition with alpha 1: there it is once in ten thousand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def chi_square_bound(degrees):
 
 
 def chi_square(counts, probabilities):
-    """Pearson's statistic. Draws from strata scatter less than independent ones, which makes it smaller."""
+    """Pearson's statistic. Stratified draws scatter less than independent ones, which makes it smaller."""
     expected = counts.sum() * probabilities
     assert not counts[expected == 0].any()
     drawable = expected > 0
@@ -36,7 +36,7 @@ def make():
     made = []
 
     def create(priorities=PRIORITIES, **options):
-        """A buffer of one transition for each priority; its ring has turned, and some updates came before these."""
+        """A buffer with one transition per priority; its ring has wrapped around, and updates preceded these."""
         with skip_if_unsupported():
             buffer = LibraryReplay(len(priorities) + 1, SCALAR, seed=20, **options)
         made.append(buffer)
@@ -133,7 +133,7 @@ def test_without_replacement_no_transition_comes_twice_and_weights_stay_unbiased
     drawn, weights = draw(buffer, batches=2 * N_BATCHES, batch_size=4)
     assert all(len(set(batch)) == 4 for batch in drawn.tolist())
     means = weights.mean(axis=1)
-    # Inclusion probabilities are approximate: 1.5 % is what the documents promise.
+    # Inclusion probabilities are approximate: the documents promise 1.5 %.
     assert abs(means.mean() - 1) < 0.015 + Z * means.std() / np.sqrt(len(means))
 
 

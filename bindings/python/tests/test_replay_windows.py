@@ -1,6 +1,6 @@
-"""Returns over n steps and stacks of frames: which windows are formed, and of what; expected values by hand.
+"""n-step returns and frame stacks: which windows are formed, and from which steps; expected values by hand.
 
-Each case runs against the library and against the naive model, which the hand-made values check in this way.
+Each case runs against the library and the naive model, so the values also check the model.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def test_transitions_appear_one_by_one_and_all_that_are_left_at_the_end(make):
     for o in range(10, 15):
         add(buffer, o, o + 1)
         live.append(buffer.stats()["live"])
-    add(buffer, 30, 31)  # reset without a word: what is left of the episode comes, too
+    add(buffer, 30, 31)  # reset without a mark: the rest of the episode stays live, too
     live.append(buffer.stats()["live"])
     assert np.diff(live, prepend=0).tolist() == [0, 0, 1, 1, 1, 3, 0, 0, 1, 1, 1, 2]
 

@@ -26,7 +26,7 @@ def filled(n: int = 200, **options: object) -> per.ReplayBuffer:
 
 
 def add(buffer: per.ReplayBuffer, first: int, end: int, who: int = 1) -> None:
-    """Steps all of whose values say who added them and when."""
+    """Adds steps whose values all identify who added them and when."""
     when = np.arange(first, end)
     observation = np.stack([np.full_like(when, who), when], axis=-1)
     no = np.zeros(len(when), bool)
@@ -98,7 +98,7 @@ def test_a_reader_that_cannot_be_made_keeps_no_place(monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(per.InvalidArgument, match="cannot be had") as kept:
             patch.setattr(_kinds, "check_dtypes", refuse)
             loader.reader()
-        assert kept.value.__traceback__ is not None  # it holds what could not be made
+        assert kept.value.__traceback__ is not None  # it refers to the object that could not be created
         assert loader.stats().attached == 0
         with loader.reader() as batches:
             check_rows(next(batches))
@@ -169,7 +169,7 @@ def test_arrays_share_the_memory_and_nested_fields_are_nested():
     reader.close()
     reader.close()
     del reader, first, second
-    assert speed.tolist() == [99] * BATCH or (speed < 5).all()  # memory that an array lies in stays
+    assert speed.tolist() == [99] * BATCH or (speed < 5).all()  # memory stays while an array uses it
     buffer.close()
     with pytest.raises(per.InvalidArgument, match="the buffer is closed"):
         loader.stats()

@@ -1,4 +1,4 @@
-"""What is checked of the package's sources: types, examples, generated declarations."""
+"""Checks of the package's sources: types, examples, generated declarations."""
 
 import doctest
 import importlib
@@ -13,7 +13,7 @@ import per
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-# Made of C++, or of a package that is installed where tests/integrations need it.
+# Written in C++, or dependent on a package that is installed where tests/integrations need it.
 NOT_HERE = "per._bridge", "per.libper_xla", "per.ray"
 MODULES = [name for _, name, _ in pkgutil.iter_modules(per.__path__, "per.") if name not in NOT_HERE]
 
@@ -62,7 +62,7 @@ def test_wrong_uses_are_found_by_type_checkers(tmp_path):
     assert lines == [2, 3, 4], result.stdout
 
 
-# The rooms of src/, each above those that it may use. CPU and CUDA share nothing but what lies below both.
+# The rooms of src/, in order: each may only use those before it. CPU and CUDA share only what is below both.
 BELOW = ["rules", "base", "system", "rows", "threads", "backend", "file"]
 ROOMS = [*BELOW, "cpu/memory", "cpu/kernels", "cpu/tree", "cpu/draw", "cpu/replay", "cpu", "cuda", "core"]
 ROOMS += ["loader", "process", "shards", "api"]

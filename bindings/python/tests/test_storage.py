@@ -1,4 +1,4 @@
-"""Buffers whose rows lie in a file: what they hold, draw, save and refuse."""
+"""Buffers with rows in a file: contents, draws, files and errors."""
 
 import io
 import os
@@ -58,7 +58,7 @@ def test_draws_are_those_of_a_buffer_in_memory(tmp_path):
 
 
 def test_a_row_takes_at_most_twelve_bytes_of_memory(tmp_path):
-    buffer = per.ReplayBuffer(1_000_000, FIELDS, storage=tmp_path)  # 2.4 GB of a file that takes no room yet
+    buffer = per.ReplayBuffer(1_000_000, FIELDS, storage=tmp_path)  # a sparse file of 2.4 GB
     assert buffer.stats().memory_bytes <= 12 * buffer.capacity
 
 
@@ -154,7 +154,7 @@ def test_a_checkpoint_leaves_rows_where_they_are(tmp_path):
     assert elsewhere.checkpoint(tmp_path) > 300 * 2400  # the rows are not in that directory
     assert sorted(name.partition("-")[0] for name in os.listdir(tmp_path)) == ["manifest.per", "other", "pack"]
     assert bytes(per.ReplayBuffer.load(tmp_path)) == bytes(elsewhere)
-    # A file that lost its name cannot get it back: what is written is whole all the same.
+    # A file that lost its name cannot get it back, but the checkpoint is complete all the same.
     add(buffer, 20, np.random.default_rng(5))
     assert buffer.checkpoint(tmp_path) > 40 * 2400
     assert not list(tmp_path.glob("rows-*"))
@@ -167,7 +167,7 @@ def test_a_checkpoint_leaves_rows_where_they_are(tmp_path):
     ids=["plain", "environments", "next observations", "sequences"],
 )
 def test_rows_that_a_checkpoint_names_stay_until_the_next_one(tmp_path, options):
-    """The rings go around several times between some checkpoints."""
+    """The rings wrap around several times between some checkpoints."""
     random = np.random.default_rng(8)
     fields = FIELDS | {name: per.Field(default=0.0) for name in ("value", "advantage")}
     buffer = per.ReplayBuffer(330, fields, seed=5, storage=tmp_path, **options)
@@ -207,7 +207,7 @@ def test_rows_that_a_buffer_has_are_given_to_no_other(tmp_path):
     assert bytes(buffer) == expected == bytes(per.ReplayBuffer.load(tmp_path))
     buffer.close()
     assert load_in_another_process(tmp_path) == "" == load_here(tmp_path)
-    # Another buffer may write its own checkpoint there. It goes on from its rows, and the first one from its own.
+    # Another buffer may write its own checkpoint there. It continues from its rows, and the first one from its own.
     first = per.ReplayBuffer.load(tmp_path, storage=tmp_path)
     second = filled(tmp_path, 100)
     second.checkpoint(tmp_path)
@@ -284,7 +284,7 @@ def test_damaged_rows_are_refused(tmp_path):
         per.ReplayBuffer.load(tmp_path)
     with pytest.raises(per.CorruptFile, match=r"rows-0000000000000000\.per: it ends early"):
         per.ReplayBuffer.load(tmp_path, storage=tmp_path)
-    # Rows that stay in their file are not looked at.
+    # Rows that stay in their file are not verified.
     rows.write_bytes(good[:70_000] + bytes([good[70_000] ^ 1]) + good[70_001:])
     assert len(per.ReplayBuffer.load(tmp_path, storage=tmp_path)) > 0
     rows.unlink()
@@ -343,4 +343,4 @@ def test_a_run_that_is_killed_goes_on_from_its_rows(tmp_path):
         assert np.array_equal(rows.next_observation, rows.observation + 2) and ids.max() >= 2 * reached - 4
     assert reached > 1000
     assert bytes(per.ReplayBuffer.load(tmp_path, storage=tmp_path)) == bytes(per.ReplayBuffer.load(tmp_path))
-    assert len(os.listdir(tmp_path)) <= 4  # one pack at most that nothing names
+    assert len(os.listdir(tmp_path)) <= 4  # at most one unreferenced pack

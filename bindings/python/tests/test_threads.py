@@ -1,4 +1,4 @@
-"""Threads and forks through Python: the interpreter's lock is released in calls, and closing waits for them."""
+"""Threads and forks in Python: calls release the GIL, and closing waits for them."""
 
 import importlib
 import os
@@ -66,7 +66,7 @@ def test_threads_share_a_buffer():
 
 @pytest.fixture
 def lock_is_kept():
-    """A thread gives the interpreter's lock away only where it releases it."""
+    """Lets a thread release the GIL only explicitly."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield
@@ -75,7 +75,7 @@ def lock_is_kept():
 
 @pytest.mark.parametrize("name", ["extend", "sample", "update_priorities"])
 def test_other_threads_run_while_a_call_works(name, lock_is_kept):
-    """This one runs while another is between two marks with nothing but a call in between, once in many calls."""
+    """This thread runs while another is between two marks with only a call between them, once in many calls."""
     n = 2_000 if cuda_switch.IS_CUDA else 200_000
     buffer = filled(n)
     ids, errors = np.arange(n - 1), np.ones(n - 1, np.float32)
@@ -86,7 +86,7 @@ def test_other_threads_run_while_a_call_works(name, lock_is_kept):
         "sample": lambda: buffer.sample(n),
         "update_priorities": lambda: buffer.update_priorities(ids, errors),
     }
-    calls[name]()  # that fails here, if it does
+    calls[name]()  # fails here, if it does
     is_inside = is_seen = False
 
     def work():
@@ -183,7 +183,7 @@ for _ in range(12 if {call!r} != "batches.take()" else 4):
 
 
 class Stalled:
-    """A file whose first write() waits, while the save that calls it has the buffer's lock."""
+    """A file whose first write() blocks while its save holds the buffer's lock."""
 
     def __init__(self):
         self.begun, self.go_on = threading.Event(), threading.Event()
@@ -195,7 +195,7 @@ class Stalled:
 
 
 NESTED = {"observation.image": per.Field(4), "observation.speed": per.Field(), "action": per.Field((), "int64")}
-# By name: a function of a buffer that gives arrays by name, and a call that is given them.
+# By name: a function of a buffer that returns arrays by name, and a call that uses them.
 HOLDING = {
     "add": (lambda buffer: steps_of(1), lambda buffer, arrays: buffer.add(**arrays)),
     "extend": (lambda buffer: steps_of(5), lambda buffer, arrays: buffer.extend(**arrays)),
@@ -227,7 +227,7 @@ def leaves(arrays):
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("name", [*HOLDING, "nested sample"])
 def test_a_call_holds_the_arrays_that_it_uses(name, kind):
-    """While it waits for the buffer another thread takes them out of the dict that it was given."""
+    """While it waits for the buffer, another thread removes them from the dict that was passed."""
     if cuda_switch.IS_CUDA:
         pytest.skip("calls on a device do not use the arrays while they wait")
     is_nested, (arrays_of, call) = name.startswith("nested"), HOLDING[name.split()[-1]]
@@ -335,7 +335,7 @@ def test_handles_are_freed_with_their_objects():
 
 
 def test_threads_that_first_need_something_at_the_same_time_share_it(monkeypatch):
-    """Creation is delayed until all threads ask for it."""
+    """Creation is delayed until all threads request it."""
     together = threading.Barrier(3)
     buffer = per.ReplayBuffer(100, FIELDS, sequence_length=4)
     make, registered, found = buffer._new_exchange, [], []

@@ -1,4 +1,4 @@
-"""How often transitions are drawn: the counts in batches, and transitions that are drawn so often and no more."""
+"""Numbers of draws: the counts in batches, and the limit on the draws of a transition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(buffer, n=1):
 
 
 class Counts:
-    """What batches must say, by their ids."""
+    """The counts that batches must have, by id."""
 
     def __init__(self):
         self.of = collections.Counter()
@@ -102,7 +102,7 @@ def test_each_transition_is_drawn_once_as_from_a_queue():
         batch = buffer.sample(10)
         assert (batch.times_sampled == 1).all() and (batch.n_steps == 3).all()
         seen += batch.ids.tolist()
-    # Of 103 steps the last two wait for the rest of their windows.
+    # Of 103 steps, the last two wait for the rest of their windows.
     assert len(buffer) == 1 and len(set(seen)) == 100
     with pytest.raises(per.InvalidArgument, match="batch_size"):
         buffer.sample(2)
@@ -120,7 +120,7 @@ def test_updates_of_what_is_used_up_are_stale_also_while_it_waits_for_its_window
     buffer = counting(**ONCE)
     add(buffer, 5)
     used = buffer.sample(3).ids
-    buffer.n_step = 10  # no window is complete, and the rows wait for the rest of theirs
+    buffer.n_step = 10  # no window is complete
     assert len(buffer) == 0
     buffer.update_priorities(range(5), priorities=[2.0, 3.0, 4.0, 5.0, 6.0])
     assert (buffer.stats().updates, buffer.stats().stale_updates) == (2, 3)
@@ -131,7 +131,7 @@ def test_updates_of_what_is_used_up_are_stale_also_while_it_waits_for_its_window
 
 
 def with_count(content, count):
-    """A checkpoint in which each row was drawn so often."""
+    """A checkpoint in which each row has that count."""
     contents = sections(content)
     return checkpoint_of(contents | {"times sampled": struct.pack("<i", count) * (len(contents["times sampled"]) // 4)})
 

@@ -1,4 +1,4 @@
-"""per.torch: calls inside of programs that torch compiles, beside the same calls outside of them."""
+"""per.torch: calls inside programs compiled by torch, compared with the same calls outside."""
 
 import contextlib
 import gc
@@ -48,7 +48,7 @@ def buffer_of(kind="plain", **options):
 
 
 def step_of(kind, t):
-    """A step by the names of add(): an episode ends after 7 and after 11 steps, and numbers go up from step to step."""
+    """A step by the argument names of add(): episodes end after 7 and 11 steps, and values increase step by step."""
     fields, options = KINDS[kind]
     lanes = (options["n_envs"],) if "n_envs" in options else ()
 
@@ -446,7 +446,7 @@ def test_operators_are_what_torch_asks_of_them():
     }
     for name, (holder, arguments) in calls.items():
         operator = getattr(torch.ops.libper, name).default
-        if name in ("update", "tree_update"):  # the others give something else with each call
+        if name in ("update", "tree_update"):  # the results of the others differ from call to call
             torch.library.opcheck(operator, (holder._turn, holder._number, *arguments), test_utils=tests)
         else:
             torch.library.opcheck(operator, (holder._turn, holder._number, *arguments), test_utils=tests[:2])

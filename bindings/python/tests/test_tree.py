@@ -1,4 +1,4 @@
-"""per.SumTree: each method, what it promises and what it refuses."""
+"""per.SumTree: each method, its results and its errors."""
 
 import pickle
 

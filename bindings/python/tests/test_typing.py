@@ -1,4 +1,4 @@
-"""What type checkers know: the words of choices, the options by name, and misspelt uses, each of which is an error."""
+"""The package for type checkers: words of choices, options by name, and misspelt uses, each of which is an error."""
 
 import importlib.util
 import inspect
@@ -39,7 +39,7 @@ ENUMS = {
 @pytest.mark.parametrize("alias", ENUMS)
 def test_a_choice_has_the_words_of_the_library(alias):
     words = set(get_args(getattr(per.typing, alias)))
-    not_given = {"default"} if alias == "Role" else set()  # which None stands for
+    not_given = {"default"} if alias == "Role" else set()  # expressed by None
     assert words == _library.choices(ENUMS[alias]).keys() - not_given
 
 

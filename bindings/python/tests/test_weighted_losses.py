@@ -1,4 +1,4 @@
-"""Targets computed from a batch's rewards give each transition its own weight and priority, or an error."""
+"""Targets computed from a batch's rewards give each transition the right weight and priority, or an error."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def carriers(*trees):
 
 
 def argument_lists(shape):
-    """Functions of rewards, which make argument lists such as torch's functions take."""
+    """Functions of rewards that make argument lists like those of torch functions."""
     other, mask, order = torch.linspace(0.5, 1.5, 5).reshape(shape), ORDER.reshape(shape) > 1, ORDER.reshape(shape)
     whole, pair = (5, 1), (0, 1)
     tails = [
@@ -197,7 +197,7 @@ def argument_lists(shape):
 
 
 def arguments_of(make, values, shape):
-    """An argument list in memory that no other one shares."""
+    """An argument list in memory that is not shared with others."""
     rewards = WeightedRewards.of(values.clone().reshape(shape), torch.ones(shape), None, np.arange(5))
     return pytree.tree_map(
         lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) and leaf is not rewards else leaf, make(rewards)
@@ -205,13 +205,13 @@ def arguments_of(make, values, shape):
 
 
 def known(*trees):
-    """The rewards of which the rows are known, if a loss of them would not raise."""
+    """The rewards whose rows are known, provided that a loss of them would not raise."""
     found = [tensor for tensor in carriers(trees) if tensor._origin.rows is not None]
     return [] if any(draw.spoiled_by for tensor in found for draw in tensor._origin.draws) else found
 
 
 def is_unchanged(given, before):
-    """Whether tensors have the numbers that they had, and rewards their rows."""
+    """Whether tensors have their earlier numbers, and rewards their rows."""
 
     def is_same(one, other):
         kinds = [(t.dtype, t.shape, t.requires_grad) for t in (one, other)]
@@ -224,7 +224,7 @@ VALUES = torch.tensor([0.3, -0.7, 0.9, 0.1, -0.2])
 
 
 def goes_to_another_row(function, make, shape):
-    """Whether a number that a call gave depends on a reward of another row than its own."""
+    """Whether a number in a call's result depends on a reward of another row."""
 
     def call(values):
         given = arguments_of(make, values, shape)
@@ -256,8 +256,8 @@ def described(function, arguments):
 
 @pytest.mark.parametrize("shape", [(5, 1), pytest.param((5,), marks=pytest.mark.long)])
 def test_functions_of_torch_leave_each_number_with_its_row_or_make_it_unknown(shape):
-    """Another value of one reward changes numbers of its row only, whatever the function and its arguments."""
-    # In the same order in each run: dicts keep theirs, sets have that of addresses.
+    """Changing one reward changes only numbers of its row, whatever the function and its arguments."""
+    # In the same order in each run: dicts keep their order, that of sets depends on addresses.
     listed = dict.fromkeys(f for f, rule in weighted_losses._RULES.items() if rule is not weighted_losses._unrelated)
     functions = dict.fromkeys(f for names in torch.overrides.get_overridable_functions().values() for f in names)
     functions |= listed
@@ -276,14 +276,14 @@ def test_functions_of_torch_leave_each_number_with_its_row_or_make_it_unknown(sh
             for i, make in enumerate(makers if function in listed else makers[:30]):
                 try:
                     result, is_call = function(*arguments[i]), True
-                except Exception as error:  # these are arguments of other functions
+                except Exception as error:  # the arguments fit other functions
                     result, is_call = None, False
                     if function in listed and works(function, without_rewards[i]):
                         call = described(function, without_rewards[i])
                         problems.append(f"{call} works, but of rewards it raises {error}")
                 with torch._C.DisableTorchFunctionSubclass():
                     is_known, is_written = bool(known(result)), not is_unchanged(arguments[i], before[i])
-                if is_written:  # a call that raised may have written before, as dropout1d() does in place
+                if is_written:  # a call that raised may have written before that, as dropout1d() does in place
                     arguments[i] = arguments_of(make, VALUES, shape)
                 if is_call and (is_known or is_written):
                     if is_known or result is None:

@@ -1,8 +1,8 @@
 """Environments whose observations say which environment, episode and step they belong to.
 
-They reset as Gymnasium's vector environments do in its three autoreset modes, so that what a user would pass to
-`add` comes out of them: the step in which a "next_step" environment resets, the first observation of the next episode
-in place of the final one in "same_step" mode.
+They reset like Gymnasium's vector environments in its three autoreset modes, so they produce what a user would pass to
+`add`: the reset step of a "next_step" environment, or the first observation of the next episode in place of the final
+one in "same_step" mode.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def encoded(fields, env, episode, step):
 
 @dataclass
 class Step:
-    """What one environment's step gives; `following` is true even where the environment hides it."""
+    """The result of one environment's step; `following` is true even where the environment hides it."""
 
     values: dict
     reward: float
@@ -95,7 +95,7 @@ class ToyEnvironments:
             if self.autoreset == "next_step":
                 self.resets_next[env] = True
             elif self.step_number[env] + max(self.lengths) < 28 and self.random.random() < 0.1:
-                self.end_at[env] += int(self.random.choice(self.lengths))  # another episode begins where this one ended
+                self.end_at[env] += int(self.random.choice(self.lengths))  # the next episode begins there
             else:
                 self.reset(env)
             if self.autoreset == "same_step":

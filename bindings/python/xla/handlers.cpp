@@ -1,11 +1,11 @@
-// The custom calls of per.jax, by which a program that XLA compiled uses a replay buffer without Python.
+// The custom calls of per.jax, through which programs compiled by XLA use a replay buffer without Python.
 //
-// A program names its buffer by a number that it was compiled with: on CUDA no value of the program is known to the
-// host when it queues a call. The program threads a ticket through its calls, an array of int32, so that XLA keeps them
-// in order. On the CPU the ticket is looked at, too: it says which init() it came from, and how many changes the buffer
-// has seen since. A ticket of the past is refused before anything changes.
+// A program names its buffer by a number that is compiled in: on CUDA the host knows no value of the program when it
+// queues a call. The program threads a ticket, an array of int32, through its calls, so that XLA keeps them in order.
+// On the CPU the ticket is also checked: it identifies the init() that it came from, and the number of changes to the
+// buffer since. A stale ticket is refused before anything changes.
 //
-// This is a plain shared library: it needs no Python, and no libper to link to. per.jax hands it the functions of the
+// This is a plain shared library without dependencies on Python or libper. per.jax passes it the functions of the
 // libper that the package loaded.
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "per.h"
-// The headers of jaxlib are not free of warnings.
+// The headers of jaxlib cause warnings.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wall"
 #pragma GCC diagnostic ignored "-Wextra"
@@ -28,7 +28,7 @@
 
 namespace ffi = xla::ffi;
 
-// What stands for the stream on the CPU.
+// Placeholder for the stream on the CPU.
 struct HostStream;
 template <>
 struct xla::ffi::CtxDecoding<HostStream> {
@@ -69,18 +69,18 @@ struct FreeReplay {
 struct Buffer {
     std::mutex mutex;
     std::unique_ptr<per_replay, FreeReplay> replay;
-    per_replay_options options;  // as described; its fields are those of `replay`
-    // What a ticket of the present holds. Generations are counted over all buffers, and 0 is none.
+    per_replay_options options;  // as described by the library; its fields are those of `replay`
+    // The contents of the current ticket. Generations are counted over all buffers; 0 is not a generation.
     uint32_t generation = 0;
     uint32_t version = 0;
     bool is_fresh = true;  // nothing was added or drawn since it was created
-    int32_t device = -1;   // which of XLA's devices its programs run on; -1: none has run
+    int32_t device = -1;   // the XLA device of its programs; -1: none has run
     std::vector<per_array> arrays;
     std::vector<void*> fields;
     std::vector<void*> next_fields;
 };
 
-// What of all buffers is known. It is never destroyed: threads of XLA may be in a call while the process ends.
+// The state of all buffers. It is never destroyed: XLA's threads may be in a call while the process ends.
 struct Table {
     std::mutex mutex;
     int64_t latest_number = 0;
@@ -94,7 +94,7 @@ Table& table() {
 
 enum class Platform { cpu, cuda };
 
-// The entries of a ticket. The last two are the program's own.
+// The entries of a ticket. The last two are used by the program only.
 enum TicketEntry { ticket_generation, ticket_version, ticket_index, ticket_is_full, ticket_size };
 
 ffi::Error refusal(const std::string& message) {
@@ -110,7 +110,7 @@ ffi::Error as_error(per_status status) {
     return ffi::Error(code, std::string("libper: ") + library.per_last_error());
 }
 
-// A buffer, locked for the time of a call.
+// A buffer, locked during a call.
 struct Locked {
     std::shared_ptr<Buffer> buffer;
     std::unique_lock<std::mutex> lock;
@@ -154,7 +154,7 @@ ffi::Error check_ticket(const Buffer& buffer, const uint32_t* ticket) {
     return ffi::Error::Success();
 }
 
-// Begins a call with the ticket of the present.
+// Begins a call with the current ticket.
 template <Platform platform>
 ffi::Error begin(int32_t device, int64_t number, const ffi::AnyBuffer& ticket, Locked* locked_out) {
     ffi::Error error = lock_buffer(platform, device, number, locked_out);
@@ -177,7 +177,7 @@ per_status renew(Buffer* buffer) {
     return library.per_replay_describe(replay, &buffer->options);
 }
 
-// The buffer is as it was created. On CUDA, where the program's graphs keep addresses, it is only cleared.
+// Resets the buffer to its initial state. On CUDA, where the program's graphs keep addresses, it is only cleared.
 template <Platform platform>
 ffi::Error init(void* stream, int32_t device, int64_t number, ffi::AnyBuffer, ffi::Result<ffi::AnyBuffer> ticket_out) {
     Locked locked;
@@ -200,7 +200,7 @@ ffi::Error init(void* stream, int32_t device, int64_t number, ffi::AnyBuffer, ff
     return ffi::Error::Success();
 }
 
-// Operands: the ticket; zeros [K, n], which stand for rewards and flags; each field [K, n, shape].
+// Operands: the ticket; zeros [K, n], used as rewards and flags; each field [K, n, shape].
 template <Platform platform>
 ffi::Error add(void* stream, int32_t device, int64_t number, ffi::AnyBuffer ticket, ffi::AnyBuffer zeros,
                ffi::RemainingArgs leaves, ffi::Result<ffi::AnyBuffer>) {
@@ -222,8 +222,8 @@ ffi::Error add(void* stream, int32_t device, int64_t number, ffi::AnyBuffer tick
     return ffi::Error::Success();
 }
 
-// Operands: the ticket; the key of the draw, two numbers of 64 bits.
-// Results: the ticket; ids, probabilities and weights [B]; each field, and each next field but of sequences.
+// Operands: the ticket; the key of the draw, two 64-bit numbers.
+// Results: the ticket; ids, probabilities and weights [B]; each field, and each next field except for sequences.
 template <Platform platform>
 ffi::Error sample(void* stream, int32_t device, int64_t number, ffi::AnyBuffer ticket, ffi::AnyBuffer key,
                   ffi::Result<ffi::AnyBuffer>, ffi::Result<ffi::AnyBuffer> ids,
@@ -265,8 +265,7 @@ ffi::Error set_priorities(void* stream, int32_t device, int64_t number, ffi::Any
     return ffi::Error::Success();
 }
 
-// What the handlers are given, in the order of their arguments: first the stream, which of XLA's devices the program
-// runs on, and the buffer's number.
+// The arguments of the handlers, in order: first the stream, the XLA device of the program, and the buffer's number.
 template <typename Stream>
 auto bind() {
     return ffi::Ffi::Bind().Ctx<Stream>().template Ctx<ffi::DeviceOrdinal>().template Attr<int64_t>("buffer");
@@ -303,7 +302,7 @@ auto bind_set_priorities() {
         .template Ret<ffi::AnyBuffer>();
 }
 
-// An array for each field, without data. The fields are the library's own: they are field_size bytes apart.
+// An array for each field, without data. The library owns the fields: they are field_size bytes apart.
 std::vector<per_array> arrays_of(const per_replay_options& described) {
     std::vector<per_array> arrays;
     const char* const fields = reinterpret_cast<const char*>(described.fields);
@@ -320,15 +319,15 @@ std::vector<per_array> arrays_of(const per_replay_options& described) {
 
 #pragma GCC visibility push(default)
 
-// Takes the functions of libper by their names.
+// Looks up the functions of libper by name.
 extern "C" void per_xla_load(void* (*find)(const char* name)) {
 #define PER_XLA_FIND(name) library.name = reinterpret_cast<decltype(&::name)>(find(#name));
     PER_XLA_FUNCTIONS(PER_XLA_FIND)
 }
 
-// Takes over the buffer of an owner, which becomes NULL, and stores the number that programs name it by; on an error it
-// leaves both. A buffer from a checkpoint gets a generation, so that there is a ticket for it; any other one, which
-// nothing was done to yet, gets it from init().
+// Takes over the buffer of an owner, which becomes NULL, and stores the number by which programs name it; on an error
+// both stay unchanged. A buffer from a checkpoint gets a generation, so that a ticket for it exists; any other buffer,
+// which is still unused, gets its generation from init().
 extern "C" per_status per_xla_open(per_replay** owner, uint32_t* generation_out, int64_t* number_out) {
     const auto buffer = std::make_shared<Buffer>();
     buffer->options = with_defaults<per_replay_options>(library.per_replay_options_init);
@@ -350,8 +349,8 @@ extern "C" per_status per_xla_open(per_replay** owner, uint32_t* generation_out,
     return PER_OK;
 }
 
-// The buffer that a ticket is of, to be read while no program uses it: it stays in the table. NULL if the ticket is not
-// one of the present. On CUDA that is not known.
+// The buffer of a ticket, to be read while no program uses it; it stays in the table. NULL if the ticket is stale,
+// which cannot be checked on CUDA.
 extern "C" per_replay* per_xla_find(int64_t number, const uint32_t* ticket) {
     const std::lock_guard lock(table().mutex);
     const auto found = table().buffers.find(number);
@@ -362,7 +361,7 @@ extern "C" per_replay* per_xla_find(int64_t number, const uint32_t* ticket) {
     return is_present ? buffer.replay.get() : nullptr;
 }
 
-// Frees a buffer, once no call is inside of it. A number that none has is ignored.
+// Frees a buffer after its last call has ended. Unknown numbers are ignored.
 extern "C" void per_xla_close(int64_t number) {
     std::shared_ptr<Buffer> last;
     const std::lock_guard lock(table().mutex);

@@ -1,1 +1,1 @@
-"""Buffers and samplers in the form that other frameworks ask for, a module each. None is imported unless asked for."""
+"""Buffers and samplers with the interfaces of other frameworks, one module each. None is imported by default."""

@@ -1,4 +1,4 @@
-"""A sum tree that is part of a framework's memory, and is copied with it."""
+"""A sum tree that belongs to a framework's memory and is copied with it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import per
 class CopiedTree(per.SumTree):
     """A per.SumTree that is copied and pickled with its priorities.
 
-    The state of its draws is not: a copy draws by another seed, which follows from the tree's and from the number of
-    its draws.
+    The random state is not copied: a copy draws with another seed, derived from the tree's seed and its number of
+    draws.
     """
 
     _n_draws = 0

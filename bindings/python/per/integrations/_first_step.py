@@ -1,4 +1,4 @@
-"""Buffers of frameworks whose fields the first step declares."""
+"""Framework buffers whose fields are declared by the first step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _lock = threading.Lock()
 
 
 def declared(owner: Any, name: str, declare: Callable[[], per.ReplayBuffer]) -> per.ReplayBuffer:
-    """The buffer that is an attribute of an object, made by the first step.
+    """The buffer in an attribute of an object, created at the first step.
 
-    Threads that bring first steps at the same time get the same one.
+    Threads that add first steps at the same time get the same buffer.
     """
     if getattr(owner, name) is None:
         with _lock:

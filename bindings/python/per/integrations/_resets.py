@@ -1,4 +1,4 @@
-"""How vector environments reset after the end of an episode, where a framework's buffer is not told."""
+"""Detects how vector environments reset after an episode, for framework buffers that are not told."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from per._errors import PerWarning
 
 
 class SuspectedResets:
-    """Warns if the steps after ends look like those in which environments reset (Gymnasium's AutoresetMode.NEXT_STEP).
+    """Warns if steps after ends look like reset steps (Gymnasium's AutoresetMode.NEXT_STEP).
 
-    Such a step begins where the episode ended, has no reward and ends nothing. The core recognises it by the final
-    observation. This class is for buffers that cannot tell a final observation from the first one of the next episode.
+    A reset step begins where the episode ended, has no reward and ends nothing. The core recognises it by the final
+    observation. This class is for buffers that cannot tell a final observation from the first of the next episode.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class SuspectedResets:
         reward : Any
             [n_envs].
         ends : Any
-            bool[n_envs], the steps that end an episode; False where the final observation is known.
+            bool[n_envs], True for steps that end an episode; False where the final observation is known.
         """
         if self._ended is not None:
             rows = np.flatnonzero(self._ended)

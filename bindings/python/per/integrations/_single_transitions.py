@@ -1,4 +1,4 @@
-"""Buffers whose batches hold single transitions, as their framework has them."""
+"""Helpers for buffers whose framework expects batches of single transitions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _OF_SEQUENCES = ("sequence_length", "burn_in", "sequence_stride")
 
 
 def refuse_other_batches(options: Mapping[str, Any], **reasons: str) -> None:
-    """Refuses options of per.ReplayBuffer with which batches are not what the framework computes with.
+    """Refuses options of per.ReplayBuffer whose batches the framework cannot use.
 
-    Those of sequences are always among them. `reasons`: others by name, and what to do instead.
+    The options of sequences are always refused. `reasons`: others by name, with the alternative to use.
 
     Raises
     ------
     InvalidArgument
-        If one of them is not its default.
+        One of the options differs from its default.
     """
     for name, reason in {**dict.fromkeys(_OF_SEQUENCES, "batches hold single transitions here"), **reasons}.items():
         if name in options and options[name] != _DEFAULTS[name]:

@@ -1,4 +1,4 @@
-"""Rewards of a batch that bring their weights into the losses of learners that know nothing of priorities."""
+"""Rewards that carry a batch's weights into the losses of learners without support for priorities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 @dataclasses.dataclass(eq=False)
 class _Draw:
-    """A batch, as a loss of its targets needs it."""
+    """The data of a batch that losses of its targets need."""
 
     replay: per.ReplayBuffer
     ids: Any
@@ -31,13 +31,13 @@ class _Draw:
     weights: torch.Tensor
     """[B]"""
     reductions: tuple[str, ...]
-    """the reductions whose losses are weighted"""
+    """reductions of the losses to be weighted"""
     first_row: int = dataclasses.field(default_factory=lambda: next(_numbers) << 24)  # batches have up to 2^24
-    """the row of its first transition; no other batch has these rows"""
+    """row of the first transition; no other batch has these rows"""
     errors: list[tuple[torch.Tensor, torch.Tensor]] = dataclasses.field(default_factory=list)
-    """for each loss so far: |TD errors| [critics, B], and bool[B], True for the transitions that it has errors of"""
+    """for each loss so far: |TD errors| [critics, B], and bool[B], True for the transitions that have errors"""
     spoiled_by: Any = None
-    """the function that wrote numbers of unknown rows into a tensor of this batch"""
+    """function that wrote numbers of unknown rows into a tensor of this batch"""
 
 
 class _Origin(NamedTuple):
@@ -45,20 +45,20 @@ class _Origin(NamedTuple):
 
     draws: tuple[_Draw, ...]
     rows: torch.Tensor | None
-    """the row of each number, int64 in host memory, -1 for one of no batch; None if they are unknown"""
+    """row of each number, int64 in host memory, -1 for a number of no batch; None if unknown"""
     lost_by: Any = None
-    """the function whose result this is, if they are unknown"""
+    """function whose result this is, if the rows are unknown"""
 
 
 class WeightedRewards(torch.Tensor):
-    """Rewards, and the targets computed from them: a loss of these is weighted, and sets priorities.
+    """Rewards, and targets computed from them. A loss of these is weighted and sets priorities.
 
-    torch calls __torch_function__ in place of every function that is given such a tensor. Each number knows the row of
-    the batch that it belongs to: functions of single numbers keep it, and functions that only move numbers move it
-    with them. After any other function it is unknown, and a loss that would be weighted raises.
+    torch calls __torch_function__ in place of every function with such an argument. Each number knows its row of the
+    batch: elementwise functions keep the row, and functions that only move numbers move it with them. After any other
+    function the row is unknown, and a loss that would be weighted raises an error.
 
-    Learners with several critics form a loss for each: the first sets priorities by its TD errors, the next by those of
-    both. Axes in front of that of the batch are critics, too. A row with further axes has the mean of its TD errors.
+    Learners with several critics compute a loss for each: the first sets priorities by its TD errors, the next by those
+    of both. Axes before that of the batch are critics, too. A row with further axes uses the mean of its TD errors.
     """
 
     _origin = _Origin((), None)
@@ -72,12 +72,12 @@ class WeightedRewards(torch.Tensor):
         ids: Any,
         reductions: tuple[str, ...] = ("mean",),
     ) -> torch.Tensor:
-        """The rewards of transitions that were drawn, [B] or [B, 1], with their weights and ids.
+        """The rewards of drawn transitions, [B] or [B, 1], with their weights and ids.
 
         Parameters
         ----------
         reductions : tuple[str, ...], default ("mean",)
-            Of the losses that are weighted; others are left alone.
+            Reductions of the losses to be weighted; other losses are unchanged.
         """
         weighted = rewards.as_subclass(cls)
         draw = _Draw(replay, ids, weights.flatten(), reductions)
@@ -107,12 +107,12 @@ def _carriers(*trees: Any) -> list[WeightedRewards]:
 
 
 def _draws_of(tensors: list[WeightedRewards]) -> tuple[_Draw, ...]:
-    """The batches that tensors come from, each once."""
+    """The distinct batches that tensors come from."""
     return tuple(dict.fromkeys(draw for tensor in tensors for draw in tensor._origin.draws))
 
 
 def _traced(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """The result of a function, with the rows of its tensors where they are known."""
+    """The result of a function, with the rows of its tensors if known."""
     rule = _RULES.get(function)
     if rule is _unrelated or (rule in (_kept, _moved_as) and not isinstance(_source(args, kwargs), WeightedRewards)):
         return pytree.tree_map_only(WeightedRewards, lambda tensor: tensor.as_subclass(torch.Tensor), result)
@@ -123,7 +123,7 @@ def _traced(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
     draws = _draws_of(given)
     found = _tensors(rule(function, args, kwargs, result)) if rule else []
     for tensor, rows in zip(made, found if len(found) == len(made) else [None] * len(made), strict=True):
-        # view(dtype) reinterprets the rows, too: their dtype or shape then differs.
+        # view(dtype) also reinterprets the rows, whose dtype or shape then differs.
         if rows is not None and rows.shape == tensor.shape and rows.dtype == torch.int64:
             tensor._origin = _Origin(draws, rows)
             continue
@@ -135,15 +135,15 @@ def _traced(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
     return result
 
 
-# The rules, each of which gives the rows of a result, or None if they are unknown.
+# The rules. Each returns the rows of a result, or None if they are unknown.
 
 
 def _unrelated(function: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """The result has at most the dtype and the device of its arguments, and is a plain tensor."""
+    """The result shares at most dtype and device with its arguments, and is a plain tensor."""
 
 
 def _elementwise(function: Any, args: Any, kwargs: Any, result: Any) -> torch.Tensor | None:
-    """Each number is computed from those at its place, which must be of the same row."""
+    """Each number is computed from the numbers at the same place, which must have the same row."""
     tensors = _tensors(args, kwargs)
     if isinstance(result, torch.Tensor) and result.shape == _broadcast(tensors):
         return _common_rows(tensors, result.shape)
@@ -155,8 +155,8 @@ def _broadcast(tensors: Iterable[torch.Tensor]) -> torch.Size:
 
 
 def _common_rows(tensors: Iterable[torch.Tensor], shape: torch.Size) -> torch.Tensor | None:
-    """The rows that tensors have in common when they are broadcast to a shape."""
-    # A single number of no known row, such as the mean of all rewards, stands for no row in particular.
+    """The common rows of tensors that are broadcast to a shape."""
+    # A single number of unknown row, such as the mean of all rewards, belongs to no particular row.
     origins = [
         tensor._origin for tensor in _carriers(tensors) if tensor.numel() != 1 or tensor._origin.rows is not None
     ]
@@ -173,13 +173,13 @@ def _source(args: Any, kwargs: Any) -> Any:
 
 
 def _kept(function: Any, args: Any, kwargs: Any, result: Any) -> torch.Tensor | None:
-    """Every number of the first argument stays where it is."""
+    """Every number of the first argument keeps its place."""
     source = _source(args, kwargs)
     return source._origin.rows if isinstance(source, WeightedRewards) else None
 
 
 def _moved(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """Numbers of the first argument, in other places: the function moves rows in the same way."""
+    """Numbers of the first argument move: the function moves their rows in the same way."""
     source = _source(args, kwargs)
     if not isinstance(source, WeightedRewards) or source._origin.rows is None:
         return None
@@ -192,12 +192,12 @@ def _moved(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
 
 
 def _moved_as(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """The same for functions whose second argument gives a shape, and no numbers."""
+    """The same for functions whose second argument only gives a shape."""
     return _moved(function, args, kwargs, result)
 
 
 def _joined(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """Numbers of several tensors. Those of plain tensors have no row."""
+    """Numbers of several tensors are joined. Those of plain tensors have no row."""
     if any(tensor._origin.rows is None for tensor in _carriers(args, kwargs)):
         return None
 
@@ -216,9 +216,9 @@ def _applied(function: Any, args: Any, kwargs: Any, replaced: Callable[[torch.Te
 
 
 def _written(function: Any, args: Any, kwargs: Any, result: Any) -> torch.Tensor | None:
-    """Numbers of the first argument are replaced by a value that is of no row, or of the same rows."""
+    """Numbers of the first argument are replaced by a value without rows, or with the same rows."""
     target, *index, value = args
-    if not index:  # the memory itself is another
+    if not index:  # the whole memory is replaced
         return value._origin.rows if isinstance(value, WeightedRewards) else None
     part = target[index[0]].as_subclass(WeightedRewards)
     part._origin = _Origin((), _moved(torch.Tensor.__getitem__, (target, index[0]), {}, None))
@@ -226,8 +226,8 @@ def _written(function: Any, args: Any, kwargs: Any, result: Any) -> torch.Tensor
     return None if _common_rows(tensors, _broadcast(tensors)) is None else target._origin.rows
 
 
-# The functions of each rule; all others leave unknown rows. A name stands for the function of torch and for the method;
-# a name of _ELEMENTWISE also for those of torch.special and torch.nn.functional, and for those that work in place.
+# The functions of each rule; the rows of all other results are unknown. A name stands for the torch function and the
+# method; a name in _ELEMENTWISE also for functions of torch.special and torch.nn.functional, and in-place versions.
 _ELEMENTWISE = """
     __and__ __invert__ __or__ __rdiv__ __rfloordiv__ __rpow__ __rsub__ __xor__ abs absolute acos acosh add addcdiv
     addcmul arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh bitwise_and bitwise_not
@@ -271,7 +271,7 @@ def _elementwise_functions() -> list[Any]:
 _RULES: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {
     **dict.fromkeys(_elementwise_functions(), _elementwise),
     **dict.fromkeys([*_functions(_KEPT), *(_descriptor(name).__get__ for name in ("data", "real"))], _kept),
-    # The function of one argument gives places, not numbers of it.
+    # With one argument the function returns places, not numbers of that argument.
     torch.Tensor.repeat_interleave: _moved,
     **dict.fromkeys([*_functions(_MOVED), *(_descriptor(name).__get__ for name in ("T", "mT"))], _moved),
     **dict.fromkeys(_functions("expand_as reshape_as view_as"), _moved_as),
@@ -282,12 +282,12 @@ _RULES: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {
 
 
 def _weighted_loss(loss: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
-    """The weighted loss, whose TD errors become priorities; None if it is one that is left alone.
+    """The weighted loss, whose TD errors become priorities; None for a loss that is not weighted.
 
     Raises
     ------
     InvalidArgument
-        If it is not known whose weights and TD errors these are.
+        The weights and TD errors cannot be assigned to rows.
     """
     given = _LOSSES[loss].bind(*args, **kwargs).arguments
     carriers = _carriers(given["input"], given["target"])
@@ -316,20 +316,20 @@ def _weighted_loss(loss: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
     losses = weights * losses
     if reduction == "none":
         return losses
-    if given.get("weight") is not None and reduction == "mean":  # torch's mean is by these weights
+    if given.get("weight") is not None and reduction == "mean":  # torch divides by the sum of these weights
         return losses.sum() / given["weight"].sum()
     return losses.mean() if reduction == "mean" else losses.sum()
 
 
 def _set_priorities(draw: _Draw, places: torch.Tensor, errors: torch.Tensor) -> None:
-    """Sets priorities by the TD errors of a loss and of those before it.
+    """Sets priorities by the TD errors of a loss and of earlier ones.
 
     Parameters
     ----------
     places : torch.Tensor
-        In the batch, of the shape of the errors; -1 for errors of another batch.
+        Places in the batch, in the shape of the errors; -1 for errors of another batch.
     """
-    # Axes in front, along which the rows are the same, are critics.
+    # Leading axes with identical rows are critics.
     while places.dim() > 1 and torch.equal(places, places[:1].expand(places.shape)):
         places = places[0]
     columns = places.flatten() + 1

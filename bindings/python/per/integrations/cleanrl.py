@@ -1,4 +1,4 @@
-"""Replay by priority in CleanRL's single files: the two buffers that they use, with the same arguments and names.
+"""Prioritized replay for CleanRL's single files: replaces the two buffers they use, with the same arguments and names.
 
 from per.integrations.cleanrl import ReplayBuffer               # in place of cleanrl_utils.buffers
 from per.integrations.cleanrl import PrioritizedReplayBuffer    # in place of the class in rainbow_atari.py
@@ -21,9 +21,9 @@ from per.integrations._weighted_losses import WeightedRewards
 
 
 class ReplayBufferSamples(NamedTuple):
-    """What theirs has, and the last three: gamma^m of the m steps of a return, weights, and what priorities are set by.
+    """The fields of CleanRL's class, and three more: gamma^m of the m steps of a return, weights, and ids for updates.
 
-    All but observations are [B, 1], actions [B, numbers of an action], ids int64[B].
+    All except observations are [B, 1], actions [B, numbers of an action], ids int64[B].
     """
 
     observations: torch.Tensor
@@ -37,7 +37,7 @@ class ReplayBufferSamples(NamedTuple):
 
 
 class PrioritizedBatch(NamedTuple):
-    """What theirs has, and discounts: gamma^m of the m steps of a return, which ends where the episode does."""
+    """The fields of CleanRL's class, and discounts: gamma^m of the m steps of a return, which ends with the episode."""
 
     observations: torch.Tensor
     actions: torch.Tensor
@@ -50,13 +50,13 @@ class PrioritizedBatch(NamedTuple):
 
 
 class _Buffer:
-    """A buffer of libper, with arrays in the shapes of CleanRL."""
+    """A libper buffer with arrays in CleanRL's shapes."""
 
     def __init__(self, transitions: int, fields: dict[str, per.Field], device: Any, options: dict[str, Any]) -> None:
         refuse_other_batches(options)
         self.device = torch.device(device)
         self._stack = options.get("frame_stack", 1)
-        if self._stack > 1:  # theirs are stacks, libper's fields single frames
+        if self._stack > 1:  # CleanRL's observations are stacks, libper's fields single frames
             stacks = fields["observation"]
             fields = {**fields, "observation": per.Field(stacks.shape[1:], stacks.dtype)}
         self._suspected = None if "autoreset" in options else SuspectedResets()
@@ -79,7 +79,7 @@ class _Buffer:
         observation, following = self._shaped("observation", obs), self._shaped("observation", next_obs)
         next_mask = None
         if self._resets_at_once:
-            # After a terminal state CleanRL's files give the next episode's first observation.
+            # After a terminal state, CleanRL's files pass the first observation of the next episode.
             next_mask = np.logical_not(terminated)
             if _has(infos, "final_obs") or _has(infos, "final_observation"):
                 following, is_final = self._with_final(following, infos)
@@ -98,7 +98,7 @@ class _Buffer:
         )
 
     def _with_final(self, following: Any, infos: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The next observations with the final ones of an info, and of which environments these are."""
+        """The next observations with the final ones of an info, and the environments that have one."""
         key = "final_obs" if "final_obs" in infos else "final_observation"
         is_final = np.asarray(infos[f"_{key}"], bool)
         following = np.array(following)
@@ -108,40 +108,40 @@ class _Buffer:
         return following, is_final
 
     def _tensor(self, array: Any) -> torch.Tensor:
-        """A tensor [B, ...] of an array, with an axis of size 1 where it has numbers."""
+        """A tensor [B, ...] of an array; scalars get an axis of size 1."""
         return torch.as_tensor(array if array.ndim > 1 else array.reshape(-1, 1), device=self.device)
 
 
 def _has(infos: Any, key: str) -> bool:
-    """Whether it is the info of a vector environment that has a value under the key for some of the environments."""
+    """Whether it is the info of a vector environment with a value under the key for some of the environments."""
     return isinstance(infos, Mapping) and key in infos and f"_{key}" in infos
 
 
 class ReplayBuffer(_Buffer):
-    """The buffer of all single files but rainbow_atari.py, which draws by priority in those that use mse_loss().
+    """The buffer of all single files except rainbow_atari.py. Prioritized in those that use mse_loss().
 
-    These form their targets from `data.rewards`, a tensor by which a mean mse_loss(), smooth_l1_loss() or huber_loss()
-    of a target gets its weights, and the transitions their TD errors. With other losses draws are uniform, with
-    weights 1, unless `data.weights` and update_priorities() are used.
+    These files compute their targets from `data.rewards`, a tensor that adds the weights to a mean mse_loss(),
+    smooth_l1_loss() or huber_loss() of a target and sets priorities by its TD errors. With other losses draws are
+    uniform, with weights 1, unless `data.weights` and update_priorities() are used.
 
     Parameters
     ----------
     buffer_size : int
-        Transitions of all environments. Each truncation takes the place of one more.
+        Transitions of all environments. Each truncation takes the space of one more.
     observation_space, action_space : Any
-        As theirs. Observations of float64 are kept as float32.
+        As in CleanRL. Observations of float64 are stored as float32.
     device : torch.device or str, default "auto"
-        As theirs. Observations of float64 are kept as float32.
+        As in CleanRL.
     n_envs : int, default 1
-        As theirs. Observations of float64 are kept as float32.
+        As in CleanRL.
     optimize_memory_usage : bool, default False
-        Changes nothing; next observations are stored once.
+        Has no effect; next observations are always stored once.
     handle_timeout_termination : bool, default True
-        As theirs: whether info["TimeLimit.truncated"] is looked at.
+        As in CleanRL: whether info["TimeLimit.truncated"] is used.
     **options : Any
-        Those of per.ReplayBuffer, but for sequences. With frame_stack observations are stacks of so many frames, as
-        FrameStack gives them, and the newest of each is stored. The seed comes from numpy's global generator unless it
-        is given. autoreset is "same_step" unless it is given, as in CleanRL's files.
+        Options of per.ReplayBuffer, except those of sequences. With frame_stack, observations are stacks of that many
+        frames, as from FrameStack, and only the newest frame of each is stored. The default seed comes from numpy's
+        global generator. The default of autoreset is "same_step", as in CleanRL's files.
 
     Warns
     -----
@@ -150,8 +150,8 @@ class ReplayBuffer(_Buffer):
 
     Notes
     -----
-    An episode that is truncated without a word ends where the next observation does not follow. The buffer of libper is
-    the attribute `replay`.
+    An episode truncated without a flag ends where the next observation does not follow. The attribute `replay` is the
+    libper buffer.
     """
 
     def __init__(
@@ -177,24 +177,24 @@ class ReplayBuffer(_Buffer):
     def add(
         self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, truncated: Any = None
     ) -> None:
-        """Adds a step of every environment.
+        """Adds one step of every environment.
 
         Parameters
         ----------
         obs, next_obs, action, reward, done : Any
-            As theirs. At an end next_obs is the final observation. With autoreset "same_step" it is not looked at after
-            a terminal state, where batches have obs in its place, unless infos has the final one; of a truncated
+            As in CleanRL. At an end next_obs is the final observation. With autoreset "same_step": after a terminal
+            state it is ignored, and batches have obs in its place, unless infos has the final one; for a truncated
             episode it is the final one.
         infos : Any
-            Of a vector environment of Gymnasium, or a list of dicts. Final observations are taken from it.
+            The info of a Gymnasium vector environment, or a list of dicts. Final observations are taken from it.
         truncated : Any, optional
-            Flags [n_envs]. None: where infos says so: "TimeLimit.truncated" in a list; "final_obs", or "episode" of
-            RecordEpisodeStatistics, of a step that is not done.
+            Flags [n_envs]. None: taken from infos: "TimeLimit.truncated" in a list; "final_obs", or "episode" of
+            RecordEpisodeStatistics, for a step that is not done.
 
         Warns
         -----
         PerWarning
-            Once, if autoreset is "next_step" and nothing says which episodes are truncated.
+            Once, if autoreset is "next_step" and nothing tells which episodes are truncated.
         """
         done = np.reshape(done, -1)
         if truncated is None:
@@ -203,7 +203,7 @@ class ReplayBuffer(_Buffer):
         self._add(obs, next_obs, action, reward, done, np.reshape(truncated, -1), infos)
 
     def _truncated(self, done: Any, infos: Any) -> Any:
-        """Flags of the episodes that this step truncates, as far as infos say so."""
+        """Flags of the episodes truncated at this step, as far as infos has them."""
         if self.handle_timeout_termination:
             if isinstance(infos, Mapping):
                 raise per.InvalidArgument(
@@ -225,7 +225,7 @@ class ReplayBuffer(_Buffer):
         return np.zeros(len(done), bool)
 
     def sample(self, batch_size: int) -> ReplayBufferSamples:
-        """A draw by priority.
+        """Draws a prioritized batch.
 
         Parameters
         ----------
@@ -251,44 +251,44 @@ class ReplayBuffer(_Buffer):
         Parameters
         ----------
         ids : Any
-            int64[n], as batches carry them.
+            int64[n], from batches.
         td_errors : torch.Tensor
             float32[n] of any sign.
         """
         self.replay.update_priorities(ids, td_errors.detach().cpu())
 
     def size(self) -> int:
-        """Transitions of an environment that can be drawn, on average."""
+        """Mean number of transitions per environment that can be drawn."""
         return len(self.replay) // self.n_envs
 
 
 class PrioritizedReplayBuffer(_Buffer):
-    """The buffer of rainbow_atari.py, which keeps the last n_step - 1 starts of an episode.
+    """The buffer of rainbow_atari.py. It also draws the last n_step - 1 starts of an episode.
 
     Parameters
     ----------
     capacity : int
-        Transitions. Each truncation takes the place of one more.
+        Transitions. Each truncation takes the space of one more.
     obs_shape : tuple[int, ...]
-        As theirs. `beta` may be set before each draw.
+        As in CleanRL.
     device : torch.device or str
-        As theirs. `beta` may be set before each draw.
+        As in CleanRL.
     n_step : int
-        As theirs. `beta` may be set before each draw.
+        As in CleanRL.
     gamma : float
-        As theirs. `beta` may be set before each draw.
+        As in CleanRL.
     alpha : float, default 0.6
-        As theirs. `beta` may be set before each draw.
+        As in CleanRL.
     beta : float, default 0.4
-        As theirs. `beta` may be set before each draw.
+        As in CleanRL. The attribute `beta` may be set before each draw.
     eps : float, default 1e-06
-        As theirs. `beta` may be set before each draw.
+        As in CleanRL.
     dtype : Any, default np.uint8
-        Of the observations.
+        Dtype of the observations.
     **options : Any
-        Further ones of per.ReplayBuffer. With frame_stack obs_shape is that of stacks of so many frames, and the newest
-        frame of each is stored. The seed comes from numpy's global generator unless it is given. autoreset is
-        "same_step" unless it is given, as in CleanRL's file.
+        Other options of per.ReplayBuffer. With frame_stack, obs_shape is that of stacks of that many frames, and only
+        the newest frame of each is stored. The default seed comes from numpy's global generator. The default of
+        autoreset is "same_step", as in CleanRL's file.
 
     Warns
     -----
@@ -317,16 +317,16 @@ class PrioritizedReplayBuffer(_Buffer):
         self.alpha, self.beta, self.eps = alpha, beta, eps
 
     def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, done: Any, truncated: Any = False) -> None:
-        """Adds a step. An episode that is truncated without a word ends where the next observation does not follow.
+        """Adds one step. An episode truncated without a flag ends where the next observation does not follow.
 
-        With autoreset "next_step" that is nowhere: `truncated` must be given. With autoreset "same_step" next_obs is
-        not looked at after a terminal state; batches have obs in its place.
+        With autoreset "next_step" the next observation always follows: `truncated` must be given. With autoreset
+        "same_step" next_obs is ignored after a terminal state; batches have obs in its place.
         """
         truncated = np.broadcast_to(np.reshape(truncated, -1), self._shapes["observation"][:1])
         self._add(obs, next_obs, action, reward, done, truncated)
 
     def sample(self, batch_size: int) -> PrioritizedBatch:
-        """A draw by priority, with weights of `beta`.
+        """Draws a prioritized batch, with the exponent `beta` for weights.
 
         Parameters
         ----------
@@ -359,5 +359,5 @@ class PrioritizedReplayBuffer(_Buffer):
 
     @property
     def size(self) -> int:
-        """Transitions that can be drawn."""
+        """Number of transitions that can be drawn."""
         return len(self.replay)

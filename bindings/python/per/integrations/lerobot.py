@@ -1,4 +1,4 @@
-"""A prioritized buffer for LeRobot's online learner, which keeps images once, as uint8.
+"""A prioritized buffer for LeRobot's online learner, which stores images once, as uint8.
 
     import lerobot.rl.learner
     from per.integrations.lerobot import ReplayBuffer
@@ -6,7 +6,7 @@
     lerobot.rl.learner.ReplayBuffer = ReplayBuffer
     lerobot.rl.learner.train_cli()
 
-Nothing of LeRobot's learner is replaced: rewards of its batches bring their weights into the losses of its policies.
+LeRobot's learner is unchanged: rewards of a batch carry its weights into the losses of the policies.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _INFO = "complementary_info."
 
 
 def _info(key: str) -> str:
-    """The name of the field that holds an entry of complementary_info."""
+    """The name of the field for an entry of complementary_info."""
     return name_of("complementary_info", key)
 
 
 class _Rows:
-    """One field of the live transitions, in order of time, as LeRobot's to_lerobot_dataset() reads it."""
+    """One field of the live transitions in order of time, in the form that LeRobot's to_lerobot_dataset() reads."""
 
     def __init__(self, replay: per.ReplayBuffer, ids: Any, name: str) -> None:
         self._replay, self._ids, self._name = replay, ids, name
@@ -47,41 +47,41 @@ class _Rows:
 
 
 class ReplayBuffer(theirs.ReplayBuffer):
-    """LeRobot's ReplayBuffer, of which transitions are drawn by priority.
+    """LeRobot's ReplayBuffer with prioritized draws.
 
-    Its learner's critics are prioritized by that alone: mse_loss(), smooth_l1_loss() and huber_loss() of targets
-    computed from a batch's reward are weighted, and their TD errors become priorities, also where an online and an
-    offline batch are concatenated. Batches have "weights" and "ids" in their complementary_info, for learners that use
-    them with update_priorities().
+    This alone prioritizes the learner's critics: mse_loss(), smooth_l1_loss() and huber_loss() of targets computed from
+    a batch's reward are weighted, and their TD errors become priorities, also if an online and an offline batch are
+    concatenated. Batches have "weights" and "ids" in their complementary_info, for learners that call
+    update_priorities().
 
     Parameters
     ----------
     capacity : int
-        Transitions. Each end of an episode takes the place of one more.
+        Transitions. Each end of an episode takes the space of one more.
     device : str, default "cuda:0"
-        As theirs.
+        As in LeRobot.
     state_keys : Sequence[str], optional
-        As theirs.
+        As in LeRobot.
     image_augmentation_function : Callable[[torch.Tensor], torch.Tensor], optional
-        As theirs.
+        As in LeRobot.
     use_drq : bool, default True
-        As theirs.
+        As in LeRobot.
     storage_device : str, default "cpu"
-        As theirs.
+        As in LeRobot.
     optimize_memory : bool, default False
-        Changes nothing; next states are stored once.
+        Has no effect; next states are always stored once.
     image_dtype : str, default "uint8"
-        Of the stored images, states whose name begins with "observation.image". "uint8" keeps numbers of 0 to 1 as the
-        nearest multiple of 1 / 255, and uint8 as it is; "float32" keeps any number.
+        Dtype of stored images, the states whose name begins with "observation.image". "uint8" rounds numbers from 0 to
+        1 to the nearest multiple of 1 / 255, and keeps uint8 as it is; "float32" keeps any number.
     weigh_losses : bool, default True
-        False: rewards are a plain tensor.
+        False: rewards are a plain tensor, and losses are not weighted.
     **options : Any
-        Those of per.ReplayBuffer, but for sequences and n_step. The seed comes from torch's generator unless it is
-        given.
+        Options of per.ReplayBuffer, except those of sequences and n_step. The default seed comes from torch's
+        generator.
 
     Notes
     -----
-    The buffer of libper is the attribute `replay` once something was added.
+    The attribute `replay` is the libper buffer, after the first add.
     """
 
     replay: per.ReplayBuffer | None = None
@@ -109,14 +109,14 @@ class ReplayBuffer(theirs.ReplayBuffer):
         self.image_dtype, self.weigh_losses = image_dtype, weigh_losses
         seed = int(torch.randint(2**63 - 1, ()))
         self._options = {"device": str(storage_device), "arrays": "torch", "seed": seed, **options}
-        # Whether images were given as numbers of 0 to 1, by name.
+        # By name, whether images were given as numbers from 0 to 1.
         self._are_fractions: dict[str, bool] = {}
 
     def __len__(self) -> int:
         return 0 if self.replay is None else len(self.replay)
 
     def _initialize_storage(self, state: Any, action: Any, complementary_info: Any = None) -> None:
-        """Declares the fields by the first transition."""
+        """Declares the fields from the first transition."""
         declared(self, "replay", lambda: self._new_replay(state, action, complementary_info))
         self.initialized = True
 
@@ -143,20 +143,20 @@ class ReplayBuffer(theirs.ReplayBuffer):
         truncated: bool,
         complementary_info: dict[str, Any] | None = None,
     ) -> None:
-        """Adds a transition. Where a state is not the next_state announced before, the trajectory is cut.
+        """Adds a transition. If a state differs from the previous next_state, the trajectory is cut.
 
-        With next_state None it is drawn from the next one on, or never if it is truncated.
+        A transition with next_state None can be drawn after the next add, or never if it is truncated.
 
         Raises
         ------
         InvalidArgument
-            For an image with numbers that are not from 0 to 1, unless image_dtype is "float32".
+            An image has numbers outside 0 to 1, and image_dtype is not "float32".
         """
         if self.replay is None:
             self._initialize_storage(state, action, complementary_info)
         assert self.replay is not None
         if next_state is None and done:
-            next_state = state  # which no target looks at
+            next_state = state  # no target reads it
         given: dict[str, Any] = {ACTION: action.squeeze(0), "reward": float(reward)}
         for prefix, values in (("", state), ("next_", next_state or {})):
             given |= {prefix + key: self._stored(key, values[key].squeeze(0)) for key in self.states if key in values}
@@ -176,7 +176,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
         return (value.detach() * 255).round().to(torch.uint8)
 
     def sample(self, batch_size: int) -> theirs.BatchTransition:
-        """A draw by priority, of as many transitions as there are at most. Raises per.Empty if there is none.
+        """Draws a prioritized batch, limited to the number of transitions. Raises per.Empty if there are none.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
         Parameters
         ----------
         ids : torch.Tensor
-            int64[n], as batches carry them.
+            int64[n], from batches.
         td_errors : torch.Tensor
             float32[n] of any sign.
         """
@@ -238,15 +238,15 @@ class ReplayBuffer(theirs.ReplayBuffer):
         capacity: int | None = None,
         **options: Any,
     ) -> ReplayBuffer:
-        """A buffer with the transitions of a dataset, which is read frame by frame; `options` are the class's others.
+        """Creates a buffer from a dataset, read frame by frame; `options` are the class's other options.
 
-        An episode whose last frame is not done is truncated there. Its last transition is not drawn, as a dataset does
-        not have the observation after it; theirs has the last state in its place.
+        An episode whose last frame is not done is truncated there. Its last transition is not drawn, since a dataset
+        does not have the observation after it; LeRobot's own buffer repeats the last state.
 
         Raises
         ------
         ValueError
-            For a capacity below the frames of the dataset, or if state_keys are missing.
+            capacity is below the number of frames of the dataset, or state_keys are missing.
         """
         frames = len(lerobot_dataset)
         if capacity is not None and capacity < frames:
@@ -261,7 +261,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
     def to_lerobot_dataset(
         self, repo_id: str, fps: int = 1, root: Any = None, task_name: str = "from_replay_buffer"
     ) -> Any:
-        """Writes the transitions that can be drawn to a dataset, as theirs; images are exactly those stored."""
+        """Writes the transitions that can be drawn to a dataset, as LeRobot's buffer does, images exactly as stored."""
         if self.replay is None or len(self) == 0:
             raise ValueError("The replay buffer is empty. Cannot convert to a dataset.")
         ids = self.replay.live_ids()
@@ -279,7 +279,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
 
 
 def _transitions(dataset: LeRobotDataset, state_keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What add() takes, of each frame."""
+    """The arguments of add() for each frame."""
     frame = dataset[0]
     for i in range(len(dataset)):
         following = dataset[i + 1] if i + 1 < len(dataset) else None

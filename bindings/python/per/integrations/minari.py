@@ -1,10 +1,10 @@
-"""Minari's datasets in and out of a `per.ReplayBuffer`, bit for bit.
+"""Converts between Minari datasets and `per.ReplayBuffer`, bit for bit.
 
     buffer = new_buffer(minari.load_dataset("mujoco/hopper/medium-v0"), n_step=3, alpha=0.6)
     create_dataset("hopper/mine-v0", buffer, env=env)
 
-Every observation comes through, the last of each episode too, and every action, reward, termination and truncation.
-Infos, seeds and options of episodes do not.
+Preserved are all observations, including the last one of each episode, and all actions, rewards, terminations and
+truncations. Infos, seeds and options of episodes are not.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ def new_buffer(
     fields: Mapping[str, per.Field] | None = None,
     **options: Any,
 ) -> per.ReplayBuffer:
-    """A buffer with all steps of a dataset: the first of n_envs environments has its episodes 0, n_envs, 2 n_envs, ...
+    """Creates a buffer with all steps of a dataset. Environment e of n_envs has episodes e, e + n_envs, ...
 
-    Beside observation, action, reward and the flags, each row has what libper would round or join, as fields with
-    defaults that steps added later may leave out: `minari.episode` (-1 of other steps), `minari.reward` in the data's
-    precision, `minari.truncated` as in the dataset. An episode that ends there with neither flag is truncated here.
+    Beside observation, action, reward and flags, each row has the values that libper would round or merge, in fields
+    with defaults, which later steps may leave out: `minari.episode` (-1 for other steps), `minari.reward` in the data's
+    precision, `minari.truncated` as in the dataset. An episode that ends in the dataset without a flag is truncated.
 
     Parameters
     ----------
     dataset : MinariDataset
-        What minari.load_dataset() gives, or a filtered one.
+        A dataset of minari.load_dataset(), or a filtered one.
     capacity : int, optional
-        Rows in all. None: as many as the dataset takes, which is then read twice.
+        Total rows. None: as many as the dataset needs, which is then read twice.
     dtypes : Mapping[str, DTypeLike], optional
-        By name of a field, dtypes to store in place of the data's.
+        Dtypes to store in place of the data's, by field name.
     fields : Mapping[str, per.Field], optional
-        Further fields, with defaults.
+        Additional fields, with defaults.
     **options : Any
-        As per.ReplayBuffer takes it.
+        As in per.ReplayBuffer.
 
     Raises
     ------
     Unsupported
-        For a space without arrays of one shape; and as per.ReplayBuffer.
+        A space has no arrays of fixed shape. Also as in per.ReplayBuffer.
     """
     n_envs = int(options.get("n_envs", 1))
     if capacity is None:
@@ -93,22 +93,22 @@ def new_buffer(
                 "truncated": episode.truncations,
             },
         }
-        # The axis of environments, of which this is one.
+        # The axis of environments, here of size 1.
         buffer.extend(**_map(lambda array: array[:, None], steps), env_ids=[i % n_envs])
     return buffer
 
 
 def episodes(buffer: per.ReplayBuffer) -> Iterator[EpisodeBuffer]:
-    """The live transitions of a buffer, episode by episode, environment by environment, in order of time.
+    """The live transitions of a buffer as episodes, by environment and in order of time.
 
-    An episode whose first steps were overwritten begins with the oldest one there is, and one that goes on ends with
-    the latest one that is live, with neither flag. Rows with a next observation of their own (store_next_observation)
-    belong together while one's next observation is the next one's observation.
+    An episode whose first steps were overwritten begins with its oldest row. A running episode ends with its latest
+    live transition, with neither flag. With store_next_observation, rows are joined if the next observation of one is
+    the observation of the following one.
 
     Raises
     ------
     Unsupported
-        For a buffer of sequences, of which only the starts are live.
+        The buffer has sequences, of which only the starts are live.
     """
     if buffer.options["sequence_length"] is not None:
         raise per.Unsupported("sequence_length is given; allowed: None, as episodes are made of single transitions")
@@ -127,22 +127,22 @@ def episodes(buffer: per.ReplayBuffer) -> Iterator[EpisodeBuffer]:
 def create_dataset(
     dataset_id: str, buffer: per.ReplayBuffer, *, jpeg_encoding: bool = False, **options: Any
 ) -> MinariDataset:
-    """Writes the episodes of a buffer to a new dataset, images as they are.
+    """Writes the episodes of a buffer to a new dataset, with images unchanged.
 
     Parameters
     ----------
     buffer : per.ReplayBuffer
-        A buffer.
+        The buffer to be written.
     jpeg_encoding : bool, default False
-        True makes images smaller, and others than they were.
+        True makes images smaller, but lossy.
     **options : Any
-        As minari.create_dataset_from_buffers() takes it: env, or observation_space and action_space.
+        As in minari.create_dataset_from_buffers(): env, or observation_space and action_space.
     """
     return create_dataset_from_buffers(dataset_id, list(episodes(buffer)), jpeg_encoding=jpeg_encoding, **options)
 
 
 def _pieces(buffer: per.ReplayBuffer) -> Iterator[dict[str, Any]]:
-    """Rows in a row, of which none but the last ends an episode."""
+    """Runs of consecutive rows, of which only the last may end an episode."""
     ids = buffer.live_ids()
     for run in np.split(ids, np.flatnonzero(np.diff(ids) != buffer.n_envs) + 1):
         if run.size > 0:
@@ -156,7 +156,7 @@ def _pieces(buffer: per.ReplayBuffer) -> Iterator[dict[str, Any]]:
 
 
 def _episode(rows: Mapping[str, Any]) -> int:
-    """The number of the dataset's episode that rows are of; -1 for steps that are of none."""
+    """The number of the rows' episode in the dataset; -1 for steps of none."""
     return int(rows["minari"]["episode"][0]) if "minari" in rows else -1
 
 
@@ -174,7 +174,7 @@ def _buffer_of(rows: Mapping[str, Any]) -> EpisodeBuffer:
 
 
 def _map(function: Callable[..., Any], value: Any, *others: Any) -> Any:
-    """What a function makes of each array in dicts and tuples, and of those at the same place in others."""
+    """Applies a function to each array in dicts and tuples, and to those at the same place in others."""
     if isinstance(value, Mapping):
         return {key: _map(function, value[key], *(other[key] for other in others)) for key in value}
     if isinstance(value, tuple):
@@ -189,7 +189,7 @@ def _leaves(value: Any) -> list[npt.NDArray[Any]]:
 
 
 def _dtypes(value: Any, name: str) -> dict[str, np.dtype[Any]]:
-    """The dtypes of arrays in dicts and tuples by the names of their fields."""
+    """The dtypes of arrays in dicts and tuples, by field name."""
     if not isinstance(value, (Mapping, tuple)):
         return {name: value.dtype}
     parts = parts_of(name, value)

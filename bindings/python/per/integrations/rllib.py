@@ -1,4 +1,4 @@
-"""A prioritized episode buffer for RLlib's new API stack, over libper's sum tree.
+"""A prioritized episode buffer for RLlib's new API stack, with libper's sum tree.
 
 config.training(
     replay_buffer_config={"type": "per.integrations.rllib.PrioritizedEpisodeReplayBuffer", "alpha": 0.6, "beta": 0.4}
@@ -23,7 +23,7 @@ __all__ = ["PrioritizedEpisodeReplayBuffer"]
 
 
 class _Leaves:
-    """What RLlib's buffer writes to its sum tree: p^alpha of each step's node. Draws take all that was written."""
+    """Stands in for RLlib's sum tree: p^alpha of each step's node. Draws use everything written so far."""
 
     def __init__(self, capacity: int, seed: int) -> None:
         self.capacity = capacity
@@ -33,7 +33,7 @@ class _Leaves:
 
     @property
     def written(self) -> set[int]:
-        """Nodes whose step came or went since the last draw or update."""
+        """Nodes whose step was added or evicted since the last draw or update."""
         return set(self._written)
 
     def __getitem__(self, node: Any) -> Any:
@@ -70,7 +70,7 @@ class _Leaves:
 
 
 class _NoLeaves:
-    """In place of RLlib's tree of minima, which weights normalised by their batch do not need."""
+    """Stands in for RLlib's tree of minima, which weights normalised by their batch do not need."""
 
     def __setitem__(self, node: int, priority: float) -> None:
         pass
@@ -83,18 +83,18 @@ class _NoLeaves:
 
 
 class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuffer):
-    """RLlib's buffer of episodes, which draws all steps of a batch at once from a `per.SumTree`.
+    """RLlib's episode buffer, which draws all steps of a batch at once from a `per.SumTree`.
 
     Parameters
     ----------
     seed : int, optional
-        Of draws and of random n_steps. None: another one each time.
+        Seed of the draws and of random n_steps. None: a new one each time.
     *args, **options : Any
-        The other arguments of RLlib's buffer.
+        Other arguments of RLlib's buffer.
 
     Notes
     -----
-    A copy, or what was pickled, has the priorities, and draws by another seed.
+    A copy or a pickled buffer keeps the priorities and draws with another seed.
     """
 
     _sum_segment: Any
@@ -108,16 +108,16 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         self._min_segment = _NoLeaves()
 
     def add(self, episodes: SingleAgentEpisode | list[SingleAgentEpisode], weight: float | None = None) -> None:
-        """Adds episodes, or further steps of them; the oldest episodes are evicted where room is needed.
+        """Adds episodes, or further steps of them. The oldest episodes are evicted to make room.
 
         Parameters
         ----------
         weight : float, optional
-            The priority of the steps; None: the largest seen.
+            Priority of the steps; None: the largest seen.
         """
         super().add(episodes, weight)
         if self._last_sampled_indices:
-            # A node belongs to another step, or to none, once its episode was evicted.
+            # After the eviction of its episode, a node belongs to another step or to none.
             changed = self._sum_segment.written
             self._last_sampled_indices = [-1 if node in changed else node for node in self._last_sampled_indices]
 
@@ -135,34 +135,34 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         to_numpy: bool = False,
         **options: Any,
     ) -> list[SingleAgentEpisode]:
-        """Draws steps by priority: an episode of one step for each, of its n-step return and the observation after it.
+        """Draws steps by priority. Each is returned as a one-step episode with its n-step return and next observation.
 
-        The draws are stratified (Schaul et al. 2016, section 3.3); steps whose n-step window is not there yet are drawn
-        anew. extra_model_outputs has `n_step` and `weights`, w_i = (P(i) / min_j P(j))^-beta over the batch.
+        Draws are stratified (Schaul et al. 2016, section 3.3); steps whose n-step window is incomplete are redrawn.
+        extra_model_outputs has `n_step` and `weights`, w_i = (P(i) / min_j P(j))^-beta over the batch.
 
         Parameters
         ----------
         num_items, batch_size_B : int, optional
-            Steps of the batch, one of the two; None: the buffer's.
+            Steps in the batch; give one of the two. None: the buffer's.
         batch_length_T : int, optional
-            Not looked at: the buffer draws single steps.
+            Ignored: the buffer draws single steps.
         n_step : int or tuple[int, int], optional
-            One for all, or (first, end), of which each step's own n is drawn: first to end - 1, as in RLlib.
+            One n for all, or (first, end), from which each step's n is drawn: first to end - 1, as in RLlib.
         beta : float or None, default 0.0
-            As RLlib's buffer takes it.
+            As in RLlib's buffer.
         gamma : float, default 0.99
-            As RLlib's buffer takes it.
+            As in RLlib's buffer.
         include_infos, include_extra_model_outputs, to_numpy : bool, default False
-            As RLlib's buffer takes them.
+            As in RLlib's buffer.
         **options : Any
-            Not looked at.
+            Ignored.
 
         Raises
         ------
         Empty
-            If nothing was added.
+            Nothing was added yet.
         InvalidArgument
-            If no episode has as many steps as n_step.
+            No episode has as many steps as n_step.
         """
         if num_items is not None and batch_size_B is not None:
             raise per.InvalidArgument("num_items and batch_size_B are given; allowed: one of the two")
@@ -222,7 +222,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         )
 
     def _count(self, drawn: list[tuple[int, SingleAgentEpisode, int, int]], resamples: int) -> None:
-        """What get_metrics() tells."""
+        """Updates the counts of get_metrics()."""
         self.sampled_timesteps += len(drawn)
         counts = {
             "num_env_steps_sampled": len(drawn),
@@ -241,12 +241,12 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
     def update_priorities(self, priorities: object, module_id: Any = None) -> None:
         """Sets the priorities of the last sample, usually |TD errors|, float[steps drawn].
 
-        Steps that were evicted meanwhile are skipped. Of a step that was drawn twice the last one counts.
+        Steps evicted meanwhile are skipped. For a step drawn twice the last priority wins.
 
         Raises
         ------
         InvalidArgument
-            For another number of them, and for one that is not finite; then nothing is changed.
+            Their number is wrong, or one is not finite; nothing is changed.
         """
         given = np.maximum(np.asarray(priorities, np.float64).ravel(), 1e-12)
         nodes = np.asarray(self._last_sampled_indices, np.int64)

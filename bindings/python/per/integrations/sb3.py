@@ -1,10 +1,10 @@
-"""Replay by priority in stable-baselines3: buffers for its algorithms, and DQN, SAC, TD3 and DDPG that use them.
+"""Prioritized replay for stable-baselines3: buffers for its algorithms, and DQN, SAC, TD3 and DDPG that use them.
 
     from per.integrations.sb3 import DQN    # in place of: from stable_baselines3 import DQN
 
-Nothing of train() is replaced. Algorithms form their targets from the rewards of a batch; those that the buffers give
-are a tensor that torch asks before it computes a loss of them (torch.Tensor.__torch_function__), so that the loss gets
-its weights there, and the transitions their TD errors.
+train() is unchanged. Algorithms compute their targets from the rewards of a batch. The buffers return rewards as a
+tensor subclass that intercepts the losses computed from it (torch.Tensor.__torch_function__): it adds the weights to
+the loss, and sets priorities by the TD errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from per.spaces import field_of, parts_of
 
 
 class ReplayBufferSamples(type_aliases.ReplayBufferSamples):
-    """Theirs, and as further attributes weights float32[B, 1] and ids int64[B], what update_priorities() takes."""
+    """SB3's samples, and the attributes weights float32[B, 1] and ids int64[B], for update_priorities()."""
 
     weights: torch.Tensor
     ids: np.ndarray[Any, np.dtype[np.int64]]
@@ -39,7 +39,7 @@ class DictReplayBufferSamples(type_aliases.DictReplayBufferSamples):
 
 
 class _Dones:
-    """Stands for the array of theirs, into which learn() writes that the last trajectory ended."""
+    """Stands in for SB3's array, into which learn() writes that the last trajectory ended."""
 
     def __init__(self, replay: per.ReplayBuffer) -> None:
         self._replay = replay
@@ -52,7 +52,7 @@ class _Dones:
         raise per.Unsupported(f"dones[{position!r}] is read; {_NO_ARRAYS}")
 
 
-# The arrays of their buffers, by position.
+# The arrays of SB3's buffers, by position.
 _ARRAYS = ("observations", "next_observations", "actions", "rewards", "timeouts")
 _NO_ARRAYS = "allowed, as rows have ids here: replay.get(replay.live_ids()), with its names"
 
@@ -60,33 +60,33 @@ _NO_ARRAYS = "allowed, as rows have ids here: replay.get(replay.live_ids()), wit
 class PrioritizedReplayBuffer(buffers.ReplayBuffer):
     """A replay_buffer_class for any off-policy algorithm of stable-baselines3.
 
-    Algorithms whose critics learn by the mean mse_loss(), smooth_l1_loss() or huber_loss() of targets formed from
-    `samples.rewards` are prioritized by that alone, train() being theirs. Others draw uniformly, with weights 1, unless
-    they use `samples.weights` and update_priorities() themselves.
+    It alone prioritizes algorithms whose critics learn by the mean mse_loss(), smooth_l1_loss() or huber_loss() of
+    targets computed from `samples.rewards`; train() is unchanged. Other algorithms draw uniformly, with weights 1,
+    unless they use `samples.weights` and update_priorities() themselves.
 
     Parameters
     ----------
     buffer_size : int
-        Transitions of all environments. Each end of an episode takes the place of one more.
+        Transitions of all environments. Each end of an episode takes the space of one more.
     observation_space, action_space : Any
-        As theirs. The buffer is in host memory, batches on the device.
+        As in SB3.
     device : torch.device or str, default "auto"
-        As theirs. The buffer is in host memory, batches on the device.
+        As in SB3. The buffer is in host memory, batches on the device.
     n_envs : int, default 1
-        As theirs. The buffer is in host memory, batches on the device.
+        As in SB3.
     optimize_memory_usage : bool, default False
-        Changes nothing; next observations are stored once, also beside handle_timeout_termination.
+        Has no effect; next observations are always stored once, also with handle_timeout_termination.
     handle_timeout_termination : bool, default True
-        As theirs: whether info["TimeLimit.truncated"] is looked at.
+        As in SB3: whether info["TimeLimit.truncated"] is used.
     n_steps : int, default 1
-        Steps of a return, as of their NStepReplayBuffer. Dict observations are allowed.
+        Steps of a return, as in SB3's NStepReplayBuffer. Dict observations are allowed.
     **options : Any
-        Those of per.ReplayBuffer, gamma, alpha and beta among them, but for sequences, n_step, frame_stack and arrays.
-        The seed comes from numpy's global generator, which set_random_seed() has seeded, unless it is given.
+        Options of per.ReplayBuffer, such as gamma, alpha and beta, except those of sequences, n_step, frame_stack and
+        arrays. The default seed comes from numpy's global generator, which set_random_seed() seeds.
 
     Notes
     -----
-    The buffer of libper is the attribute `replay`.
+    The attribute `replay` is the libper buffer.
     """
 
     pos: int
@@ -138,7 +138,7 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         return _Dones(self.replay)
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> Any:
-        """Adds a step of every environment, as theirs; gives the ids of its transitions, int64[n_envs]."""
+        """Adds one step of every environment, as SB3's buffer does. Returns the transitions' ids, int64[n_envs]."""
         timeouts = np.zeros(self.n_envs, bool)
         if self.handle_timeout_termination:
             timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
@@ -155,7 +155,7 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         return ids
 
     def _shaped(self, observation: Any) -> Any:
-        """Observations of all environments in the shapes and dtypes of the fields: theirs may lack axes of size 1."""
+        """Observations of all environments in the fields' shapes and dtypes: SB3's may lack axes of size 1."""
         if isinstance(self.obs_shape, dict):
             return {
                 key: _cast(observation[key], self.observation_space[key], key).reshape(self.n_envs, *shape)
@@ -164,7 +164,7 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         return _cast(observation, self.observation_space, "observation").reshape(self.n_envs, *self.obs_shape)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
-        """A draw by priority; in the last axis of what it gives are the numbers of one transition, as in theirs."""
+        """Draws a prioritized batch. As in SB3, the last axis has the numbers of one transition."""
         batch = self.replay.sample(batch_size, hindsight=self._hindsight)
         return self._samples(batch, batch.reward, env)
 
@@ -172,12 +172,12 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         raise per.Unsupported(f"_get_samples() reads their arrays; {_NO_ARRAYS}, or sample()")
 
     def take_over(self, theirs: buffers.ReplayBuffer) -> None:
-        """Replaces all transitions by those of a buffer of theirs. All get the largest priority.
+        """Replaces all transitions by those of an SB3 buffer. All get the largest priority.
 
         Raises
         ------
         InvalidArgument
-            For a buffer of other spaces or of another number of environments.
+            The buffer has other spaces or another number of environments.
         """
         for name in ("observation_space", "action_space", "n_envs"):
             given, allowed = getattr(theirs, name), getattr(self, name)
@@ -211,8 +211,8 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         )
         reward = reward.reshape(-1, 1)
         if env is not None:
-            # Rewards are divided, and cut off where they are too large. A return is cut off by its mean reward, so that
-            # it is the return of normalized rewards unless one of these is cut off.
+            # Rewards are divided, and clipped if too large. A return is clipped by its mean reward, so it is the return
+            # of normalized rewards unless one of these is clipped.
             sums = np.cumsum(self.gamma ** np.arange(self.n_steps, dtype=np.float32))[batch.n_steps - 1].reshape(-1, 1)
             reward = sums * self._normalize_reward(reward / sums, env)
         weights = self._tensors(batch.weights.reshape(-1, 1))
@@ -238,14 +238,14 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         Parameters
         ----------
         ids : Any
-            int64[n], as batches carry them.
+            int64[n], from batches.
         td_errors : torch.Tensor
             float32[n] of any sign.
         """
         self.replay.update_priorities(ids, td_errors.detach().cpu())
 
     def size(self) -> int:
-        """Transitions of an environment that can be drawn, on average."""
+        """Mean number of transitions per environment that can be drawn."""
         return len(self.replay) // self.n_envs
 
     def reset(self) -> None:
@@ -254,27 +254,27 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
 
 
 class PrioritizedDictReplayBuffer(PrioritizedReplayBuffer, buffers.DictReplayBuffer):
-    """PrioritizedReplayBuffer, which takes Dict observations, for code that asks for a DictReplayBuffer."""
+    """PrioritizedReplayBuffer, which accepts Dict observations, for code that requires a DictReplayBuffer."""
 
 
 class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.HerReplayBuffer):
-    """Hindsight experience replay with the arguments of their HerReplayBuffer, by priority.
+    """Prioritized hindsight experience replay, with the arguments of SB3's HerReplayBuffer.
 
-    Episodes that go on are drawn from as well; goals then come from what there is of them so far. Each transition gets
-    another goal with probability n_sampled_goal / (n_sampled_goal + 1).
+    Running episodes are drawn from as well; their goals come from the steps added so far. Each transition gets another
+    goal with probability n_sampled_goal / (n_sampled_goal + 1).
 
     Parameters
     ----------
     env : VecEnv
-        The training environment, whose compute_reward() is asked for rewards.
+        The training environment, whose compute_reward() computes rewards.
     n_sampled_goal : int, default 4
-        As theirs.
+        As in SB3.
     goal_selection_strategy : Any, default "future"
-        As theirs.
+        As in SB3.
     copy_info_dict : bool, default False
-        Whether infos are kept, and given to compute_reward(). Not with n_steps above 1.
+        Whether infos are stored, and passed to compute_reward(). Not with n_steps above 1.
     **options : Any
-        The other arguments of PrioritizedReplayBuffer.
+        Other arguments of PrioritizedReplayBuffer.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.
         self._hindsight = per.Hindsight(
             achieved="observation.achieved_goal",
             goal="observation.desired_goal",
-            # A reward that needs an info is computed after the draw, which says whose it is.
+            # A reward that needs an info is computed after the draw, when its transition is known.
             reward=self._unknown_rewards if copy_info_dict else self._rewards,
             strategy=getattr(goal_selection_strategy, "name", goal_selection_strategy).lower(),
             k=n_sampled_goal,
@@ -328,14 +328,14 @@ class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.
         return super()._samples(batch, reward, env)
 
     def truncate_last_trajectory(self) -> None:
-        """Ends the episodes that go on, as truncated."""
+        """Ends the running episodes as truncated."""
         self.replay.cut()
 
 
 def _cast(values: Any, space: spaces.Space[Any], name: str) -> Any:
-    """An array of the space's dtype. Raises per.InvalidArgument where whole numbers would become others."""
+    """An array of the space's dtype. Raises per.InvalidArgument if whole numbers would change."""
     given = np.asarray(values)
-    with np.errstate(invalid="ignore"):  # of NaN, which is refused below
+    with np.errstate(invalid="ignore"):  # for NaN, which is refused below
         cast = given.astype(space.dtype, copy=False)
     if cast is not given and cast.dtype.kind in "iu" and not np.array_equal(cast, given):
         numbers = f"numbers from {given.min()} to {given.max()}"
@@ -357,14 +357,14 @@ _OF_THEIRS = {
 
 
 class _Prioritized:
-    """An algorithm whose replay_buffer_class is one of the above unless another is given.
+    """An algorithm whose default replay_buffer_class is one of the above.
 
-    load() also takes models that theirs saved, and replaces their buffer class by libper's. load_replay_buffer() also
-    takes a buffer of theirs, and copies its transitions.
+    load() also accepts models saved by SB3's own algorithm, and replaces their buffer class by libper's.
+    load_replay_buffer() also accepts SB3's buffers, and copies their transitions.
     """
 
     def __init__(self, *args: Any, _init_setup_model: bool = True, **options: Any) -> None:
-        # load() calls _setup_model() later. It is then True only if it was saved, and theirs do not save it.
+        # load() calls _setup_model() later. It is then True only if it was saved, which SB3's algorithms do not do.
         self._has_chosen_buffer = _init_setup_model
         super().__init__(*args, _init_setup_model=_init_setup_model, **options)  # type: ignore[call-arg]
 
@@ -381,17 +381,17 @@ class _Prioritized:
             if gamma != self.gamma:
                 raise per.InvalidArgument(f"gamma of replay_buffer_kwargs is {gamma}; the algorithm's is {self.gamma}")
             self.replay_buffer_kwargs = {"n_steps": n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
-            self.n_steps = 1  # theirs would warn that it does not reach a replay_buffer_class that is given
+            self.n_steps = 1  # otherwise SB3 warns that it does not reach a given replay_buffer_class
         super()._setup_model()  # type: ignore[misc]
         self.n_steps = n_steps
 
     def load_replay_buffer(self: Any, path: Any, truncate_last_traj: bool = True) -> None:
-        """Loads a buffer of libper's, or the transitions of one of theirs, which all get the largest priority.
+        """Loads a libper buffer, or the transitions of an SB3 buffer, which all get the largest priority.
 
         Raises
         ------
         InvalidArgument
-            For one of other spaces or of another number of environments; nothing is changed then.
+            The buffer has other spaces or another number of environments; nothing is changed.
         """
         buffer = self.replay_buffer
         try:
@@ -406,7 +406,7 @@ class _Prioritized:
 
 
 class DQN(_Prioritized, stable_baselines3.DQN):
-    """stable_baselines3.DQN, prioritized: the same arguments; replay_buffer_kwargs may have alpha, beta, and so on."""
+    """stable_baselines3.DQN, prioritized, with the same arguments; replay_buffer_kwargs may have alpha, beta, ..."""
 
 
 class SAC(_Prioritized, stable_baselines3.SAC):

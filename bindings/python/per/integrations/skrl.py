@@ -1,11 +1,11 @@
-"""A memory for skrl that draws by priority, and its DQN and DDQN with weights in their loss.
+"""A prioritized memory for skrl, and its DQN and DDQN with weights in their loss.
 
     from per.integrations.skrl import DQN, PrioritizedMemory
 
     memory = PrioritizedMemory(memory_size=100_000, num_envs=8, device="cpu", alpha=0.6)
     agent = DQN(models=models, memory=memory, cfg=cfg, ...)
 
-Other agents of skrl take the memory as it is. Their priorities stay equal until `memory.update_priorities()` is called.
+skrl's other agents use the memory unchanged. Their priorities stay equal until `memory.update_priorities()` is called.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from per.typing import Autoreset, Scheme
 __all__ = ["DDQN", "DQN", "PrioritizedMemory"]
 
 _NEVER = -(2**62)
-_STATE = "libper."  # begins the names under which save() keeps what is not a tensor of skrl's
+_STATE = "libper."  # prefix of the names under which save() stores data other than skrl's tensors
 
 
 class PrioritizedMemory(Memory):
-    """skrl's tensors, of which rows or sequences of rows are drawn by priority (Schaul et al. 2016).
+    """skrl's tensors, with prioritized draws of rows or sequences of rows (Schaul et al. 2016).
 
-    A sequence is drawn whole, of one environment, and goes past no end of an episode: `terminated` and `truncated`,
-    where samples have them, may be set in its last row only. Nor does it join the latest rows and the oldest ones.
-    Episodes shorter than a sequence are not drawn. Priorities are those of first rows.
+    A sequence is drawn whole. It is of one environment and one episode: `terminated` and `truncated`, if samples have
+    them, may be set in its last row only. It never joins the latest rows and the oldest ones. Episodes shorter than a
+    sequence are not drawn. A sequence has the priority of its first row.
 
-    A copy, or what was pickled, has rows and priorities, and draws by another seed.
+    A copy or a pickled memory keeps rows and priorities, and draws with another seed.
 
     Parameters
     ----------
     memory_size : int
-        As skrl's memories take it.
+        As in skrl's memories.
     num_envs : int, default 1
-        As skrl's memories take it.
+        As in skrl's memories.
     device : str or torch.device, optional
-        As skrl's memories take it.
+        As in skrl's memories.
     export : bool, default False
-        As skrl's memories take it.
+        As in skrl's memories.
     export_format : Any, default "pt"
-        As skrl's memories take it.
+        As in skrl's memories.
     export_directory : str, default ""
-        As skrl's memories take it.
+        As in skrl's memories.
     alpha : float, default 0.6
         Exponent of priorities.
     beta : float, default 0.4
@@ -63,18 +63,18 @@ class PrioritizedMemory(Memory):
     epsilon : float, default 1e-06
         Added to |td_error|.
     scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
-        Of the draws, as per.SumTree.sample() takes it.
+        Scheme of the draws, as in per.SumTree.sample().
     autoreset : {"disabled", "next_step", "same_step"}, optional
-        How environments reset after an end, in Gymnasium's words. "next_step": the row after an end is the step of the
-        reset, and is not drawn. "same_step": rows with `truncated` set have the first observation of the next episode
-        as their next one, and are not drawn. "disabled": all rows are. None: the same, and a warning if environments
-        seem to reset in the step after an end.
+        How environments reset after an end, in Gymnasium's terms. "next_step": the row after an end is the reset step,
+        and is not drawn. "same_step": rows with `truncated` set have the first observation of the next episode as their
+        next one, and are not drawn. "disabled": all rows are drawn. None: like "disabled", with a warning if
+        environments seem to reset in the step after an end.
     seed : int, optional
-        Of the draws. None: one from torch's generator.
+        Seed of the draws. None: one from torch's generator.
 
     Notes
     -----
-    Ends are those that `terminated` and `truncated` of add_samples() say, and cut().
+    Ends are taken from `terminated` and `truncated` of add_samples(), and from cut().
     """
 
     export: bool
@@ -96,7 +96,7 @@ class PrioritizedMemory(Memory):
         seed: int | None = None,
     ) -> None:
         if autoreset is not None:
-            _options.number("per_autoreset", "autoreset", autoreset)  # an error if it is none
+            _options.number("per_autoreset", "autoreset", autoreset)  # raises an error if invalid
         super().__init__(
             memory_size=memory_size,
             num_envs=num_envs,
@@ -109,35 +109,35 @@ class PrioritizedMemory(Memory):
         self._alpha, self._epsilon, self._scheme = alpha, epsilon, scheme
         self._rows = memory_size * num_envs
         seed = int(torch.randint(2**63 - 1, ())) if seed is None else seed
-        # p^alpha of each row; 0: it begins no sequence.
+        # p^alpha of each row; 0: no sequence begins there.
         self._tree = CopiedTree(self._rows, device=str(self.device), seed=seed)
         self._largest = 1.0
         self._sequence_length = 1
-        # The time of a row in its environment, which goes on by 1 a step and by 1 more at an end: rows L - 1 apart in
-        # one episode, and none else, have times L - 1 apart.
+        # The time of a row in its environment: it advances by 1 per step and by 1 more at an end, so rows L - 1 apart
+        # are in one episode exactly if their times are L - 1 apart.
         self._times = torch.full((self._rows,), _NEVER, dtype=torch.int64, device=self.device)
         self._now = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
         self._autoreset = autoreset
         self._suspected = SuspectedResets() if autoreset is None and self.device.type == "cpu" else None
         # The environments whose latest row ended an episode.
         self._have_ended = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
-        # The first rows of the last draw, and their times: a row that was written over has another time.
+        # The first rows of the last draw, and their times: an overwritten row has another time.
         self._drawn = self._drawn_times = torch.zeros(0, dtype=torch.int64, device=self.device)
-        self._latest = self._drawn, slice(0, 0)  # the rows of the latest samples, and their environments
+        self._latest = self._drawn, slice(0, 0)  # rows of the latest samples, and their environments
         self.sampling_weights: torch.Tensor | None = None
-        """float32[rows drawn, 1], importance-sampling weights of the last sample, one for each row"""
+        """float32[rows drawn, 1], importance-sampling weights of the last sample, one per row"""
 
     def reset(self) -> None:
-        """As skrl's. Rows from before are not drawn any more."""
+        """As in skrl. Earlier rows are no longer drawn."""
         super().reset()
         self._times.fill_(_NEVER)
         self._tree.reset()
 
     def add_samples(self, **tensors: torch.Tensor) -> None:
-        """As skrl's; `terminated` and `truncated` say where sequences end. New rows get the largest priority seen.
+        """As in skrl; `terminated` and `truncated` end sequences. New rows get the largest priority seen.
 
-        Several samples of one environment are added one after the other: skrl's memories store each further tensor of
-        such a call in later rows than the one before.
+        Several samples of one environment are added one by one, since skrl's memories store each further tensor of such
+        a call in later rows than the one before.
         """
         given: Any = tensors.get("observations", next(iter(tensors.values()), None))
         if self.num_envs == 1 and given is not None and given.ndim == 2 and len(given) > 1:
@@ -147,7 +147,7 @@ class PrioritizedMemory(Memory):
         count = len(given) if given is not None and given.ndim == 2 else 1
         lanes = slice(self.env_index, self.env_index + count)
         first = self.memory_index * self.num_envs + self.env_index
-        export, self.export = self.export, False  # it has to come after what follows
+        export, self.export = self.export, False  # must follow the code below
         try:
             super().add_samples(**tensors)
         finally:
@@ -191,15 +191,15 @@ class PrioritizedMemory(Memory):
             self._suspected.look(observations, following, rewards[:, 0], ends[:, 0].astype(bool))  # type: ignore[union-attr]
 
     def cut(self, truncated: torch.Tensor, is_known: torch.Tensor | None = None) -> None:
-        """Says which of the latest samples were truncated, for agents that do not give `truncated` to add_samples().
+        """Marks the latest samples that were truncated, for agents that do not pass `truncated` to add_samples().
 
         Parameters
         ----------
         truncated : torch.Tensor
-            Flags, one for each of these samples.
+            Flags, one per sample.
         is_known : torch.Tensor, optional
-            The same, whether next_observations has the final one, so that the row can be drawn. None: unless autoreset
-            is "same_step".
+            Flags, one per sample: next_observations has the final observation, so the row can be drawn. None: True
+            unless autoreset is "same_step".
         """
         rows, lanes = self._latest
         flags = truncated.reshape(-1).bool()
@@ -207,7 +207,7 @@ class PrioritizedMemory(Memory):
             raise per.InvalidArgument(
                 f"truncated has {len(flags)} entries; allowed: {len(rows)}, as the latest samples"
             )
-        # Not what ended anyway, nor the step of a reset.
+        # Excludes rows that ended anyway, and reset steps.
         flags = flags & ~self._have_ended[lanes] & (self._times[rows] != _NEVER)
         self._now[lanes] += flags.to(self._now)
         self._have_ended[lanes] |= flags
@@ -227,14 +227,14 @@ class PrioritizedMemory(Memory):
     def sample(
         self, names: list[str], *, batch_size: int, mini_batches: int = 1, sequence_length: int = 1
     ) -> list[list[torch.Tensor]]:
-        """Draws batch_size rows, or sequences whose rows follow each other: [batch_size * sequence_length, ...] each.
+        """Draws batch_size rows, or sequences of consecutive rows: [batch_size * sequence_length, ...] each.
 
-        `sampling_weights` has their weights. Another sequence_length than before begins with equal priorities.
+        `sampling_weights` has their weights. After a change of sequence_length all priorities are equal.
 
         Raises
         ------
         Empty
-            A RuntimeError, if there is no row or no whole sequence.
+            A RuntimeError: there is no row or no whole sequence.
         """
         if sequence_length != self._sequence_length:
             self._sequence_length = sequence_length
@@ -251,19 +251,19 @@ class PrioritizedMemory(Memory):
 
     @torch.no_grad()
     def update_priorities(self, td_errors: torch.Tensor) -> None:
-        """Sets p = |td_error| + epsilon of what was drawn last, from the mean |td_error| of a sequence and of critics.
+        """Sets p = |td_error| + epsilon for the last draw, from the mean |td_error| over a sequence and over critics.
 
-        Rows that were written over meanwhile are skipped.
+        Rows overwritten meanwhile are skipped.
 
         Parameters
         ----------
         td_errors : torch.Tensor
-            [rows drawn] or [rows drawn, 1], and with several critics an axis in front.
+            [rows drawn] or [rows drawn, 1]; with several critics, a leading axis for them.
 
         Raises
         ------
         InvalidArgument
-            For another number of TD errors, and if one is not finite; then nothing is changed.
+            The number of TD errors is wrong, or one is not finite; nothing is changed.
         """
         n_rows = len(self._drawn) * self._sequence_length
         if n_rows == 0 or td_errors.numel() == 0 or td_errors.numel() % n_rows != 0:
@@ -280,7 +280,7 @@ class PrioritizedMemory(Memory):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        for name, tensor in self.tensors.items():  # a copy of a view is no view of the copy
+        for name, tensor in self.tensors.items():  # a copied view would not share the copy's memory
             self.tensors_view[name] = tensor.view(-1, *tensor.shape[2:])
             setattr(self, f"_tensor_{name}", tensor)
 
@@ -296,7 +296,7 @@ class PrioritizedMemory(Memory):
         }
 
     def save(self, directory: str = "", *, format: Any = "pt") -> None:
-        """As skrl's. Files of format "pt" and "npz" have priorities too, and where the newest row is."""
+        """As in skrl. Files of format "pt" and "npz" also have the priorities and the place of the newest row."""
         if format == "csv":
             return super().save(directory, format=format)
         tensors = {**self.tensors, **{_STATE + name: tensor for name, tensor in self._state().items()}}
@@ -307,15 +307,15 @@ class PrioritizedMemory(Memory):
         return None
 
     def load(self, path: str) -> None:
-        """Becomes the memory of a file that save() wrote, in format "pt" or "npz"; its tensors must have been created.
+        """Loads a file of save(), in format "pt" or "npz"; the memory's tensors must have been created.
 
-        A file of another memory of skrl has rows only. Those that are not NaN are taken, the last of them for the
-        newest, as in files that skrl exports, and get equal priorities.
+        A file of another skrl memory has rows only. Rows that are not NaN are loaded with equal priorities, and the
+        last of them is taken as the newest, as in files that skrl exports.
 
         Raises
         ------
         InvalidArgument
-            If its tensors, or alpha, are others; then nothing is changed.
+            The file has other tensors or another alpha; nothing is changed.
         """
         if path.endswith(".npz"):
             with np.load(path) as file:
@@ -323,7 +323,7 @@ class PrioritizedMemory(Memory):
         elif path.endswith(".pt"):
             data = torch.load(path, map_location=self.device)
         else:
-            return super().load(path)  # which says what it takes
+            return super().load(path)  # raises the error with the accepted formats
         state = {name[len(_STATE) :]: data.pop(name) for name in [*data] if name.startswith(_STATE)}
         if not self.tensors:
             raise per.InvalidArgument(
@@ -351,11 +351,11 @@ class PrioritizedMemory(Memory):
         return None
 
     def _take_rows(self) -> None:
-        """Takes the rows that tensors have, from the first one on, for steps that followed each other."""
+        """Takes the rows of the tensors, from the first one on, as consecutive steps."""
         n = self.memory_size
         are_nan = [tensor.isnan().flatten(2).all(2) for tensor in self.tensors.values() if tensor.is_floating_point()]
         if are_nan:
-            is_missing = torch.stack(are_nan).all(0).any(1)  # of some environment
+            is_missing = torch.stack(are_nan).all(0).any(1)  # for some environment
             n = int((~is_missing).long().cumprod(0).sum())
         ends = torch.zeros(n, self.num_envs, dtype=torch.int64, device=self.device)
         for name in ("terminated", "truncated"):
@@ -373,7 +373,7 @@ class PrioritizedMemory(Memory):
 
     @property
     def tree(self) -> per.SumTree:
-        """Draws rows by their p^alpha."""
+        """The tree that draws rows by p^alpha."""
         return self._tree
 
 
@@ -388,7 +388,7 @@ class _Prioritized:
     def record_transition(
         self: Any, *, next_observations: torch.Tensor, truncated: torch.Tensor, infos: Any, **others: Any
     ) -> None:
-        """As skrl's. Stores the final observations that infos has, and tells the memory of truncations."""
+        """As in skrl. Stores the final observations in infos, and marks truncations in the memory."""
         is_final = None
         if isinstance(infos, Mapping) and "final_obs" in infos and "_final_obs" in infos:
             is_final = torch.as_tensor(infos["_final_obs"], device=truncated.device)
@@ -401,7 +401,7 @@ class _Prioritized:
             self.memory.cut(truncated, is_final)
 
     def update(self: Any, *, timestep: int, timesteps: int) -> None:
-        """Makes `gradient_steps` steps, each with a batch of its own."""
+        """Makes `gradient_steps` steps, each with its own batch."""
         for _ in range(self.cfg.gradient_steps):
             rows = self.memory.sample(self._tensors_names, batch_size=self.cfg.batch_size)[0]
             drawn = dict(zip(self._tensors_names, rows, strict=True))

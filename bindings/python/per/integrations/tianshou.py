@@ -1,8 +1,8 @@
-"""Prioritized replay buffers for tianshou: its own classes, over libper's sum tree.
+"""Prioritized replay buffers for tianshou: its own classes, with libper's sum tree.
 
-tianshou keeps the rows, priorities, exponents and weights as it does with its own buffers; what finds the transitions
-is a `per.SumTree`. Sums are exact, draws are stratified (Schaul et al. 2016, arXiv:1511.05952, section 3.3), and a
-priority that is NaN is an error.
+tianshou manages rows, priorities, exponents and weights as in its own buffers; a `per.SumTree` finds the transitions.
+Sums are exact, draws are stratified (Schaul et al. 2016, arXiv:1511.05952, section 3.3), and NaN priorities are
+errors.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["PrioritizedReplayBuffer", "PrioritizedVectorReplayBuffer", "SegmentT
 
 
 class SegmentTree(data.SegmentTree):
-    """The segment tree of a tianshou buffer, `buffer.weight`, over a `per.SumTree`: p^alpha of each row.
+    """The segment tree of a tianshou buffer, `buffer.weight`, as a `per.SumTree`: p^alpha of each row.
 
-    Leaves are read from an array of float64, as tianshou's are; draws are made of them as float32.
+    Leaves are read from a float64 array, as in tianshou; draws use them as float32.
 
     Parameters
     ----------
     size : int
-        Number of leaves. All are 0 at first.
+        Number of leaves. Initially all are 0.
     """
 
     def __init__(self, size: int) -> None:
@@ -39,7 +39,7 @@ class SegmentTree(data.SegmentTree):
         return self._leaves[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Sets leaves, and of equal indices the last. A value that is NaN, infinite or negative changes nothing.
+        """Sets leaves. For duplicate indices the last one wins. A NaN, infinite or negative value is an error.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class SegmentTree(data.SegmentTree):
         self._leaves[index] = value
 
     def reduce(self, start: int = 0, end: int | None = None) -> float:
-        """The sum of the leaves, or of those from start to before end, which may count from the end."""
+        """The sum of the leaves, or of those in [start, end); end may count from the end."""
         if start == 0 and end is None:
             return self._tree.total
         return float(np.sum(self._leaves[start:end]))
@@ -76,7 +76,7 @@ def _tree_of(leaves: npt.NDArray[np.float64]) -> SegmentTree:
 
 
 class _OverSumTree:
-    """What a prioritized buffer of tianshou does in another way over a SegmentTree of libper."""
+    """The parts of tianshou's prioritized buffers that differ with libper's SegmentTree."""
 
     weight: Any
     maxsize: int
@@ -85,13 +85,13 @@ class _OverSumTree:
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.weight = SegmentTree(self.maxsize)
-        if "random_seed" in options:  # which tianshou's vector buffers drop
+        if "random_seed" in options:  # tianshou's vector buffers drop it
             self._random_state = np.random.RandomState(options["random_seed"])
 
     def sample_indices(self, batch_size: int | None) -> npt.NDArray[np.int64]:
-        """Draws row i from the i-th of batch_size equal parts of the sum; all rows in order of time for 0.
+        """Draws row i from the i-th of batch_size equal parts of the sum; for 0, returns all rows in order of time.
 
-        The random numbers are those of the buffer (`random_seed`), which are saved with it.
+        The random numbers are the buffer's own (`random_seed`), whose state is saved with it.
         """
         if batch_size is None or batch_size <= 0 or len(self) == 0:  # type: ignore[arg-type]
             return super().sample_indices(batch_size)  # type: ignore[misc,no-any-return]
@@ -101,19 +101,19 @@ class _OverSumTree:
         return self.weight.get_prefix_sum_idx(np.minimum(prefix_sums, np.nextafter(total, 0.0)))  # type: ignore[no-any-return]
 
     def reset(self, keep_statistics: bool = False) -> None:
-        """Empties the buffer. The rows it had are not drawn any more, which tianshou's own buffers do."""
+        """Empties the buffer. Unlike in tianshou's own buffers, earlier rows are no longer drawn."""
         super().reset(keep_statistics)  # type: ignore[misc]
         self.weight.reset()
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Also takes what a buffer of tianshou's own saved."""
+        """Also accepts states saved by tianshou's own buffers."""
         super().__setstate__(state)  # type: ignore[misc]
         if not isinstance(self.weight, SegmentTree):
             self.weight = _tree_of(self.weight[np.arange(self.maxsize)])
 
 
 class PrioritizedReplayBuffer(_OverSumTree, data.PrioritizedReplayBuffer):
-    """tianshou.data.PrioritizedReplayBuffer over libper's sum tree, with the same arguments.
+    """tianshou.data.PrioritizedReplayBuffer with libper's sum tree and the same arguments.
 
     Examples
     --------
@@ -134,4 +134,4 @@ class PrioritizedReplayBuffer(_OverSumTree, data.PrioritizedReplayBuffer):
 
 
 class PrioritizedVectorReplayBuffer(_OverSumTree, data.PrioritizedVectorReplayBuffer):
-    """tianshou.data.PrioritizedVectorReplayBuffer over libper's sum tree, with the same arguments."""
+    """tianshou.data.PrioritizedVectorReplayBuffer with libper's sum tree and the same arguments."""

@@ -1,8 +1,8 @@
-"""Replay by priority in TorchRL: a sampler for its storages, and a whole replay buffer of TensorDicts.
+"""Prioritized replay for TorchRL: a sampler for its storages, and a complete replay buffer of TensorDicts.
 
     from per.integrations.torchrl import PrioritizedSampler  # in place of: from torchrl.data import PrioritizedSampler
 
-Neither needs TorchRL's compiled trees, which each of its wheels has for one version of torch only.
+Neither needs TorchRL's compiled trees, which each TorchRL wheel provides for one version of torch only.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ from per.integrations._single_transitions import refuse_other_batches
 
 
 class PrioritizedSampler(torchrl.PrioritizedSampler):
-    """The sampler of TorchRL, over libper: for any of its storages, of one or of several dimensions.
+    """TorchRL's sampler, implemented by libper, for any of its storages, of one or several dimensions.
 
     Index i is drawn with probability p_i^alpha / sum_k p_k^alpha, p = |priority| + eps, and weighs
-    (p_i / min_k p_k)^(-alpha beta), k over all indices that have a priority. Sums are exact. Setting alpha is a pass.
+    (p_i / min_k p_k)^(-alpha beta), k over all indices with a priority. Sums are exact. Setting alpha costs one pass.
 
     Parameters
     ----------
     max_capacity : int
-        As theirs. dtype is not looked at: priorities are float32.
+        As in TorchRL. The argument dtype is ignored: priorities are float32.
     alpha, beta : float
-        As theirs. dtype is not looked at: priorities are float32.
+        As in TorchRL.
     eps : float, default 1e-08
-        As theirs. dtype is not looked at: priorities are float32.
+        As in TorchRL.
     reduction : str, default "max"
-        As theirs. dtype is not looked at: priorities are float32.
+        As in TorchRL.
     max_priority_within_buffer : bool, default False
-        As theirs: the default priority is the largest of now. Else of all so far, and 1.
+        As in TorchRL: the default priority is the current largest one. Otherwise the largest so far, at least 1.
     device : torch.device or str, optional
-        As theirs: None follows a storage on CUDA, which needs a libper with CUDA.
+        As in TorchRL: None follows the storage. CUDA requires a libper with CUDA.
     seed : int, optional
-        Of the draws, which no generator changes. None takes one from torch.manual_seed()'s generator.
+        Seed of the draws, which are independent of torch's generator. None takes a seed from torch.manual_seed()'s
+        generator.
     **options : Any
-        As per.ReplayBuffer has them, such as scheme="independent", which draws as theirs does.
+        Options of per.ReplayBuffer, such as scheme="independent", which draws as TorchRL does.
 
     Raises
     ------
     InvalidArgument
-        A ValueError, for arguments, priorities and indices that are not allowed; then nothing is changed. NaN is none.
-        Index -1 is skipped.
+        A ValueError: arguments, priorities or indices are not allowed, NaN among them; nothing is changed. Index -1 is
+        skipped.
     """
 
     def __init__(
@@ -67,14 +68,14 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        # What theirs does in __init__() is not asked for: it warns where the compiled trees are missing.
+        # The base class's __init__() is not called: it warns if the compiled trees are missing.
         self.reduction, self.dtype = reduction, dtype
         self._max_priority_within_buffer = max_priority_within_buffer
         self._device = None if device is None else torch.device(device)
         options.update(capacity=max_capacity, alpha=alpha, beta=beta, epsilon=eps)
         options["max_priority"] = "now" if max_priority_within_buffer else "ever"
         options["seed"] = _new_seed() if seed is None else seed
-        # Index i is transition i of a buffer whose rows hold nothing. It has as many as indices were written.
+        # Index i is transition i of a buffer with empty rows. It has as many transitions as indices were written.
         buffer = per.ReplayBuffer(
             fields={"observation": per.Field((), "uint8")},
             normalize_weights="buffer_max",
@@ -108,7 +109,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         Raises
         ------
         InvalidArgument
-            If it is of another max_capacity, or of no sampler; then nothing is changed.
+            It has another max_capacity, or belongs to no sampler; nothing is changed.
         """
         if other.fields != self._buffer.fields or not other.options["store_next_observation"]:
             raise per.InvalidArgument(f"{what} is a buffer with fields {other.fields}; allowed: a PrioritizedSampler's")
@@ -119,7 +120,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         self._keep(other)
 
     def _reach(self, n_indices: int) -> None:
-        """Adds the indices below this one that are not there yet, with priorities of 0."""
+        """Adds all missing indices below n_indices, with priorities of 0."""
         n_new = min(n_indices, self._max_capacity) - self._n_indices
         if n_new > 0:
             names = ("observation", "next_observation", "reward", "terminated", "truncated")
@@ -128,12 +129,12 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
             self._n_indices += n_new
 
     def sample(self, storage: torchrl.Storage, batch_size: int) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Draws indices, int64[batch_size] or a tuple of such for each dimension, and {"priority_weight": float32}.
+        """Draws indices, int64[batch_size] or a tuple of one per dimension, and {"priority_weight": float32}.
 
         Raises
         ------
         Empty
-            A RuntimeError, if no index has a priority above 0.
+            A RuntimeError: no index has a priority above 0.
         """
         self._maybe_init_from_storage(storage)
         batch = self._buffer.sample(batch_size)
@@ -144,7 +145,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
 
     @torch.no_grad()
     def update_priority(self, index: Any, priority: Any, *, storage: torchrl.Storage | None = None) -> None:
-        """Sets priorities: one for all indices, or as many. In a storage of several dimensions index is [.., ndim]."""
+        """Sets priorities: one for all indices, or one each. In a storage of several dimensions index is [.., ndim]."""
         self._maybe_init_from_storage(storage)
         flat = torch.as_tensor(index, dtype=torch.long, device=self.device)
         if storage is not None and storage.ndim > 1:
@@ -158,7 +159,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
 
     @property
     def default_priority(self) -> float:
-        """What is written without a priority gets this one."""
+        """The priority of data written without one."""
         largest = self._buffer.stats().max_priority
         return largest - self._eps if largest > 0 else 1.0
 
@@ -173,29 +174,29 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
 
     @property
     def device(self) -> torch.device:
-        """Where the priorities are."""
+        """The device of the priorities."""
         return self._device or torch.device("cpu")
 
     def _empty(self) -> None:
         self._begin(per.ReplayBuffer(**{**self._buffer.options, "beta": self.beta, "seed": _new_seed()}))
 
     def state_dict(self) -> dict[str, Any]:
-        """Priorities, exponents and the state of the draws, which go on after load_state_dict() as they would have."""
+        """Priorities, exponents and random state. After load_state_dict() the draws continue unchanged."""
         return self._buffer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Becomes the sampler of a state_dict(), with its options; it must be of the same max_capacity."""
+        """Replaces the sampler by that of a state_dict(), with its options; max_capacity must be the same."""
         other = per.ReplayBuffer(**self._buffer.options)
         other.load_state_dict(state_dict)
         self._become(other, "state_dict")
 
     def dumps(self, path: Path | str) -> None:
-        """Writes what state_dict() has to a file in that folder."""
+        """Writes state_dict() to a file in that folder."""
         Path(path).mkdir(exist_ok=True)
         self._buffer.save(Path(path) / "sampler.per")
 
     def loads(self, path: Path | str) -> None:
-        """Becomes the sampler that dumps() wrote, with its options; it must be of the same max_capacity."""
+        """Replaces the sampler by that of dumps(), with its options; max_capacity must be the same."""
         file = Path(path) / "sampler.per"
         self._become(per.ReplayBuffer.load(file, device=str(self.device), arrays="torch"), str(file))
 
@@ -204,35 +205,35 @@ def _new_seed() -> int:
     return int(torch.randint(2**63 - 1, ()))
 
 
-# A field is named by a place and its key. An entry that is at the top and in "next" is an observation; the
-# others are of the step, or only of what follows it.
+# A field is named by a place and its key. An entry both at the top and in "next" is an observation; the others are of
+# the step, or only of its successor.
 _OBSERVATION, _STEP, _NEXT = "observation", "step", "following"
 _OWN = (("reward",), ("done",), ("terminated",), ("truncated",))
 
 
 class ReplayBuffer:
-    """A replay buffer that takes and gives TensorDicts as TorchRL's environments and losses have them.
+    """A replay buffer that takes and returns TensorDicts in the form of TorchRL's environments and losses.
 
-    It is a per.ReplayBuffer, its attribute `buffer` once something was added: what is at the top and in "next" is
-    stored once, n-step returns are formed when a batch is drawn, and a late update touches nothing. Where an
-    observation is not the one announced before, the trajectory is cut, so that pieces of several may follow each other.
+    It wraps a per.ReplayBuffer, its attribute `buffer` after the first add. Entries both at the top and in "next" are
+    stored once, n-step returns are computed when a batch is drawn, and late updates have no effect. If an observation
+    differs from the previous next one, the trajectory is cut, so pieces of several may follow each other.
 
     Parameters
     ----------
     capacity : int
-        rows.
+        Number of rows.
     batch_size : int, default 0
-        Of sample() where that is told none.
+        Default batch size of sample().
     priority_key : str, default "td_error"
-        The TD errors in update_tensordict_priority(); several of a transition count by the largest.
+        The key of TD errors in update_tensordict_priority(); of several per transition the largest is used.
     **options : Any
-        Of per.ReplayBuffer, but for sequences: alpha, beta, n_step, gamma, n_envs, device, seed, ... With n_envs add()
-        takes [n_envs], and extend() [n_envs, T].
+        Options of per.ReplayBuffer, except those of sequences: alpha, beta, n_step, gamma, n_envs, device, seed, ...
+        With n_envs add() takes [n_envs], and extend() [n_envs, T].
 
     Notes
     -----
-    The first transition decides which entries there are. In "next" are a reward of one number and "done"; "terminated"
-    and "truncated" are what "done" says where they are missing. Batches have "index", ids that update_priority() takes,
+    The first transition declares the entries. "next" must have a scalar reward and "done"; if "terminated" and
+    "truncated" are missing, they are derived from "done". Batches have "index", ids for update_priority(),
     "priority_weight" and, with n_step above 1, "steps_to_next_obs" for losses. Reward and flags are [batch_size, 1].
     """
 
@@ -245,12 +246,12 @@ class ReplayBuffer:
         self._place = {"arrays": "torch", "device": options.get("device", "cpu")}
 
     def add(self, data: TensorDictBase) -> torch.Tensor:
-        """Adds a step of each environment. Returns ids, int64 in the shape of data."""
+        """Adds one step of each environment. Returns ids, int64 in the shape of data."""
         self._check_environments(data, list(data.shape), "")
         return torch.as_tensor(self._buffer_for(data).add(**self._given(data)))
 
     def extend(self, data: TensorDictBase) -> torch.Tensor:
-        """Adds a run of steps, the last dimension being time. Returns ids, int64 in the shape of data."""
+        """Adds consecutive steps; the last dimension is time. Returns ids, int64 in the shape of data."""
         if data.ndim == 0:
             raise per.InvalidArgument("data has shape []; allowed: a dimension of time, or add()")
         self._check_environments(data, list(data.shape[:-1]), "T")
@@ -260,7 +261,7 @@ class ReplayBuffer:
         return torch.as_tensor(buffer.extend(**self._given(data.transpose(0, 1)))).transpose(0, 1)
 
     def sample(self, batch_size: int = 0) -> TensorDict:
-        """Draws a batch. Raises per.Empty, a RuntimeError, if there is nothing to draw.
+        """Draws a batch. Raises per.Empty, a RuntimeError, if nothing can be drawn.
 
         Parameters
         ----------
@@ -279,15 +280,15 @@ class ReplayBuffer:
         return TensorDict(top, batch.ids.shape)
 
     def update_tensordict_priority(self, data: TensorDictBase) -> None:
-        """Sets priorities by the TD errors of a batch that was drawn here."""
+        """Sets priorities by the TD errors of a batch from this buffer."""
         self.update_priority(data["index"], data[self.priority_key].reshape(*data.shape, -1).abs().amax(-1))
 
     def update_priority(self, index: torch.Tensor, priority: torch.Tensor) -> None:
-        """Sets |priority| + epsilon. Transitions that were overwritten meanwhile, and index -1, are skipped."""
+        """Sets |priority| + epsilon. Transitions overwritten meanwhile, and index -1, are skipped."""
         self._open().update_priorities(index, priority)
 
     def empty(self) -> None:
-        """Drops all transitions."""
+        """Removes all transitions."""
         if self.buffer is not None:
             self.buffer.clear()
 
@@ -296,25 +297,25 @@ class ReplayBuffer:
 
     @property
     def write_count(self) -> int:
-        """Steps that were added, which collectors ask for."""
+        """Number of steps added; used by collectors."""
         return 0 if self.buffer is None else self.buffer.stats().added
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole buffer, which goes on after load_state_dict() as it would have."""
+        """The whole buffer. After load_state_dict() it continues unchanged."""
         return {} if self.buffer is None else self.buffer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Becomes the buffer of a state_dict()."""
+        """Replaces the buffer by that of a state_dict()."""
         data = state_dict.get("checkpoint")
         self.buffer = None if data is None else per.ReplayBuffer.from_bytes(np.asarray(data), **self._place)
 
     def dumps(self, path: Path | str) -> None:
-        """Writes what state_dict() has to a file in that folder."""
+        """Writes state_dict() to a file in that folder."""
         Path(path).mkdir(exist_ok=True)
         self._open().save(Path(path) / "buffer.per")
 
     def loads(self, path: Path | str) -> None:
-        """Reads what dumps() wrote."""
+        """Loads a file written by dumps()."""
         self.buffer = per.ReplayBuffer.load(Path(path) / "buffer.per", **self._place)
 
     def _open(self) -> per.ReplayBuffer:
@@ -323,7 +324,7 @@ class ReplayBuffer:
         return self.buffer
 
     def _check_environments(self, data: TensorDictBase, given: list[int], time: str) -> None:
-        """Refuses data of other environments than there are, `given` being its shape without time."""
+        """Refuses data of other environments; `given` is its shape without time."""
         n_envs = self._options.get("n_envs", 1) if self.buffer is None else self.buffer.n_envs
         if given == [n_envs] or (given == [] and n_envs == 1):
             return
@@ -332,7 +333,7 @@ class ReplayBuffer:
         raise per.InvalidArgument(f"data has shape {list(data.shape)}; allowed with n_envs={n_envs}: {allowed}{hint}")
 
     def _buffer_for(self, data: TensorDictBase) -> per.ReplayBuffer:
-        """The buffer, which the first transition declares the fields of."""
+        """The buffer, whose fields the first transition declares."""
         return declared(self, "buffer", lambda: self._new_buffer(data))
 
     def _new_buffer(self, data: TensorDictBase) -> per.ReplayBuffer:
@@ -348,7 +349,7 @@ class ReplayBuffer:
         return per.ReplayBuffer(fields=fields, **self._options)
 
     def _given(self, data: TensorDictBase) -> dict[str, Any]:
-        """What add() and extend() of the buffer take."""
+        """The arguments for add() and extend() of the buffer."""
         following = data["next"]
         given = {}
         for name in self._open().fields:

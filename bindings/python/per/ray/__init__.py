@@ -1,6 +1,6 @@
-"""One replay buffer on many machines: shards that are actors of Ray, and draw what one buffer would.
+"""One replay buffer on many machines: its shards are Ray actors, and draw as one buffer would.
 
-It needs Ray, `pip install 'libper[ray]'`, and is imported only when asked for: `import per.ray`.
+Requires Ray, `pip install 'libper[ray]'`. Imported only on request: `import per.ray`.
 """
 
 from per.ray.channel import Channel, ChannelEnded, ChannelWriter

@@ -1,4 +1,4 @@
-"""Channel: steps of processes on the node of a shard, through shared memory into it."""
+"""Channel: passes steps from processes on a shard's node to the shard, through shared memory."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from per._waiting import seconds_of
 from per.ray.coordination import get
 from per.typing import ArrayLike
 
-# Seconds between two looks whether a shard has taken steps in, where it has them for many draws.
+# Seconds between two polls of whether a shard has added steps, if its ring holds steps for many draws.
 _LONGEST_PAUSE = 0.5
 
 
 class ChannelEnded(InvalidArgument):
-    """The channel is not there any more: it was closed, or the process of its shard has ended.
+    """The channel no longer exists: it was closed, or the process of its shard has ended.
 
-    What was written and was not in the buffer is lost. Once the shard is back the buffer has another channel.
+    Steps written but not yet in the buffer are lost. Once the shard is back, the buffer has another channel.
     """
 
 
 class Channel:
-    """What ReplayBuffer.channel() gives: steps of some environments, from processes on the node of their shard.
+    """A channel from ReplayBuffer.channel(): passes steps of some environments from processes on their shard's node.
 
-    It may be pickled into tasks and actors of Ray. There writer() attaches to it.
+    It may be pickled into Ray tasks and actors, where writer() attaches to it.
 
     Attributes
     ----------
     path
-        What per.Writer takes, in any process of this user on that node, with Ray or without.
+        The argument for per.Writer in any process of this user on that node, with or without Ray.
     node_id
-        The node, as Ray calls it.
+        Ray's id of the node.
     """
 
     def __init__(self, path: str, node_id: str, shard: Any, coordinator: Any) -> None:
@@ -46,15 +46,15 @@ class Channel:
         self._shard, self._coordinator = shard, coordinator
 
     def writer(self) -> ChannelWriter:
-        """Attaches to the channel: one writer at a time. Episodes that were running are cut.
+        """Attaches to the channel: one writer at a time. Running episodes are cut.
 
         Raises
         ------
         ChannelEnded
         Busy
-            If the channel has a writer.
+            The channel has a writer.
         InvalidArgument
-            In a process on another node.
+            The caller is on another node.
         """
         here = ray.get_runtime_context().get_node_id()
         if here != self.node_id:
@@ -65,12 +65,12 @@ class Channel:
         return ChannelWriter(self.path, self._coordinator)
 
     def stats(self) -> per.ChannelStatistics:
-        """What the channel has done, of which its shard is asked."""
+        """The channel's statistics, queried from its shard."""
         found: per.ChannelStatistics = get(self._shard.channel_stats.remote(self.path))
         return found
 
     def close(self) -> None:
-        """Ends the channel once what was written is in the buffer. Its writer hears of it by its next call."""
+        """Ends the channel once everything written is in the buffer. Its writer is notified at its next call."""
         get(self._shard.close_channel.remote(self.path))
         get(self._coordinator.refresh.remote())
 
@@ -82,10 +82,10 @@ class Channel:
 
 
 class ChannelWriter(per.Writer):
-    """What Channel.writer() gives: writes steps as per.Writer does, and raises ChannelEnded where its shard is gone.
+    """Writes steps like per.Writer, and raises ChannelEnded if its shard is gone; created by Channel.writer().
 
-    A shard takes steps in where a learner, or anybody else, asks the buffer for something. A call that finds the ring
-    full, and flush(), have it take them in.
+    A shard adds waiting steps whenever anyone makes a request of the buffer. A call that finds the ring full, and
+    flush(), make such a request.
     """
 
     _in_place_of_pickling = "Pass the channel on, and take its writer() there."
@@ -110,42 +110,43 @@ class ChannelWriter(per.Writer):
         self._open()
         if self._exchange.write(arrays, fields, env_ids, is_run, 0) == 0:
             return
-        write = super()._write  # which says what the matter is, or waits
+        write = super()._write  # raises the error, or waits
         self._once_taken(lambda seconds: write(arrays, fields, env_ids, seconds, is_run), timeout)
 
     def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
-        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another.
+        """Ends the running episodes of the environments (None: all) as truncated; the next step begins a new episode.
 
         Parameters
         ----------
         env_ids : ArrayLike, optional
-            int64[n], each once: environments, counted from 0. None: all.
+            int64[n], each once: environments, numbered from 0. None: all.
         timeout : float, optional
-            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait. None: no limit. Ctrl-C interrupts the wait.
         """
         cut = super().cut
         self._once_taken(lambda seconds: cut(env_ids, timeout=seconds), timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was written is in the buffer, or was refused.
+        """Waits until everything written has been added to the buffer or refused.
 
-        Also for draws that the rate limiter asks for: they must come from another process or thread.
+        This may include waiting for draws that the rate limiter requires: they must come from another process or
+        thread.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait. None: for as long as it takes, or until Ctrl-C.
+            Seconds to wait. None: no limit. Ctrl-C interrupts the wait.
 
         Raises
         ------
         Timeout
-            If it takes longer than `timeout` seconds.
+            The wait exceeds `timeout`.
         ChannelEnded
         """
         self._once_taken(super().flush, timeout)
 
     def _once_taken(self, call: Callable[[float], None], timeout: float | None) -> None:
-        """Makes a call until it has room. In between the coordinator has the shards take in what they may."""
+        """Repeats a call until there is room. In between, the coordinator makes the shards add the steps allowed."""
         handle = self._open()
         end, left = time.monotonic() + seconds_of(timeout), math.inf
         pause = 0.0

@@ -1,4 +1,4 @@
-"""Coordination: what draws from shards that are actors, in an actor of its own, which all learners share."""
+"""Coordination: an actor, shared by all learners, that draws from the shards' actors."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _T = TypeVar("_T")
 MANIFEST = "coordinator.json"
 VERSION = 1
 
-# An id of the whole has the life of its shard above this many bits, so that no id is given twice: a shard that comes
-# back from a checkpoint counts on from there, in its next life. In the first, 0, ids are those of one buffer.
+# An id of the whole has the shard's life in the bits from this one up, so that ids are unique: a shard restored from a
+# checkpoint continues counting from there, in its next life. In life 0, ids are those of one buffer.
 LIFE_BITS = 48
 _BELOW_LIFE = (1 << LIFE_BITS) - 1
 
 _NONE = np.empty(0, np.int64)
 
-# A loader that has asked for nothing for so many seconds may be of a process that was killed.
+# A loader idle for this many seconds may belong to a process that was killed.
 _FORGOTTEN_AFTER = 600.0
 
 
 def get(reference: Any) -> Any:
-    """What ray.get() gives; errors of this package as the actor raised them."""
+    """Returns the result of ray.get(). Errors of this package are raised as the actor raised them."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -49,7 +49,7 @@ def get(reference: Any) -> Any:
 
 
 def once_allowed(call: Callable[[], _T], timeout: float | None = None, longest_pause: float = 0.05) -> _T:
-    """What a call gives that is made again while it is Busy: nobody tells when the rate limiter allows more."""
+    """Repeats a call while it raises Busy: the rate limiter does not signal when it allows more."""
     end = time.monotonic() + seconds_of(timeout)
     pause = 0.001
     while True:
@@ -64,40 +64,40 @@ def once_allowed(call: Callable[[], _T], timeout: float | None = None, longest_p
 
 
 class Drawn(NamedTuple):
-    """A batch whose rows lie in the object store."""
+    """A batch whose rows are in the object store."""
 
     ids: Ids
     weights: npt.NDArray[np.float32]
     probabilities: npt.NDArray[np.float32]
     rows: list[tuple[Ids, Any]]
-    """of each shard that has some: their places in the batch, and what they are called in the store"""
+    """for each shard with rows: their places in the batch, and their reference in the store"""
 
 
 @dataclasses.dataclass
 class _Asked:
-    """Rows that shards were asked for."""
+    """A pending request for rows to the shards."""
 
     shards: Ids
     places: dict[int, Ids]
     """by shard"""
     references: dict[int, tuple[Any, Any]]
-    """by shard: of the rows, and of their ids and masses"""
+    """by shard: references of the rows, and of their ids and masses"""
     lives: Ids
     allowed: int
-    """steps of writers that the shards may add once they have answered"""
+    """steps of writers that the shards may add after they have answered"""
     answers: dict[int, Any] | Exception | None = None
-    """None: not waited for yet"""
+    """None: not received yet"""
 
 
 class _Memory(NamedTuple):
-    """What a coordinator that begins anew has to know, beside what the shards are. They keep it."""
+    """The state that a restarted coordinator needs beside that of the shards. The shards store it."""
 
     number: int
-    """larger than that of the one before"""
+    """larger than that of the previous message"""
     state: CoordinatorState
     limits: Limits
     added: Ids
-    """by shard: steps that it was known to have added"""
+    """by shard: number of steps known to have been added"""
     lives: Ids
     directory: str
     saves: int
@@ -106,65 +106,65 @@ class _Memory(NamedTuple):
 
 
 class _Changed(Exception):
-    """A shard is not what it was when the draw began, or is gone: another draw is to be made."""
+    """A shard has changed since the draw began, or is gone: the draw must be repeated."""
 
 
 def _reason(error: Exception) -> str:
-    """An error in one line; those of Ray have many."""
+    """An error in one line; Ray's errors have many."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def _places(shards: Ids) -> dict[int, Ids]:
-    """Where each shard is named; -1 is none."""
+    """The places of each shard; -1 stands for no shard."""
     order = np.argsort(shards, kind="stable")
     numbers, firsts = np.unique(shards[order], return_index=True)
     return {int(s): place for s, place in zip(numbers, np.split(order, firsts)[1:], strict=True) if s >= 0}
 
 
 def _all_of(places: dict[int, Ids], answers: dict[int, Any]) -> dict[int, Any]:
-    """Answers, which all shards of a batch have to give."""
+    """The answers, of which every shard of a batch must have given one."""
     if any(answers.get(s) is None for s in places):
         raise _Changed
     return answers
 
 
 def _in_place(places: dict[int, Ids], found: dict[int, Ids]) -> Ids:
-    """What shards found, one column a transition, in the order of the batch."""
+    """The results of the shards, one column per transition, in the order of the batch."""
     order = np.argsort(np.concatenate(list(places.values())))
     return np.concatenate([found[s] for s in places], axis=1)[:, order]
 
 
 class Coordination:
-    """Asks the shards for all that a buffer does. Its calls come one after the other.
+    """Makes the shards perform all operations of one buffer. Its calls are serialised.
 
     Parameters
     ----------
     shards : list[Any]
         Handles of actors.
     options : dict[str, Any]
-        Capacity, n_envs and what the law of draws needs.
+        Capacity, n_envs and the options that determine draws.
     timeout : float or None
-        Seconds that a shard has for an answer.
+        Seconds that a shard has to answer.
     """
 
     def __init__(self, shards: list[Any], options: dict[str, Any], timeout: float | None) -> None:
         self._shards, self._options, self._timeout = shards, options, timeout
         self._draws = self._new_draws()
-        self._summaries: list[ShardSummary | None] = [None] * len(shards)  # None: it is gone
+        self._summaries: list[ShardSummary | None] = [None] * len(shards)  # None: the shard is gone
         self._lives = np.zeros(len(shards), np.int64)
-        self._coming: dict[int, Any] = {}  # what opens those that are gone
-        self._reasons: dict[int, str] = {}  # why they are
-        self._directory, self._saves = "", 0  # of the last checkpoint, and its number
-        self._begun: dict[str, tuple[float, deque[Any]]] = {}  # by loader: when it last asked, and its batches ahead
+        self._coming: dict[int, Any] = {}  # pending open() calls of absent shards
+        self._reasons: dict[int, str] = {}  # why they are absent
+        self._directory, self._saves = "", 0  # of the last checkpoint: its directory and number
+        self._begun: dict[str, tuple[float, deque[Any]]] = {}  # by loader: its last request, and its batches ahead
         self._losses = self._outlived = 0
         self._limits = Limits()
-        self._added = np.zeros(len(shards), np.int64)  # by shard: steps that it is known to have added
-        self._waiting: list[tuple[int, ...]] = [()] * len(shards)  # by shard: steps of the calls that wait there
-        self._turn = 0  # the shard whose waiting calls are allowed first
-        self._adding = 0  # steps of the add that is under way
+        self._added = np.zeros(len(shards), np.int64)  # by shard: number of steps known to have been added
+        self._waiting: list[tuple[int, ...]] = [()] * len(shards)  # by shard: steps of the calls waiting there
+        self._turn = 0  # the shard whose waiting calls come first
+        self._adding = 0  # steps of the add in progress
         self._is_open = False
         self._memories = 0
-        self._choices: dict[str, Any] | None = None  # of the draw that is under way
+        self._choices: dict[str, Any] | None = None  # options of the draw in progress
 
     def _new_draws(self, state: CoordinatorState | None = None) -> per.Coordinator:
         return per.Coordinator(n_shards=len(self._shards), state=state, **self._options)
@@ -172,7 +172,7 @@ class Coordination:
     # ------------------------------------------------------------ asking
 
     def _send(self, question: str, given: dict[int, tuple[Any, ...]], call: str = "ask") -> tuple[dict[int, Any], int]:
-        """Asks shards, and does not wait: what will be their answers, and steps of writers that they may add then."""
+        """Sends a question to shards without waiting: returns the future answers, and the steps they may add then."""
         allowed = self._allowed(sorted(given))
         largest = self._draws.state().max_priority
         memory = self._memory()
@@ -183,7 +183,7 @@ class Coordination:
         return references, sum(filter(None, allowed.values()))
 
     def _memory(self) -> bytes:
-        """What is so once a draw that is under way has been made: if it is never finished, its number is left out."""
+        """The state after the draw in progress. If that draw is never finished, its number is skipped."""
         self._memories += 1
         state = self._draws.state() if self._choices is None else self._after(self._choices)
         memory = _Memory(
@@ -200,7 +200,7 @@ class Coordination:
         return pickle.dumps(memory)
 
     def _allowed(self, shards: list[int]) -> dict[int, int | None]:
-        """How many steps of writers the rate limiter allows each shard to add once it has answered."""
+        """The number of writers' steps that the rate limiter allows each shard to add once it has answered."""
         if not self._limits.holds_adds:
             return dict.fromkeys(shards)
         on_their_way = sum(
@@ -213,7 +213,7 @@ class Coordination:
             s, calls = turns.popleft()
             if not calls:
                 continue
-            if calls[0] > left:  # it is not overtaken, and the first of all once more is drawn
+            if calls[0] > left:  # later calls do not overtake it, and it comes first after the next draw
                 self._turn = s
                 return {**allowed}
             left -= calls[0]
@@ -222,7 +222,7 @@ class Coordination:
         return {s: steps + left // len(shards) for s, steps in allowed.items()}
 
     def _ask(self, question: str, given: dict[int, tuple[Any, ...]], is_limited: bool = True) -> dict[int, Any]:
-        """Asks shards, all at once. Those that do not answer are gone, and not in what is returned."""
+        """Asks shards, all at once. Those that do not answer count as gone and are missing from the result."""
         return self._answers(self._send(question, given)[0], self._lives.copy(), is_limited)
 
     def _of_all(self, given: Callable[[int, ShardSummary], tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
@@ -232,7 +232,7 @@ class Coordination:
         return self._ask(question, self._of_all(lambda s, summary: given))
 
     def _answers(self, references: dict[int, Any], lives: Ids, is_limited: bool = True) -> dict[int, Any]:
-        """What shards answer that are still in the lives in which they were asked, all within one timeout."""
+        """The answers of the shards that are still in the lives in which they were asked, all within one timeout."""
         answers, refused = {}, None
         timeout = self._timeout if is_limited else None
         asked = {s: reference for s, reference in references.items() if self._lives[s] == lives[s]}
@@ -244,7 +244,7 @@ class Coordination:
                 answer, told = get(reference)
             except (Gone, ray.exceptions.RayError) as error:
                 self._lose(s, error)
-            except Exception as error:  # the summaries of the others are reported first
+            except Exception as error:  # raised after the other shards' summaries have been reported
                 error.args = (f"shard {s}: {error}",)
                 refused = refused or error
             else:
@@ -255,7 +255,7 @@ class Coordination:
         return answers
 
     def _take(self, s: int, told: Told, is_first: bool = False) -> None:
-        """Takes what a shard says of itself. Its first answer may be that of another process, which has added less."""
+        """Takes a shard's report. Its first answer may come from a new process, which has added fewer steps."""
         if is_first and told.added < self._added[s]:
             self._added[s] = 0
         if told.added >= self._added[s]:
@@ -282,7 +282,7 @@ class Coordination:
         self._reasons[s] = reason
 
     def _begin_call(self, raises: bool = False) -> None:
-        """Takes in shards that have come back, or are there for the first time; lets go what nobody asks for."""
+        """Takes in shards that have returned or are new, and drops the batches of loaders that are no longer used."""
         if not self._is_open:
             self._recall()
         for s, reference in list(self._coming.items()):
@@ -305,9 +305,9 @@ class Coordination:
             asked = self._draws.agree_on_scale()
 
     def _recall(self) -> None:
-        """Goes on after the process of the coordinator has begun anew: from what it last told the shards.
+        """Continues after a restart of the coordinator's process, from the state that it last sent to the shards.
 
-        Shards that are there keep their lives. Those that are not have lost one more.
+        Present shards keep their lives. Absent ones have lost one more.
         """
         references = {s: shard.recall.remote() for s, shard in enumerate(self._shards)}
         late = ray.wait(list(references.values()), num_returns=len(references), timeout=self._timeout)[1]
@@ -338,7 +338,7 @@ class Coordination:
         self._agree_on_scale()
 
     def _hear_of_begun(self) -> None:
-        """Waits for answers to draws ahead, where it has to be known how many steps the shards have added."""
+        """Waits for the answers to draws ahead, if the number of added steps must be known."""
         if self._limits.holds_adds:
             for _, ahead in self._begun.values():
                 for _, asked in ahead:
@@ -346,7 +346,7 @@ class Coordination:
 
     @contextlib.contextmanager
     def _counted(self, batch_size: int, is_again: bool = False) -> Iterator[None]:
-        """A draw, which the rate limiter allows, and counts unless it fails; one that is made again counted before."""
+        """Context of a draw that the rate limiter allows. It counts unless it fails; a repeated draw counted before."""
         count = 0 if is_again else batch_size
         if count:
             self._limits.check_draw(count)
@@ -362,7 +362,7 @@ class Coordination:
     # ------------------------------------------------------------- calls
 
     def open(self, least: int, manifest: dict[str, Any] | None, directory: str, limits: dict[str, Any]) -> None:
-        """Opens all shards, anew or from a checkpoint, and waits for so many of them. One that cannot is an error."""
+        """Opens all shards, empty or from a checkpoint, and waits for `least` of them. A failed shard is an error."""
         self._is_open, self._limits = True, Limits(**limits)
         if manifest is not None:
             self._saves, self._lives = manifest["number"], np.array(manifest["lives"], np.int64)
@@ -376,10 +376,10 @@ class Coordination:
             ray.wait(list(self._coming.values()))
             self._begin_call(raises=True)
         self._agree_on_scale()
-        self._ask_all("summary")  # so that the shards know what is to be known of the coordinator
+        self._ask_all("summary")  # gives the shards the coordinator's state
 
     def refresh(self) -> None:
-        """Takes in what writers have given to the shards, as far as the rate limiter allows it."""
+        """Adds steps that writers gave to the shards, as far as the rate limiter allows."""
         self._begin_call()
         self._hear_of_begun()
         self._ask_all("summary")
@@ -387,12 +387,12 @@ class Coordination:
 
     @ray.method(max_task_retries=0)
     def add(self, is_extend: bool, calls: list[dict[int, tuple[dict[str, Any], int]]]) -> list[dict[int, Ids]]:
-        """Adds steps of shards, call by call. Returns the ids of those that were added.
+        """Adds steps of shards, call by call. Returns the ids of the steps added.
 
         Parameters
         ----------
         calls : list[dict[int, tuple[dict[str, Any], int]]]
-            By shard its steps, and how many they are.
+            For each call, by shard, its steps and their number.
         """
         self._begin_call()
         self._hear_of_begun()
@@ -410,11 +410,11 @@ class Coordination:
         added = {
             s: self._of_the_whole(self._draws.ids(s, ids.ravel()), s).reshape(ids.shape) for s, ids in answers.items()
         }
-        self._agree_on_scale()  # in which a shard may be lost, and begin its next life
+        self._agree_on_scale()  # during this a shard may be lost, and begin its next life
         return added
 
     def check_add(self, count: int) -> None:
-        """Raises Busy where so many steps are not allowed yet."""
+        """Raises Busy if this many steps are not allowed yet."""
         self._begin_call()
         self._hear_of_begun()
         self._limits.check_add(count)
@@ -433,7 +433,7 @@ class Coordination:
         return np.where(ids < 0, ids, ids | self._lives[shards] << LIFE_BITS)
 
     def update(self, ids: Ids, name: str, values: Any, axis: int) -> None:
-        """Sets priorities. What was drawn in an earlier life of its shard is left out, and counted."""
+        """Sets priorities. Transitions of an earlier life of their shard are skipped and counted."""
         self._begin_call()
         shards, of_shards = self._draws.locate(np.where(ids < 0, ids, ids & _BELOW_LIFE))
         is_there = np.array([summary is not None for summary in self._summaries])
@@ -447,7 +447,7 @@ class Coordination:
             self._agree_on_scale()
 
     def _with_what_waits(self, draw: Callable[[], _T]) -> _T:
-        """What draws, and if it cannot, once more with what writers have given, which may be all that there is."""
+        """Draws; if that fails, adds the steps that writers have given, which may be the only ones, and draws again."""
         self._begin_call()
         try:
             return draw()
@@ -476,16 +476,16 @@ class Coordination:
     def sample_ahead(
         self, loader: str, ahead: int, batch_size: int, n_step: int | None, choices: dict[str, Any]
     ) -> Drawn:
-        """The oldest of `ahead` batches that are on their way to this loader, and begins another one.
+        """Returns the oldest of this loader's `ahead` pending batches, and begins another one.
 
-        Each is drawn by what is known when it begins. What the shards are when they answer goes into its probabilities.
+        Each is drawn from the state known when it begins. The shards' state when they answer enters its probabilities.
         """
         begun = self._begun.get(loader, (0.0, deque[Any]()))[1]
         self._begun[loader] = time.monotonic(), begun
         try:
             while len(begun) < ahead:
                 begun.append(self._with_what_waits(lambda: self._begin_ahead(batch_size, n_step, choices)))
-        except per.Busy:  # more batches are not allowed yet; those that have begun were
+        except per.Busy:  # no more batches are allowed yet; those already begun were
             if not begun:
                 raise
         try:
@@ -504,23 +504,23 @@ class Coordination:
             asked = self._begin(round, n_step, is_stale=True)
         for s, summary in enumerate(self._summaries):
             after.report(s, summary)
-        self._draws = after  # for the batches after this one, which keeps the coordinator that has drawn it
+        self._draws = after  # for later batches; this one keeps the coordinator that drew it
         self._agree_on_scale()
         return draws, asked
 
     def _after(self, choices: dict[str, Any]) -> CoordinatorState:
-        """What the coordinator is once it has drawn another batch."""
+        """The state of the coordinator after another draw."""
         state = self._draws.state()
         is_scheduled = choices.get("beta") is None
         return dataclasses.replace(state, samples=state.samples + 1, beta_step=state.beta_step + int(is_scheduled))
 
     @ray.method(max_task_retries=0)
     def end_ahead(self, loader: str) -> None:
-        """The loader is closed."""
+        """Forgets a loader that was closed."""
         self._begun.pop(loader, None)
 
     def _begin(self, round: Round, n_step: int | None, is_stale: bool) -> _Asked:
-        """Asks for the transitions of a draw with replacement."""
+        """Requests the transitions of a draw with replacement."""
         return self._ask_for_rows(
             "draw", round.shards, lambda place, summary: (round.units[place], n_step, summary, is_stale)
         )
@@ -528,9 +528,9 @@ class Coordination:
     def _ask_for_rows(
         self, question: str, shards: Ids, given: Callable[[Ids, ShardSummary], tuple[Any, ...]]
     ) -> _Asked:
-        """Asks for the rows of a batch, and does not wait.
+        """Requests the rows of a batch, without waiting.
 
-        All shards are asked, since what writers gave them waits for a question.
+        All shards are asked, since steps from writers are only added after a question.
         """
         places = _places(shards)
         questions = self._of_all(lambda s, summary: given(places.get(s, _NONE), summary))
@@ -538,7 +538,7 @@ class Coordination:
         return _Asked(shards, places, references, self._lives.copy(), allowed)
 
     def _hear(self, asked: _Asked) -> dict[int, Any] | Exception:
-        """The answers to that, or what one of them is in their place."""
+        """The answers to a request, or the error that one of them is."""
         if asked.answers is None:
             try:
                 references = {s: answer for s, (_, answer) in asked.references.items()}
@@ -548,11 +548,11 @@ class Coordination:
         return asked.answers
 
     def _arrived(self, asked: _Asked) -> dict[int, Any]:
-        """The answers to that, if all that were asked for rows have them."""
+        """The answers to a request, if every shard asked for rows has given one."""
         answers = self._hear(asked)
         if isinstance(answers, Exception):
             raise answers
-        # What it answered in an earlier life is not there any more.
+        # Answers from a shard's earlier life are lost.
         return _all_of(asked.places, {s: answer for s, answer in answers.items() if self._lives[s] == asked.lives[s]})
 
     def _end(self, draws: per.Coordinator, asked: _Asked) -> Drawn:
@@ -575,12 +575,12 @@ class Coordination:
         return Drawn(self._of_the_whole(batch.ids, asked.shards), batch.weights, batch.probabilities, rows)
 
     def live(self) -> int:
-        """Transitions that can be drawn, with what writers have given."""
+        """Number of transitions that can be drawn, including those that writers have given."""
         self.refresh()
         return self._draws.state().live
 
     def stats(self) -> tuple[CoordinatorState, dict[int, tuple[per.Statistics, int, str]], dict[str, Any]]:
-        """What is known of the whole, what each shard that is there says, and what this coordination knows."""
+        """The state of the whole, the statistics of each present shard, and those of this coordination."""
         self._begin_call()
         answers = self._ask_all("stats")
         self._agree_on_scale()
@@ -593,7 +593,7 @@ class Coordination:
         return [str(Path(directory) / f"shard-{s:05}.{number:09}.per") for s in range(len(self._shards))]
 
     def save(self, directory: str, manifest: dict[str, Any]) -> None:
-        """Writes a checkpoint: files of all shards, then the one that names them, in place of that before."""
+        """Writes a checkpoint: files of all shards, then the manifest, which replaces the previous one."""
         self._begin_call()
         self._agree_on_scale()
         if self._reasons:
@@ -602,7 +602,7 @@ class Coordination:
         target = Path(directory)
         try:
             target.mkdir(parents=True, exist_ok=True)
-            # Files of a save that was not completed keep their number.
+            # Files of an incomplete save keep their number.
             there = [path.stem.rpartition(".")[2] for path in target.glob("shard-*.*.per")]
             number = max([self._saves, *(int(digits) for digits in there if digits.isdecimal())]) + 1
             names = self._names(directory, number)
@@ -613,7 +613,7 @@ class Coordination:
                 raise per.Busy("a shard died while it was saved; the checkpoint before this one stays")
             self._replace(target / MANIFEST, text)
             self._directory, self._saves = directory, number
-            self._ask_all("summary")  # so that a coordinator that begins anew knows of the checkpoint
+            self._ask_all("summary")  # lets a restarted coordinator know of the checkpoint
             for path in target.glob("shard-*.per"):
                 if str(path) not in names:
                     path.unlink(missing_ok=True)
@@ -624,7 +624,7 @@ class Coordination:
         self._agree_on_scale()
 
     def _replace(self, path: Path, text: str) -> None:
-        """Replaces a file by another one, which is on disk when this returns."""
+        """Replaces a file atomically. The new file is on the disk on return."""
         new = path.with_suffix(".new")
         with new.open("w") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""Limits: the rate limiter of a buffer of shards, which is one for all of them."""
+"""Limits: the rate limiter of a sharded buffer, which is shared by all shards."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from per._errors import InvalidArgument
 
 OPTIONS = ("samples_per_insert", "samples_tolerance", "min_size_to_sample")
 
-# As in the library: beyond this a number of transitions that are due is not told from more.
+# As in the library: larger numbers of due transitions are not distinguished.
 _MAX_DUE = 2.0**62
 _MAX_STEPS = 1 << 40
 
 
 @dataclasses.dataclass
 class Limits:
-    """Counts the steps and draws of all shards, and says what is allowed. The law and its words are those of per.h.
+    """Counts the steps and draws of all shards, and decides what is allowed, by the formulas and terms of per.h.
 
     Attributes
     ----------
     samples_per_insert, samples_tolerance, min_size_to_sample
-        As per.ReplayBuffer takes them.
+        As in per.ReplayBuffer.
     added : int
-        Steps that are in the buffer, or were.
+        Number of steps ever added.
     drawn : int
-        Transitions.
+        Number of transitions drawn.
     """
 
     samples_per_insert: float = 0.0
@@ -37,16 +37,16 @@ class Limits:
 
     @property
     def holds_adds(self) -> bool:
-        """Whether steps may have to wait for draws."""
+        """Whether adds may have to wait for draws."""
         return self.samples_per_insert > 0
 
     @property
     def most_steps(self) -> int:
-        """Steps that one call may be for, beyond the first min_size_to_sample; 0: any number."""
+        """The most steps in one call, beyond the first min_size_to_sample; 0: no limit."""
         return math.floor(self.samples_tolerance / self.samples_per_insert) if self.holds_adds else 0
 
     def allowed_steps(self, most: int = _MAX_STEPS) -> int:
-        """How many steps may be added before more is drawn, at most `most`."""
+        """Number of steps that may be added before the next draw, at most `most`."""
         if not self.holds_adds:
             return most
         least = 0
@@ -59,7 +59,7 @@ class Limits:
         return least
 
     def check_add(self, n: int) -> None:
-        """Raises Busy where n steps are not allowed yet, InvalidArgument where they never are."""
+        """Raises Busy if n steps are not allowed yet, InvalidArgument if they never will be."""
         if n == 0 or not self.holds_adds:
             return
         missing = max(self._least() - self.added, 0)
@@ -107,6 +107,6 @@ class Limits:
         return max(self.min_size_to_sample, 1)
 
     def _due(self, n: int) -> int:
-        """Transitions that are to be drawn once n more steps are added."""
+        """Number of transitions due once n more steps are added."""
         exact = self.samples_per_insert * float(self.added + n - self._least())
         return math.floor(min(max(exact, -_MAX_DUE), _MAX_DUE))

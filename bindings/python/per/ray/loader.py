@@ -1,4 +1,4 @@
-"""Loader: batches of a buffer of shards that are drawn ahead."""
+"""Loader: batches of a sharded buffer, drawn ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from per.ray.coordination import Drawn, get, once_allowed
 
 
 class Loader:
-    """What ReplayBuffer.loader() gives: an iterator over batches without an end. It may be used in a `with` block."""
+    """An endless iterator over batches, from ReplayBuffer.loader(). It may be used in a `with` block."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Loader:
         self._coordinator, self._batch = coordinator, batch
         self._name = uuid.uuid4().hex
         self._call = (coordinator.sample, *asked) if exact else (coordinator.sample_ahead, self._name, slots, *asked)
-        # A coordinator that draws ahead keeps batches on their way by itself: one call begins them all.
+        # With exact=False the coordinator keeps batches in flight itself: one call begins them all.
         self._slots = slots if exact else 1
         self._asked: deque[Any] | None = deque()
         self._fill(self._asked)
@@ -53,9 +53,9 @@ class Loader:
         return self._batch(lambda: self._oldest(asked))
 
     def _oldest(self, asked: deque[Any]) -> Drawn:
-        """The oldest that was drawn. What could not be drawn ahead is drawn when its turn comes.
+        """The oldest pending batch. One that could not be drawn ahead is drawn now.
 
-        It waits until the rate limiter allows it.
+        Waits until the rate limiter allows it.
         """
         try:
             while asked:
@@ -67,7 +67,7 @@ class Loader:
             self._fill(asked)
 
     def close(self) -> None:
-        """Forgets the batches that were drawn ahead."""
+        """Drops the batches that were drawn ahead."""
         if self._asked is not None:
             self._asked = None
             self._coordinator.end_ahead.remote(self._name)
@@ -81,6 +81,6 @@ class Loader:
         self.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # nothing of it may be there any more
-            if ray.is_initialized():  # a call would begin another Ray
+        with contextlib.suppress(Exception):  # all of it may be gone already
+            if ray.is_initialized():  # otherwise a call would start another Ray instance
                 self.close()

@@ -1,4 +1,4 @@
-"""ReplayBuffer: one buffer whose environments are shared out among actors."""
+"""ReplayBuffer: one buffer whose environments are distributed among actors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Ids = npt.NDArray[np.int64]
 _IN_HOST_MEMORY = "shards are in host memory, and give arrays of numpy"
 _IN_MEMORY = "the rows of shards lie in memory"
 _UNCOUNTED = "shards do not count the draws of a transition"
-# Options of which shards have one value only, with the values that say so; and why.
+# Options that are fixed for shards, with the allowed values and the reason.
 _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "device": (("cpu",), _IN_HOST_MEMORY),
     "arrays": (("numpy", None), _IN_HOST_MEMORY),
@@ -48,36 +48,36 @@ _NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_ta
 
 _CHOICES = ("beta", "scheme", "prioritization", "uniform_fraction", "normalize_weights")
 
-# Options of draws whose law needs more than the total mass of each shard.
+# Draw options that need more than the total mass of each shard.
 _NOT_AHEAD = {"scheme": "without_replacement", "prioritization": "uniform", "normalize_weights": "buffer_max"}
 _MAX_SLOTS = 1024
 
-# Steps of a shard of more bytes go to it by the object store, and not through the coordinator.
+# Larger steps of a shard, in bytes, are sent through the object store, not through the coordinator.
 _LARGE_BYTES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What ReplayBuffer.stats() returns: sums over the shards that are there, and what is known of the whole.
+    """The result of ReplayBuffer.stats(): sums over the present shards, and the state of the whole.
 
     Attributes
     ----------
     capacity, live, added, dropped, episodes, cuts, stale_updates, rejected_updates, total, updates, memory_bytes
-        as in per.Statistics.
+        As in per.Statistics.
     samples, beta_step, beta, max_priority
-        As there.
+        As in per.Statistics.
     shards : int
-        How many are there.
+        Number of present shards.
     losses : int
-        How often one was lost.
+        Number of times that a shard was lost.
     outlived_updates : int
-        Entries of updates whose shard was gone, or had begun anew since it gave their ids.
+        Updates of transitions whose shard is gone, or has restarted since it issued their ids.
     gone : dict[int, str]
-        Shards that are not there, and why.
+        Absent shards, with the reason.
     refused_calls : int
-        Calls of writers, and steps of channels, that shards refused, as a lane was full, say.
+        Calls of writers, and steps of channels, that shards refused, for example because a lane was full.
     refusal : str
-        Why the first of them was, of some shard; "" if none.
+        The reason for the first refusal, of any shard; "" if there was none.
     """
 
     capacity: int
@@ -111,40 +111,40 @@ _OF_THE_WHOLE = ("samples", "beta_step", "beta", "max_priority", "shards")
 
 
 class ReplayBuffer:
-    """A per.ReplayBuffer in pieces, the shards, each of them an actor of Ray with a run of the environments.
+    """A sharded per.ReplayBuffer: each shard is a Ray actor with a contiguous range of the environments.
 
-    Ids, transitions, weights and priorities are those of one buffer with all environments, bit for bit, for any number
-    of shards. A handle may be pickled and used in other tasks and actors; all of them share one buffer. It ends with
-    the process that has made it, on whose node the actor lives that draws.
+    Ids, transitions, weights and priorities are bit-identical to those of one buffer with all environments, for any
+    number of shards. A handle may be pickled and used in other tasks and actors; all of them share one buffer. The
+    buffer ends with the process that created it. The coordinating actor runs on that process's node.
 
     Parameters
     ----------
     capacity : int
-        Of the whole, as per.ReplayBuffer takes it.
+        Rows of the whole, as in per.ReplayBuffer.
     fields : Mapping[str, per.Field]
-        Of the whole, as per.ReplayBuffer takes it.
+        As in per.ReplayBuffer.
     n_envs : int, default 1
-        Of the whole, as per.ReplayBuffer takes it.
+        Environments of the whole, as in per.ReplayBuffer.
     shards : int, default 1
-        1 to n_envs. Shard s has the environments from s n_envs / shards on.
+        Number of shards, 1 to n_envs. Shard s has the environments from s n_envs / shards on.
     least_shards : int, optional
-        How many must have been placed before this call returns; None: all. It waits for as long as Ray has no room for
-        them. The others come in once it has, as when a node joins.
+        Shards that must have been placed before this call returns; None: all. It waits as long as Ray has no room for
+        them. The others join once there is room, for example when a node joins.
     timeout : float or None, default 60.0
-        Seconds that shards have for an answer, but to save. One that takes longer is gone until it answers again; None:
-        no limit.
+        Seconds that a shard has to answer, except to save. A slower one counts as gone until it answers again; None: no
+        limit.
     actor_options : Mapping[str, Any], optional
-        What Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but name, lifetime,
-        max_concurrency, max_restarts and max_task_retries.
+        Ray options() of the shards, such as num_cpus, memory, scheduling_strategy; not name, lifetime, max_concurrency,
+        max_restarts and max_task_retries.
     **options : Any
-        As per.ReplayBuffer takes it; device, arrays, storage, storage_preallocated, keep_times_sampled and
-        max_times_sampled only with their defaults. The rate limiter is one for all shards.
+        As in per.ReplayBuffer; device, arrays, storage, storage_preallocated, keep_times_sampled and max_times_sampled
+        must have their defaults. The rate limiter is shared by all shards.
 
     Raises
     ------
     InvalidArgument
     Unsupported
-        As per.Coordinator does.
+        As in per.Coordinator.
 
     Examples
     --------
@@ -191,7 +191,7 @@ class ReplayBuffer:
         directory: str = "",
     ) -> None:
         whole = _coordinator(options, shards)
-        options["overwrite"] = bool(options["overwrite"])  # what it has looked at
+        options["overwrite"] = bool(options["overwrite"])  # as validated above
         least = shards if least_shards is None else _options.whole("least_shards", least_shards)
         if not 0 <= least <= shards:
             raise InvalidArgument(f"least_shards is {least}; allowed: 0 to {shards}")
@@ -213,7 +213,7 @@ class ReplayBuffer:
             of_shard = {**of_shards, "capacity": piece.capacity, "n_envs": piece.n_envs, "seed": s}
             handles.append(actor.remote(of_shard, Limits(**limits).holds_adds))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        # A call that was under way when its process died is made again, but to add.
+        # A call in progress when its process died is repeated, except add.
         lives = {"max_restarts": -1, "max_task_retries": -1}
         coordination = ray.remote(Coordination).options(num_cpus=0, scheduling_strategy=here, **lives)
         coordinator = coordination.remote(handles, _law_options(options), timeout)
@@ -225,7 +225,7 @@ class ReplayBuffer:
         self._whole = _coordinator(options, len(shards))
         for s in range(len(shards)):
             self._whole.report(s, None)
-        self._whole.agree_on_scale()  # so that it says what is wrong with the arguments of a draw
+        self._whole.agree_on_scale()  # lets it validate the arguments of draws
         self._steps = Steps(options, options["n_envs"])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -234,15 +234,15 @@ class ReplayBuffer:
     # ------------------------------------------------------------ adding
 
     def add(self, **steps: Any) -> Ids:
-        """Adds one step of every environment, as per.ReplayBuffer.add() does.
+        """Adds one step of every environment, like per.ReplayBuffer.add().
 
-        Steps of a shard that is gone are lost, and their ids -1. One that did not answer in time may have taken them
-        all the same. Full leaves what other shards have taken.
+        Steps of an absent shard are lost, and their ids are -1. A shard that did not answer in time may still have
+        added them. Full does not undo the adds of other shards.
         """
         return self._add(False, steps)
 
     def extend(self, **steps: Any) -> Ids:
-        """Adds K consecutive steps, as per.ReplayBuffer.extend() does; with priorities or TD errors by K calls."""
+        """Adds K consecutive steps, like per.ReplayBuffer.extend(); with priorities or TD errors in K calls."""
         if steps.get("priorities") is None and steps.get("td_errors") is None:
             return self._add(True, steps)
         arrays, shape = self._steps.look(True, steps)
@@ -275,7 +275,7 @@ class ReplayBuffer:
     def _in_parts(
         self, is_extend: bool, arrays: dict[str, Any], shape: tuple[int, ...]
     ) -> dict[int, tuple[Any, int, Ids]]:
-        """By shard its part of the steps, how many they are, and their places in the ids."""
+        """For each shard its part of the steps, their number, and their places in the ids."""
         axis = int(is_extend)
         env_ids = arrays.pop("env_ids", None)
         envs = np.arange(self.n_envs) if env_ids is None else env_ids
@@ -297,12 +297,12 @@ class ReplayBuffer:
         return parts
 
     def shard_of(self, env_ids: ArrayLike) -> Ids:
-        """The shard that has each environment, int64[n].
+        """The shard of each environment, int64[n].
 
         Parameters
         ----------
         env_ids : ArrayLike
-            int64[n], each once: environments, counted from 0.
+            int64[n], each once: environments, numbered from 0.
         """
         envs = _arrays.as_int64(env_ids, "env_ids")
         for i in np.flatnonzero((envs < 0) | (envs >= self.n_envs)):
@@ -310,14 +310,14 @@ class ReplayBuffer:
         return self._whole.locate(envs)[0]
 
     def writer(self, env_ids: ArrayLike) -> Writer:
-        """A handle that writes steps of environments straight to their shard.
+        """Creates a handle that writes steps of environments directly to their shard.
 
-        It may be pickled. What it writes is drawn after the next batch, or the next other call, of any learner.
+        It may be pickled. Its steps are added after the next batch or other call of any learner, and can then be drawn.
 
         Parameters
         ----------
         env_ids : ArrayLike
-            int64[n], environments of one shard, in the order in which their steps will be given.
+            int64[n], environments of one shard, in the order of the steps to be written.
         """
         s, envs = self._of_one_shard(env_ids)
         return Writer(self._options, self._shards[s], self._coordinator, envs)
@@ -325,28 +325,28 @@ class ReplayBuffer:
     def channel(
         self, env_ids: ArrayLike, *, slots: int = 0, when_full: WhenFull = "waits", timeout: float | None = None
     ) -> Channel:
-        """A way to write steps of environments to their shard through shared memory, for processes on its node.
+        """Creates a channel that writes steps of environments to their shard, in shared memory on the shard's node.
 
-        Where there is one already, with the same arguments, it is this one that is given. It lives as long as the
-        process of its shard; once a shard that died is back there is another.
+        An existing channel with the same arguments is returned. A channel lives as long as the process of its shard;
+        after a shard has died and come back, there is another one.
 
         Parameters
         ----------
         env_ids : ArrayLike
-            As writer() takes it. An environment is in one channel.
+            As in writer(). An environment belongs to one channel.
         slots : int, default 0
-            As per.ReplayBuffer.channel() takes it.
+            As in per.ReplayBuffer.channel().
         when_full : {"waits", "drops"}, default "waits"
-            As per.ReplayBuffer.channel() takes it.
+            As in per.ReplayBuffer.channel().
         timeout : float, optional
-            Seconds to wait for a shard that is gone; None: for as long as it takes.
+            Seconds to wait for an absent shard; None: no limit.
 
         Raises
         ------
         InvalidArgument
-            Also where one of the environments is in another channel.
+            Also if one of the environments belongs to another channel.
         Busy
-            While the shard is gone.
+            The shard is gone.
         """
         s, envs = self._of_one_shard(env_ids)
         first_env = int(self._whole.shard(s).first_env)
@@ -358,14 +358,14 @@ class ReplayBuffer:
                 return path_and_node
             except (per.Busy, ray.exceptions.RayError) as error:
                 gone = per.Busy(f"shard {s} has no channel to give: {error}")
-            get(self._coordinator.refresh.remote())  # which finds that it died, and has it open once it is back
+            get(self._coordinator.refresh.remote())  # detects the death of a shard and reopens it
             raise gone
 
         path, node_id = once_allowed(made, timeout, longest_pause=0.5)
         return Channel(path, node_id, self._shards[s], self._coordinator)
 
     def _of_one_shard(self, env_ids: ArrayLike) -> tuple[int, Ids]:
-        """The shard of environments, and what they are called there."""
+        """The shard of environments, and their numbers there."""
         numbers = np.unique(self.shard_of(env_ids))
         envs = _arrays.as_int64(env_ids, "env_ids")
         again = np.setdiff1d(np.arange(envs.size), np.unique(envs, return_index=True)[1])
@@ -388,9 +388,9 @@ class ReplayBuffer:
         normalize_weights: NormalizeWeights | None = None,
         n_step: int | None = None,
     ) -> per.Batch:
-        """Draws live transitions and their weights, as per.ReplayBuffer.sample() does.
+        """Draws live transitions and their weights, like per.ReplayBuffer.sample().
 
-        If a shard dies meanwhile another batch is drawn from those that are there.
+        If a shard dies meanwhile, another batch is drawn from the remaining ones.
 
         Parameters
         ----------
@@ -414,7 +414,7 @@ class ReplayBuffer:
         Empty
         InvalidArgument
         Unsupported
-            For what per.Coordinator.draw() cannot draw.
+            The draw is not supported by per.Coordinator.draw().
         """
         given = beta, scheme, prioritization, uniform_fraction, normalize_weights
         asked = self._look_at_draw(batch_size, n_step, given)
@@ -433,18 +433,18 @@ class ReplayBuffer:
         normalize_weights: NormalizeWeights | None = None,
         n_step: int | None = None,
     ) -> Loader:
-        """An iterator over batches of which up to `slots` are drawn ahead.
+        """Creates an iterator over batches, up to `slots` of which are drawn ahead.
 
         Parameters
         ----------
         batch_size : int
             B, 1 to 2^24.
         slots : int, default 3
-            Batches drawn ahead, and most that may be out at a time.
+            Batches drawn ahead, and the most that may be out at a time.
         exact : bool, default True
-            Each batch is drawn once the one before has been: they are those of sample(). False: they are on their way
-            at the same time, each drawn by what was known of the shards when it began; its probabilities and weights
-            are those with which its transitions really were drawn.
+            True: each batch is drawn after the one before, and they are those of sample(). False: several batches are
+            in flight, each drawn from what was known of the shards when it began; its probabilities and weights are
+            those with which its transitions were actually drawn.
         beta : float, optional
             Exponent of the weights, in place of the buffer's.
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
@@ -462,10 +462,10 @@ class ReplayBuffer:
         ------
         InvalidArgument
         Unsupported
-            As sample() does.
+            As in sample().
         Unsupported
-            With exact=False for scheme "without_replacement", prioritization "uniform", a uniform_fraction and
-            normalize_weights "buffer_max".
+            exact is False, and scheme is "without_replacement", prioritization is "uniform", uniform_fraction is set or
+            normalize_weights is "buffer_max".
         """
         given = beta, scheme, prioritization, uniform_fraction, normalize_weights
         asked = self._look_at_draw(batch_size, n_step, given)
@@ -481,7 +481,7 @@ class ReplayBuffer:
         return Loader(self._coordinator, self._batch, slots, exact, asked)
 
     def _look_at_draw(self, batch_size: int, n_step: int | None, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What the coordinator is asked for; what is wrong with it is an error before anything is sent."""
+        """Arguments for the coordinator, validated before anything is sent."""
         if isinstance(n_step, tuple):
             raise Unsupported(f"n_step is {n_step}: shards draw no lengths of windows; allowed: an int")
         choices = dict(zip(_CHOICES, given, strict=True))
@@ -491,7 +491,7 @@ class ReplayBuffer:
         return batch_size, n_step, choices
 
     def _batch(self, draw: Callable[[], Drawn]) -> per.Batch:
-        """The rows of what is drawn; of another draw if they are lost."""
+        """The rows of a draw; if they are lost, of another draw."""
         while True:
             drawn = draw()
             try:
@@ -503,15 +503,15 @@ class ReplayBuffer:
     def update_priorities(
         self, ids: ArrayLike, td_errors: ArrayLike | None = None, *, priorities: ArrayLike | None = None
     ) -> None:
-        """Sets priorities by id, as per.ReplayBuffer.update_priorities() does.
+        """Sets priorities by id, like per.ReplayBuffer.update_priorities().
 
-        What its shard does not have any more is left out and counted: rows that were overwritten (stale_updates), and
-        all that was given ids before the shard began anew (outlived_updates).
+        Transitions that their shard no longer has are skipped and counted: rows that were overwritten (stale_updates),
+        and ids issued before the shard restarted (outlived_updates).
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from batches.
         td_errors : ArrayLike, optional
             float32[n] of any sign.
         priorities : ArrayLike, optional
@@ -520,7 +520,7 @@ class ReplayBuffer:
         Raises
         ------
         InvalidArgument
-            An id that was never issued leaves what other shards have taken, and is named as its shard knows it.
+            An id was never issued. Updates of other shards stay applied, and the message has the shard's own id.
         """
         whole, name, values = self._steps.look_at_update(ids, td_errors, priorities)
         axis = -2 if self._options["sequence_length"] and values.ndim > 1 and name == "td_errors" else -1
@@ -529,23 +529,23 @@ class ReplayBuffer:
     # ------------------------------------------------------ rate limiter
 
     def wait_to_add(self, count: int | None = None, *, timeout: float | None = None) -> None:
-        """Waits until the rate limiter allows to add so many steps: as per.ReplayBuffer.wait_to_add().
+        """Waits until the rate limiter allows adding `count` steps, like per.ReplayBuffer.wait_to_add().
 
-        It is one limiter for all shards, and counts what writers have given once that is in the buffer.
+        The limiter is shared by all shards, and counts steps of writers once they are in the buffer.
 
         Parameters
         ----------
         count : int, optional
-            Steps, of all environments together; None: one of each.
+            Steps, over all environments; None: one of each.
         timeout : float, optional
-            Seconds; None: for as long as it takes.
+            Seconds; None: no limit.
 
         Raises
         ------
         Timeout
-            If it takes longer.
+            The wait exceeds `timeout`.
         InvalidArgument
-            If so many are never allowed.
+            That many steps are never allowed.
         """
         steps = self.n_envs if count is None else _options.whole("count", count)
         if steps < 0:
@@ -553,36 +553,36 @@ class ReplayBuffer:
         once_allowed(lambda: get(self._coordinator.check_add.remote(steps)), timeout)
 
     def wait_to_sample(self, batch_size: int, *, timeout: float | None = None) -> None:
-        """Waits until the rate limiter allows to draw so many transitions: see wait_to_add().
+        """Waits until the rate limiter allows drawing `batch_size` transitions: see wait_to_add().
 
-        Meanwhile the buffer takes in what writers give.
+        Meanwhile the buffer adds steps from writers.
 
         Parameters
         ----------
         batch_size : int
             B, 1 to 2^24.
         timeout : float, optional
-            Seconds; None: for as long as it takes.
+            Seconds; None: no limit.
 
         Raises
         ------
         Timeout
-            If it takes longer.
+            The wait exceeds `timeout`.
         InvalidArgument
-            If so many are never allowed.
+            That many transitions are never allowed.
         """
         size = _options.whole("batch_size", batch_size)
         self._look_at_draw(size, None, (None,) * len(_CHOICES))
         once_allowed(lambda: get(self._coordinator.check_draw.remote(size)), timeout)
 
     def stop_limiting(self) -> None:
-        """Ends all limits for good: whoever waits goes on."""
+        """Ends all limits permanently, and lets all waiters continue."""
         get(self._coordinator.stop_limiting.remote())
 
     # ------------------------------------------------------------- state
 
     def stats(self) -> Statistics:
-        """What the buffer holds and has done."""
+        """The buffer's contents and activity in numbers."""
         state, of_shards, known = get(self._coordinator.stats.remote())
         statistics, refused, refusals = zip(*of_shards.values(), strict=True) if of_shards else ((), (), ())
         return Statistics(
@@ -598,31 +598,31 @@ class ReplayBuffer:
 
     @property
     def n_envs(self) -> int:
-        """Environments, each with a lane of its own."""
+        """Number of environments. Each has its own lane."""
         return int(self._options["n_envs"])
 
     @property
     def shards(self) -> int:
-        """In how many pieces it is."""
+        """Number of shards."""
         return len(self._shards)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint of all shards between two batches; those that die come back from the last one.
+        """Writes a checkpoint of all shards between two batches. Shards that die are restored from the last checkpoint.
 
-        It takes the time that it takes: `timeout` does not hold for it.
+        `timeout` does not limit it.
 
-        Until it is complete, and after an error, the one before stays.
+        The previous checkpoint stays until the new one is complete, and after an error.
 
         Parameters
         ----------
         directory : str or os.PathLike[str]
-            That all nodes see. It is made if it is not there.
+            A directory that all nodes see. It is created if missing.
 
         Raises
         ------
         IoError
         Busy
-            While a shard is gone.
+            A shard is gone.
         """
         fields = {name: dataclasses.asdict(field) for name, field in self._options["fields"].items()}
         manifest = {"shards": len(self._shards), "options": {**self._options, "fields": fields}}
@@ -637,14 +637,14 @@ class ReplayBuffer:
         timeout: float | None = 60.0,
         actor_options: Mapping[str, Any] | None = None,
     ) -> ReplayBuffer:
-        """A buffer from what save() wrote, that goes on bit for bit. Arguments as the class takes them.
+        """Loads a buffer from a checkpoint of save(). It continues bit-identically. Arguments are as in the class.
 
         Raises
         ------
         IoError
         CorruptFile
         Unsupported
-            For a checkpoint of another version.
+            The checkpoint is of another version.
         """
         path = os.path.abspath(os.fsdecode(directory))
         file = Path(path) / MANIFEST
@@ -667,7 +667,7 @@ class ReplayBuffer:
         return buffer
 
     def close(self) -> None:
-        """Ends the actors, for all who have a handle."""
+        """Ends the actors, for all handles."""
         for actor in [self._coordinator, *self._shards]:
             ray.kill(actor)
 
@@ -676,7 +676,7 @@ class ReplayBuffer:
 
 
 def _attached(options: dict[str, Any], shards: list[Any], coordinator: Any) -> ReplayBuffer:
-    """What a pickled handle calls."""
+    """Rebuilds a pickled handle."""
     buffer = ReplayBuffer.__new__(ReplayBuffer)
     buffer._attach(options, shards, coordinator)
     return buffer
@@ -688,7 +688,7 @@ def _is_same(given: object, value: object) -> bool:
 
 
 def _limits_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the rate limiter that are given, as numbers that can be saved."""
+    """The given options of the rate limiter, as numbers that can be saved."""
     return {
         name: _options.real(name, options[name])
         if name == "samples_per_insert"

@@ -1,4 +1,4 @@
-"""Shard: a buffer of some of the environments, in an actor of its own."""
+"""Shard: a buffer of some of the environments, in its own actor."""
 
 from __future__ import annotations
 
@@ -21,69 +21,69 @@ from per.typing import WhenFull
 Ids = npt.NDArray[np.int64]
 Rows = dict[str, npt.NDArray[Any]]
 
-# What of a batch is the coordinator's.
+# The arrays of a batch that the coordinator computes.
 _OF_THE_WHOLE = ("ids", "weights", "probabilities")
 
-# Calls of writers that wait at a shard before their writer sees to it that they are taken in, and most that wait at one
-# that is not open.
+# Calls that may wait at a shard before their writer asks for them to be added; also the most calls that may wait at a
+# shard that is not open.
 MAX_WAITING = 64
 
-# Steps of a channel that the coordinator is told of at a time, where it limits them.
+# The most steps of a channel reported to the coordinator at a time, if it limits them.
 _MAX_TOLD = 64
 
 
 class Message(NamedTuple):
-    """What comes with each question of the coordinator."""
+    """The part of a message that accompanies each question of the coordinator."""
 
     life: int
     max_priority: float
-    """of all shards"""
+    """largest of all shards"""
     allowed: int | None
-    """steps of writers that may be added once the question is answered; None: all"""
+    """writers' steps that may be added after the question has been answered; None: all"""
     memory: bytes
-    """what the coordinator asks for if it has begun anew"""
+    """state for a restarted coordinator, to be kept by the shard"""
 
 
 class Told(NamedTuple):
-    """What comes with each answer."""
+    """The report that accompanies each answer."""
 
     summary: ShardSummary
     added: int
-    """steps that this process has added"""
+    """number of steps that this process has added"""
     waiting: tuple[int, ...]
-    """where the coordinator limits them, the steps of each call that waits, in the order in which they will be added;
-    each step of a channel is a call, and the first ones are told"""
+    """if the coordinator limits them, the steps of each waiting call, in the order in which they will be added. Each
+    step of a channel is a call, and only the first ones are reported"""
 
 
 class Recalled(NamedTuple):
-    """What a shard says to a coordinator that has begun anew."""
+    """A shard's answer to a restarted coordinator."""
 
     memory: bytes
     life: int
     told: Told | None
-    """None: it has no buffer yet"""
+    """None: the shard has no buffer yet"""
 
 
 class Heard(NamedTuple):
-    """What a writer hears of its calls."""
+    """The status of a writer's calls."""
 
     start: str
-    """of the process that answers: what waited in another one is lost"""
+    """identifies the answering process: calls that waited in another one are lost"""
     number: int
-    """of this call; 0: it does not wait"""
+    """number of this call; 0: it is not queued"""
     taken: int
-    """calls up to this number do not wait any more"""
+    """calls up to this number are no longer waiting"""
     waiting: int
     is_limited: bool
-    """whether what waits may have to wait for draws"""
+    """whether waiting calls may have to wait for draws"""
     refused: int
-    """calls of this writer, since it last heard"""
+    """number of this writer's calls refused since its last status"""
     refusal: str
-    """why the first of them was"""
+    """the reason for the first of these"""
 
 
 class _Written(NamedTuple):
-    """A call of a writer that waits."""
+    """A waiting call of a writer."""
 
     writer: str
     is_extend: bool
@@ -93,13 +93,13 @@ class _Written(NamedTuple):
 
 @dataclasses.dataclass
 class _Ring:
-    """A channel of this shard, whose writers are processes of its node."""
+    """A channel of this shard, for writers on its node."""
 
     channel: per.Channel
     envs: tuple[int, ...]
     given: tuple[Any, ...]
     is_closing: bool = False
-    """it ends once it is empty"""
+    """ends once it is empty"""
     is_cut_off: bool = False
     """its writer has damaged it"""
 
@@ -109,48 +109,48 @@ class _Ring:
 
 
 class Gone(Exception):
-    """What a shard answers that has begun anew since the coordinator last heard of it: what it held is gone."""
+    """The answer of a shard that has restarted since the coordinator's last contact: its contents are lost."""
 
 
 class Shard:
-    """A buffer that changes only where the coordinator asks it something, and then says what its summary is.
+    """A buffer that changes only on a question of the coordinator, and then returns its summary.
 
-    What writers give it, or write to its channels, waits until the coordinator's next question has been answered. So
-    the coordinator always knows the summary of now, and one round of messages makes a batch.
+    Steps from writers and channels wait until the coordinator's next question has been answered. The coordinator
+    therefore always knows the current summary, and one round of messages makes a batch.
 
     Parameters
     ----------
     options : dict[str, Any]
-        Of the buffer.
+        Options of the buffer.
     is_limited : bool
-        Whether writers wait for draws, as far as is known before the coordinator says so.
+        Whether writers wait for draws, until the coordinator sets it.
     """
 
     def __init__(self, options: dict[str, Any], is_limited: bool) -> None:
         self._options = options
         self._buffer: per.ReplayBuffer | None = None
         self._life = -1
-        self._max_priority = 1.0  # of all shards, as the coordinator last said
+        self._max_priority = 1.0  # of all shards, as last reported by the coordinator
         self._allowed: int | None = 0 if is_limited else None
         self._memory = b""
         self._start = uuid.uuid4().hex
         self._added = self._taken = 0
         self._waiting: deque[_Written] = deque()
         self._rings: list[_Ring] = []
-        self._turn = 0  # whose call is first where steps are limited: 0 that of writers, then those of the rings
+        self._turn = 0  # whose call comes first if steps are limited: 0 is the writers, then the rings
         self._refused, self._refusal = 0, ""
-        self._refusals: dict[str, tuple[int, str]] = {}  # by writer, until it hears of them
+        self._refusals: dict[str, tuple[int, str]] = {}  # by writer, until reported to it
         self._random = random.Random(options.get("seed"))
 
     def open(self, life: int, path: str | None, cuts: bool) -> Told:
-        """Begins a life: with the checkpoint of a path, or empty. A shard that has its buffer yet keeps it.
+        """Begins a life, from the checkpoint at a path or empty. A shard that still has its buffer keeps it.
 
         Parameters
         ----------
         life : int
-            A number that no life of this shard had before; it is in the ids that the shard gives.
+            A number that no earlier life of this shard had; it is part of the shard's ids.
         cuts : bool
-            Episodes that were running go on with other steps, not with the next ones.
+            Cut the running episodes, since other steps will follow.
         """
         if self._buffer is None:
             self._buffer = per.ReplayBuffer.load(path) if path else per.ReplayBuffer(**self._options)
@@ -164,11 +164,11 @@ class Shard:
         return Told(buffer.summarize(measured_scale), self._added, waiting)
 
     def recall(self) -> Recalled:
-        """What the coordinator last said of itself, and what this shard is."""
+        """The state that the coordinator last sent, and that of this shard."""
         return Recalled(self._memory, self._life, None if self._buffer is None else self._tell(self._buffer))
 
     def write(self, writer: str, is_extend: bool, steps: dict[str, Any], count: int) -> Heard:
-        """Takes so many steps of a writer, for later."""
+        """Queues `count` steps of a writer."""
         if self._buffer is None and len(self._waiting) >= MAX_WAITING:
             self._refuse(writer, f"{len(self._waiting)} calls wait at a shard that is gone")
             return self.hear(writer)
@@ -176,7 +176,7 @@ class Shard:
         return self.hear(writer, self._taken + len(self._waiting))
 
     def hear(self, writer: str, number: int = 0) -> Heard:
-        """What became of its calls."""
+        """The status of a writer's calls."""
         refused = self._refusals.pop(writer, (0, ""))
         is_limited = self._allowed is not None and self._buffer is not None
         return Heard(self._start, number, self._taken, len(self._waiting), is_limited, *refused)
@@ -184,14 +184,14 @@ class Shard:
     # Channels.
 
     def channel(self, envs: Ids, first_env: int, slots: int, when_full: WhenFull) -> tuple[str, str]:
-        """The path of a channel of these environments, and the node where it can be opened. One that is there is taken.
+        """Opens a channel of these environments, or returns an existing one: its path and its node.
 
         Parameters
         ----------
         envs : Ids
-            Numbers of this shard.
+            Environments, as numbered in this shard.
         first_env : int
-            What the first of them all is in the whole.
+            The number in the whole of the shard's environment 0.
         """
         if self._buffer is None:
             raise per.Busy("it has no buffer yet")
@@ -221,11 +221,11 @@ class Shard:
         raise InvalidArgument("the channel is not there any more: it was closed, or its shard has begun anew")
 
     def channel_stats(self, path: str) -> per.ChannelStatistics:
-        """What a channel has done."""
+        """The statistics of a channel."""
         return self._ring(path).channel.stats()
 
     def close_channel(self, path: str) -> None:
-        """Has it end once what was written there is in the buffer."""
+        """Ends a channel once everything written to it is in the buffer."""
         self._ring(path).is_closing = True
 
     def _refuse(self, writer: str, reason: str) -> None:
@@ -234,18 +234,18 @@ class Shard:
         self._refused, self._refusal = self._refused + 1, self._refusal or reason
 
     def ask(self, message: Message, question: str, *given: Any) -> tuple[Any, Told]:
-        """The answer to a question of the coordinator, and the summary of now."""
+        """The answer to a question of the coordinator, and the current summary."""
         buffer = self._of(message)
         if question == "measure":
             return None, self._tell(buffer, *given)
         answer = getattr(self, f"_{question}")(buffer, *given)
-        if question not in ("set_scale", "find"):  # between which nothing may change
+        if question not in ("set_scale", "find"):  # nothing may change between these
             self._take_in(buffer)
         return answer, self._tell(buffer)
 
     @ray.method(num_returns=2)
     def ask_for_rows(self, message: Message, question: str, *given: Any) -> tuple[Rows | None, tuple[Any, Told]]:
-        """The same for rows, which stay in the object store until a learner takes them."""
+        """The same for rows, which stay in the object store until a learner fetches them."""
         buffer = self._of(message)
         rows, answer = getattr(self, f"_{question}")(buffer, *given)
         self._take_in(buffer)
@@ -258,7 +258,7 @@ class Shard:
         return self._buffer
 
     def _take_in(self, buffer: per.ReplayBuffer) -> None:
-        """Adds what waits, as far as its steps are allowed."""
+        """Adds waiting steps, as far as allowed."""
         if self._allowed is None:
             while self._waiting:
                 self._take_call(buffer)
@@ -272,9 +272,9 @@ class Shard:
             ring.channel.close()
 
     def _in_turns(self) -> list[tuple[int, int]]:
-        """What waits, in the order in which it is added where steps are limited: whose call it is, and how many steps.
+        """The waiting calls, in the order in which they are added if steps are limited: source, and number of steps.
 
-        A step of all environments of a channel is a call, in which masks may leave some out.
+        A step of all environments of a channel is a call; masks may exclude some of them.
         """
         calls = [[call.n_steps for call in self._waiting]]
         calls += [[len(ring.envs)] * min(ring.n_waiting, _MAX_TOLD) for ring in self._rings]
@@ -284,7 +284,7 @@ class Shard:
         return [(turn, n) for each in rounds for turn, n in zip(turns, each, strict=True) if n is not None]
 
     def _take_in_turns(self, buffer: per.ReplayBuffer, allowed: int) -> None:
-        """Adds so many steps. What is first is not overtaken by calls for fewer."""
+        """Adds the allowed number of steps. Smaller calls do not overtake the first one."""
         self._allowed = allowed
         for turn, n_steps in self._in_turns():
             fits = n_steps <= self._allowed
@@ -299,18 +299,18 @@ class Shard:
             self._take_steps(buffer, ring, self._allowed)
 
     def _take_call(self, buffer: per.ReplayBuffer) -> None:
-        """Adds the oldest call of a writer that waits."""
+        """Adds the oldest waiting call of a writer."""
         writer, is_extend, steps, count = self._waiting.popleft()
         self._taken += 1
         try:
             self._add(buffer, is_extend, steps, count)
-        except per.Error as error:  # as a lane is full, or steps do not follow those before
+        except per.Error as error:  # a lane is full, or steps do not follow those before, for example
             self._refuse(writer, str(error))
         else:
             self._allowed = None if self._allowed is None else self._allowed - count
 
     def _take_steps(self, buffer: per.ReplayBuffer, ring: _Ring, most: int | None) -> None:
-        """Moves steps of a channel. Those that there is no memory for stay there, and are tried again next time."""
+        """Moves steps of a channel. Those that no memory is left for stay there, and are retried next time."""
         if ring.n_waiting == 0:
             return
         buffer.raise_max_priority(self._max_priority)
@@ -326,7 +326,7 @@ class Shard:
     # Questions.
 
     def _summary(self, buffer: per.ReplayBuffer) -> None:
-        """Nothing but what comes with each answer."""
+        """Does nothing: the summary accompanies each answer."""
 
     def _set_scale(self, buffer: per.ReplayBuffer, scale: int) -> None:
         buffer.set_scale(scale)
@@ -341,7 +341,7 @@ class Shard:
         buffer.update_priorities(ids, **{name: values})
 
     def _find(self, buffer: per.ReplayBuffer, units: Any, told: ShardSummary) -> Ids | None:
-        """Ids, masses and first units, int64[3, n]: a round of a draw without replacement. None as for _draw()."""
+        """Ids, masses and first units, int64[3, n], for a round of a draw without replacement. None as in _draw()."""
         if buffer.summarize().changes != told.changes:
             return None
         batch, masses, first_units = buffer.get_units(units)
@@ -350,7 +350,7 @@ class Shard:
     def _windows(
         self, buffer: per.ReplayBuffer, ids: Any, n_step: int | None, told: ShardSummary
     ) -> tuple[Rows | None, bool | None]:
-        """Rows by id, and True. None as for _draw()."""
+        """Rows by id, and True. None as in _draw()."""
         if buffer.summarize().changes != told.changes:
             return None, None
         return self._rows(buffer, buffer.get_windows(ids, n_step=n_step)), True
@@ -358,11 +358,11 @@ class Shard:
     def _draw(
         self, buffer: per.ReplayBuffer, units: Any, n_step: int | None, told: ShardSummary, is_stale: bool
     ) -> Any:
-        """Rows, and their ids and masses, int64[2, n], of units of the summary that was given; None if of another.
+        """Rows, and their ids and masses, int64[2, n], for units of the summary `told`; None if it is outdated.
 
-        With is_stale they are carried over to the summary of now: unit u of a total of T_told to a unit that is uniform
-        among those of T_now which lie where u does, and the mass m of what owns it to m T_told / T_now. So whatever has
-        happened since, a row is drawn with probability m / T_now, and says so in units of T_told.
+        With is_stale the units are mapped to the current summary. Unit u of a total of T_told becomes a unit drawn
+        uniformly from those of T_now that lie where u does; the mass m of its owner becomes m T_told / T_now. Whatever
+        has changed since, a row is therefore drawn with probability m / T_now, and reports it in units of T_told.
         """
         now = buffer.summarize()
         total, before = now.total_mass, told.total_mass

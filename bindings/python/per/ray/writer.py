@@ -1,4 +1,4 @@
-"""Steps: looks at what is given before it is sent. Writer: sends steps straight to a shard."""
+"""Steps: validates steps before they are sent. Writer: sends steps directly to a shard."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from per.typing import ArrayLike
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-# Calls of a writer that are on their way, and under a rate limiter as many more that wait at the shard.
+# Limit on a writer's calls in flight; under a rate limiter, also on its calls that wait at the shard.
 _CALLS_SENT = 8
 
-# Seconds between two looks whether a shard has room, where it has steps for many draws.
+# Seconds between two polls of whether a shard has room, if it holds steps for many draws.
 _LONGEST_PAUSE = 0.5
 
 
 class Steps:
-    """A small buffer with the options of the large one: what is wrong with arrays is its error, in its words."""
+    """A small buffer with the options of the large one, which validates arrays and raises the errors for them."""
 
     def __init__(self, options: dict[str, Any], n_envs: int) -> None:
         small = {name: value for name, value in options.items() if name not in ("capacity", "device", "arrays")}
         small |= {"n_envs": n_envs, "overwrite": True, "on_gap": "cut"}
         transitions = 2 * max(_options.whole("n_envs", n_envs), 1)
-        capacity = per.ReplayBuffer.capacity_for(transitions, **small)  # what is wrong with limits is its error
+        capacity = per.ReplayBuffer.capacity_for(transitions, **small)  # also validates the limits
         self._buffer = per.ReplayBuffer(capacity, **{n: value for n, value in small.items() if n not in LIMITS})
 
     @property
@@ -47,7 +47,7 @@ class Steps:
         return self._buffer.options
 
     def look(self, is_extend: bool, steps: dict[str, Any]) -> tuple[Arrays, tuple[int, ...]]:
-        """Steps as numpy arrays by full names, and the shape of their ids."""
+        """Steps as numpy arrays by full name, and the shape of their ids."""
         buffer = self._buffer
         ids = buffer.extend(**steps) if is_extend else buffer.add(**steps)
         buffer.clear()
@@ -62,12 +62,12 @@ class Steps:
     def look_at_update(
         self, ids: ArrayLike, td_errors: ArrayLike | None, priorities: ArrayLike | None
     ) -> tuple[Any, str, Any]:
-        """Ids of an update, which of the two is given, and its values.
+        """The ids of an update, which of the two arguments was given, and its values.
 
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], as batches carry them.
+            int64[n], from batches.
         td_errors : ArrayLike or None
             float32[n] of any sign.
         priorities : ArrayLike or None
@@ -80,12 +80,12 @@ class Steps:
         return whole, name, _as_numpy(priorities if td_errors is None else td_errors, name)
 
     def look_at_draw(self, batch_size: int, choices: dict[str, Any]) -> None:
-        """Raises what a buffer raises of arguments of sample(), but Empty."""
+        """Raises the errors of a buffer for arguments of sample(), except Empty."""
         with contextlib.suppress(per.Empty):
             self._buffer.sample(batch_size, **choices)
 
     def batch(self, drawn: Drawn, rows: list[Arrays]) -> per.Batch:
-        """A batch, of rows that are copied once: from the object store to their places."""
+        """A batch whose rows are copied once: from the object store to their places."""
         of_whole = {"ids": drawn.ids, "weights": drawn.weights, "probabilities": drawn.probabilities}
         arrays: Arrays = {}
         for output in self._buffer._layout.batch:
@@ -100,7 +100,7 @@ class Steps:
 
 
 def n_steps(arrays: Arrays, shape: tuple[int, ...]) -> int:
-    """How many steps are in arrays whose ids have this shape; those that their mask leaves out are none."""
+    """Number of steps in arrays whose ids have this shape, not counting masked ones."""
     mask = arrays.get("mask")
     return math.prod(shape) if mask is None else int(np.count_nonzero(np.broadcast_to(mask, shape)))
 
@@ -111,19 +111,19 @@ def _as_numpy(source: object, name: str) -> npt.NDArray[Any]:
 
 
 class Writer:
-    """What ReplayBuffer.writer() gives: a handle of some environments of one shard.
+    """A handle that writes steps of some environments of one shard; from ReplayBuffer.writer().
 
-    Steps go to the shard and nowhere else, and calls do not wait for it, but that few of them are on their way at a
-    time. What the shard refuses, and what is lost as it dies, is known some calls later, or after flush().
+    Steps go directly to the shard. Calls do not wait for it, except that only a few are in flight at a time. Refusals
+    by the shard, and losses when it dies, are known some calls later, or after flush().
 
     Attributes
     ----------
     lost
-        Calls that were not known to be in the buffer when their shard died, or did not answer.
+        Calls not known to be in the buffer when their shard died or did not answer.
     refused
-        Calls that the shard refused, as a lane was full, say.
+        Calls that the shard refused, for example because a lane was full.
     refusal
-        Why the first of them was; "" if none.
+        The reason for the first refusal; "" if there was none.
     """
 
     def __init__(self, options: dict[str, Any], shard: Any, coordinator: Any, envs: Any) -> None:
@@ -133,32 +133,33 @@ class Writer:
         self._steps = Steps(options, len(envs))
         self._name, self._start = uuid.uuid4().hex, ""
         self._sent: deque[Any] = deque()
-        self._waiting: deque[int] = deque()  # numbers of calls that the shard has and the buffer not yet
+        self._waiting: deque[int] = deque()  # numbers of calls that the shard has, but has not yet added to the buffer
         self.lost = self.refused = 0
         self.refusal = ""
 
     def add(self, **steps: Any) -> None:
-        """Writes one step of each environment, as per.ReplayBuffer.add() takes them; without env_ids."""
+        """Writes one step of each environment, in the form of per.ReplayBuffer.add(); without env_ids."""
         self._write(False, steps)
 
     def extend(self, **steps: Any) -> None:
-        """Writes K consecutive steps, as per.ReplayBuffer.extend() takes them; without env_ids."""
+        """Writes K consecutive steps, in the form of per.ReplayBuffer.extend(); without env_ids."""
         self._write(True, steps)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was written is in the buffer, refused or lost.
+        """Waits until everything written is in the buffer, refused or lost.
 
-        Also for draws that the rate limiter asks for: they must come from another process or thread.
+        This may include waiting for draws that the rate limiter requires: they must come from another process or
+        thread.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for draws; None: for as long as it takes.
+            Seconds to wait for draws; None: no limit.
 
         Raises
         ------
         Timeout
-            If it takes longer, and while calls wait at a shard that is gone.
+            The wait exceeds `timeout`. Also while calls wait at a shard that is gone.
         """
         while self._sent:
             self._hear_of_oldest()
@@ -180,7 +181,7 @@ class Writer:
     def _parts(
         self, is_extend: bool, arrays: Arrays, shape: tuple[int, ...]
     ) -> Iterator[tuple[Arrays, tuple[int, ...]]]:
-        """Steps in calls that the rate limiter can allow."""
+        """Splits steps into calls that the rate limiter can allow."""
         if not is_extend or self._most_steps == 0:
             yield arrays, shape
             return
@@ -190,7 +191,7 @@ class Writer:
             yield part, (min(most, shape[0] - first), *shape[1:])
 
     def _wait_for_room(self, heard: Heard | None) -> None:
-        """Has the shard take in what waits there where that is much, and waits where draws have to come first."""
+        """Makes the shard add waiting calls if there are many, and waits if draws have to come first."""
         if heard is None:
             return
         if heard.is_limited and len(self._waiting) > _CALLS_SENT:
@@ -199,7 +200,7 @@ class Writer:
             get(self._coordinator.refresh.remote())
 
     def _take_in(self, most: int) -> None:
-        """Has the shard take in what waits there. Raises Busy while more calls than that wait for draws."""
+        """Makes the shard add waiting calls. Raises Busy while more than `most` calls wait for draws."""
         get(self._coordinator.refresh.remote())
         with contextlib.suppress(ray.exceptions.RayError):
             heard = get(self._shard.hear.remote(self._name))
