@@ -45,7 +45,7 @@ int64_t BinaryTree::find_branch_free(float prefix_sum) const {
         node *= 2;
         const float left = nodes_[node];
         const uint32_t right = prefix_sum >= left;
-        // -right is all ones or all zeros: the compiler would make a branch of a conditional expression.
+        // -right is all ones or all zeros; a conditional expression would be compiled to a branch.
         prefix_sum -= std::bit_cast<float>(std::bit_cast<uint32_t>(left) & -right);
         node += right;
     }
@@ -79,7 +79,7 @@ void BinaryTree::sample_independent(Draws& draws) {
     }
 }
 
-/* Each leaf drawn is set to zero, and all are restored at the end. */
+/* Sets each drawn leaf to zero, and restores all of them at the end. */
 void BinaryTree::sample_without_replacement(Draws& draws) {
     for (int64_t i = 0; i < draws.batch(); ++i) {
         int64_t index = find(static_cast<float>(random_.uniform() * total()));

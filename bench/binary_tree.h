@@ -22,7 +22,7 @@ class BinaryTree {
 
     void sample_stratified(Draws& draws);
 
-    /* The same draws with no branch on the way down. While the tree is in cache it takes half the time; beyond, more
+    /* The same draws with a branch-free descent. While the tree is in cache it takes half the time; beyond, more
        than twice: a branch that is guessed right fetches the next node early. */
     void sample_stratified_branch_free(Draws& draws);
     void sample_independent(Draws& draws);
@@ -43,7 +43,7 @@ class BinaryTree {
     Xoshiro random_{1};
 };
 
-/* A binary tree's draws without branches, under the names that all structures have. */
+/* The branch-free draws of a binary tree, with the interface of all structures. */
 struct BranchFreeTree {
     void sample_stratified(Draws& draws) { tree.sample_stratified_branch_free(draws); }
     void update(int64_t count, const int64_t* indices, const float* priorities) {

@@ -1,13 +1,12 @@
 /*
- * Writers in processes of their own bring HalfCheetah's steps of 165 bytes into one buffer through channels, while a
- * learner draws batches of 256 and sets their priorities.
+ * Writers in separate processes add HalfCheetah's steps of 165 bytes to one buffer through channels, while a learner
+ * draws batches of 256 and sets their priorities.
  *
  *     build/channels_bench [WRITERS [STEPS_OF_A_CALL [SECONDS]]]
  *
- * Printed are the steps that came into the buffer in a second and the batches drawn meanwhile; then the processor's time
- * that a step takes in its writer and in the channel's thread, the learner's apart, which says what a machine without
- * other work would do; and that of its two copies alone: into a ring of 4 MiB, and from there to a row in memory that no
- * cache holds.
+ * Prints the steps added per second and the batches drawn meanwhile; then the processor time of a step in its writer
+ * and in the channel's thread, without the learner's, which predicts an otherwise idle machine; and that of its two
+ * copies alone: into a ring of 4 MiB, and from there to a row in uncached memory.
  */
 #define _GNU_SOURCE /* RUSAGE_THREAD */
 #include <per.h>
@@ -35,7 +34,7 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Seconds that a processor has worked for this process, this thread, or children that have ended. */
+/* Processor time in seconds of this process, this thread, or children that have ended. */
 static double worked(int who) {
     struct rusage usage;
     getrusage(who, &usage);
@@ -96,7 +95,7 @@ static void write_for_ever(const char* path, int64_t length) {
     }
 }
 
-/* Seconds for a step. */
+/* Seconds per step. */
 static double copies_alone(void) {
     unsigned char* ring = calloc(1, RING_BYTES);
     unsigned char* rows = malloc((size_t)ROWS * STEP_BYTES);

@@ -1,9 +1,9 @@
-"""Python writers in processes of their own, beside cpprb's MPPrioritizedReplayBuffer and Reverb if they are installed.
+"""Python writers in separate processes, next to cpprb's MPPrioritizedReplayBuffer and Reverb if they are installed.
 
     python bench/channels.py [WRITERS [STEPS_OF_A_CALL [SECONDS]]]
 
-Each writer gives HalfCheetah's steps, so many a call, while the main process draws batches of 256 and sets their
-priorities. Printed are the steps and batches of a second, for each in turn, three times.
+Each writer adds HalfCheetah's steps, STEPS_OF_A_CALL per call, while the main process draws batches of 256 and sets
+their priorities. Prints the steps and batches per second of each library in turn, three times.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import numpy as np
 import per
 
 OBSERVATION, ACTION, BATCH, ROWS = 17, 6, 256, 1 << 18
-TABLE, IN_FLIGHT = "steps", 40  # of Reverb; items that a writer has sent and that are not confirmed
+TABLE, IN_FLIGHT = "steps", 40  # of Reverb; items sent by a writer and not yet confirmed
 REVERB_FIELDS = ("observation", "action", "reward", "next_observation", "done")
 context = multiprocessing.get_context("fork")
 
@@ -111,7 +111,7 @@ def run_cpprb(n_writers, n, seconds, is_over):
 
 
 def run_reverb(n_writers, n, seconds, is_over):
-    """The server and its dataset, whose threads draw ahead, in this process. Its steps are counted as they arrive."""
+    """The server and its prefetching dataset, in this process. Steps are counted as they arrive."""
     import reverb
     import tensorflow
 
@@ -129,7 +129,7 @@ def run_reverb(n_writers, n, seconds, is_over):
     server = reverb.Server([table])
     address = f"localhost:{server.port}"
     client = reverb.Client(address)
-    spawned = multiprocessing.get_context("spawn")  # gRPC does not go through a fork
+    spawned = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
     over = spawned.Value(ctypes.c_bool, False, lock=False)
     writers = [spawned.Process(target=write_to_reverb, args=(address, n, over)) for _ in range(n_writers)]
     batches = None

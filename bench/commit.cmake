@@ -1,4 +1,4 @@
-# Writes commit.h, which names the commit that is built; run at every build, writes only what changed.
+# Writes commit.h, which names the commit being built. Runs at every build, and writes the file only if it changed.
 #   cmake -DSOURCE_DIR=... -DHEADER=... -P commit.cmake
 execute_process(COMMAND git describe --always --dirty --abbrev=12 --exclude=*
                 WORKING_DIRECTORY ${SOURCE_DIR}

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures compressed fields beside a buffer that keeps the same frames as they are: memory, adds, batches.
+"""Compares compressed fields with a buffer that stores the same frames uncompressed: memory, adds, batches.
 
-    python bench/compression.py                                     # screens that are drawn here, and noise
+    python bench/compression.py                                     # screens rendered here, and noise
     python bench/compression.py --games pong ms_pacman beam_rider   # and Atari's (pip install ale-py pillow)
 
-Frames are 84 by 84 bytes, in stacks of four with their next observations. Atari's are those of a random policy with
-the usual preprocessing: every fourth frame, the larger of the last two, grey, resized by the mean of areas. Both
-buffers get the same steps and draw the same transitions; rounds by turns, with 64 MiB of other memory read before each
-batch, as between the steps of a learner. Medians, of batches also the best; bytes of memory a row, with the 23 bytes of
-other values; microseconds.
+Frames are 84 by 84 bytes, in stacks of four with their next observations. Atari's come from a random policy with the
+usual preprocessing: every fourth frame, the maximum of the last two, grey, resized by area averaging. Both buffers get
+the same steps and draw the same transitions, in alternating rounds. Before each batch 64 MiB of other memory are read,
+as a learner's step would. Prints medians, for batches also the best, in microseconds, and bytes of memory per row,
+including 23 bytes of other values.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def atari(game: str, n: int) -> Frames:
 
 
 class Buffers:
-    """The same steps, compressed and as they are."""
+    """The same steps, compressed and uncompressed."""
 
     KINDS = ("none", "delta")
 
@@ -83,18 +83,18 @@ class Buffers:
         n = min(64, len(frames))
         rest = {"action": np.zeros(n, np.int64), "reward": np.zeros(n, np.float32)}
         rest |= {"terminated": np.zeros(n, bool), "truncated": np.zeros(n, bool)}
-        for first in range(0, capacity + capacity // 4, n):  # the ring goes round
+        for first in range(0, capacity + capacity // 4, n):  # the ring wraps around
             begin = first % (len(frames) - n + 1)
             for kind, buffer in self.buffers.items():
                 start = time.perf_counter()
                 buffer.extend(observation=frames[begin : begin + n], **rest)
                 add[kind].append((time.perf_counter() - start) / n * 1e6)
-        late = capacity // n  # before, memory that nobody has touched is written to
+        late = capacity // n  # earlier adds write to untouched memory
         self.add = {kind: statistics.median(times[late:]) for kind, times in add.items()}
         self.bytes = {kind: buffer.stats().memory_bytes / capacity for kind, buffer in self.buffers.items()}
 
     def sample(self, batch: int, rounds: int, other: npt.NDArray[np.uint8]) -> dict[str, list[float]]:
-        """Medians, and the best."""
+        """Medians, and the best times."""
         drawn = {kind: buffer.sample(batch) for kind, buffer in self.buffers.items()}
         times: dict[str, list[float]] = {kind: [] for kind in self.KINDS}
         for _ in range(rounds):

@@ -50,7 +50,7 @@ void CumulativeSums::sample_independent(Draws& draws) {
     }
 }
 
-/* Independent draws of which repeats are discarded; a bit for each leaf remembers what was drawn. */
+/* Independent draws without repeats; a bit for each leaf marks those already drawn. */
 void CumulativeSums::sample_without_replacement(Draws& draws) {
     for (int64_t i = 0; i < draws.batch(); ++i) {
         int64_t index = find(random_.uniform() * total());

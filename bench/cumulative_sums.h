@@ -10,7 +10,7 @@
 
 namespace bench {
 
-/* All prefix sums in order: a draw is a binary search, an update sums again from the first change to the end. */
+/* All prefix sums in order: a draw is a binary search, an update recomputes the sums from the first change on. */
 class CumulativeSums {
  public:
     explicit CumulativeSums(int64_t capacity);
@@ -31,7 +31,7 @@ class CumulativeSums {
 
     int64_t capacity_;
     PageArray<float> priorities_;
-    PageArray<double> sums_;  // [i]: of the priorities up to and with i
+    PageArray<double> sums_;  // [i]: sum of the priorities up to and including i
     std::vector<bool> drawn_;
     Xoshiro random_{2};
 };

@@ -10,7 +10,7 @@ namespace bench {
 /* Exponent of importance-sampling weights in all cases. */
 constexpr float weights_beta = 0.5F;
 
-/* What drawing a batch gives. */
+/* The result of drawing a batch. */
 struct Draws {
     explicit Draws(int64_t batch)
         : indices(static_cast<size_t>(batch)),
@@ -24,7 +24,7 @@ struct Draws {
     std::vector<float> weights;
 };
 
-/* Importance-sampling weights (q_min / q)^weights_beta of a batch, as plain C++ forms them. */
+/* Importance-sampling weights (q_min / q)^weights_beta of a batch, in plain C++. */
 void importance_weights(Draws& draws);
 
 }  // namespace bench

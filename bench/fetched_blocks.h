@@ -7,8 +7,8 @@
 namespace bench {
 
 /*
- * Calls fetch(i) and, later, copy(i) for 0 .. n - 1. Rows are fetched by blocks, the next one before one is copied:
- * more of the waits for pages overlap than with a fetch and a copy in turn.
+ * Calls fetch(i) and later copy(i) for 0 .. n - 1. Prefetches rows in blocks, one block ahead of the copies: more page
+ * walks overlap than with alternating fetches and copies.
  */
 template <class Fetch, class Copy>
 void in_fetched_blocks(int64_t n, const Fetch& fetch, const Copy& copy) {

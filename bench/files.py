@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Measures checkpoints of per.ReplayBuffer beside what the disk allows, and beside those of libraries that are there.
+"""Compares checkpoints of per.ReplayBuffer with the limits of the disk, and with those of installed libraries.
 
     python bench/files.py                               a million rows of 100 bytes; in /dev/shm and in this folder
     python bench/files.py --rows image --folder DIR     90,000 frames of 32x32x3 float32
 
-    raw          the bytes of the file in one piece: written, synced and renamed, or read into memory of their own
+    raw          the bytes of the file in one piece: written, synced and renamed, or read into new memory
     save, load   the same bytes, from the buffer and to one
-    save_to_memory   what save does without a disk: a file object that only counts
+    save_to_memory   save without a disk: to a file object that only counts
     compressed   save_compression 3
-    background   save(wait=False): how long it takes, and what a training step beside it takes at the longest
-    checkpoint   after 10,000 new steps and as many new priorities, as they come in a minute of training: the call, what
-                 it writes, and which share of that minute it is
+    background   save(wait=False): its duration, and the longest training step meanwhile
+    checkpoint   after 10,000 new steps and as many new priorities, as in a minute of training: the call's duration, the
+                 bytes that it writes, and its share of that minute
     TorchRL      dumps() and loads() of the same transitions; Reverb's client.checkpoint(), of at most 1e5 of them
 
-Milliseconds, medians, and ratios to raw: of the clock, and of the processor's time, which a busy disk does not change.
-All variants take turns.
+Prints medians in milliseconds and ratios to raw, of wall-clock time and of processor time, which a busy disk does not
+change. All variants are interleaved.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def filled(make: Callable[..., Any], shape: transitions.RowShape, capacity: int)
 
 
 class Files:
-    """What is measured in one folder, each under its name."""
+    """The variants to measure in one folder, by name."""
 
     def __init__(self, folder: pathlib.Path, rows: str, capacity: int) -> None:
         import per
@@ -122,7 +122,7 @@ class Files:
             self.found[name] = 1e3 * seconds
 
     def checkpoint(self) -> tuple[float, float]:
-        """The call alone: the steps before it are not its own."""
+        """The call alone, without the steps before it."""
         self.own.prepare_run(self.own.feed.run(STEPS_A_MINUTE))
         self.own.extend()
         for _ in range(STEPS_A_MINUTE // BATCH):
@@ -146,12 +146,12 @@ def peer_of(shape: transitions.RowShape, capacity: int, folder: pathlib.Path) ->
         variants["TorchRL loads"] = lambda: again.loads(folder / "torchrl")
     if importlib.util.find_spec("reverb"):
         reverb = filled(peer_buffers.Reverb, shape, min(capacity, peer_buffers.Reverb.largest_capacity))
-        variants["Reverb checkpoint"] = lambda: reverb.client.checkpoint()  # its server lives as long as it does
+        variants["Reverb checkpoint"] = lambda: reverb.client.checkpoint()  # the server lives as long as `reverb`
     return variants
 
 
 def measure(files: Files, rounds: int) -> dict[str, dict[str, float]]:
-    """Seconds of the clock and of the processor, medians."""
+    """Median wall-clock and processor time in seconds."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in files.variants}
     for turn in range(rounds + 1):
         for name, call in files.variants.items():

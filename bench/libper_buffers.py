@@ -1,4 +1,4 @@
-"""libper's Python package behind the methods that peer_buffers.py describes, and per.h's functions without Python."""
+"""libper's Python package with the interface of peer_buffers.py, and per.h's functions without Python."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy.typing as npt
 import transitions
 from transitions import Arrays, RowShape
 
-# Of all buffers.
+# The options of all buffers.
 ALPHA = 0.6
 BETA = 0.4
 EPSILON = 1e-6
 
 
 def flags_of(arrays: Arrays) -> Arrays:
-    """As libper wants a step: done is terminated, and nothing is truncated."""
+    """A step for libper: done means terminated, and nothing is truncated."""
     given = dict(arrays)
     given["terminated"] = given.pop("done")
     given["truncated"] = np.zeros_like(given["terminated"])
@@ -71,7 +71,7 @@ class Libper:
 
 
 class LibperOut(Libper):
-    """The same, writing into one batch again and again."""
+    """The same, reusing one batch."""
 
     def sample(self) -> None:
         if self.drawn is None:
@@ -81,7 +81,7 @@ class LibperOut(Libper):
 
 
 class LibperCalls(Libper):
-    """The functions of per.h alone, called with pointers at hand: what is left of Libper's time is Python."""
+    """The functions of per.h alone, called with prepared pointers: the rest of Libper's time is Python."""
 
     def __init__(self, shape: RowShape, capacity: int, batch: int) -> None:
         super().__init__(shape, capacity, batch)
@@ -95,7 +95,7 @@ class LibperCalls(Libper):
     def prepare(self, step: Arrays, priorities: npt.NDArray) -> None:
         super().prepare(step, priorities)
         if self.drawn is None:
-            super().sample()  # its arrays are written again and again
+            super().sample()  # its arrays are reused
             self._point_to(self.drawn)
         self.written = self.new("per_priorities")
         self.written.count, self.written.ids = self.batch, self.outputs.ids

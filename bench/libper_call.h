@@ -12,7 +12,7 @@ struct LibperError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/* Throws what libper said of a call that failed. */
+/* Throws libper's message if a call failed. */
 inline void expect_ok(per_status status) {
     if (status != PER_OK) throw LibperError(std::string(per_status_name(status)) + ": " + per_last_error());
 }

@@ -12,27 +12,27 @@
 
 namespace bench {
 
-/* A per_replay of one environment that holds the rows of row.h. */
+/* A per_replay of one environment with the rows of row.h. */
 class LibperReplay {
  public:
     LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather_threads = 1);
 
     int64_t next_step() const { return next_step_; }
 
-    /* Adds steps in one call, or in one call each. `priorities` may be NULL: the largest so far. */
+    /* Adds steps in one call, or in one call per step. With `priorities` NULL they get the largest so far. */
     void add(const Steps& steps, const float* priorities, int64_t* ids_out);
     void add_singly(const Steps& steps, int64_t* ids_out);
 
-    /* Draws a batch with weights and ids, and with everything else that was stored. */
+    /* Draws a batch with weights, ids and everything else that was stored. */
     void sample_rows(Rows& rows);
 
-    /* The same of sequences. */
+    /* The same for sequences. */
     void sample_sequences(Sequences& sequences);
 
     /* Draws weights and ids only, in proportion to priorities or not. */
     void sample_ids(per_prioritization prioritization, std::vector<int64_t>& ids, std::vector<float>& weights);
 
-    /* Reads what is stored under rows.ids. */
+    /* Reads the rows of rows.ids. */
     void get(Rows& rows) const;
 
     std::vector<float> priorities(const std::vector<int64_t>& ids) const;

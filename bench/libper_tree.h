@@ -10,7 +10,7 @@
 
 namespace bench {
 
-/* A per_tree, with the functions that what it is compared with has too. */
+/* A per_tree with the interface of the other structures. */
 class LibperTree {
  public:
     explicit LibperTree(int64_t capacity);

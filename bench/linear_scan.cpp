@@ -15,7 +15,7 @@ void LinearScan::update(int64_t count, const int64_t* indices, const float* prio
 }
 
 double LinearScan::total() const {
-    // Eight sums, so that the additions need not wait for each other.
+    // Eight independent sums, so that additions do not wait for each other.
     double sums[8] = {};
     int64_t i = 0;
     for (; i + 8 <= capacity_; i += 8) {

@@ -9,7 +9,7 @@
 
 namespace bench {
 
-/* Priorities and nothing else: an update is a store, and one walk over all of them serves a whole stratified batch. */
+/* Priorities without sums: an update is a store, and one pass over all of them serves a whole stratified batch. */
 class LinearScan {
  public:
     explicit LinearScan(int64_t capacity);

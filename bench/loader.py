@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what a learner waits for its replay buffer, with a loader and without.
+"""Measures how long a learner waits for its replay buffer, with and without a loader.
 
     python bench/loader.py --batch 256
 
-The learner is that of examples/python/cartpole_dqn.py: after each step of the environment, whose arrays are made
-beforehand, it adds the step, takes a batch, does a step of double DQN on it in PyTorch on one thread, and sets the
-batch's priorities. Both ways run by turns in one process; with a loader a second core must be free. Microseconds a
-step, medians, and the share of the whole that is the buffer's.
+The learner is that of examples/python/cartpole_dqn.py: after each environment step, whose arrays are prepared in
+advance, it adds the step, takes a batch, trains double DQN on it in PyTorch on one thread, and sets the batch's
+priorities. Both ways alternate in one process; the loader needs a second free core. Prints median microseconds per
+step, and the buffer's share.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 CAPACITY = 100_000
-STEPS = 100  # of a learner in a round
+STEPS = 100  # of the learner per round
 PARTS = ("add", "batch", "update")
 
 
@@ -46,7 +46,7 @@ class DuelingNetwork(nn.Module):
 
 
 class Learner:
-    """Double DQN on a buffer of its own."""
+    """Double DQN with its own buffer."""
 
     def __init__(self, batch: int, slots: int | None) -> None:
         torch.manual_seed(0)

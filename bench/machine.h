@@ -6,7 +6,7 @@
 
 namespace bench {
 
-/* What a figure depends on besides the code. */
+/* The machine that the figures depend on. */
 nlohmann::ordered_json machine_description();  // processor, cores, caches, memory, pages, system
 std::string compiler_description();
 std::string source_commit();

@@ -21,7 +21,7 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/* Fills the caches with memory that no variant uses; small pages fill the TLB, too. */
+/* Fills the caches with unrelated memory; small pages also fill the TLB. */
 class Eviction {
  public:
     explicit Eviction(Caches caches)
@@ -43,8 +43,8 @@ class Eviction {
 };
 
 struct Record {
-    std::vector<double> seconds;  // of each timed batch
-    double spent = 0;             // in all of its bursts
+    std::vector<double> seconds;  // of each timed batch, in order
+    double spent = 0;             // total of all its bursts
 };
 
 template <class BeforeRun>
@@ -62,7 +62,7 @@ void burst(const Variant& variant, Record& record, double share, int n_warm_up, 
     for (int i = 0; i < n_warm_up; ++i) timed_run(variant, before_run);
     for (int i = 0; i < timed_batches; ++i) {
         record.seconds.push_back(timed_run(variant, before_run));
-        if (record.spent + seconds_since(start) > share) break;  // a slow one: it has had its time
+        if (record.spent + seconds_since(start) > share) break;  // a slow variant has used up its time
     }
     record.spent += seconds_since(start);
 }
@@ -89,7 +89,7 @@ std::vector<Timing> measure(std::vector<Variant>& variants, int64_t batch, doubl
     std::vector<size_t> order(variants.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
 
-    // A variant that used up its share sits out, so that slow ones do not take the others' time.
+    // A variant that used up its share sits out, so that slow variants do not take the time of others.
     const double share = seconds / static_cast<double>(variants.size());
     const Clock::time_point start = Clock::now();
     size_t rounds = 0;

@@ -16,10 +16,10 @@ struct Timing {
     int64_t batches;  // timed
 };
 
-/* What a batch finds in the caches. */
+/* The state of the caches before a batch. */
 enum class Caches {
-    neutral, /* what is left of the batches before it in a burst, and before a burst 8 MiB that no variant uses */
-    cold,    /* nothing of its own, in the TLB neither: 128 MiB on small pages are read before each batch */
+    neutral, /* as left by earlier batches of the burst; 8 MiB of unrelated memory are read before a burst */
+    cold,    /* none of the variant's lines or TLB entries: 128 MiB on small pages are read before each batch */
 };
 
 const char* name_of(Caches caches);
@@ -27,9 +27,9 @@ const char* name_of(Caches caches);
 /*
  * Times the variants against each other in one process for about `seconds`, then verifies each once.
  *
- * In rounds: the variants in random order, each in a burst of a few batches. Before a burst other memory is read, so
- * that no variant finds its lines where the one before left them; with neutral caches the first batches of a burst are
- * not counted. Order and what the caches hold move results by 30 % otherwise.
+ * Each round runs the variants in random order, each in a burst of a few batches. Other memory is read before a burst,
+ * so that no variant profits from lines that the previous one left; with neutral caches the first batches of a burst
+ * are warm-up. Otherwise order and cache state move results by 30 %.
  */
 std::vector<Timing> measure(std::vector<Variant>& variants, int64_t batch, double seconds, Caches caches);
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures what the calls of per.ReplayBuffer take beyond the functions of per.h that they make.
+"""Measures the overhead of the calls of per.ReplayBuffer over the functions of per.h that they call.
 
-    python bench/overhead.py            numpy's arrays, and torch's where it is installed
+    python bench/overhead.py            numpy's arrays, and torch's if installed
 
-Microseconds a call, medians, of rows of 165 bytes. What Python takes does not depend on the size of the buffer, so it
-is a small one. The functions of per.h are called from Python too, with pointers at hand: cffi's 0.1 to 0.3 us count as
-theirs.
+Prints median microseconds per call, for rows of 165 bytes. Python's overhead does not depend on the size of the buffer,
+so the buffer is small. The functions of per.h are also called from Python, with prepared pointers: cffi's 0.1 to 0.3 us
+count as theirs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import peers
 import transitions
 
 CAPACITY = 10_000
-CALLS = 20  # of each variant in a round
+CALLS = 20  # of each variant per round
 
 
 class Torch:
-    """Steps and TD errors as torch tensors, batches of them."""
+    """Steps and TD errors as torch tensors, in batches."""
 
     def __init__(self, batch: int) -> None:
         import per
@@ -100,7 +100,7 @@ def prepared(make: Callable[[int], Any], batch: int) -> Any:
     feed = peers.Feed(transitions.VECTOR, 0, batch)
     buffer.fill(feed.run(CAPACITY), feed.td_errors(CAPACITY))
     step = feed.step()
-    step["next_observation"] = step["observation"]  # the same step again and again is then a trajectory
+    step["next_observation"] = step["observation"]  # repeating this step then forms a trajectory
     buffer.prepare(step, feed.td_errors(batch))
     return buffer
 

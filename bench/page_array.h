@@ -15,7 +15,7 @@ namespace bench {
 enum class Pages { huge, small };
 
 /*
- * Fetches a line a little before it is used, into the level of the caches that libper chooses on this processor.
+ * Prefetches a line shortly before its use, into the cache level that libper chooses on this processor.
  */
 inline void fetch_line(const void* address) {
     per::cpu::prefetch_to_read(address);
@@ -25,8 +25,8 @@ inline void fetch_line_to_write(const void* address) {
 }
 
 /*
- * Zeroed memory, on huge pages where the machine gives them and it is large enough to miss the TLB otherwise, so that
- * what libper is compared with pays for no more page walks than it does. Not copied; moved only.
+ * Zeroed memory, on huge pages if available and if it is large enough to miss the TLB otherwise, so that baselines need
+ * no more page walks than libper. Move-only.
  */
 template <class T>
 class PageArray {
@@ -40,7 +40,7 @@ class PageArray {
         const auto first = reinterpret_cast<uintptr_t>(reserved_);
         const uintptr_t aligned = (first + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
         data_ = reinterpret_cast<T*>(aligned);
-        // Advice: a refusal changes no result.
+        // Only a hint: failure changes no result.
         if (pages == Pages::small) madvise(data_, whole_pages, MADV_NOHUGEPAGE);
         if (pages == Pages::huge && bytes >= huge_page_bytes / 4) madvise(data_, whole_pages, MADV_HUGEPAGE);
     }

@@ -1,8 +1,8 @@
-"""The libraries that are compared, each behind the same few methods, used the way its own documentation shows.
+"""The compared libraries with a common interface, each used as its own documentation shows.
 
-A class is given the shape of its rows, a capacity and a batch size, and is filled with transitions whose priorities all
+A class takes the shape of its rows, a capacity and a batch size, and is filled with transitions whose priorities all
 change once. `add` takes one transition, `sample` draws a batch with its weights, `update` sets the priorities of the
-batch drawn last. Arrays are of the kind that the library itself works with: what a caller of it has at hand.
+batch drawn last. Arrays are of the library's own kind, which its users have at hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transitions import Arrays, RowShape
 
 
 class NumpyCumsum:
-    """Rings of numpy arrays; prefix sums of all priorities, summed anew for each batch."""
+    """Rings of numpy arrays; prefix sums of all priorities, recomputed for each batch."""
 
     package = "numpy"
     version_of = "numpy"
@@ -157,7 +157,7 @@ class Tianshou:
     def fill(self, arrays: Arrays, priorities: npt.NDArray) -> None:
         given = self.plain_buffer(len(priorities))
         given.set_batch(self._batch_of(arrays))
-        given._size = len(priorities)  # as its own from_data() does
+        given._size = len(priorities)  # like its own from_data()
         self.buffer.update_weight(self.buffer.update(given), priorities)
 
     def prepare(self, step: Arrays, priorities: npt.NDArray) -> None:
@@ -233,7 +233,7 @@ class TorchRL:
 
 
 class Flashbax:
-    """Its item buffer, jitted, the state donated as its documentation says; weights formed in the same jit."""
+    """Its item buffer, jitted, with the state donated as documented; weights are computed in the same jit."""
 
     package = "flashbax"
     version_of = "flashbax"
@@ -268,7 +268,7 @@ class Flashbax:
 
     def fill(self, arrays: Arrays, priorities: npt.NDArray) -> None:
         self.state = self.jit_add_run(self.state, arrays)
-        # The transition of the newest observation of a flat buffer is not complete, and must not be given a priority.
+        # The transition of the newest observation of a flat buffer is incomplete, and must not get a priority.
         waiting = int(self.stores_observations_once)
         slots = np.arange(max(self.added - waiting, 0), self.added + len(priorities) - waiting)
         self.added += len(priorities)
@@ -299,7 +299,7 @@ class Flashbax:
 
 
 class FlashbaxFlat(Flashbax):
-    """Its flat buffer, which stores observations once, as its published figures use."""
+    """Its flat buffer, which stores observations once; its published figures use it."""
 
     stores_observations_once = True
 
@@ -310,13 +310,13 @@ class FlashbaxFlat(Flashbax):
     def sampled(self) -> Arrays:
         first, second = self.drawn.experience.first, self.drawn.experience.second
         rows = dict(first) | {"next_observation": second["observation"], "weights": self.weights}
-        # Where an episode ends its pairs reach into the next one; a learner masks those.
+        # At the end of an episode a pair reaches into the next one; a learner masks it.
         goes_on = ~np.asarray(first["done"])
         return {name: np.asarray(array)[goes_on] for name, array in rows.items()}
 
 
 class Reverb:
-    """A server in this process and its dataset, whose threads draw ahead: what is timed is the wait for a batch."""
+    """A server in this process and its prefetching dataset: the measured time is the wait for a batch."""
 
     package = "reverb"
     version_of = "dm-reverb"
@@ -420,7 +420,7 @@ class RLlib:
 
 
 class StableBaselines3:
-    """Uniform: it has no priorities, and so no update and no weights."""
+    """Uniform: it has no priorities, no update and no weights."""
 
     package = "stable_baselines3"
     version_of = "stable_baselines3"

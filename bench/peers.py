@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures libper's Python package beside the replay libraries that are installed.
+"""Measures libper's Python package and the replay libraries that are installed.
 
     python -m per bench                                     1e4, 1e5 and 1e6 rows, batches of 32 to 4096
     python -m per bench --rows image                        Flashbax's published configuration
     python -m per bench --draw results/*.json               table and picture from earlier runs
 
-It installs nothing: requirements.txt and requirements-reverb.txt of the source tree name versions that install
-together, and its README.md says how this measures.
+Installs nothing: requirements.txt and requirements-reverb.txt of the source tree name compatible versions, and its
+README.md describes the method.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Timings = dict[str, list[float]]
 
 
 class Feed:
-    """What buffers are given: steps in order, and TD errors of an exponential law."""
+    """The input of buffers: steps in order, and exponentially distributed TD errors."""
 
     def __init__(self, shape: transitions.RowShape, first: int, batch: int) -> None:
         self.shape, self.next_step, self.batch = shape, first, batch
@@ -68,7 +68,7 @@ class Feed:
 
 
 def evict() -> Callable[[], None]:
-    """Returns what fills the caches with memory that no library uses."""
+    """A function that fills the caches with unrelated memory."""
     other = np.ones(EVICTED_BYTES // 8)
     return lambda: (other.sum(), None)[1]
 
@@ -93,7 +93,7 @@ def burst(buffer: Any, feed: Feed, times: Timings) -> None:
 
 
 def measure(buffers: dict[str, Any], feeds: dict[str, Feed], seconds: float) -> dict[str, Timings]:
-    """Bursts of all buffers in random order for about that long; slow ones sit out when they have had their share."""
+    """Bursts of all buffers in random order for about that long; slow ones sit out after their share."""
     times: dict[str, Timings] = {
         name: {operation: [] for operation in OPERATIONS if getattr(buffer, operation, None) is not None}
         for name, buffer in buffers.items()
@@ -119,7 +119,7 @@ def measure(buffers: dict[str, Any], feeds: dict[str, Feed], seconds: float) -> 
 
 
 def filled(make: Callable[..., Any], shape: transitions.RowShape, capacity: int, batch: int) -> tuple[Any, Feed]:
-    """A buffer that holds `capacity` transitions, and what it is to be given next."""
+    """A buffer that holds `capacity` transitions, and its next input."""
     buffer = make(shape, capacity, batch)
     feed = Feed(shape, 0, batch)
     rows = min(FILL_ROWS, max(1, (64 << 20) // shape.step_bytes))
@@ -166,15 +166,15 @@ def results_of(names: list[str], rows: str, capacity: int, batch: int, seconds: 
 
 
 def installed(asked: list[str] | None, rows: str, build_torchrl: bool) -> list[str]:
-    """The libraries to measure. Prints which are missing, and why."""
+    """The libraries to measure. Prints the missing ones with the reason."""
     names = []
     for name, make in peer_buffers.BUFFERS.items():
         if asked and name not in asked:
             continue
         if rows == "image" and not make.stores_observations_once:
-            continue  # 12 GB each where next observations are stored
+            continue  # 12 GB each if next observations are stored
         if rows == "vector" and name == "Flashbax flat" and not asked:
-            continue  # its pairs reach across episodes: the item buffer does what the others do
+            continue  # its pairs cross episodes; the item buffer is the comparable one
         if importlib.util.find_spec(make.package.partition(".")[0]) is None:
             print(f"not installed: {make.version_of}")
         elif name == "TorchRL" and not build_torchrl and torchrl_extension.is_missing():
@@ -197,10 +197,10 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the source tree, "-dirty" where files of it are others. Results are not: bench/run writes them."""
+    """The commit of the source tree, with "-dirty" if files differ; results, which bench/run writes, do not count."""
     folder = pathlib.Path(__file__).resolve().parents[1]
     if not (folder / ".git").exists():
-        return "unknown"  # a wheel's copy, which may lie in a repository of somebody else
+        return "unknown"  # a wheel's copy, possibly inside an unrelated repository
 
     def of_git(*arguments: str) -> str:
         command = ["git", *arguments]
@@ -219,7 +219,7 @@ def versions(names: list[str]) -> dict[str, str]:
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
-    """Microseconds a call, median; the last column over libper's."""
+    """Median microseconds per call; the last column is the ratio to libper's."""
     columns = (*OPERATIONS, "sample + update")
     for rows, capacity, batch in sorted({(r["rows"], r["capacity"], r["batch"]) for r in results}):
         here = [r for r in results if (r["rows"], r["capacity"], r["batch"]) == (rows, capacity, batch)]
@@ -235,7 +235,7 @@ def print_table(results: list[dict[str, Any]]) -> None:
 
 
 def merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """One report of several; of a library that is in several of them, the figures of the first."""
+    """Merges reports; a library in several of them keeps the figures of the first."""
     together = dict(reports[0], versions={}, results=[])
     for report in reports:
         seen = {result["library"] for result in together["results"]}
@@ -280,7 +280,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore")  # the libraries warn of each other's versions
+    warnings.filterwarnings("ignore")  # the libraries warn about each other's versions
     arguments = parse()
     reports = [json.loads(path.read_text()) for path in arguments.draw or []]
     report = merged(reports) if reports else run(arguments)

@@ -1,7 +1,7 @@
 /*
- * per_bench - what libper's calls cost, beside plain structures and the machine's floor.
+ * per_bench - compares the cost of libper's calls with plain structures and with the machine's floor.
  *
- * README.md says how it measures and what each case does.
+ * README.md describes the method and the cases.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ struct Options {
 constexpr const char* isa_variable = "PER_ISA";
 constexpr int checks = 3;
 
-/* A run of added steps must fit, and nobody draws half of the capacity at once. Says so where it does not. */
+/* True if a run of added steps fits; a batch of half the capacity is unrealistic. Reports a skipped size. */
 bool fits(const std::string& case_name, int64_t capacity, int64_t batch) {
     if (batch <= capacity / 2) return true;
     std::printf("%s at capacity %lld: a batch of %lld is more than half of it, and left out\n\n", case_name.c_str(),
@@ -104,7 +104,7 @@ nlohmann::ordered_json run(const Options& options, const std::string& isa) {
     return results;
 }
 
-/* libper chooses its kernels once in a process: each isa has one of its own, which sends its results back. */
+/* libper chooses its kernels once per process: each isa runs in a child process, which sends its results back. */
 nlohmann::ordered_json run_in_child(const Options& options, const std::string& isa) {
     int ends[2];
     if (pipe(ends) != 0) throw std::runtime_error("no pipe");

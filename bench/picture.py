@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws what per_bench and peers.py measured: one panel an operation, cost against N above, against B below.
+"""Plots the figures of per_bench and peers.py: one panel per operation, cost against N above, against B below.
 
-The row against B is left out if a single batch size was measured.
+The row against B is omitted if only one batch size was measured.
 
 python bench/picture.py results/NAME/per_bench.json results/NAME/per_bench.png
 """
@@ -16,7 +16,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-BATCH, CAPACITY = 256, 1_000_000  # held while the other varies; the nearest that was measured
+BATCH, CAPACITY = 256, 1_000_000  # fixed while the other varies; the nearest measured value is used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Point:
 @dataclasses.dataclass(frozen=True)
 class Picture:
     title: str
-    cost: str  # what the axis of cost says
+    cost: str  # label of the cost axis
     panels: tuple[str, ...]
     without_batch: tuple[str, ...]  # panels whose cost does not depend on the batch
-    colours: dict[str, str]  # of the series, in the order of the legend; the first is libper's
+    colours: dict[str, str]  # by series, in the order of the legend; the first is libper's
 
 
 PEERS = Picture(
@@ -80,7 +80,7 @@ def of_peers(report: dict[str, Any]) -> list[Point]:
 
 
 def of_structures(report: dict[str, Any]) -> list[Point]:
-    """The points of a report of per_bench; where it measured several isas, those of the first."""
+    """The points of a report of per_bench; only those of the first isa if there are several."""
     isa = report["results"][0]["isa"]
     return [
         Point(result["variant"], result["case"], result["capacity"], result["batch"], result["ns_per_element"])

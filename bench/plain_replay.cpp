@@ -8,7 +8,7 @@
 namespace bench {
 namespace {
 
-/* Bytes of a field beyond which hardware prefetches better. */
+/* Field size in bytes above which the hardware prefetcher does better. */
 constexpr int64_t largest_prefetched = 1024;
 constexpr int64_t line_bytes = 64;
 

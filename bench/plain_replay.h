@@ -11,8 +11,8 @@
 namespace bench {
 
 /*
- * A replay buffer as one writes it in an afternoon: a ring for each field and one for next observations, a binary
- * float32 tree on top. It has no final observations to keep, so it holds step after step.
+ * A simple replay buffer: a ring for each field and one for next observations, with a binary float32 tree on top. It
+ * stores no final observations, so it holds step after step.
  */
 class PlainReplay {
  public:
@@ -29,18 +29,18 @@ class PlainReplay {
     void sample(Draws& draws, Rows& rows);
 
     /*
-     * Copies the rows of slots known beforehand, and the next observations out of the slots after their windows.
+     * Copies the rows of known slots, and the next observations from the slots after their windows.
      * Windows and stacks lie inside an episode.
      */
     void copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const;
 
-    /* Copies `bytes` that lie side by side, from a ring's byte `first` on. */
+    /* Copies `bytes` contiguous bytes, from a ring's byte `first` on. */
     void copy_bytes(int64_t first, int64_t bytes, std::byte* out) const;
     int64_t ring_bytes() const { return fields_[0].size(); }
 
     int64_t capacity() const { return capacity_; }
 
-    /* Row, in the sense of row.h, of the step that a slot holds. */
+    /* The row (see row.h) of the step in a slot. */
     int64_t row_in(int64_t slot) const;
 
  private:

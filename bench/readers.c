@@ -1,12 +1,12 @@
 /*
- * Readers in processes of their own take batches of 256 of HalfCheetah's transitions from one buffer by a shared loader,
- * beside a loader in the process of the buffer: for each batch the consumer reads the rewards, and sends a TD error for
- * each transition back.
+ * Readers in separate processes take batches of 256 of HalfCheetah's transitions from one buffer by a shared loader,
+ * compared with a loader in the process of the buffer: for each batch the consumer reads the rewards, and sends back a
+ * TD error for each transition.
  *
  *     build/readers_bench [READERS [SECONDS [ROUNDS]]]
  *
- * Printed are, in turn and for so many rounds, the batches that all consumers together got in a second, and the
- * processor's time for each of them: in the process of the buffer, and in the readers.
+ * Prints, in turn for ROUNDS rounds, the batches per second of all consumers together, and the processor time per
+ * batch: in the process of the buffer, and in the readers.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, RUSAGE_CHILDREN */
 #include <per.h>
@@ -34,7 +34,7 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Seconds that a processor has worked for this process, or for children that have ended. */
+/* Processor time in seconds of this process, or of children that have ended. */
 static double worked(int who) {
     struct rusage usage;
     getrusage(who, &usage);

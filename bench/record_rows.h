@@ -12,14 +12,14 @@
 namespace bench {
 
 /*
- * The rows of a plain replay, each with all its fields, reward and flag side by side: one place in memory for a row and
- * the next, where an array a field has one for each. For rows without windows and stacks.
+ * The rows of a plain replay as records: all fields, reward and flag of a row are contiguous, so a row and the next are
+ * in one place in memory, instead of one place per field. For rows without windows and stacks.
  */
 class RecordRows {
  public:
     RecordRows(const RowKind& kind, const PlainReplay& replay);
 
-    /* As PlainReplay's. */
+    /* Like PlainReplay's. */
     void copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const;
 
  private:

@@ -10,10 +10,11 @@
 namespace bench {
 namespace {
 
-/* A ring of observations is not made larger: libper's and the plain one, which stores them twice, are there at once. */
+/* Maximum size of a ring of observations: libper's and the plain one, which stores them twice, exist at the same time.
+ * */
 constexpr int64_t largest_ring_bytes = int64_t{1} << 30;
 
-/* Draws that the check of probabilities looks at; see check_mean_priority(). */
+/* Number of draws for the check of probabilities; see check_mean_priority(). */
 constexpr int64_t checked_draws = 4096;
 
 RowKind kind_of(const std::string& case_name) {
@@ -62,9 +63,9 @@ void check_replay_weights(const LibperReplay& replay, const std::vector<int64_t>
 }
 
 /*
- * The mean priority of some thousand draws is the one that P(i) says, by a naive sum over all live rows: proportional
- * and uniform draws differ by half of it, while chance moves it by 2 %. Seeds are fixed: it never fails by chance later
- * on.
+ * The mean priority of some thousand draws matches P(i), by a naive sum over all live rows. Proportional and uniform
+ * draws differ by half of it, while chance moves it by 2 %. Seeds are fixed, so the check cannot start to fail by
+ * chance.
  */
 template <class DrawIds>
 void check_mean_priority(ReplayStage& stage, double exponent, int64_t batch, DrawIds draw_ids) {
@@ -168,7 +169,7 @@ Variant libper_sequences(ReplayStage& stage, int64_t batch) {
     return Variant{"libper", [] {}, run, verify};
 }
 
-/* One memcpy of as many bytes as the batch has, from anywhere in the ring. */
+/* One memcpy of the size of the batch, from anywhere in the ring. */
 Variant gather_memcpy(ReplayStage& stage, int64_t batch) {
     PlainReplay& replay = stage.plain();
     const bool has_sequences = stage.kind().sequence_length > 0;
@@ -190,7 +191,7 @@ Variant gather_memcpy(ReplayStage& stage, int64_t batch) {
 
 // ----------------------------------------------------------------------------------------------------------- add
 
-/* `singly`: one call a step. */
+/* `singly`: one call per step. */
 Variant libper_add(const char* name, ReplayStage& stage, int64_t batch, bool singly) {
     auto steps = std::make_shared<Steps>(stage.kind(), batch);
     auto ids = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
@@ -220,7 +221,7 @@ Variant libper_add(const char* name, ReplayStage& stage, int64_t batch, bool sin
     return Variant{name, prepare, run, verify};
 }
 
-/* `with_tree`: as the plain replay adds; else the copies alone. */
+/* `with_tree`: the plain replay's add; else the copies alone. */
 Variant plain_add(const char* name, ReplayStage& stage, int64_t batch, bool with_tree) {
     auto steps = std::make_shared<Steps>(stage.kind(), batch);
     PlainReplay& replay = stage.plain();
@@ -240,7 +241,7 @@ Variant plain_add(const char* name, ReplayStage& stage, int64_t batch, bool with
         for (int64_t i = 0; i < batch; ++i) {
             const int64_t slot = (first_step + i) % replay.capacity();
             require(replay.row_in(slot) == row_of_step(first_step + i), "a step is in the slot that follows the last");
-            // The row's follower must be there, and be its next observation.
+            // The next row must exist, and be its next observation.
             const bool has_follower = i + 1 < batch && slot + 1 < replay.capacity();
             if (has_follower && !is_terminated(replay.row_in(slot))) slots.push_back(slot);
         }
@@ -275,7 +276,7 @@ Variant ids_variant(const char* name, ReplayStage& stage, int64_t batch, per_pri
     return Variant{name, [] {}, run, verify};
 }
 
-/* A random number for each draw, and nothing else. */
+/* One random number per draw, and nothing else. */
 Variant uniform_floor(ReplayStage& stage, int64_t batch) {
     auto slots = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
     const auto run = [=, &stage] {
@@ -296,7 +297,7 @@ ReplayStage::ReplayStage(const std::string& case_name, int64_t capacity)
     fill(libper_);
 }
 
-/* Past the end of the ring, so that the oldest rows have been overwritten. */
+/* Beyond the capacity, so that the oldest rows have been overwritten. */
 void ReplayStage::fill(LibperReplay& replay) {
     Xoshiro random(10);
     fill(capacity_ + capacity_ / 3, [&](const Steps& steps) {
@@ -335,7 +336,7 @@ PlainReplay& ReplayStage::plain() {
 void ReplayStage::stratified_slots(std::vector<int64_t>& slots) {
     const PlainReplay& replay = plain();
     const int64_t newest = (replay.next_step() - 1) % capacity_;
-    // Its stack and window, and the step after, lie in the ring side by side, and in one episode.
+    // Its stack, its window and the step after them are contiguous in the ring, and in one episode.
     const auto is_whole = [&](int64_t slot) {
         const int64_t first = slot - (kind_.stack - 1);
         const int64_t last = slot + kind_.n_step;
@@ -388,7 +389,7 @@ std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stag
         variants.push_back(gather_memcpy(stage, batch));
     } else {
         variants.push_back(libper_gather("libper", stage, stage.libper(), batch));
-        // Rows of a few bytes make no batch that is large enough.
+        // With rows of a few bytes no batch is large enough.
         if (case_name.starts_with("gather_"))
             variants.push_back(libper_gather("libper_two_threads", stage, stage.libper_of_two_threads(), batch));
         if (stage.kind().n_step == 1 && stage.kind().stack == 1) variants.push_back(plain_gather(stage, batch));

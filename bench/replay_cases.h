@@ -25,7 +25,7 @@ class ReplayStage {
     LibperReplay& libper_of_two_threads(); /* the same rows, copied by two threads */
     PlainReplay& plain();
 
-    /* Slots of the plain replay in order of stratified draws; their stacks and windows lie around them in the ring. */
+    /* Slots of the plain replay in stratified order; their stacks and windows lie around them in the ring. */
     void stratified_slots(std::vector<int64_t>& slots);
 
     /* Ids that may be live. */
@@ -46,13 +46,13 @@ class ReplayStage {
     std::optional<PlainReplay> plain_;
 };
 
-/* The cases of the replay: what they do is in README.md. */
+/* The cases of the replay, described in README.md. */
 const std::vector<std::string>& replay_case_names();
 
-/* `capacity`, or what the case's rows have room for in a few GiB. */
+/* `capacity`, limited to a few GiB of rows. */
 int64_t replay_capacity(const std::string& case_name, int64_t capacity);
 
-/* All that is measured of one of them. The variants refer to the stage. */
+/* The variants of a case. They refer to the stage. */
 std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stage, int64_t batch);
 
 }  // namespace bench

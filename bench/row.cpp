@@ -12,7 +12,7 @@ namespace {
 
 int64_t bytes_of(per_dtype dtype) {
     return dtype == PER_UINT8 ? 1 : 4;
-}  // the dtypes that the rows here have
+}  // the dtypes of the rows here
 
 template <class T>
 void write_counting(std::byte* out, int64_t elements, int64_t first) {
@@ -30,7 +30,7 @@ std::vector<std::vector<std::byte>> arrays(const RowKind& kind, int64_t length, 
     return result;
 }
 
-/* Whether `frames` are the newest `stack` observations up to that of `row`, the episode's first one repeated. */
+/* True if `frames` are the newest `stack` observations up to that of `row`, with the episode's first one repeated. */
 bool are_frames(const RowField& field, int64_t row, int64_t stack, const std::byte* frames) {
     std::vector<std::byte> expected(static_cast<size_t>(field.bytes()));
     for (int64_t age = stack - 1; age >= 0; --age) {
@@ -58,7 +58,7 @@ int64_t RowKind::bytes() const {
 }
 
 void write_value(const RowField& field, int64_t row, std::byte* out) {
-    // Neighbouring rows differ in every element; float32 holds these numbers exactly.
+    // Neighbouring rows differ in every element; the numbers are exact in float32.
     const int64_t first = row * 31 % 65521 + (field.is_observation() ? 0 : 7);
     switch (field.dtype) {
         case PER_UINT8:

@@ -25,26 +25,26 @@ struct RowField {
 struct RowKind {
     std::string name;
     std::vector<RowField> fields;
-    int64_t n_step = 1;  // steps of a return, of discount row_gamma
+    int64_t n_step = 1;  // steps of a return, with discount row_gamma
     int64_t stack = 1;   // frames of an observation
     int64_t burn_in = 0;
     int64_t sequence_length = 0;  // 0: single transitions
 
     int64_t steps() const { return burn_in + sequence_length; }
 
-    /* What a transition of a batch is made of: frames, other fields, and the rewards and flags of its window. */
+    /* Bytes of a transition of a batch: frames, other fields, and the rewards and flags of its window. */
     int64_t bytes() const;
 };
 
 constexpr double row_gamma = 0.5;
 
 /*
- * What is stored where. Row r of an environment holds values that follow from r; an episode is episode_steps rows and
- * the row of its final observation, so the next observation of row r is always the observation of row r + 1.
+ * The contents of rows. Row r of an environment holds values derived from r. An episode is episode_steps rows and the
+ * row of its final observation, so the next observation of row r is always the observation of row r + 1.
  */
 constexpr int64_t episode_steps = 200;
 
-/* Row, and so id, of step t of the environment. */
+/* The row, and therefore the id, of step t of the environment. */
 inline int64_t row_of_step(int64_t step) {
     return step / episode_steps * (episode_steps + 1) + step % episode_steps;
 }
@@ -52,7 +52,7 @@ inline int64_t row_of_step(int64_t step) {
 inline bool is_terminated(int64_t row) {
     return row % (episode_steps + 1) == episode_steps - 1;
 }
-/* Steps of the episode before the row's. */
+/* Number of earlier steps in the row's episode. */
 inline int64_t steps_before(int64_t row) {
     return row % (episode_steps + 1);
 }
@@ -70,7 +70,7 @@ void write_value(const RowField& field, int64_t row, std::byte* out);
 struct Steps {
     Steps(const RowKind& kind, int64_t length);
 
-    /* Makes them the steps from `first_step` on. */
+    /* Sets them to the steps from `first_step` on. */
     void set(const RowKind& kind, int64_t first_step);
 
     int64_t length() const { return static_cast<int64_t>(reward.size()); }
@@ -82,7 +82,7 @@ struct Steps {
     std::vector<uint8_t> truncated;
 };
 
-/* A batch of transitions as it comes out. */
+/* The arrays of a batch of transitions. */
 struct Rows {
     Rows(const RowKind& kind, int64_t batch);
 
@@ -96,7 +96,7 @@ struct Rows {
     std::vector<int64_t> ids;
 };
 
-/* Throws WrongResult unless each transition is the one that begins in the row of its id. */
+/* Throws WrongResult unless each transition begins in the row of its id. */
 void check_rows(const RowKind& kind, const Rows& rows);
 
 }  // namespace bench

@@ -11,7 +11,7 @@ size_t numbers(const RowKind& kind, int64_t batch) {
     return static_cast<size_t>(batch * kind.steps());
 }
 
-/* Whether a field's entry is what was stored in the row; all bytes 0 for `row` -1. */
+/* True if a field's entry equals the stored value of the row; all bytes are 0 for `row` -1. */
 bool is_value(const RowField& field, int64_t row, const std::byte* entry) {
     std::vector<std::byte> expected(static_cast<size_t>(field.bytes()));
     if (row >= 0) write_value(field, row, expected.data());

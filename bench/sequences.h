@@ -9,7 +9,7 @@
 
 namespace bench {
 
-/* A batch of sequences as it comes out: a value for each step, n_step observations more. */
+/* The arrays of a batch of sequences: a value for each step, and n_step more observations. */
 struct Sequences {
     Sequences(const RowKind& kind, int64_t batch);
 
@@ -29,10 +29,10 @@ struct Sequences {
 /* Entries of a field in a sequence. */
 int64_t entries_of(const RowKind& kind, const RowField& field);
 
-/* Bytes of a sequence: fields, and for each step reward, discount, n_steps, flags and mask. */
+/* Bytes of a sequence: its fields, and for each step reward, discount, n_steps, flags and mask. */
 int64_t bytes_of_sequence(const RowKind& kind);
 
-/* Throws WrongResult unless each sequence is the one that starts in the row of its id. */
+/* Throws WrongResult unless each sequence starts in the row of its id. */
 void check_sequences(const RowKind& kind, const Sequences& sequences);
 
 }  // namespace bench

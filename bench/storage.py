@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Measures how fast batches are drawn whose rows lie on the disk, beside what the disk gives fio (apt install fio).
+"""Measures draws of batches whose rows lie on the disk, compared with fio on the same disk (apt install fio).
 
     python bench/storage.py --folder DIRECTORY --bytes 165 7056 --gigabytes 8 --batch 32 256 4096
-    python bench/storage.py --folder DIRECTORY --gigabytes 1 --steps 10000     what checkpoints cost
+    python bench/storage.py --folder DIRECTORY --gigabytes 1 --steps 10000     the cost of checkpoints
 
-A transition is a row and the one after it, side by side in the file: one read. Rounds by turns: sample(), with the
-caches of the file dropped before; a loader of the same batch size; and fio on the very same file with reads of the same
-size, whole pages, that go past the caches (direct): as many at once as fit, and in batches, each of which is waited for
-before the next begins. That is what io_uring could do for sample(). Transitions a second, medians; and how many bytes a
-row take in memory.
+A transition is a row and the next one, contiguous in the file: one read. Rounds alternate between sample(), with the
+file's page cache dropped before; a loader of the same batch size; and fio on the same file with direct reads of the
+same size in whole pages: at the maximum queue depth, and in batches that each complete before the next begins. The last
+is what io_uring could achieve for sample(). Prints median transitions per second, and the bytes of memory per row.
 
-With --steps: rounds of a checkpoint in the directory that rows lie in, then of one in another, each after so many new
-steps and new priorities of as many rows. How long these steps take and the call, what the call writes (its
-result) and what the process has written since the last one, copies of pieces included (/proc/self/io). And how long it
-takes to load either with rows in a file, where the system has them in memory. Medians.
+With --steps: rounds of a checkpoint in the directory of the rows, then of one in another directory, each after that
+many new steps and new priorities of as many rows. Prints the duration of these steps and of the call, the bytes that
+the call wrote (its result), and the bytes that the process has written since the last one, including copies of pieces
+(/proc/self/io). Also the time to load either checkpoint with rows in a file, with the file in the page cache. All are
+medians.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Stored:
         return f"/proc/{os.getpid()}/fd/{self.file}"
 
     def drop_caches(self) -> None:
-        """Pages that are mapped stay in the caches: they are unmapped first."""
+        """Drops the file's pages from the cache. Mapped pages would stay, so they are unmapped first."""
         libc = ctypes.CDLL(None, use_errno=True)
         for line in maps():
             if line.split()[4] == self.mapping.split()[4]:
@@ -85,7 +85,7 @@ class Stored:
         os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def drawn(self, batch: int, seconds: float) -> float:
-        """Transitions a second."""
+        """Transitions per second."""
         self.drop_caches()
         begin, n = time.perf_counter(), 0
         while time.perf_counter() < begin + seconds:
@@ -103,7 +103,7 @@ class Stored:
             return n / (time.perf_counter() - begin)
 
     def read_by_fio(self, seconds: float, *options: str) -> float:
-        """Reads a second."""
+        """Reads per second."""
         self.drop_caches()
         n_bytes = -(-2 * self.row_bytes // PAGE) * PAGE
         result = subprocess.run(
@@ -129,7 +129,7 @@ class Stored:
 
 
 def measured(stored: Stored, batch: int, seconds: float, rounds: int) -> dict[str, float]:
-    """Medians of what a second has, by way."""
+    """Median rates per second, by way."""
     together = [f"--iodepth={batch}", f"--iodepth_batch={batch}", f"--iodepth_batch_complete_min={batch}"]
     ways = {
         "sample": lambda: stored.drawn(batch, seconds),
@@ -150,7 +150,7 @@ def bytes_written() -> int:
 
 
 def measured_checkpoints(stored: Stored, folder: str, steps: int, rounds: int) -> dict[str, dict[str, float]]:
-    """By where they are; seconds and bytes."""
+    """Seconds and bytes, by the directory of the checkpoint."""
     places = {"in place": folder, "elsewhere": f"{folder}/elsewhere"}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in places}
     for name, place in places.items():

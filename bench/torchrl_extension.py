@@ -1,7 +1,7 @@
 """TorchRL's priority trees, compiled from the sources that its package ships.
 
-Each release of TorchRL is compiled for one version of torch and has no priority trees with another. This makes them
-with the torch at hand, for this process, and leaves the installed package alone.
+Each release of TorchRL is compiled for one version of torch, and lacks priority trees with another. This module
+compiles them for the installed torch, for this process only, without changing the installed package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def is_missing() -> bool:
-    """Whether TorchRL is installed, but its trees cannot be loaded."""
+    """True if TorchRL is installed, but its trees cannot be loaded."""
     if importlib.util.find_spec("torchrl") is None:
         return False
     import torchrl.data.replay_buffers.samplers.prioritized as prioritized
@@ -34,14 +34,14 @@ def is_missing() -> bool:
 
 
 def build() -> None:
-    """Compiles the trees (a minute; kept in torch's cache of extensions) and gives them to TorchRL."""
+    """Compiles the trees (a minute; cached by torch) and adds them to TorchRL."""
     spec = importlib.util.find_spec("torchrl")
     if spec is None or spec.origin is None or "torchrl" in sys.modules:
         raise RuntimeError("TorchRL's trees are built before it is imported, and where it is installed")
     from torch.utils import cpp_extension
 
     sources = pathlib.Path(spec.origin).parent / "csrc"
-    # -O3 -DNDEBUG is what its own releases are compiled with.
+    # TorchRL's releases are compiled with -O3 -DNDEBUG.
     trees = cpp_extension.load_inline(
         name="per_bench_torchrl",
         cpp_sources=_BINDINGS,

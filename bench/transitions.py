@@ -1,4 +1,4 @@
-"""Rows that the compared libraries are given: values follow from the row's number, so that they can be checked."""
+"""The rows for the compared libraries: values derive from the row's number, so that they can be checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RowShape:
 
     @property
     def step_bytes(self) -> int:
-        """What one transition takes where next observations are stored: 165 bytes for the row of VECTOR."""
+        """Bytes of one transition with a stored next observation: 165 for the row of VECTOR."""
         return 4 * (2 * int(np.prod(self.observation)) + int(np.prod(self.action)) + 1) + 1
 
 
@@ -32,12 +32,12 @@ IMAGE = RowShape(observation=(32, 32, 3), action=(1,))
 
 
 def rows_of_steps(steps: npt.NDArray) -> npt.NDArray:
-    """Row numbers of steps: after each episode one is left out, that of the final observation."""
+    """Row numbers of steps: the number after each episode, that of the final observation, is skipped."""
     return steps // EPISODE_STEPS * ROWS_PER_EPISODE + steps % EPISODE_STEPS
 
 
 def rows_for(steps: int) -> int:
-    """How many rows that many steps take where final observations have rows of their own."""
+    """Number of rows of that many steps if final observations take rows."""
     return -(-steps // EPISODE_STEPS) * ROWS_PER_EPISODE + 1
 
 
@@ -61,7 +61,7 @@ def transitions(shape: RowShape, first: int, count: int) -> Arrays:
 
 
 def check(shape: RowShape, sampled: Arrays) -> None:
-    """Raises ValueError unless `sampled` are transitions of transitions(), each one's parts belonging together."""
+    """Raises ValueError unless each entry of `sampled` is a consistent transition of transitions()."""
     reward = np.asarray(sampled["reward"]).reshape(-1)
     steps = {
         "observation": _values(reward.astype(np.int64), shape.observation),

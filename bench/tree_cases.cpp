@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t pool_size = 4096;
 
-/* Above these capacities a batch of the plain structures takes so long that nobody uses them. */
+/* Above these capacities the plain structures are impractically slow. */
 constexpr int64_t largest_linear = 1'000'000;
 constexpr int64_t largest_resummed = 10'000'000;
 
@@ -92,7 +92,7 @@ Variant update_variant(const char* name, Tree& tree, TreeStage& stage, int64_t b
     return Variant{name, prepare, run, verify};
 }
 
-/* What a learner does for a batch: draws with weights, then sets the priorities of what was drawn. */
+/* A learner's cycle: draws a batch with weights, then sets the priorities of the drawn leaves. */
 template <class Tree>
 Variant cycle_variant(const char* name, Tree& tree, TreeStage& stage, int64_t batch) {
     auto draws = std::make_shared<Draws>(batch);
@@ -123,7 +123,7 @@ void verify_read(const LineFloor& floor, const std::vector<int64_t>& indices) {
     require(floor.read(static_cast<int64_t>(indices.size()), indices.data()) == expected, "three entries are read");
 }
 
-/* `in_order`: as stratified draws come; else anywhere. */
+/* `in_order`: sorted, like stratified draws; else random. */
 Variant read_floor(TreeStage& stage, int64_t batch, bool in_order) {
     auto indices = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
     LineFloor& floor = stage.floor();
@@ -142,7 +142,7 @@ Variant read_floor(TreeStage& stage, int64_t batch, bool in_order) {
     return Variant{"floor", prepare, run, verify};
 }
 
-/* Writes the lines of each index; `read_first`: reads all of them before, as a cycle does. */
+/* Writes the lines of each index; `read_first`: reads all of them first, as a cycle does. */
 Variant write_floor(TreeStage& stage, int64_t batch, bool read_first) {
     auto indices = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
     LineFloor& floor = stage.floor();
@@ -169,7 +169,7 @@ Variant write_floor(TreeStage& stage, int64_t batch, bool read_first) {
 }  // namespace
 
 TreeStage::TreeStage(int64_t capacity) : capacity_(capacity), pool_(pool_size) {
-    // Like |td_error|^0.6 with TD errors of an exponential law: most of them small, a few ten times the mean.
+    // |td_error|^0.6 with exponentially distributed TD errors: most of them small, a few ten times the mean.
     for (float& priority : pool_) {
         priority = static_cast<float>(std::pow(1e-6 - std::log(1 - random_.uniform()), 0.6));
     }

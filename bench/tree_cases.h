@@ -16,7 +16,7 @@
 
 namespace bench {
 
-/* The structures of one capacity, filled with the same priorities. Each is made when a case first asks for it. */
+/* The structures of one capacity, filled with the same priorities. Each is created when a case first needs it. */
 class TreeStage {
  public:
     explicit TreeStage(int64_t capacity);
@@ -48,10 +48,10 @@ class TreeStage {
     std::optional<LineFloor> floor_;
 };
 
-/* The cases of the tree: what they do is in README.md. */
+/* The cases of the tree, described in README.md. */
 const std::vector<std::string>& tree_case_names();
 
-/* All that is measured of one of them. The variants refer to the stage. */
+/* The variants of a case. They refer to the stage. */
 std::vector<Variant> tree_case(const std::string& name, TreeStage& stage, int64_t batch);
 
 }  // namespace bench

@@ -7,7 +7,7 @@
 
 namespace bench {
 
-/* Structures that round their sums are off by this share of the total at most, in any of the sizes measured. */
+/* Largest error of rounded sums, as a share of the total, at any of the sizes measured. */
 constexpr long double rounding = 1e-4L;
 
 double Masses::of(float priority) const {

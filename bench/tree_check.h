@@ -10,8 +10,8 @@
 namespace bench {
 
 /*
- * What a structure makes of its priorities, as a naive model computes it: the mass of a leaf and the total, and how far
- * the structure may be from either. long double holds sums of libper's masses, below 2^62, exactly.
+ * A naive model of a structure: the mass of a leaf, the total, and the tolerance of either. long double holds sums of
+ * libper's masses, which are below 2^62, exactly.
  */
 struct Masses {
     bool whole;         // libper's are: mass(p) = ceil(p * unit), and their sums exact; those of others are p
@@ -19,7 +19,7 @@ struct Masses {
     long double total;  // as the structure has it
 
     double of(float priority) const;
-    /* Room that the structure's rounding needs at the borders of `batch` strata. */
+    /* Tolerance for the structure's rounding at the borders of `batch` strata. */
     long double slack(int64_t batch) const;
 };
 
@@ -30,14 +30,14 @@ Masses masses_of(const Tree& tree) {
     return Masses{false, 1, tree.total()};
 }
 
-/* Each of these throws WrongResult. `priorities` are those of all leaves, in order. */
+/* The following checks throw WrongResult. `priorities` are those of all leaves, in order. */
 
 void check_total(const Masses& masses, const std::vector<float>& priorities);
 
 /* Draw i lies in the i-th of batch equal parts of the total. */
 void check_strata(const Masses& masses, const std::vector<float>& priorities, const Draws& draws);
 
-/* Every index is a leaf with mass, and what was said of its priority is true. */
+/* Every index is a leaf with mass, and its reported priority is correct. */
 void check_drawn(const std::vector<float>& priorities, const Draws& draws);
 
 void check_distinct(const Draws& draws);

@@ -7,10 +7,10 @@
 
 namespace bench {
 
-/* One way of doing the work of a case: a batch is one run(). */
+/* One implementation of a case: a batch is one run(). */
 struct Variant {
     std::string name;
-    std::function<void()> prepare;  // makes the input of the next run; not timed
+    std::function<void()> prepare;  // prepares the input of the next run; not timed
     std::function<void()> run;      // timed
     std::function<void()> verify;   // prepares, runs, and compares with a naive model; throws WrongResult
 };
@@ -23,7 +23,7 @@ inline void require(bool holds, const char* promise) {
     if (!holds) throw WrongResult(promise);
 }
 
-/* Makes the compiler believe that `value` is used, so that the work which led to it is done. */
+/* Makes the compiler treat `value` as used, so that its computation is not removed. */
 template <class T>
 inline void keep(const T& value) {
     asm volatile("" : : "g"(value) : "memory");

@@ -6,7 +6,7 @@
 
 namespace bench {
 
-/* xoshiro256+ (Blackman and Vigna 2018): about a nanosecond a number, what a careful scalar program would use. */
+/* xoshiro256+ (Blackman and Vigna 2018): about a nanosecond per number, a good choice for a scalar program. */
 class Xoshiro {
  public:
     using result_type = uint64_t;

@@ -4,8 +4,8 @@
     generate.py            writes the generated files
     generate.py --check    writes nothing; exits with 1 and a list if one of them is stale
 
-What is read is the output of the C preprocessor ($CC, else cc) through pycparser, so that no declaration is copied by
-hand. Needs cffi and pycparser.
+Reads the output of the C preprocessor ($CC, else cc) with pycparser, so that no declaration is copied by hand. Needs
+cffi and pycparser.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ JULIA_OUTPUT = BINDINGS / "julia" / "PER" / "src" / "declarations.jl"
 
 NOTICE = "Generated from include/per.h by bindings/generate.py; do not edit."
 
-# The structs of statistics, and what the base of their dataclass is called.
+# The statistics structs, and the names of the base classes of their dataclasses.
 STATISTICS = {
     "per_replay_statistics": "Figures",
     "per_channel_statistics": "ChannelFigures",
     "per_shared_loader_statistics": "SharedLoaderFigures",
 }
 
-# C's own types, which cffi knows and pycparser has to be told of, with their names in Julia.
+# C's own types with their names in Julia. cffi knows them; pycparser needs declarations.
 JULIA_TYPES = {
     "void": "Cvoid",
     "char": "UInt8",
@@ -53,12 +53,12 @@ JULIA_TYPES = {
 
 
 def parts_of(header: pathlib.Path) -> list[pathlib.Path]:
-    """The headers that per.h is made of, in its order."""
+    """The headers that per.h includes, in order."""
     return [header.parent / name for name in re.findall(r'^#include "(.*)"$', header.read_text(), re.MULTILINE)]
 
 
 class Declarations:
-    """The enums, structs and functions of a header and its parts, in their order."""
+    """The enums, structs and functions of a header and its parts, in order."""
 
     def __init__(self, header: pathlib.Path) -> None:
         syntax = c_parser.CParser().parse(preprocess(header), str(header))
@@ -88,7 +88,7 @@ class Declarations:
 
 
 def comments_of(header: pathlib.Path, struct: str) -> dict[str, str]:
-    """What is said of each field of a struct in the comment beside it; struct_size apart."""
+    """The comment on each field of a struct, except struct_size."""
     text = "".join(part.read_text() for part in parts_of(header))
     (body,) = re.findall(rf"typedef struct {struct} \{{\n(.*?)\n\}} {struct};", text, re.DOTALL)
     lines = re.findall(r"^ *\w+ (\w+);(?: */\*(.*?)\*/)?$", body, re.DOTALL | re.MULTILINE)
@@ -100,7 +100,7 @@ def comments_of(header: pathlib.Path, struct: str) -> dict[str, str]:
 
 
 def preprocess(header: pathlib.Path) -> str:
-    """The header's text after the C preprocessor, with C's own types declared in front."""
+    """The header's text after the C preprocessor, preceded by declarations of C's own types."""
     with tempfile.TemporaryDirectory() as empty_headers:
         for name in ("stddef.h", "stdint.h"):
             pathlib.Path(empty_headers, name).touch()
@@ -119,7 +119,7 @@ def preprocess(header: pathlib.Path) -> str:
 
 
 def enum_values(enum: c_ast.Enum) -> list[tuple[str, int]]:
-    """Names and values of an enum, each of which must be written out as one number."""
+    """Names and values of an enum; each value must be a literal number."""
     values = []
     for enumerator in enum.values.enumerators:
         if not isinstance(enumerator.value, c_ast.Constant):
@@ -129,7 +129,7 @@ def enum_values(enum: c_ast.Enum) -> list[tuple[str, int]]:
 
 
 def python_module(declarations: Declarations) -> str:
-    """The module of declarations that cffi loads without a parser or a compiler."""
+    """The module of declarations, which cffi loads without a parser or a compiler."""
     ffi = cffi.FFI()
     ffi.cdef(declarations.text)
     ffi.set_source("per._declarations", None)
@@ -175,7 +175,7 @@ def figures_module(declarations: Declarations) -> str:
 
 
 def julia_type(node: c_ast.Node, *, parameter: bool) -> str:
-    """The Julia type with the layout of a C type. Strings given to a call are Cstring, which checks and keeps them."""
+    """The Julia type with the layout of a C type. Strings passed to a call are Cstring, which checks and keeps them."""
     if isinstance(node, c_ast.PtrDecl) and isinstance(node.type, c_ast.FuncDecl):
         return "Ptr{Cvoid}"
     if isinstance(node, c_ast.PtrDecl):
@@ -191,7 +191,7 @@ def julia_type(node: c_ast.Node, *, parameter: bool) -> str:
 
 
 def julia_function(function: c_ast.Decl) -> list[str]:
-    """A function of the same name and arguments that calls the one found by bind!()."""
+    """A function with the same name and arguments that calls the one looked up by bind!()."""
     name = function.name
     parameters = [p for p in (function.type.args.params if function.type.args else []) if p.name is not None]
     names = [p.name for p in parameters]
@@ -207,7 +207,7 @@ def julia_function(function: c_ast.Decl) -> list[str]:
 
 
 def julia_struct(declarations: Declarations, name: str, fields: list[c_ast.Decl]) -> list[str]:
-    """An isbits struct with the C layout, and that layout as numbers, for the tests."""
+    """An isbits struct with the C layout, and the layout as numbers for the tests."""
     layout = declarations.layouts.typeof(name)
     offsets = ", ".join(str(field.offset) for _, field in layout.fields)
     return [
@@ -220,7 +220,7 @@ def julia_struct(declarations: Declarations, name: str, fields: list[c_ast.Decl]
 
 
 def julia_module(declarations: Declarations) -> str:
-    """Constants, structs and one thin function for each function of the header."""
+    """Constants, structs and a thin wrapper of each function of the header."""
     lines = [
         f"# {NOTICE}",
         "#",

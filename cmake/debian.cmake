@@ -1,5 +1,5 @@
-# What cpack makes: libper1, the library, and libper-dev, what programs are built with. Configure with
-# -DCMAKE_INSTALL_PREFIX=/usr for the folders that Debian has.
+# cpack builds libper1, the library, and libper-dev, the development files. Configure with -DCMAKE_INSTALL_PREFIX=/usr
+# for Debian's folders.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "The libper authors")
 set(CPACK_PACKAGE_VENDOR "The libper authors")
@@ -29,7 +29,7 @@ set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
     "The headers per.h and per.hpp, the CMake package per and per.pc for
  pkg-config, to build programs that use libper.")
 
-# Debian has a package's licence in a folder of its own. Other installations go without.
+# Debian stores a package's licence in its own folder. Other installations do not.
 foreach(component IN ITEMS RUNTIME DEVELOPMENT)
     string(TOLOWER ${component} per_component)
     install(FILES ${PROJECT_SOURCE_DIR}/LICENSE RENAME copyright COMPONENT ${per_component} EXCLUDE_FROM_ALL

@@ -1,5 +1,5 @@
-# Compression of files: libzstd.a and its header, linked in and hidden (per_zstd); without it a source that says there is
-# none. What is linked in is the machine's, so that nothing is found where another processor's is needed.
+# Compression of files: libzstd.a and its header, linked statically and hidden (per_zstd); without it, a source that
+# reports it as unavailable. It is the build machine's library, so cross builds find none.
 set(per_with_zstd ${PER_ZSTD})
 if(NOT PER_ZSTD STREQUAL "OFF")
     find_path(PER_ZSTD_INCLUDE_DIR zstd.h DOC "Where zstd's header is")

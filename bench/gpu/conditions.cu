@@ -7,7 +7,7 @@
 
 namespace {
 
-// Each step waits for the one before, some 4 cycles.
+// Each step waits some 4 cycles for the previous one.
 __global__ void delay_kernel(float* out, int n_steps) {
     float x = 1.0f;
     for (int i = 0; i < n_steps; ++i) x = x * 0.5f + 1.0f;
@@ -17,14 +17,14 @@ __global__ void delay_kernel(float* out, int n_steps) {
 #define TWICE(statement) statement statement
 #define SIXTEEN_TIMES(statement) TWICE(TWICE(TWICE(TWICE(statement))))
 
-// 2^14 instructions of 16 bytes, none of which can be left out: twice what the caches of a multiprocessor hold.
+// 2^14 instructions of 16 bytes that cannot be optimised away: twice the instruction caches of a multiprocessor.
 __global__ void long_kernel(float* out, float factor) {
     float x = factor;
     SIXTEEN_TIMES(SIXTEEN_TIMES(SIXTEEN_TIMES(TWICE(TWICE(x = x * factor + 1.0f;)))))
     out[blockIdx.x] = x;
 }
 
-// The threads read the memory once between them. It holds zeros, so nothing is written.
+// Together the threads read the memory once. It holds zeros, so nothing is written.
 __global__ void read_kernel(const uint64_t* memory, std::size_t n, float* out) {
     const std::size_t n_threads = std::size_t{gridDim.x} * blockDim.x;
     uint64_t sum = 0;
@@ -67,7 +67,7 @@ void Conditions::busy() const {
     REQUIRE_CUDA(launch(1, 1, stream_, delay_kernel, static_cast<float*>(results_), n_delay_steps));
 }
 
-// The memory is read, as lines that were written would have to be written back during the call that is timed.
+// Reads the memory: written lines would have to be written back during the timed call.
 void Conditions::cold() const {
     const unsigned n_blocks = 8 * static_cast<unsigned>(n_multiprocessors_);
     REQUIRE_CUDA(launch(n_blocks, 256, stream_, read_kernel, static_cast<const uint64_t*>(memory_),

@@ -1,4 +1,4 @@
-// What a device is like before a call that is timed.
+// The state of a device before a timed call.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,12 +12,12 @@ class Conditions {
     Conditions(const Conditions&) = delete;
     Conditions& operator=(const Conditions&) = delete;
 
-    // Each queues work of some 100 us, so that by the time it is done the host has queued the call, and what is timed
-    // between two events is the device's time alone.
+    // Each enqueues some 100 us of work. The host enqueues the call meanwhile, so the time between two events is the
+    // device's time alone.
 
-    // The caches hold what they held.
+    // Leaves the caches unchanged.
     void busy() const;
-    // The L2 holds other memory, and the caches of instructions another kernel.
+    // Fills the L2 with other memory, and the instruction caches with another kernel.
     void cold() const;
 
  private:
@@ -28,5 +28,5 @@ class Conditions {
     void* results_ = nullptr;  // of kernels
 };
 
-// One that does nothing: what any launch takes.
+// An empty kernel: the cost of any launch.
 cudaError_t launch_empty_kernel(cudaStream_t stream);

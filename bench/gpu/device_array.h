@@ -14,7 +14,7 @@ class DeviceArray {
         REQUIRE_CUDA(cudaMalloc(&memory, static_cast<std::size_t>(n) * sizeof(Element)));
         data_ = static_cast<Element*>(memory);
     }
-    // With these elements, once `stream` has been waited for.
+    // Has these elements once `stream` has been synchronised.
     DeviceArray(const std::vector<Element>& elements, cudaStream_t stream)
         : DeviceArray(static_cast<int64_t>(elements.size())) {
         REQUIRE_CUDA(

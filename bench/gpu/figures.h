@@ -1,4 +1,4 @@
-// What the parts of the benchmark share: sizes, how a figure is printed, arrays of batches.
+// Shared parts of the benchmark: sizes, printing of figures, arrays of batches.
 #pragma once
 
 #include <cinttypes>
@@ -53,7 +53,7 @@ inline std::vector<int64_t> sizes_of_updates(const Arguments& given) {
     return sizes;
 }
 
-// Like |TD error|^0.6 with TD errors of an exponential law.
+// |TD error|^0.6 with exponentially distributed TD errors.
 inline std::vector<float> random_priorities(int64_t n, uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<float> priorities;
@@ -71,7 +71,7 @@ inline std::vector<int64_t> random_indices(int64_t n, int64_t capacity, uint64_t
     return indices;
 }
 
-// What a batch goes to, and what updates come from.
+// The arrays of a batch, and the source of updates.
 struct BatchArrays {
     BatchArrays(int64_t batch, int64_t capacity, cudaStream_t stream)
         : size(batch),
@@ -96,14 +96,14 @@ struct BatchArrays {
 
 // ------------------------------------------------------------------------------------------------------- buffers
 
-// The rows of the cases `rows`: observation 17, action 6, reward and flag, 24 words of 4 bytes.
+// The rows of the cases `rows`: observation 17, action 6, reward and flag, in 24 words of 4 bytes.
 inline constexpr int64_t n_words = 24;
 
 // A buffer on the device: draws of all kinds, updates, adds, steps of training, loaders.
 void time_replay(const Arguments& given, int64_t capacity, cudaStream_t stream);
 // A loader of a buffer in host memory.
 void time_host_loader(const Arguments& given, int64_t capacity, cudaStream_t stream);
-// Loaders of images in host memory, as below: gathered by the CPU, and by the device.
+// Loaders of images in host memory (see below), gathered by the CPU and by the device.
 void time_host_images(const Arguments& given, cudaStream_t stream);
-// Stacks of 4 frames of 84 x 84 bytes, and the next ones, beside one copy of as many bytes.
+// Stacks of 4 frames of 84 x 84 bytes and the next ones, next to one copy of as many bytes.
 void time_images(const Arguments& given, cudaStream_t stream);

@@ -17,7 +17,7 @@ __device__ __forceinline__ int64_t thread_number() {
     return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-// splitmix64 (Steele et al. 2014), as good as any here.
+// splitmix64 (Steele et al. 2014).
 __device__ __forceinline__ uint64_t mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -62,7 +62,7 @@ __global__ void weigh_kernel(FloatTree tree, FloatTreeBatch batch, float beta) {
 __global__ void largest_kernel(FloatTreeBatch batch) {
     const int64_t i = thread_number();
     if (i >= batch.size) return;
-    // Bits of floats >= 0 are in the order of the floats.
+    // Floats >= 0 are ordered like their bits.
     atomicMax(reinterpret_cast<unsigned*>(batch.largest_weight), __float_as_uint(batch.weights[i]));
 }
 

@@ -1,10 +1,10 @@
-// Times libper on a CUDA device, through per.h, beside a sum tree of float atomics (float_tree.h) and the device's copy
-// bandwidth. One line of JSON a figure, medians in microseconds; exits with 77 where there is no device.
+// Times libper on a CUDA device, through per.h, next to a sum tree of float atomics (float_tree.h) and the device's
+// copy bandwidth. Prints one line of JSON per figure, medians in microseconds; exits with 77 if there is no device.
 //
 //     per_gpu_bench [--capacity N...] [--batch B...] [--update N...] [--images ROWS] [--seconds S]
 //
-// --capacity without a number leaves out trees and buffers of rows, --images 0 leaves out images.
-// What is timed is looked at afterwards: indices in range, weights in (0, 1], no entry refused by the device.
+// --capacity without a number skips trees and buffers of rows, --images 0 skips images.
+// Results are checked afterwards: indices in range, weights in (0, 1], no entry refused by the device.
 #include <per.h>
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------------- trees
 
-// NULL where the memory of the device does not suffice; ends the program where there is no device.
+// NULL if the device has too little memory; ends the program if there is no device.
 per_tree* create_tree(int64_t capacity, cudaStream_t stream) {
     per_tree_options options;
     per_tree* tree = nullptr;
@@ -53,7 +53,7 @@ void time_tree(const Arguments& given, int64_t capacity, cudaStream_t stream) {
         REQUIRE(per_tree_synchronize(tree, stream) == PER_OK);
         arrays.check(capacity, stream);
         print("sample", "libper", capacity, batch, sample);
-        // What the bare kernel of the other tree does: indices alone.
+        // Indices alone, like the bare kernel of the other tree.
         print("draw", "libper", capacity, batch, watch.time([&] {
             REQUIRE(per_sample(tree, batch, PER_STRATIFIED, beta, arrays.indices.data(), nullptr, nullptr, stream) ==
                     PER_OK);
@@ -171,7 +171,7 @@ void require_device() {
     per_tree_free(tree);
 }
 
-// Buffers need the memory of their rows: up to 1e8 of them.
+// Buffers also need memory for their rows: up to 1e8 rows.
 constexpr int64_t largest_replay = 100000000;
 constexpr int64_t largest_host_replay = 1000000;
 
@@ -184,7 +184,7 @@ int main(int n, char** arguments) {
     REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     print("floor", "an empty kernel", 0, 0,
           Stopwatch(stream, given.seconds).time([&] { REQUIRE_CUDA(launch_empty_kernel(stream)); }));
-    // The largest trees come last, so that a run that is cut short has everything else.
+    // The largest trees come last, so that an interrupted run has everything else.
     for (const int64_t capacity : given.capacities) {
         if (capacity > largest_replay) continue;
         time_tree(given, capacity, stream);

@@ -17,8 +17,8 @@ per_field field_of(const char* name, int32_t dtype, int32_t ndim, const int64_t*
     return field;
 }
 
-// Consecutive steps of all environments, in arrays of which memory they are: observations of so many bytes, and an
-// action of at most 6 float32. Priorities are given if they are asked for.
+// Consecutive steps of all environments, in arrays of either memory: observations of a given size in bytes, and an
+// action of at most 6 float32. Priorities are optional.
 struct Steps {
     Steps(const per_replay_options& options, int64_t length, const uint8_t* observation, const float* others,
           const uint8_t* flags, bool with_priorities) {
@@ -57,8 +57,8 @@ void fill(per_replay* replay, const per_replay_options& options, const Steps& st
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
 }
 
-// Full, of rows whose observations have `bytes` bytes, with other priorities than at first. NULL where the memory of
-// the device does not suffice.
+// A full buffer with observations of `bytes` bytes, whose initial priorities have been changed. NULL if the device has
+// too little memory.
 per_replay* create_replay(const per_replay_options& options, int64_t bytes, cudaStream_t stream) {
     per_replay* replay = nullptr;
     const per_status status = per_replay_create(&options, &replay);
@@ -91,7 +91,7 @@ per_replay_options rows_options(int64_t capacity, int32_t device) {
     return options;
 }
 
-// What a batch of such rows goes to.
+// The arrays of a batch of such rows.
 struct Rows {
     explicit Rows(const BatchArrays& of, int64_t batch)
         : observation(17 * batch),
@@ -119,7 +119,7 @@ struct Rows {
     per_batch rows;
 };
 
-// A way of drawing that the options of a call ask for.
+// A kind of draw, selected by the options of a call.
 struct Way {
     const char* variant;
     per_sample_options options;
@@ -169,7 +169,7 @@ void time_draws(Stopwatch& watch, per_replay* replay, int64_t capacity, int64_t 
     }
 }
 
-// Draws and updates, and such with a step of every environment added before.
+// Draws with updates, alone and after an added step of every environment.
 per_priorities td_errors_of(int64_t n, const BatchArrays& arrays) {
     per_priorities priorities;
     REQUIRE(per_priorities_init(&priorities, sizeof priorities) == PER_OK);
@@ -216,7 +216,7 @@ void time_updates(const Arguments& given, Stopwatch& watch, per_replay* replay, 
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
 }
 
-// As create_replay(), in host memory.
+// Like create_replay(), in host memory.
 per_replay* create_host_replay(const per_replay_options& options, int64_t bytes) {
     per_replay* replay = nullptr;
     REQUIRE(per_replay_create(&options, &replay) == PER_OK);
@@ -228,7 +228,7 @@ per_replay* create_host_replay(const per_replay_options& options, int64_t bytes)
     return replay;
 }
 
-// A batch taken and given back, with nothing done in between: what a consumer waits for that does nothing else.
+// Takes a batch and releases it with no work in between: the wait of an idle consumer.
 void time_loader(const Arguments& given, Stopwatch& watch, per_replay* replay, const char* variant, int64_t capacity,
                  cudaStream_t stream, bool gathers_on_device = false) {
     for (const int64_t batch : given.batches) {
@@ -256,8 +256,8 @@ void time_replay(const Arguments& given, int64_t capacity, cudaStream_t stream) 
     const per_replay_options options = rows_options(capacity, PER_CUDA);
     per_replay* const replay = create_replay(options, observation_bytes, stream);
     if (replay == nullptr) return print_left_out("rows", capacity, "out of memory");
-    // What calls ask for that the buffer's options do not, and batches of a size for the first time, allocate memory,
-    // which they cannot do once something was captured.
+    // Options of a call that differ from the buffer's, and new batch sizes, allocate memory the first time, which is
+    // impossible after a capture.
     const int64_t largest = *std::max_element(given.updates.begin(), given.updates.end());
     const BatchArrays arrays(largest, capacity, stream);
     per_batch ids;

@@ -1,4 +1,4 @@
-// How long a call takes that queues work on a stream: alone and in bursts, made one by one and from a CUDA graph.
+// Times calls that enqueue work on a stream: alone and in bursts, called directly and from a CUDA graph.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,19 +20,19 @@
         }                                                                                                   \
     } while (0)
 
-// Medians, in microseconds; what is not measured is -1.
+// Medians in microseconds; -1 if not measured.
 struct Timing {
-    double call = -1;        // from the call until its work is done, by the clock of the host
-    double in_burst = -1;    // of the device's time for calls that follow each other, by events
-    double graph_call = -1;  // the same of launches of a graph of the call
+    double call = -1;        // from the call until its work is done, by the host's clock
+    double in_burst = -1;    // device time per call of consecutive calls, by events
+    double graph_call = -1;  // the same for launches of a graph of the call
     double graph_in_burst = -1;
-    double kernel = -1;  // of the device's time for a call that was queued before, by events: its kernels alone
+    double kernel = -1;  // device time of a call enqueued earlier, by events: its kernels alone
     double cold = -1;    // the same with cold caches
 };
 
 class Stopwatch {
  public:
-    // With 0 seconds each call is made a few times only, to see that it works.
+    // With 0 seconds each call is made only a few times, to check that it works.
     Stopwatch(cudaStream_t stream, double seconds)
         : stream_(stream),
           seconds_(seconds),
@@ -48,7 +48,7 @@ class Stopwatch {
     Stopwatch(const Stopwatch&) = delete;
     Stopwatch& operator=(const Stopwatch&) = delete;
 
-    // Of a call that cannot be captured.
+    // For a call that cannot be captured.
     template <class Call>
     Timing time_uncaptured(const Call& call) {
         Timing timing;
@@ -87,7 +87,7 @@ class Stopwatch {
 
     void wait() { REQUIRE_CUDA(cudaStreamSynchronize(stream_)); }
 
-    // Takes samples for a sixth of the time, but some at least.
+    // Takes samples for a sixth of the time, and at least a minimum number.
     template <class Sample>
     double median_of(const Sample& sample) {
         const Clock::time_point start = Clock::now();
@@ -138,9 +138,9 @@ class Stopwatch {
 
     cudaStream_t stream_;
     double seconds_;
-    int n_warm_up_;  // calls before those that are timed
+    int n_warm_up_;  // untimed warm-up calls
     int n_in_burst_;
-    std::size_t n_least_;  // samples that a median is of
+    std::size_t n_least_;  // minimum number of samples of a median
     cudaEvent_t events_[2];
     Conditions conditions_;
 };

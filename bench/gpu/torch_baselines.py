@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Times what users of PyTorch have for prioritized draws on a GPU, and libper as they call it.
+"""Times prioritized draws on a GPU with PyTorch's own means, and with libper called from PyTorch.
 
     python bench/gpu/torch_baselines.py [--float-tree LIBFLOAT_TREE.SO] [--capacity N...] [--batch B...] [--seconds S]
         [--build-torchrl]
 
     libper from Python        the package, with arrays of torch
     multinomial               torch.multinomial of all priorities (up to 2^24 of them)
-    cumsum and searchsorted   prefix sums of all priorities, made anew for each batch, and a binary search
-    coursework, end to end    the sum tree of float_tree.h with torch around it: random numbers, weights and rows by an
-                              operation of torch each, and the largest priority read by the host after an update
-    TorchRL                   its PrioritizedSampler and storage on the device, where it is installed. Its release has
-                              priority trees for one torch only; with --build-torchrl they are compiled for this one,
-                              which takes a minute
+    cumsum and searchsorted   prefix sums of all priorities, recomputed for each batch, and a binary search
+    coursework, end to end    the sum tree of float_tree.h with torch around it: one torch operation each for random
+                              numbers, weights and rows, and the host reads the largest priority after an update
+    TorchRL                   its PrioritizedSampler and storage on the device, if installed. A release has priority
+                              trees for one version of torch only; --build-torchrl compiles them for this one, which
+                              takes a minute
 
-One line of JSON a figure: medians in microseconds, from the call until the device is done (call_us), of calls that
-follow each other, by events (in_burst_us), and the same of launches of a graph of the call, where it can be captured.
-What fails is left out, with the reason, and what comes after it is measured all the same. Exits with 1 if that is
-libper, and with 77 where torch sees no device; with --device cpu everything runs on the CPU, to see that it does.
+Prints one line of JSON per figure: medians in microseconds, from the call until the device is done (call_us), of
+consecutive calls by events (in_burst_us), and both for launches of a graph of the call, if it can be captured. A
+failing variant is left out, with the reason; the others are still measured. Exits with 1 if libper fails, and with 77
+if torch sees no device. With --device cpu everything runs on the CPU, as a check.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-N_WORDS = 24  # of a row, 4 bytes each, as in per_gpu_bench
+N_WORDS = 24  # 4-byte words of a row, as in per_gpu_bench
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
 LARGEST_MULTINOMIAL = 1 << 24
 LARGEST_ROWS = 100_000_000
@@ -46,7 +46,7 @@ Call = Callable[[], object]
 
 
 class Clock:
-    """Times calls on a device of torch."""
+    """Times calls on a torch device."""
 
     def __init__(self, device: str, seconds: float) -> None:
         self.device = device
@@ -58,7 +58,7 @@ class Clock:
             torch.cuda.synchronize()
 
     def median(self, sample: Callable[[], float]) -> float:
-        """Of samples for a quarter of the time, but some at least."""
+        """The median of samples taken for a quarter of the time, with a minimum number of samples."""
         samples: list[float] = []
         end = time.monotonic() + self.seconds / 4
         while len(samples) < 3 or (len(samples) < 2000 and time.monotonic() < end):
@@ -118,7 +118,7 @@ left_out: set[str] = set()  # variants
 
 @contextlib.contextmanager
 def left_out_if_it_fails(variant: str, capacity: int) -> Iterator[None]:
-    """Another's failure says nothing of libper, and must not end what else is measured."""
+    """A failure of another library must not end the other measurements."""
     try:
         yield
     except Exception as error:
@@ -217,7 +217,7 @@ def time_coursework(clock: Clock, path: str, capacity: int, batches: list[int]) 
     tree = FloatTree(sums.data_ptr(), n_leaves, capacity)
 
     def stream() -> ctypes.c_void_p:
-        """The one that is current: while a graph is captured that is another."""
+        """The current stream, which differs during a capture."""
         return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
     if library.float_tree_build_c(tree, stream()) != 0:

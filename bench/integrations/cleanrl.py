@@ -2,8 +2,8 @@
 
     .venvs/cleanrl/bin/python bench/integrations/cleanrl.py PATH/cleanrl/rainbow_atari.py [--capacity N] [--seconds S]
 
-Of the file of CleanRL only the classes of its buffer are used. cleanrl_utils.buffers is a copy of the buffers of
-stable-baselines3, which are measured in its place.
+Uses only the buffer classes of CleanRL's file. cleanrl_utils.buffers is a copy of the buffers of stable-baselines3,
+which are measured instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What two or more ways to make the same step take, measured in turns."""
+"""Interleaved timing of several ways to make the same step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 
 def microseconds(steps: dict[str, Callable[[], object]], *, seconds: float = 10, round_seconds: float = 0.05) -> dict:
-    """The median time of a call of each, in microseconds.
+    """The median time of a call of each way, in microseconds.
 
-    Rounds of `round_seconds` go from one to the next, in turns, so that whatever else the machine does meets all of
-    them. The first round of each warms up and does not count.
+    Rounds of `round_seconds` alternate between the ways, so that other load on the machine affects all of them alike.
+    The first round of each is a warm-up.
     """
     calls = {}
     for name, step in steps.items():
@@ -30,7 +30,7 @@ def microseconds(steps: dict[str, Callable[[], object]], *, seconds: float = 10,
 
 
 def print_table(title: str, rows: dict[str, dict[str, float]], *, ours: str = "libper") -> None:
-    """A Markdown table: a row for each kind of step, a column for each way, and how many times as fast `ours` is."""
+    """A Markdown table: a row for each kind of step, a column for each way, and the speed-up of `ours`."""
     names = list(next(iter(rows.values())))
     others = [name for name in names if name != ours]
     print(f"| {title} | {' | '.join(names)} | ratio |")

@@ -1,9 +1,9 @@
-"""Microseconds of a step inside of a jitted program, with Flashbax's prioritized buffer and with per.jax's.
+"""Microseconds of a step inside a jitted program, with Flashbax's prioritized buffer and with per.jax's.
 
     .venvs/jax/bin/python bench/integrations/jax_steps.py
 
-A step adds one step of an environment to a buffer of 100,000, draws 256 pairs, and sets their priorities; lax.scan
-makes 100 of them in a program.
+A step adds one environment step to a buffer of 100,000, draws 256 pairs, and sets their priorities; lax.scan runs 100
+of them in one program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXPERIENCE = {
 
 
 def program(module, step, capacity: int, batch_size: int):
-    """Runs STEPS steps each time that it is called."""
+    """A function that runs STEPS steps per call."""
     buffer = module.make_prioritised_flat_buffer(capacity, batch_size, batch_size)
 
     def fill(state):
@@ -36,7 +36,7 @@ def program(module, step, capacity: int, batch_size: int):
         state = buffer.add(state, step)
         batch = buffer.sample(state, key)
         state = buffer.set_priorities(state, batch.indices, 1 + batch.probabilities)
-        # As a learner does, and the compiler would leave out otherwise, the whole batch is made.
+        # Uses the whole batch, as a learner does; the compiler would remove it otherwise.
         return state, jax.tree.map(lambda x: x[0], jax.lax.optimization_barrier(batch.experience))
 
     run = jax.jit(lambda state, keys: jax.lax.scan(train, state, keys), donate_argnums=0)

@@ -1,4 +1,4 @@
-"""A step of replay in LeRobot, and the memory that it takes: its online buffer, and libper's.
+"""Time and memory of a step of replay in LeRobot: its online buffer, and libper's.
 
 .venvs/lerobot/bin/python bench/integrations/lerobot_steps.py
 """

@@ -1,4 +1,4 @@
-"""Minari's datasets: batches from disk and from a buffer, and the way in and out.
+"""Minari's datasets: batches from disk and from a buffer, import and export.
 
 .venvs/minari/bin/python bench/integrations/minari_steps.py
 """

@@ -1,11 +1,10 @@
-"""A batch of 256 rows of HalfCheetah's 165 bytes from shards on Ray, with its priorities set: per.ray beside others.
+"""A batch of 256 rows of HalfCheetah's 165 bytes from shards on Ray, with its priorities set: per.ray and others.
 
 .venvs/ray/bin/python bench/integrations/ray_steps.py [--seconds 8]
 
-All actors are on this machine. Where RLlib is installed its prioritized buffers in actors are measured, too, of which
-one is chosen at random for each batch, as its Ape-X did; where TorchRL is, its RayReplayBuffer. What a message and a
-byte cost in Ray is measured with actors that do nothing, and what is not Ray's with actors that are objects of this
-process.
+All actors are on this machine. If RLlib is installed, its prioritized buffers in actors are measured, too; each batch
+comes from a random one, as in its Ape-X. If TorchRL is installed, so is its RayReplayBuffer. Actors that do nothing
+measure Ray's cost of a message and of a byte; actors that are objects of this process measure the time without Ray.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def of_torchrl() -> dict[str, Step]:
 
 
 def of_stand_ins() -> dict[str, float]:
-    """Shards whose actors are objects of this process. To be measured before Ray is there."""
+    """Shards whose actors are objects of this process. Must be measured before Ray starts."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "integrations" / "ray"))
     import stand_ins
 
@@ -146,7 +145,7 @@ def of_stand_ins() -> dict[str, float]:
 
 
 class Idle:
-    """An actor that does nothing, or gives bytes."""
+    """An actor that does nothing, or returns bytes."""
 
     def nothing(self) -> None:
         """A message."""

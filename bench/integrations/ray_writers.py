@@ -1,10 +1,10 @@
-"""Steps of a worker into a shard on Ray: by a writer of per.ray, whose calls are messages, and through a channel.
+"""Steps from a worker to a shard on Ray: by a writer of per.ray, whose calls are messages, and through a channel.
 
 .venvs/ray/bin/python bench/integrations/ray_writers.py [--rounds 5]
 
-A worker, an actor of Ray on the node of the shard, writes HalfCheetah's steps of 165 bytes of one environment, and
-waits until they are in the buffer. Ways take turns. Nobody draws meanwhile: both have the shard take steps in where too
-many wait. Two times are printed for each: of the clock, and of the worker's processor.
+A worker, a Ray actor on the shard's node, writes HalfCheetah's steps of 165 bytes of one environment, and waits until
+they are in the buffer. The two ways alternate. There are no draws meanwhile: both ways make the shard move steps into
+the buffer when too many are pending. Prints wall-clock time and the worker's processor time for each.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def steps(k: int | None) -> dict[str, np.ndarray]:
 
 @ray.remote(num_cpus=0)
 class Worker:
-    """Has both ways into a shard."""
+    """Writes to a shard in both ways."""
 
     def __init__(self, writer: Any, channel: Any) -> None:
         self.writers = {"writer": writer, "channel": channel.writer()}
 
     def write(self, way: str, k: int | None, n_calls: int) -> tuple[float, float]:
-        """Seconds of the clock and of this processor for a step."""
+        """Wall-clock and processor seconds per step."""
         writer, given = self.writers[way], steps(k)
         call = writer.add if k is None else writer.extend
         clock, processor = time.perf_counter(), time.process_time()

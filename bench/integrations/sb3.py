@@ -2,7 +2,7 @@
 
     .venvs/sb3/bin/python bench/integrations/sb3.py [--capacity N] [--seconds S]
 
-Draws of libper are by priority, with weights, and the last row sets priorities as well.
+libper draws by priority, with weights; the last row also sets priorities.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTIONS = spaces.Box(-1, 1, (6,), np.float32)
 
 
 def steps(space: spaces.Box, n_envs: int, count: int = 64) -> list[tuple]:
-    """Steps of episodes that never end; the first follows on the last."""
+    """Steps of endless episodes; the first step follows the last."""
     random = np.random.default_rng(0)
     seen = [(100 * random.random((n_envs, *space.shape))).astype(space.dtype) for _ in range(count)]
     action = random.random((n_envs, 6)).astype(np.float32)
@@ -33,7 +33,7 @@ def steps(space: spaces.Box, n_envs: int, count: int = 64) -> list[tuple]:
 
 
 def adding(buffer: buffers.ReplayBuffer, given: list[tuple]):
-    """A function that adds the next step at each call."""
+    """A function that adds the next step on each call."""
     at = [0]
 
     def add() -> None:
@@ -58,7 +58,7 @@ def full(kinds: dict[str, type], capacity: int, space: spaces.Box, n_envs: int =
 
 
 def algorithms(capacity: int) -> dict:
-    """A call of train() with both, on random transitions."""
+    """A call of train() with each, on random transitions."""
     trains = {}
     for name, kind in (("stable-baselines3", stable_baselines3.DQN), ("libper", sb3.DQN)):
         model = kind("MlpPolicy", "CartPole-v1", buffer_size=capacity, learning_starts=5000, device="cpu", seed=1)

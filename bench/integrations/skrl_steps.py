@@ -1,4 +1,4 @@
-"""A step of replay in skrl: its random memory, and libper's prioritized one.
+"""A step of replay in skrl: its random memory, and libper's prioritized memory.
 
 .venvs/skrl/bin/python bench/integrations/skrl_steps.py
 """

@@ -33,7 +33,7 @@ def step(n_envs: int) -> Batch:
 
 
 def full(buffer: data.PrioritizedReplayBuffer) -> data.PrioritizedReplayBuffer:
-    """One with a million rows, without the minutes that adding them would take."""
+    """A buffer with a million rows, without the minutes that adding them would take."""
     buffer.add(step(N_ENVS))
     for lane in buffer.buffers:
         lane._size = lane.maxsize

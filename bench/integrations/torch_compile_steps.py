@@ -1,9 +1,9 @@
-"""Microseconds of a whole training step of DQN, compiled by torch and not, in turns.
+"""Microseconds of a whole training step of DQN, compiled by torch and eager, interleaved.
 
     .venv/bin/python bench/integrations/torch_compile_steps.py [--seconds S]
 
-The step is that of examples/integrations/torch_compile.py. "two breaks" draws and sets priorities outside of the graph,
-by the buffer itself; "libper" has all of it in one graph, by per.torch.
+The step is that of examples/integrations/torch_compile.py. "two breaks" draws and sets priorities outside the graph,
+with the buffer itself; "libper" has everything in one graph, with per.torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def buffer_of(rows: int = 50_000) -> per.ReplayBuffer:
 
 
 class Outside:
-    """Stands for a buffer in a graph that begins after the draw and ends before the update."""
+    """Replaces the buffer in a graph that begins after the draw and ends before the update."""
 
     batch: tuple[torch.Tensor, ...]
     errors: torch.Tensor

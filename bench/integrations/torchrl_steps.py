@@ -29,7 +29,7 @@ ALPHA, BETA = 0.6, 0.4
 
 
 def transitions(count: int) -> TensorDict:
-    """Of one episode that goes on, with 17 + 6 numbers."""
+    """Steps of one running episode, with 17 + 6 numbers."""
     seen = torch.randn(count + 1, 17)
     false = torch.zeros(count, 1, dtype=torch.bool)
     following = {"observation": seen[1:], "reward": torch.randn(count, 1)}

@@ -1,13 +1,13 @@
 /*
- * A training step that never leaves the GPU: the buffer and all arrays lie in the memory of the device, steps of
- * batched environments are added on a stream, and drawing a batch, learning from it and updating its priorities is one
- * CUDA graph, launched again and again. None of these calls of libper waits for the device: errors that only the device
- * can see, such as an id that was never issued, wait for per_replay_synchronize().
+ * A training step that never leaves the GPU. The buffer and all arrays lie in device memory, and steps of batched
+ * environments are added on a stream. Drawing a batch, learning from it and updating its priorities is one CUDA graph,
+ * launched repeatedly. None of these calls waits for the device: per_replay_synchronize() reports errors that only the
+ * device can detect, such as an id that was never issued.
  *
  *     cc -std=c99 -Iinclude -I/usr/local/cuda/include examples/c/cuda_graph.c -Lbuild -lper -Wl,-rpath,$PWD/build \
  *        -L/usr/local/cuda/lib64 -lcudart -Wl,-rpath,/usr/local/cuda/lib64 -o cuda_graph
  *
- * It has no kernels, so that any C compiler will do; it is C++, too. Exits with 77 where there is no device.
+ * It has no kernels, so any C compiler works; it is also valid C++. Exits with 77 if there is no device.
  */
 #include <cuda_runtime.h>
 #include <per.h>
@@ -73,14 +73,14 @@ static per_replay* create_replay(void) {
     return replay;
 }
 
-/* What environment e is rewarded with in every step: 1, 2, 3 or 4. */
+/* The reward of environment e in every step: 1, 2, 3 or 4. */
 static int reward_of(int64_t e) {
     return (int)(e % N_REWARDS) + 1;
 }
 
 /*
- * Steps that the host made stand in for environments that run on the device. Observed is the number of steps since the
- * episode began; a time limit ends it.
+ * Steps made by the host stand in for environments on the device. The observation is the number of steps since the
+ * episode began; a time limit ends the episode.
  */
 static void add_steps(per_replay* replay, cudaStream_t stream) {
     static float observation[N_STEPS][N_ENVS], next_observation[N_STEPS][N_ENVS], reward[N_STEPS][N_ENVS];
@@ -112,7 +112,7 @@ static void add_steps(per_replay* replay, cudaStream_t stream) {
         check(per_replay_add(replay, &steps, NULL, stream));
     }
 
-    /* The device may still be at the first step; the arrays are its own until it is done. */
+    /* The device may still be at the first step and reads the arrays until it is done. */
     check(per_replay_synchronize(replay, stream));
     check_cuda(cudaFree(device_observation));
     check_cuda(cudaFree(device_next_observation));
@@ -161,7 +161,7 @@ static void train(per_replay* replay, const arrays* a, cudaStream_t stream) {
     batch.weights = a->weights;
     batch.ids = a->ids;
     check(per_replay_sample(replay, NULL, BATCH, &batch, stream));
-    /* Here a learner launches its kernels. One whose values are all 0 finds the reward to be the TD error. */
+    /* A learner launches its kernels here. With all values 0 the TD error is the reward. */
     check_cuda(cudaMemcpyAsync(a->td_errors, a->reward, BATCH * sizeof(float), cudaMemcpyDeviceToDevice, stream));
     per_priorities priorities;
     check(per_priorities_init(&priorities, sizeof priorities));
@@ -171,7 +171,7 @@ static void train(per_replay* replay, const arrays* a, cudaStream_t stream) {
     check(per_replay_update_priorities(replay, &priorities, stream));
 }
 
-/* Captured calls are not made: each launch of the graph makes them. */
+/* Captured calls do not run now; each launch of the graph runs them. */
 static cudaGraphExec_t capture_training(per_replay* replay, const arrays* a, cudaStream_t stream) {
     cudaGraph_t graph;
     cudaGraphExec_t step;
@@ -183,7 +183,7 @@ static cudaGraphExec_t capture_training(per_replay* replay, const arrays* a, cud
     return step;
 }
 
-/* In the first half of the batches some transitions still have the priority that they were added with. */
+/* In the first half of the batches some transitions still have their initial priority. */
 static void print_draws(int64_t ids[N_LAUNCHES][BATCH], const float last_weights[BATCH]) {
     int n_draws[N_REWARDS + 1] = {0};
     int n_draws_of_all = 0;
@@ -203,7 +203,7 @@ static void print_draws(int64_t ids[N_LAUNCHES][BATCH], const float last_weights
     }
 }
 
-/* The host waits after the last launch only; what was drawn is kept on the device until then. */
+/* The host waits only after the last launch; the device keeps the draws until then. */
 static void launch_training(per_replay* replay, cudaGraphExec_t step, const arrays* a, cudaStream_t stream) {
     static int64_t ids[N_LAUNCHES][BATCH];
     float weights[BATCH];
@@ -222,7 +222,7 @@ static void launch_training(per_replay* replay, cudaGraphExec_t step, const arra
     print_draws(ids, weights);
 }
 
-/* The call returns before the device has looked at the id; the next synchronize tells of it, once. */
+/* The call returns before the device has checked the id; the next synchronize reports it, once. */
 static void update_an_id_never_issued(per_replay* replay, const arrays* a, cudaStream_t stream) {
     const int64_t id = 1000000;
     check_cuda(cudaMemcpyAsync(a->ids, &id, sizeof id, cudaMemcpyHostToDevice, stream));

@@ -1,9 +1,8 @@
-// Q-learning in the loop that controls a robot, with prioritized replay by per.hpp.
+// Q-learning in the control loop of a robot, with prioritized replay by per.hpp.
 //
-// A robot stands somewhere on a rail of n_places and is to drive to its dock, at place 0. Each tick of its loop it
-// senses where it is, moves, remembers what came of it, and learns from a batch of what it remembers. Its wheels slip
-// one time in ten. After max_ticks an attempt ends, wherever the robot is: that is no terminal state, and its value is
-// estimated beyond it.
+// A robot on a rail of n_places drives to its dock at place 0. In each tick of its loop it senses its place, moves,
+// stores the outcome, and learns from a batch of stored steps. Its wheels slip one time in ten. After max_ticks an
+// attempt is truncated: that is not a terminal state, so its value is bootstrapped.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,7 +43,7 @@ struct Values {
     }
 };
 
-// One batch: `discount` is gamma, and 0 where the robot had docked.
+// Learns from one batch: `discount` is gamma, and 0 if the robot docked.
 void learn(per::ReplayBuffer& buffer, per::Batch& batch, Values& values) {
     buffer.sample(batch);
     const auto place = batch.field<float>("observation"), next_place = batch.next_field<float>("observation");
@@ -69,7 +68,7 @@ int main() try {
     options.seed = 1;
     per::ReplayBuffer buffer(options, {per::field<float>("observation"), per::field<int8_t>("action")});
 
-    // What a tick brings, and where the buffer finds it.
+    // The values of a tick, and the views through which the buffer reads them.
     std::array<float, 1> place = {}, next_place = {}, reward = {};
     std::array<int8_t, 1> action = {};
     std::array<bool, 1> docked = {}, out_of_time = {};
@@ -100,7 +99,7 @@ int main() try {
         learn(buffer, batch, values);
     }
 
-    // Straight to the dock a place costs v = -1 + gamma (slip v + (1 - slip) v of the place before).
+    // On the direct way the value of a place is v = -1 + gamma (slip v + (1 - slip) v of the place before).
     double exact = 0, error = 0;
     for (int i = 1; i < n_places; ++i) {
         exact = (-1 + tick_discount * (1 - slip) * exact) / (1 - tick_discount * slip);

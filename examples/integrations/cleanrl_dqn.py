@@ -1,4 +1,4 @@
-"""DQN in one file, as CleanRL writes its algorithms. Its replay is prioritized by the import below alone.
+"""DQN in one file, in the style of CleanRL. Only the import below makes its replay prioritized.
 
 .venvs/cleanrl/bin/python examples/integrations/cleanrl_dqn.py [--total-timesteps N] [--seed S] [--buffer cleanrl]
 """
@@ -49,7 +49,7 @@ class QNetwork(nn.Module):
 if __name__ == "__main__":
     args = parse_args()
     if args.buffer == "cleanrl":
-        # That of cleanrl_utils.buffers is a copy of this one.
+        # The buffer of cleanrl_utils.buffers is a copy of this one.
         from stable_baselines3.common.buffers import ReplayBuffer
     random.seed(args.seed)
     np.random.seed(args.seed)

@@ -1,4 +1,4 @@
-"""A small Rainbow in one file, as CleanRL writes its algorithms: double, dueling, distributional, 3 steps, prioritized.
+"""A small Rainbow in one file, in the style of CleanRL: double, dueling, distributional, 3 steps, prioritized.
 
 .venvs/cleanrl/bin/python examples/integrations/cleanrl_rainbow.py [--total-timesteps N] [--seed S]
 """
@@ -39,7 +39,7 @@ def parse_args() -> argparse.Namespace:
 
 
 class DistributionalNetwork(nn.Module):
-    """The probabilities [B, actions, atoms] of returns: a value of the state, and advantages of the actions."""
+    """The probabilities [B, actions, atoms] of returns, from state values and action advantages."""
 
     def __init__(self, envs: gym.vector.VectorEnv, n_atoms: int, v_max: float) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class DistributionalNetwork(nn.Module):
 
 
 def projected(probabilities: torch.Tensor, returns: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
-    """Probabilities [B, atoms] of those returns, shared out to the atoms beside each (Bellemare et al. 2017)."""
+    """Projects the returns onto the neighbouring atoms: probabilities [B, atoms] (Bellemare et al. 2017)."""
     width = support[1] - support[0]
     near = 1 - (returns.clamp(support[0], support[-1]).unsqueeze(1) - support.view(1, -1, 1)).abs() / width
     return (near.clamp(0, 1) * probabilities.unsqueeze(1)).sum(2)

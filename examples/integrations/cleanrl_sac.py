@@ -1,4 +1,4 @@
-"""SAC in one file, as CleanRL writes its algorithms. Its replay is prioritized by the import below alone.
+"""SAC in one file, in the style of CleanRL. Only the import below makes its replay prioritized.
 
 .venvs/cleanrl/bin/python examples/integrations/cleanrl_sac.py [--total-timesteps N] [--seed S]
 """
@@ -36,7 +36,7 @@ def layers(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class Actor(nn.Module):
-    """Actions of a normal distribution, squashed by tanh, and the logarithms of their densities [B, 1]."""
+    """Actions of a normal distribution, squashed by tanh, and their log densities [B, 1]."""
 
     def __init__(self, envs: gym.vector.VectorEnv) -> None:
         super().__init__()

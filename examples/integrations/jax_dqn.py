@@ -1,7 +1,7 @@
-"""Double DQN on CartPole, all of it one jitted program: environments, network, and a prioritized buffer.
+"""Double DQN on CartPole as a single jitted program: environments, network and prioritized buffer.
 
-The buffer is per.jax's, or with --buffer flashbax Flashbax's. Eight environments are a vmap; the buffer has a lane for
-each. The curve is the mean return of the episodes that ended in each tenth of the run.
+The buffer is per.jax's, or Flashbax's with --buffer flashbax. Eight environments run in a vmap; the buffer has a lane
+for each. The curve is the mean return of the episodes that ended in each tenth of the run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def reset(key: jax.Array) -> Environment:
 
 
 def move(environment: Environment, action: jax.Array, key: jax.Array) -> tuple[Environment, jax.Array]:
-    """The environment after a step, which is reset if it ended, and whether it did. The reward is always 1."""
+    """The environment after a step, reset if the episode ended, and the flag of that end. The reward is always 1."""
     _, velocity, angle, spin = environment.state
     sine, cosine = jnp.sin(angle), jnp.cos(angle)
     pull = (jnp.where(action == 1, 10.0, -10.0) + 0.05 * spin**2 * sine) / 1.1
@@ -70,11 +70,11 @@ def loss(network, target, batch: Any):
     first, second = batch.experience
     best = values(network, second["observation"]).argmax(1)
     bootstrap = of_actions(values(target, second["observation"]), best)
-    # What follows an end is the first observation of the next episode: the flag of `first` masks it.
+    # An end is followed by the first observation of the next episode: the flag of `first` masks it.
     goal = 1.0 + GAMMA * jnp.where(first["ended"], 0.0, bootstrap)
     td_errors = of_actions(values(network, first["observation"]), first["action"]) - jax.lax.stop_gradient(goal)
-    # Batches of per.jax have these weights, too: batch.weights. Flashbax's float32 sums drift: now and then it draws an
-    # empty leaf, of probability 0, which gets weight 0.
+    # Batches of per.jax also have these weights: batch.weights. Flashbax's float32 sums drift: occasionally it draws an
+    # empty leaf of probability 0, which gets weight 0.
     probabilities = jnp.where(batch.probabilities > 0, batch.probabilities, jnp.inf)
     weights = (probabilities.min() / probabilities) ** BETA
     huber = jnp.where(jnp.abs(td_errors) < 1, td_errors**2 / 2, jnp.abs(td_errors) - 0.5)
@@ -90,7 +90,7 @@ def adam(network, moments, gradient, count, rate: float = 5e-4):
 
 
 def train(buffer: Any, n_steps: int, key: jax.Array) -> jax.Array:
-    """Returns of the episodes that ended after each step of the environments; 0 where none did."""
+    """Returns of the episodes that ended in each step of the environments; 0 for a running episode."""
     key, network_key, reset_key = jax.random.split(key, 3)
     network = network_of(network_key)
     zeros = jax.tree.map(jnp.zeros_like, network)

@@ -1,7 +1,7 @@
-"""A short online run of LeRobot's SAC policy on images, half of each batch from demonstrations, as in its learner.
+"""A short online run of LeRobot's SAC policy on images; half of each batch are demonstrations, as in its learner.
 
-A dot on a line is to be pushed to the middle; the policy sees pictures of it. The buffers are libper's, or LeRobot's
-own; the loop is that of lerobot/rl/learner.py, and the same for both.
+The task is to push a dot on a line to the middle; the policy sees images of it. The buffers are libper's or LeRobot's
+own; the loop is that of lerobot/rl/learner.py for both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IMAGE, SIZE, EPISODE = "observation.image", 64, 10
 
 
 class Line:
-    """A dot at x, -1 to 1, that an action of -1 to 1 moves by up to 0.4; 1 is earned in the middle, which ends it."""
+    """A dot at x, -1 to 1. An action of -1 to 1 moves it by up to 0.4; the middle has reward 1 and ends the episode."""
 
     def reset(self) -> dict[str, torch.Tensor]:
         self.x = float(torch.rand(()) * 2 - 1)
@@ -44,7 +44,7 @@ class Line:
 
 
 def train(library: str, seed: int, steps: int):
-    """The online and the offline buffer, and the parts of the first and second half of the episodes that ended well."""
+    """The online and the offline buffer, and the success rates of the first and second half of the episodes."""
     torch.manual_seed(seed)
     policy = SACPolicy(
         SACConfig(

@@ -1,6 +1,7 @@
-"""A Minari dataset into a prioritized buffer, a policy learned from it offline, and the buffer out again.
+"""Loads a Minari dataset into a prioritized buffer, learns a policy offline, and exports the buffer.
 
-The dataset is made here: episodes of CartPole-v1 by a policy that pushes towards where the pole falls, or at random.
+The dataset is generated here: episodes of CartPole-v1 by a policy that pushes in the direction of the fall, or at
+random.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def mean_return(network: nn.Module, episodes: int) -> float:
 
 
 def learn(buffer, updates: int) -> nn.Module:
-    """Double Q-learning from what is there."""
+    """Double Q-learning from the buffer's contents."""
     network = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
     target = copy.deepcopy(network)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)

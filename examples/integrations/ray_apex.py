@@ -1,9 +1,9 @@
-"""Ape-X DQN (Horgan et al. 2018) on CartPole-v1: actors, learner and replay buffer in processes of their own, by Ray.
+"""Ape-X DQN (Horgan et al. 2018) on CartPole-v1: actors, learner and replay buffer in separate Ray processes.
 
-Each actor has an epsilon of its own, epsilon^(1 + i alpha / (N - 1)), and a copy of the network, which it fetches every
-few steps. It gives its steps priorities by the n-step TD errors of that copy, and writes them straight to a shard. The
-learner has batches on their way while it learns, and sends priorities back. The rate limiter of the buffer keeps both
-in step, whatever the machine. It needs two cores, a few minutes, and `pip install 'libper[ray]' torch gymnasium tqdm`.
+Actor i explores with epsilon^(1 + i alpha / (N - 1)) and a copy of the network, which it fetches every few steps. It
+computes priorities from the n-step TD errors of that copy, and writes its steps straight to a shard. The learner
+prefetches batches while it learns, and sends priorities back. The rate limiter of the buffer keeps actors and learner
+in step on any machine. It needs two cores, a few minutes, and `pip install 'libper[ray]' torch gymnasium tqdm`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from torch import nn
 from tqdm import tqdm
 
 GAMMA, N_STEP = 0.99, 3
-EPSILON, ALPHA = 0.4, 7.0  # of the paper, as is their law
-BLOCK = 50  # steps that an actor writes at a time, with a look for another network
+EPSILON, ALPHA = 0.4, 7.0  # from the paper, as is the formula
+BLOCK = 50  # steps that an actor writes at a time; it then checks for a new network
 SOLVED = 475.0
 EVALUATION_EPISODES = 20
 
 Network = list[tuple[np.ndarray, np.ndarray]]
-"""Weights and biases, as actors have them: they do without PyTorch."""
+"""Weights and biases of the actors, which do not use PyTorch."""
 
 
 def duel(last: Any) -> Any:
@@ -49,7 +49,7 @@ def q_values(network: Network, observation: np.ndarray) -> np.ndarray:
 
 
 class Board:
-    """Where the learner puts its network and actors fetch it, with returns of their episodes in exchange."""
+    """Stores the learner's network; actors fetch it and report the returns of their episodes."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -68,7 +68,7 @@ class Board:
 
 
 class Actor:
-    """Plays, and writes what it sees with first priorities."""
+    """Plays, and writes its steps with initial priorities."""
 
     def __init__(self, i: int, n_actors: int, seed: int, writer: per.ray.Writer, board: Any) -> None:
         self._epsilon = EPSILON ** (1 + i * ALPHA / max(n_actors - 1, 1))
@@ -77,12 +77,12 @@ class Actor:
         self._writer, self._board = writer, board
 
     def play(self) -> None:
-        """Without an end."""
+        """Runs forever."""
         env = gymnasium.make("CartPole-v1")
         n_actions = int(env.action_space.n)
         observation, _ = env.reset(seed=self._seed)
         episode_return, returns = 0.0, []
-        steps: list[dict[str, Any]] = []  # the last of them wait until the TD error of their window is known
+        steps: list[dict[str, Any]] = []  # the last ones wait for the TD error of their window
         while True:
             network = ray.get(self._board.fetch.remote(BLOCK, returns))
             returns = []
@@ -106,7 +106,7 @@ class Actor:
             steps = steps[-N_STEP:]
 
     def _write(self, steps: list[dict[str, Any]]) -> None:
-        """Writes all steps but the last N_STEP, whose windows may not have ended."""
+        """Writes all steps except the last N_STEP, whose windows may be incomplete."""
         ready = steps[:-N_STEP]
         given = ("observation", "action", "reward", "terminated", "truncated", "next_observation")
         arrays = {name: np.stack([step[name] for step in ready])[:, None] for name in given}
@@ -115,7 +115,7 @@ class Actor:
 
 
 def td_error(window: list[dict[str, Any]]) -> float:
-    """Of the window's first step, with what the network of its time said."""
+    """TD error of the window's first step, from the network's values at the time."""
     goal, discount = 0.0, 1.0
     for step in window:
         goal, discount = goal + discount * step["reward"], discount * GAMMA
@@ -125,7 +125,7 @@ def td_error(window: list[dict[str, Any]]) -> float:
 
 
 class Learner:
-    """Double, dueling Q-learning, with n-step returns that the buffer has formed."""
+    """Double, dueling Q-learning with n-step returns from the buffer."""
 
     def __init__(self, n_observations: int, n_actions: int, width: int = 128) -> None:
         def layers() -> nn.Sequential:
@@ -136,7 +136,7 @@ class Learner:
         self.target.load_state_dict(self.online.state_dict())
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=1e-3)
         self.updates = 0
-        self.value = 0.0  # mean of what was said of the latest batch
+        self.value = 0.0  # mean value of the latest batch
 
     def network(self) -> Network:
         linear = [layer for layer in self.online if isinstance(layer, nn.Linear)]
@@ -219,7 +219,7 @@ def train(arguments: argparse.Namespace) -> float:
             if learner.updates % 20 == 0:
                 steps, played = ray.get(board.put.remote(learner.network()))
                 bar.set_postfix_str(f"{steps:,} steps, return {played:.0f}, greedy {last:.0f}")
-                ray.get(ray.wait(playing, timeout=0)[0])  # raises what ended an actor
+                ray.get(ray.wait(playing, timeout=0)[0])  # raises the error that ended an actor
             if learner.updates % 100 == 0 or learner.updates >= arguments.updates:
                 last = greedy_return(learner.network(), evaluation_envs, 1000 + arguments.seed)
             is_done = last >= SOLVED or learner.updates >= arguments.updates

@@ -1,4 +1,4 @@
-"""DQN of stable-baselines3 on CartPole, with prioritized replay: one line differs from a program of theirs.
+"""DQN of stable-baselines3 on CartPole, with prioritized replay: one line differs from a plain program.
 
     .venvs/sb3/bin/python examples/integrations/sb3.py [--short] [--seed S] [--uniform]
 

@@ -1,7 +1,7 @@
-"""skrl's DQN on CartPole-v1 with a prioritized memory of libper, or skrl's DQN and random memory.
+"""skrl's DQN on CartPole-v1 with libper's prioritized memory, or with skrl's random memory.
 
-Weights enter the loss and TD errors become priorities: DQN is that of `per.integrations.skrl`, and differs from skrl's
-in nothing else.
+Weights enter the loss and TD errors become priorities: the DQN of `per.integrations.skrl` differs from skrl's in
+nothing else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Network(DeterministicMixin, Model):
 def train(library: str, seed: int, timesteps: int, n_envs: int = 2):
     """The agent after training, and the returns of its latest 50 episodes."""
     set_seed(seed)
-    # With Gymnasium's default the step of a reset would be stored as one from an end to a first observation.
+    # With Gymnasium's default the reset step would be stored as a step from an end to a first observation.
     at_once = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
     environments = gymnasium.make_vec("CartPole-v1", n_envs, vectorization_mode="sync", vector_kwargs=at_once)
     recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(environments, buffer_length=50)

@@ -1,9 +1,9 @@
-"""DQN on CartPole whose whole training step is one graph of torch.compile: draw, loss, new weights and priorities.
+"""DQN on CartPole with the whole training step in one graph of torch.compile: draw, loss, new weights and priorities.
 
     .venv/bin/python examples/integrations/torch_compile.py [--short] [--seed S] [--backend inductor | aot_eager | none]
 
-"inductor" compiles C++, for some 20 seconds; "none" runs the same step without torch.compile. With a CUDA device all of
-it is there, and "inductor" makes CUDA graphs of it.
+"inductor" compiles C++ for some 20 seconds; "none" runs the same step without torch.compile. If there is a CUDA device
+everything runs there, and "inductor" creates CUDA graphs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Learner:
         self.steps = torch.zeros((), device=device)
 
     def step(self) -> torch.Tensor:
-        """A whole training step; gives the loss."""
+        """A whole training step. Returns the loss."""
         batch = self.replay.sample(BATCH_SIZE)
 
         def loss_of(weights: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

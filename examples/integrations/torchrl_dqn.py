@@ -2,8 +2,8 @@
 
     .venvs/torchrl/bin/python examples/integrations/torchrl_dqn.py [--short] [--seed S] [--replay KIND]
 
-KIND is "sampler", TorchRL's buffer and storage with libper's sampler; "buffer", a whole buffer of libper; or "theirs",
-TorchRL's own, which needs the version of torch that its wheel was made for.
+KIND is "sampler", TorchRL's buffer and storage with libper's sampler; "buffer", libper's own buffer; or "theirs",
+TorchRL's own, which needs the version of torch that its wheel was built for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def replay_of(kind: str, seed: int) -> Any:
 
 
 def train(kind: str, seed: int, max_steps: int) -> tuple[float, int, Any]:
-    """The best mean return of 10 greedy episodes, after how many steps that was, and the replay buffer."""
+    """The best mean return of 10 greedy episodes, the number of steps until then, and the replay buffer."""
     torch.manual_seed(seed)
     env = TransformedEnv(GymEnv("CartPole-v1"), StepCounter())
     env.set_seed(seed)

@@ -9,9 +9,9 @@ import Random
 const N_STATES = 8
 const N_ENVS = 4
 
-# Random play in N_ENVS environments. A state is observed as an image of one row that has a 1 at its place. Every episode
-# ends in the last state, whichever action ended it: no episode begins with what the one before ended with, which the
-# buffer would take for a reset that it was not told of.
+# Random play in N_ENVS environments. A state is observed as a one-hot image of one row. Every episode ends in the last
+# state, whichever action ended it. Otherwise an episode could begin with the final observation of the previous one,
+# which the buffer would take for an unannounced reset.
 function play!(buffer, n_steps)
     picture(states) = [UInt8(column == state) for column in 1:N_STATES+1, state in states]
     random = Random.MersenneTwister(1)
@@ -37,7 +37,7 @@ function learn!(buffer, n_batches; batch_size = 32, learning_rate = 0.25f0)
         sample!(buffer, batch_size; out = batch)
         td_errors = map(1:batch_size) do b
             next_value = maximum(view(values, :, state_of(batch.next_observation, b)))
-            # `discount` is gamma, and 0 where the episode ended.
+            # `discount` is gamma, and 0 at the end of an episode.
             target = batch.reward[b] + batch.discount[b] * next_value
             td_error = target - values[batch.action[b], state_of(batch.observation, b)]
             values[batch.action[b], state_of(batch.observation, b)] += learning_rate * batch.weights[b] * td_error

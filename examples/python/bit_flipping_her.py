@@ -1,9 +1,9 @@
 """Bit flipping with hindsight: 15 bits, which DQN alone does not learn.
 
-A state is 15 bits, an action flips one of them, and the goal is another state. The reward is 0 where the goal is
-reached and -1 everywhere else, so that almost no episode of random play ever sees a 0 (Andrychowicz et al. 2017,
-arXiv:1707.01495, section 3.1). `hindsight=` makes the goals of most transitions states that were reached; nothing else
-is added to Double DQN. The same agent without it is trained beside.
+A state is 15 bits, an action flips one of them, and the goal is another state. The reward is 0 if the goal is reached
+and -1 otherwise, so almost no episode of random play ever sees a 0 (Andrychowicz et al. 2017, arXiv:1707.01495, section
+3.1). `hindsight=` replaces the goals of most transitions by states that were reached; nothing else is added to Double
+DQN. The same agent is also trained without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SOLVED = 0.95
 
 
 class BitFlipping:
-    """Many environments at once: an episode ends at its goal, or is cut off after as many steps as there are bits."""
+    """Many environments at once: an episode ends at its goal, or is truncated after as many steps as there are bits."""
 
     def __init__(self, n_envs: int, n_bits: int, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ class BitFlipping:
         self.age[chosen] = 0
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rewards and flags; the caller resets what has ended."""
+        """Rewards and flags; the caller resets ended environments."""
         self.bits[np.arange(len(action)), action] ^= 1
         self.age += 1
         reward, terminated = reward_of(self.bits, self.goal)
@@ -60,7 +60,7 @@ class BitFlipping:
 
 
 def reward_of(achieved: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """0 and a terminal state where the goal is reached, else -1."""
+    """0 and a terminal state if the goal is reached, else -1."""
     reached = (achieved == goal).all(axis=1)
     return reached.astype(np.float32) - 1, reached
 
@@ -92,7 +92,7 @@ def success_rate(network: nn.Module, n_bits: int, seed: int) -> float:
 
 @dataclass
 class Run:
-    """What one agent did."""
+    """The training record of one agent."""
 
     evaluations: list[tuple[int, float]] = field(default_factory=list)  # (environment steps, success rate)
     episodes: int = 0
@@ -105,7 +105,7 @@ def learn(
     next_inputs = inputs(batch.next_observation, batch.goal)
     with torch.no_grad():
         best = online(next_inputs).argmax(dim=1, keepdim=True)
-        # No return is below that of never reaching the goal, none above 0.
+        # Returns lie between that of never reaching the goal and 0.
         bootstrap = target(next_inputs).gather(1, best).squeeze(1).clamp(-1 / (1 - GAMMA), 0)
         wanted = batch.reward + batch.discount * bootstrap
     value = online(inputs(batch.observation, batch.goal)).gather(1, batch.action.unsqueeze(1)).squeeze(1)

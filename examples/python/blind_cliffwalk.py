@@ -3,16 +3,16 @@
 In each of n states one of two actions moves on and the other ends the episode with nothing; the last right action is
 rewarded with 1. The memory holds all 2^n sequences of actions, each until its end: 2^(n+1) - 2 transitions, one of them
 rewarded. Q-learning replays one transition at a time, with gamma = 1 - 1/n and a step size of 1/4, until the mean
-squared error of all values is below 1e-3 (appendix B.1). Compared are five ways to choose the transition:
+squared error of all values is below 1e-3 (appendix B.1). The program compares five ways to choose the transition:
 
-    uniform       each as likely as any other
-    greedy        the one of the largest absolute TD error when it was last replayed (section 3.2)
+    uniform       all equally likely
+    greedy        the one with the largest absolute TD error at its last replay (section 3.2)
     rank          P(i) in proportion to 1 / rank(i)^0.7 (section 3.3)
     proportional  P(i) in proportion to |TD error|^0.6
-    oracle        the one that brings the values closest to the truth, which only a picture like this can know
+    oracle        the one that brings the values closest to the truth, which no real agent knows
 
-Uniform draws need updates in proportion to the number of transitions, which is exponential in n; the oracle's number
-is polynomial in n. Prioritized replay needs little more than a look at each transition.
+Uniform draws need updates in proportion to the number of transitions, which is exponential in n; the oracle needs
+polynomially many. Prioritized replay needs little more than one replay of each transition.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 def right_action(state: np.ndarray) -> np.ndarray:
-    """Alternates, so that no action is right in general."""
+    """The right action of each state; it alternates, so that no action is right in general."""
     return state % 2
 
 
@@ -88,7 +88,7 @@ class Values:
         return float(((self.table() - self.truth) ** 2).mean())
 
     def td_error(self, state: int, action: int) -> float:
-        """The outcome follows from state and action; a transition need not be looked up."""
+        """The TD error. The outcome follows from state and action, without a lookup of the transition."""
         goal = 0.0
         if action == state % 2:
             if state == self.n_states - 1:
@@ -107,7 +107,7 @@ class Values:
 
 
 class Replay(Protocol):
-    """Chooses what to replay next, and is told the TD error of each."""
+    """Chooses the next transition to replay, and receives its TD error."""
 
     def draw(self) -> tuple[int, int]: ...
 
@@ -116,7 +116,7 @@ class Replay(Protocol):
 
 def buffer_of(memory: Memory, **options: object) -> per.ReplayBuffer:
     fields = {"observation": per.Field((), "int32"), "action": per.Field((), "int32")}
-    # A row a transition, one more for the end of each sequence, and a few for the smallest of memories.
+    # One row per transition, one for the end of each sequence, and a few extra for the smallest memories.
     buffer = per.ReplayBuffer(len(memory.state) + int(memory.terminated.sum()) + 4, fields, **options)
     buffer.extend(
         observation=memory.state.astype(np.int32),
@@ -130,7 +130,7 @@ def buffer_of(memory: Memory, **options: object) -> per.ReplayBuffer:
 
 
 class Uniform:
-    """Draws that do not depend on what is learned can be made many at a time."""
+    """Draws that do not depend on learning can be made many at a time."""
 
     def __init__(self, memory: Memory, seed: int) -> None:
         self.buffer = buffer_of(memory, prioritization="uniform", scheme="independent", seed=seed)
@@ -164,7 +164,7 @@ class Prioritized:
 
 
 class Greedy:
-    """A heap of all transitions by the TD error they were last seen with; at first all are above any such."""
+    """A heap of all transitions by their latest TD error; initially all rank above any TD error."""
 
     def __init__(self, memory: Memory) -> None:
         pairs = zip(memory.state.tolist(), memory.action.tolist(), strict=True)
@@ -179,23 +179,23 @@ class Greedy:
 
 
 class Oracle:
-    """Looks at the error that would be left after each possible update. Equal transitions are looked at once."""
+    """Computes the remaining error after each possible update, once for equal transitions."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
 
     def steps(self) -> np.ndarray:
-        """How far each state and action would be moved, [n, 2]."""
+        """The change of value by an update of each state and action, [n, 2]."""
         values = self.values
         td_errors = [[values.td_error(state, action) for action in range(2)] for state in range(values.n_states)]
         return STEP_SIZE * np.array(td_errors)
 
     def changes(self, steps: np.ndarray) -> np.ndarray:
-        """What each step would add to the sum of squared errors, [n, 2]."""
+        """The change of the sum of squared errors by each step, [n, 2]."""
         errors = self.values.table() - self.values.truth
         if not self.values.bias_step:
             return steps * (2 * errors + steps)
-        # The bias moves all values of the action by the step, and the state's own weight that one by another.
+        # The bias moves all values of the action by the step; the state's weight moves its value by another step.
         return steps * (2 * errors.sum(axis=0) + len(steps) * steps) + steps * (2 * errors + 3 * steps)
 
     def draw(self) -> tuple[int, int]:
@@ -203,7 +203,7 @@ class Oracle:
         changes = self.changes(steps)
         best = int(changes.argmin())
         if changes.flat[best] > -1e-9:
-            # With linear values there are dead ends, where no update alone brings them closer to the truth.
+            # With linear values there are dead ends, where no single update brings them closer to the truth.
             best = int(np.abs(steps).argmax())
         return divmod(best, 2)
 
@@ -226,7 +226,7 @@ def replay_of(method: str, memory: Memory, values: Values, seed: int) -> Replay:
 
 
 def updates_to_learn(replay: Replay, values: Values) -> int:
-    """Looks at the error after each update at first, later after every thousandth part of those made."""
+    """Checks the error after each update at first, later after every further 0.1 % of updates."""
     updates = next_look = 0
     while True:
         if updates >= next_look:

@@ -1,7 +1,7 @@
-"""DQN with prioritized replay on CartPole-v1, beside the same agent with uniform replay.
+"""DQN with prioritized replay on CartPole-v1, compared with uniform replay.
 
 Double Q-learning (van Hasselt et al. 2016), a dueling network (Wang et al. 2016) and a `per.ReplayBuffer`; the uniform
-agent differs in one option. Training stops when 20 greedy episodes have a mean return of 475 or more. A picture shows
+agent differs in one option. Training stops when 20 greedy episodes have a mean return of 475 or more. A figure shows
 the learning curves of both agents, their priorities and their weights.
 """
 
@@ -61,7 +61,7 @@ class Stopwatch:
 
 @dataclass
 class Run:
-    """What one agent did."""
+    """The training record of one agent."""
 
     name: str
     evaluations: list[tuple[int, float]] = field(default_factory=list)

@@ -1,9 +1,8 @@
-"""DQN on CartPole-v1 whose whole training step is one captured CUDA graph.
+"""DQN on CartPole-v1 with the whole training step in one captured CUDA graph.
 
-Drawing a batch, loss, gradients, optimizer and new priorities are captured once and replayed with one launch. Each
-replay draws another batch, since the buffer's random state, its priorities and beta lie on the device. The environments
-run on the CPU; what they give goes to the buffer as it is. Without a CUDA device the same steps run one by one, on the
-CPU.
+The draw, loss, gradients, optimizer and new priorities are captured once and replayed with one launch. Each replay
+draws another batch, since the buffer's random state, its priorities and beta lie on the device. The environments run on
+the CPU, and the buffer takes their output directly. Without a CUDA device the same steps run one by one on the CPU.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ class Learner:
         self.buffer = buffer
         self.online, self.target = (network(n_inputs, n_actions, device) for _ in range(2))
         self.target.load_state_dict(self.online.state_dict())
-        # capturable: what Adam counts lies on the device, too.
+        # capturable: Adam's step counters lie on the device, too.
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=1e-3, capturable=device.type == "cuda")
         self.loss = torch.zeros((), device=device)
         self.batch: per.Batch | None = None
 
     def step(self) -> None:
         """A whole training step. Nothing in it waits for the device, and all arrays stay where they are."""
-        # The arrays of the first batch are those of all: a graph replays with the addresses it was captured with.
+        # All batches use the arrays of the first: a graph replays with the addresses of its capture.
         self.batch = batch = self.buffer.sample(BATCH_SIZE, out=self.batch)
         with torch.no_grad():
             best = self.online(batch.next_observation).argmax(dim=1, keepdim=True)
@@ -65,7 +64,8 @@ class Learner:
             self.loss.copy_(loss)
 
     def captured_step(self) -> Callable[[], None]:
-        """The same step as a CUDA graph, after some that allocate what it needs, on a side stream as torch wants it."""
+        """The same step as a CUDA graph, after warm-up steps that allocate memory, on a side stream as torch
+        requires."""
         side, current = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(current)
         with torch.cuda.stream(side):
@@ -93,7 +93,7 @@ def greedy_return(learner: Learner, environments: gymnasium.vector.VectorEnv, se
 
 @dataclass
 class Run:
-    """What the agent did."""
+    """The training record of the agent."""
 
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     solved_at: int | None = None
@@ -140,11 +140,11 @@ def train(device: torch.device, seed: int, max_steps: int, use_graph: bool) -> R
                 for _ in range(N_ENVS):
                     step_of_learner()
                 if device.type == "cuda":
-                    torch.cuda.synchronize()  # the measurement needs this, the training does not
+                    torch.cuda.synchronize()  # for the measurement only
                 run.training_seconds += time.perf_counter() - start
                 run.training_steps += N_ENVS
             if step % 100 == 0:
-                buffer.synchronize()  # says what the device refused, if anything
+                buffer.synchronize()  # reports errors of the device, if any
                 bar.update(100)
                 bar.set_postfix_str(f"loss {learner.loss.item():.3f}, beta {buffer.beta:.2f}")
             if step % EVALUATE_EVERY == 0 and step >= WARM_UP:

@@ -1,9 +1,9 @@
 """DQN on CartPole-v1 with batches selected from large ones (LaBER, Lahire et al. 2022, arXiv:2110.01528).
 
-Each step draws a large uniform batch, scores its transitions by their TD errors of now, and learns from a few of them
-that are drawn in proportion to these scores: no priority is ever out of date. The few are fetched by their ids,
-`buffer.get_windows(ids)`, as they were drawn. Beside it the same agent with uniform batches. A picture shows the
-learning curves and the errors of large batches beside those of the batches that were selected.
+Each step draws a large uniform batch, scores its transitions by their current TD errors, and learns from a few of them
+drawn in proportion to these scores: no priority is ever stale. The few are fetched by their ids with
+`buffer.get_windows(ids)`. The same agent is also trained with uniform batches. A figure shows the learning curves, and
+the errors of the large batches next to those of the selected ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGE = 4 * BATCH_SIZE
 
 @dataclass
 class Agent:
-    """What one agent did."""
+    """The training record of one agent."""
 
     selects: bool
     evaluations: list[tuple[int, float]] = field(default_factory=list)
@@ -46,7 +46,7 @@ def network_for(env: gymnasium.Env) -> nn.Module:
 
 
 def td_errors(online: nn.Module, target: nn.Module, batch: per.Batch) -> torch.Tensor:
-    """Of double Q-learning (van Hasselt et al. 2016)."""
+    """TD errors of double Q-learning (van Hasselt et al. 2016)."""
     with torch.no_grad():
         best = online(batch.next_observation).argmax(dim=1, keepdim=True)
         goal = batch.reward + batch.discount * target(batch.next_observation).gather(1, best).squeeze(1)
@@ -58,7 +58,7 @@ def select(
 ) -> tuple[per.Batch, torch.Tensor]:
     """A batch drawn from a large one in proportion to |td_error|, and weights that keep its gradient unbiased.
 
-    w_i = mean_j s_j / s_i over the large batch, s being the scores (LaBER-mean, section 4 of the paper).
+    w_i = mean_j s_j / s_i over the large batch, with scores s (LaBER-mean, section 4 of the paper).
     """
     large = buffer.sample(LARGE)
     with torch.no_grad():

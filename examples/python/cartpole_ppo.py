@@ -1,10 +1,10 @@
-"""PPO on CartPole-v1: `epochs` and `advantages` of a `per.ReplayBuffer`, on 8 environments at a time.
+"""PPO on CartPole-v1 with `epochs` and `advantages` of a `per.ReplayBuffer`, on 8 parallel environments.
 
 Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with the clipped objective. An iteration adds a
-rollout to the buffer, has the buffer compute generalised advantages, walks over all transitions for some epochs, and
-clears it: `overwrite=False` makes sure that none is lost before. Environments reset in the step after an end, which is
-Gymnasium's default, and the buffer leaves those steps out by itself. Training stops when 20 greedy episodes have a mean
-return of 475 or more.
+rollout to the buffer, which computes generalised advantages, trains on all transitions for some epochs, and clears the
+buffer: `overwrite=False` makes sure that no transition is lost before. Environments reset in the step after an end,
+Gymnasium's default, and the buffer skips those steps. Training stops when 20 greedy episodes have a mean return of 475
+or more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVALUATE_EVERY = 10
 
 
 class ActorCritic(nn.Module):
-    """A policy and a value function with networks of their own."""
+    """A policy and a value function with separate networks."""
 
     def __init__(self, observation_size: int, n_actions: int, width: int = 64) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ActorCritic(nn.Module):
 
 @dataclass
 class Run:
-    """What training did, by iteration."""
+    """The training record, by iteration."""
 
     steps: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ def greedy_return(network: ActorCritic, environments: gymnasium.vector.VectorEnv
 
 
 class Collector:
-    """Plays the policy and adds what happens to the buffer."""
+    """Plays the policy and adds its steps to the buffer."""
 
     def __init__(self, environments: gymnasium.vector.VectorEnv, seed: int) -> None:
         self.environments = environments
@@ -161,7 +161,7 @@ def train(seed: int, n_iterations: int) -> Run:
     computed_later = per.Field((), "float32", default=0.0)
     buffer = per.ReplayBuffer.for_env(
         environments,
-        # A row a step, one more where an episode ends, and one for the observation after the last step.
+        # One row per step, one per end of an episode, and one for the observation after the last step.
         N_ENVS * (2 * ROLLOUT + 1),
         fields={
             "log_probability": number,

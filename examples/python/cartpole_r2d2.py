@@ -1,13 +1,13 @@
-"""A recurrent agent in the manner of R2D2 on CartPole with its velocities hidden.
+"""A recurrent agent in the style of R2D2 on CartPole with hidden velocities.
 
-Seen are the cart's position, the pole's angle and the action before: how fast they move has to be remembered. A GRU
-does that. The buffer stores its state with every step and gives sequences of 8 + 16 steps: the first 8 only warm the
-state up, since that of the start was made by older weights (stored state and burn-in of Kapturowski et al. 2019,
-"Recurrent Experience Replay in Distributed Reinforcement Learning"). Q-learning is double, with 3-step returns; the
-priority of a sequence is eta max + (1 - eta) mean of its TD errors' absolute values, with eta 0.9 as in that paper. 8
-environments play at a time, each with an epsilon of its own.
+The agent observes the cart's position, the pole's angle and the previous action; a GRU has to remember velocities. The
+buffer stores the GRU's state with every step and draws sequences of 8 + 16 steps: the first 8 only warm up the state,
+since the stored one comes from older weights (stored state and burn-in of Kapturowski et al. 2019, "Recurrent
+Experience Replay in Distributed Reinforcement Learning"). Q-learning is double, with 3-step returns; the priority of a
+sequence is eta max + (1 - eta) mean of its absolute TD errors, with eta 0.9 as in that paper. 8 environments play in
+parallel, each with its own epsilon.
 
-Training stops when 20 greedy episodes have a mean return of 475 or more, and so have 20 others.
+Training stops when 20 greedy episodes have a mean return of 475 or more, and 20 others confirm it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WARM_UP = 150  # steps of every environment before learning begins
 
 
 class Masked(gymnasium.Wrapper):
-    """Position, angle and the action before (-1 and 1; 0 at the start), each about as large as 1."""
+    """Position, angle and the previous action (-1 and 1; 0 at the start), each scaled to about 1."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
@@ -125,7 +125,7 @@ class Learner:
 
 
 class Player:
-    """Plays the environments and adds what happens to the buffer, with the state that each step was chosen in."""
+    """Plays the environments and adds their steps to the buffer, with the recurrent state before each step."""
 
     def __init__(self, seed: int) -> None:
         self.environments = make_environments(N_ENVS)
@@ -165,7 +165,7 @@ class Player:
 
 @dataclass
 class Run:
-    """What one agent did."""
+    """The training record of one agent."""
 
     episodes: list[tuple[int, float]] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
@@ -192,7 +192,7 @@ def greedy_return(network: RecurrentQ, seed: int) -> float:
 
 
 def evaluate(network: RecurrentQ, run: Run, step: int, seed: int) -> bool:
-    """Whether the task is solved: 20 starts, and if they say so 20 others, so that luck does not decide."""
+    """True if the task is solved: on 20 starts, and then on 20 others, so that luck does not decide."""
     run.evaluations.append((step * N_ENVS, greedy_return(network, seed=1000 + seed)))
     if run.evaluations[-1][1] < SOLVED:
         return False

@@ -1,9 +1,9 @@
 """A Rainbow-like DQN on images: double and dueling Q-learning from prioritized 3-step returns and stacks of 4 frames.
 
-The task is drawn here, 84 x 84 bytes a frame, and needs no download: a ball falls, straight or diagonally, and bounces
-off the walls, and a paddle must be under it when it lands. One frame does not show which way it moves; a stack does. Of
-the parts of Rainbow (Hessel et al. 2018, arXiv:1710.02298) these are here: prioritized replay with annealed beta,
-n-step returns, double Q-learning, dueling networks; noisy layers and value distributions are not.
+The program renders the task itself, 84 x 84 bytes per frame: a ball falls, straight or diagonally, and bounces off the
+walls, and a paddle must be under it when it lands. One frame does not show the direction of the ball; a stack does. The
+agent has these parts of Rainbow (Hessel et al. 2018, arXiv:1710.02298): prioritized replay with annealed beta, n-step
+returns, double Q-learning and dueling networks, but no noisy layers or value distributions.
 
 The buffer stores each frame once; stacks and returns are formed when a batch is drawn. Training stops when 95 of 100
 balls are caught without exploration.
@@ -109,7 +109,7 @@ class FrameStack:
         self.frames = np.repeat(frames[:, None], STACK, axis=1)
 
     def push(self, frames: np.ndarray, begins: np.ndarray) -> None:
-        """begins: where an episode begins with this frame, which then stands for those before it too."""
+        """begins: True where an episode begins with this frame, which then also fills the earlier frames."""
         self.frames = np.concatenate([self.frames[:, 1:], frames[:, None]], axis=1)
         self.frames[begins] = frames[begins, None]
 
@@ -135,7 +135,7 @@ def catch_rate(network: DuelingNetwork, seed: int) -> float:
 
 @dataclass
 class Run:
-    """What training did."""
+    """The training record."""
 
     training_rates: list[tuple[int, float]] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
@@ -171,7 +171,7 @@ class Learner:
 
 
 def naive_bytes(buffer: per.ReplayBuffer) -> int:
-    """What the same memory would be if each row kept its stack of frames and the next one's."""
+    """The memory of the same rows if each stored its stack of frames and the next stack."""
     frame = int(np.prod(buffer.fields["observation"].shape))
     return buffer.stats().memory_bytes + (2 * STACK - 1) * frame * buffer.capacity
 
@@ -185,7 +185,7 @@ def print_memory(buffer: per.ReplayBuffer) -> None:
 
 
 class Player:
-    """Plays several environments at a time and adds what happens to the buffer."""
+    """Plays several environments in parallel and adds their steps to the buffer."""
 
     def __init__(self, seed: int) -> None:
         self.environments = gymnasium.vector.SyncVectorEnv([Catch] * N_ENVS)
@@ -209,7 +209,7 @@ class Player:
             next_observation=following,
         )
         self.caught.extend(reward[terminated] > 0)
-        # An environment resets in the step after an end; the buffer leaves that step out by itself.
+        # An environment resets in the step after an end; the buffer skips that step.
         self.stack.push(following, self.begins)
         self.observation, self.begins = following, terminated | truncated
 
@@ -263,7 +263,7 @@ def train(seed: int, max_steps: int, capacity: int) -> Run:
 
 
 def look_at_priorities(buffer: per.ReplayBuffer, run: Run) -> None:
-    """How often transitions are drawn, by the row that the ball is in, and the stack of the one drawn most often."""
+    """Number of draws by the row of the ball, and the stack of the transition drawn most often."""
     batch = buffer.sample(min(512, len(buffer)), prioritization="uniform", beta=0.0)
     frames = batch.observation.numpy()
     rows = frames[:, -1].reshape(len(frames), -1).argmax(axis=1) // frames.shape[-1] // Catch.PIXELS

@@ -2,11 +2,11 @@
 
 Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) with a learned temperature. The priority of a transition is
 the mean of both critics' absolute TD errors, and the losses are weighted by importance sampling. `--no-use-per` draws
-uniformly and changes nothing else. Returns of three steps are formed when a batch is drawn, and the bootstrap is
-multiplied by the batch's `discount`: Pendulum's episodes end by a time limit only, so that it is never 0, but gamma^2
-or gamma where the limit cuts a window short.
+uniformly and changes nothing else. 3-step returns are formed when a batch is drawn, and the bootstrap is multiplied by
+the batch's `discount`. Pendulum's episodes only end by a time limit, so `discount` is never 0, but gamma^2 or gamma if
+the limit shortens a window.
 
-Training stops when 20 greedy episodes have a mean return of -200 or more, and so have 20 others.
+Training stops when 20 greedy episodes have a mean return of -200 or more, and 20 others confirm it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WARM_UP = 500
 BATCH_SIZE = 128
 LEARNING_RATE = 1e-3
 TARGET_RATE = 0.01
-REWARD_SCALE = 0.1  # of the returns as they are learned: values near 1 suit the networks
+REWARD_SCALE = 0.1  # scale of the learned returns: values near 1 suit the networks
 
 
 def perceptron(n_inputs: int, n_outputs: int, width: int = 64) -> nn.Sequential:
@@ -59,7 +59,7 @@ class Actor(nn.Module):
         noise = torch.randn_like(mean)
         before = mean + log_deviation.exp() * noise
         log_normal = -0.5 * noise**2 - log_deviation - 0.5 * math.log(2 * math.pi)
-        # log(1 - tanh(x)^2), without the cancellation for large x
+        # log(1 - tanh(x)^2), without cancellation for large x
         log_slope = 2 * (math.log(2) - before - nn.functional.softplus(-2 * before))
         return torch.tanh(before), (log_normal - log_slope).sum(dim=-1)
 
@@ -106,7 +106,7 @@ class Learner:
         action, log_probability = self.actor(batch.observation)
         self.critics.requires_grad_(False)
         value = self.critics(batch.observation, action).amin(dim=0)
-        # The states of a batch are drawn by priority too: the same weights undo that for the policy.
+        # The states of a batch are also drawn by priority; the same weights correct that for the policy.
         self._step(self.actor_optimizer, (batch.weights * (temperature * log_probability - value)).mean())
         self.critics.requires_grad_(True)
 
@@ -125,7 +125,7 @@ class Learner:
 
 @dataclass
 class Run:
-    """What one agent did."""
+    """The training record of one agent."""
 
     episodes: list[tuple[int, float]] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
@@ -159,7 +159,7 @@ def greedy_return(actor: Actor, seed: int) -> float:
 
 
 def evaluate(actor: Actor, run: Run, step: int, seed: int) -> bool:
-    """Whether the task is solved: 20 starts, and if they say so 20 others, so that luck does not decide."""
+    """True if the task is solved: on 20 starts, and then on 20 others, so that luck does not decide."""
     run.evaluations.append((step, greedy_return(actor, seed=1000 + seed)))
     if run.evaluations[-1][1] < SOLVED:
         return False
@@ -168,7 +168,7 @@ def evaluate(actor: Actor, run: Run, step: int, seed: int) -> bool:
 
 
 class Player:
-    """Plays one environment and adds what happens to the buffer."""
+    """Plays one environment and adds its steps to the buffer."""
 
     def __init__(self, seed: int) -> None:
         self.env = rescaled(gymnasium.make("Pendulum-v1"))
@@ -182,7 +182,7 @@ class Player:
             return actor(torch.from_numpy(self.observation))[0].numpy()
 
     def step(self, action: np.ndarray, buffer: per.ReplayBuffer) -> float | None:
-        """The return of the episode, if this step ends it."""
+        """Returns the return of the episode if this step ends it."""
         observation = self.observation
         self.observation, reward, terminated, truncated, _ = self.env.step(action)
         added = buffer.add(
@@ -208,7 +208,7 @@ def train(use_per: bool, seed: int, max_steps: int) -> Run:
     player = Player(seed)
     buffer = per.ReplayBuffer.for_env(
         player.env,
-        # A row a step, one more where an episode ends, and one for the observation after the last step.
+        # One row per step, one per end of an episode, and one for the observation after the last step.
         max_steps + max_steps // 200 + 1,
         n_step=3,
         gamma=0.98,
@@ -231,7 +231,7 @@ def train(use_per: bool, seed: int, max_steps: int) -> Run:
             if step > WARM_UP:
                 batch = buffer.sample(BATCH_SIZE)
                 td_errors = learner.learn(batch)
-                buffer.update_priorities(batch.ids, td_errors)  # their mean; uniform draws do not look at it
+                buffer.update_priorities(batch.ids, td_errors)  # their mean; uniform draws ignore it
                 loss = float(td_errors.square().mean())
             if step % 50 == 0:
                 bar.update(50)
@@ -243,7 +243,7 @@ def train(use_per: bool, seed: int, max_steps: int) -> Run:
                 run.solved_at = step
                 break
     run.seconds = time.perf_counter() - start
-    # The newest rows wait for the rest of their window and cannot be drawn yet.
+    # The windows of the newest rows are incomplete, so they cannot be drawn yet.
     stored = buffer.get(np.concatenate(player.ids, axis=None)[:-3])
     run.observations, run.priorities = stored.observation.numpy(), stored.priorities.numpy()
     player.env.close()

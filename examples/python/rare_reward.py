@@ -1,18 +1,18 @@
-"""What prioritized replay is for: two memories in which one transition matters, and how soon it is learned from.
+"""Where prioritized replay pays off: two memories in which one transition matters, and how soon it is learned.
 
-Blind Cliffwalk (Schaul et al. 2016, section 3.1) with values in a table, as blind_cliffwalk.py has it: the memory holds
-every sequence of actions, of which one is rewarded, and updates are counted until the values are known.
+Blind Cliffwalk (Schaul et al. 2016, section 3.1) with tabular values, as in blind_cliffwalk.py: the memory holds every
+sequence of actions, one of which is rewarded. The measure is the number of updates until the values are known.
 
 DeepSea (Osband et al. 2020, bsuite, arXiv:1908.03568) with a network: a diver starts in the upper left corner of a grid
-of 10 x 10 and sinks one row a step. Each state has an action of its own that leads to the right, which costs 0.01 / 10,
-and the other leads to the left; 10 steps to the right earn 1. The memory holds 1000 random episodes. One of them went
-all the way, as one of 2^10 does. Double Q-learning draws batches of 32 from it; counted are updates until the greedy
-policy goes all the way.
+of 10 x 10 and sinks one row per step. In each state one action, which differs between states, leads to the right and
+costs 0.01 / 10; the other leads to the left. 10 steps to the right earn 1. The memory holds 1000 random episodes, one
+of which reached the goal, as 1 in 2^10 does on average. Double Q-learning draws batches of 32 from it. The measure is
+the number of updates until the greedy policy reaches the goal.
 
-16 agents with prioritized and 16 with uniform replay learn at a time. They are pairs, which have the same memory and
-first values, and differ in one option: alpha is 0.6 or 0. The picture shows medians and quartiles, and the p value of a
-two-sided sign test over the pairs. With 16 pairs it is 0.00003 where prioritized replay is faster in each of them, as
-it was with the base seeds 0 to 3: no luck, and no property of a machine, decides it.
+16 agents with prioritized and 16 with uniform replay learn in parallel. They form pairs with the same memory and
+initial values, and differ in one option: alpha is 0.6 or 0. The figure shows medians and quartiles, and the p value of
+a two-sided sign test over the pairs. With 16 pairs it is 0.00003 if prioritized replay is faster in all of them, as it
+was with base seeds 0 to 3: neither luck nor the machine decides it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALPHAS = {"prioritized": 0.6, "uniform": 0.0}
 
 
 class DeepSea:
-    """bsuite's deep_sea, deterministic, of many episodes at a time."""
+    """bsuite's deterministic deep_sea, many episodes at a time."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.right = rng.integers(0, 2, (SIZE, SIZE))  # by row and column: the action that leads to the right
@@ -54,7 +54,7 @@ class DeepSea:
         return self.observation()
 
     def observation(self) -> np.ndarray:
-        """The diver's place as a one in a grid of zeros, [episodes, SIZE * SIZE]."""
+        """The diver's place as a one-hot grid, [episodes, SIZE * SIZE]."""
         return np.eye(SIZE * SIZE, dtype=np.float32)[min(self.row, SIZE - 1) * SIZE + self.column]
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -66,7 +66,7 @@ class DeepSea:
 
 
 def remember(env: DeepSea, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Steps of random episodes, one of which reaches the goal; arrays [EPISODES * SIZE, ...] in order of time."""
+    """Steps of random episodes, one of which reaches the goal; arrays [EPISODES * SIZE, ...] in chronological order."""
     goes_right = rng.integers(0, 2, (EPISODES, SIZE)).astype(bool)
     goes_right[goes_right.all(axis=1), 0] = False
     goes_right[rng.integers(EPISODES)] = True
@@ -89,7 +89,7 @@ class Networks:
 
     def __init__(self, first_layers: np.ndarray) -> None:
         agents, _, hidden = first_layers.shape
-        # The last layer begins with zeros: else the random values of states that are hardly ever seen lead the diver.
+        # The last layer starts at zero: otherwise random values of rarely seen states would lead the diver.
         shapes = ((agents, 1, hidden), (agents, hidden, 2), (agents, 1, 2))
         self.parameters = [first_layers, *(np.zeros(shape, dtype=np.float32) for shape in shapes)]
         self.target = [parameter.copy() for parameter in self.parameters]
@@ -193,14 +193,14 @@ def walk(seed: int, n_pairs: int, most_states: int) -> dict[str, dict[int, np.nd
 
 
 def sign_test(first: np.ndarray, second: np.ndarray) -> float:
-    """Two-sided p value of pairs in which `first` is smaller as often as this, or more rarely; ties are left out."""
+    """Two-sided p value of a sign test on the pairs; ties are left out."""
     smaller, larger = int((first < second).sum()), int((first > second).sum())
     n = smaller + larger
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(min(smaller, larger) + 1)) / 2**n)
 
 
 def summary(task: str, prioritized: np.ndarray, uniform: np.ndarray, most: float = math.inf) -> str:
-    """A line with both medians, those above `most` being unknown."""
+    """A line with both medians; medians above `most` are unknown."""
     medians = (
         f"{name} {np.median(updates):,.0f}" if np.median(updates) <= most else f"{name} more than {most:,.0f}"
         for name, updates in (("prioritized", prioritized), ("uniform", uniform))
@@ -228,7 +228,7 @@ def draw_walk(axes: Axes, counts: dict[str, dict[int, np.ndarray]]) -> None:
 
 
 def draw_dive(axes: Axes, reached_at: dict[str, np.ndarray], n_updates: int) -> None:
-    """How many agents have reached the goal; the median number of updates as a line, the quartiles as a band."""
+    """Number of agents that have reached the goal; the median number of updates as a line, the quartiles as a band."""
     for name, updates in reached_at.items():
         lower, median, upper = np.quantile(updates, (0.25, 0.5, 0.75))
         axes.axvspan(lower, upper, color=COLORS[name], alpha=0.2, linewidth=0)

@@ -1,4 +1,4 @@
-# BinaryBuilder's recipe of PER_jll. The source is the sdist that scripts/wheel makes, with its sha256.
+# BinaryBuilder recipe of PER_jll. The source is the sdist of scripts/wheel, with its sha256.
 using BinaryBuilder
 
 name = "PER"

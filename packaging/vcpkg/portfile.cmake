@@ -1,5 +1,5 @@
-# vcpkg's port. The source is the sdist that scripts/wheel makes, with its sha512. The library is a shared one only: its
-# threads and handlers of forks must stay in memory.
+# vcpkg port. The source is the sdist of scripts/wheel, with its sha512. The library is shared only, since its threads
+# and fork handlers must stay in memory.
 vcpkg_check_linkage(ONLY_DYNAMIC_LIBRARY)
 
 vcpkg_download_distfile(archive

@@ -6,12 +6,12 @@ transitions and draws batches of them with importance-sampling weights.
 
 Everywhere in this package
 - tree indices and environments count from 1; ids are the same numbers as in C,
-- axes are in the reverse of C's order, so that the bytes are the same: a batch of `B` images that C calls
-  `[B, 84, 84]` is an `84×84×B` array, and the batch is the last axis,
-- on CUDA, arrays in and out are those of a library that the caller names, CUDA.jl for one: [`ReplayBuffer`](@ref)
-- options that are not given are left to the library, whose header `per.h` names their values,
-- an error is a [`PERError`](@ref). Its message is the library's in this package's words; shapes in it are in C's order,
-  and entries count from 0, which it then says.
+- axes are in reverse C order, so the bytes are the same: a batch of `B` images, `[B, 84, 84]` in C, is an `84×84×B`
+  array; the batch is the last axis,
+- on CUDA, input and output arrays belong to a library named by the caller, such as CUDA.jl: see [`ReplayBuffer`](@ref),
+- options that are omitted keep the library's defaults, which `per.h` documents,
+- an error is a [`PERError`](@ref). Its message is the library's, in this package's terms; shapes in it are in C order,
+  and entries count from 0, as the message then says.
 """
 module PER
 

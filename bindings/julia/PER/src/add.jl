@@ -4,21 +4,21 @@
 Add one step of every environment and return its ids, -1 where nothing was added.
 
 Each keyword takes an array whose last axis counts the environments: `observation` of a `Field(UInt8, 84, 84)` is
-`84×84×n_envs`. With one environment that axis may be left out, and scalars do. Rewards, flags and priorities may be one
-number for all environments. Elements are cast as `per.h` says of `per_array`; flags are Booleans, or 0 and 1 of any
-type. Ids have the shape of `reward`, or of that of the flags which is an array.
+`84×84×n_envs`. With one environment that axis may be omitted, and scalars are accepted. Rewards, flags and priorities
+may be a single number for all environments. Elements are cast as `per.h` describes at `per_array`; flags are Booleans,
+or 0 and 1 of any type. Ids have the shape of `reward`, or of the first flag that is an array.
 
-- a field with a `default` may be left out
-- `next_observation`, and so for each observation: what was observed after the step. It may be left out on steps that
-  end no episode
-- `env_ids`: the environments, counted from 1, that the arrays are of; without it all of them
+- a field with a `default` may be omitted
+- `next_observation`, likewise for each observation: the observation after the step. It may be omitted on steps that do
+  not end an episode
+- `env_ids`: the environments of the arrays, counted from 1; all of them by default
 - `mask`: `false` where nothing is to be added
 - `next_mask`: `false` where the next observation is not available
-- `priorities` or `td_errors`: of the transitions; without them they get the largest priority seen so far
+- `priorities` or `td_errors` of the transitions; by default they get the largest priority seen so far
 - `stream`: on CUDA; see [`ReplayBuffer`](@ref). There ids are always an array
 
-What starts, ends and cuts an episode is told at `per_replay_add()` in `per.h`. Where environments seem to reset in
-another way than the buffer's `autoreset` says, a warning says so once: their final observations come twice, which
+`per_replay_add()` in `per.h` describes what starts, ends and cuts an episode. Warns once if environments seem to reset
+differently from the buffer's `autoreset`: their final observations then arrive twice, which
 `stats(buffer).suspected_resets` counts.
 
 ```jldoctest
@@ -36,9 +36,9 @@ add!(buffer::ReplayBuffer; stream = nothing, arguments...) = add_steps(buffer, (
 """
     extend!(buffer; fields..., reward, terminated, truncated, next_fields...)
 
-Add consecutive steps and return their ids. As [`add!`](@ref), each array having one more axis, the last, that counts
-the steps: `84×84×n_envs×steps`, and `84×84×steps` for one environment. Their number is the last axis of `reward`,
-`terminated` or `truncated`, the first of them that is an array; each of the others may be one number for all steps.
+Add consecutive steps and return their ids. Takes the keywords of [`add!`](@ref); each array has one more axis, the
+last, that counts the steps: `84×84×n_envs×steps`, or `84×84×steps` for one environment. The number of steps is the last
+axis of the first array among `reward`, `terminated` and `truncated`; the others may be one number for all steps.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -62,7 +62,7 @@ end
 
 const STEP_ARRAYS = (:reward, :terminated, :truncated, :mask, :next_mask, :priorities, :td_errors)
 
-# That of the first array of them; () if all are numbers.
+# The shape of the first of them that is an array; () if all are numbers.
 function shape_of_steps(arguments)
     for name in (:reward, :terminated, :truncated)
         array = get(arguments, name, nothing)
@@ -71,11 +71,11 @@ function shape_of_steps(arguments)
     return ()
 end
 
-# One number for each of the steps; all else as it is.
+# Repeats a number for each step; returns anything else unchanged.
 for_each(number::Number, rows) = prod(rows) == 1 ? number : fill(number, rows)
 for_each(other, rows) = other
 
-# `time`: the number of steps, or () for one without an axis of time.
+# `time`: the number of steps in a tuple, or () for one step without a time axis.
 function add_steps(buffer::ReplayBuffer, time, arguments, stream)
     memory, queue = buffer.memory, stream_of(buffer.memory, stream)
     kept = Any[]
@@ -90,7 +90,7 @@ function add_steps(buffer::ReplayBuffer, time, arguments, stream)
     return memory isa HostMemory && is_single ? ids[1] : ids
 end
 
-# The steps of a call on a buffer or a writer, valid as long as `kept`; and how many there are, by axes.
+# The steps of a call on a buffer or a writer, valid as long as `kept`, and their counts by axis.
 function given_steps!(kept, target, time, arguments)
     steps = initial(per_steps)
     fields = fill(NO_ARRAY, length(target.fields))
@@ -118,8 +118,8 @@ function given_steps!(kept, target, time, arguments)
     return steps, rows
 end
 
-# Warns once if environments seem to reset by themselves after most ends, in another way than the buffer was told. The
-# statistics are looked at seldom, and not on CUDA, where that would wait for the device.
+# Warns once if environments seem to reset after most ends in another way than the buffer's `autoreset`. Checks the
+# statistics rarely, and never on CUDA, where that would wait for the device.
 function look_at_resets(::HostMemory, buffer)
     n_adds = Threads.atomic_add!(buffer.n_adds, 1) + 1
     (n_adds % 256 == 0 || (n_adds < 256 && ispow2(n_adds))) || return nothing
@@ -163,8 +163,8 @@ end
     cut!(buffer; stream)
     cut!(buffer, env_ids; stream)
 
-End the running episodes of all environments, or of those listed, counted from 1, as truncated: the next step of each
-has nothing to do with its last. Returns the buffer.
+End the running episodes of all environments, or of those listed (counted from 1), as truncated: the next step of each
+starts a new episode. Returns the buffer.
 """
 function cut!(buffer::ReplayBuffer, env_ids = nothing; stream = nothing)
     queue = stream_of(buffer.memory, stream)

@@ -1,5 +1,4 @@
-# Elements of arrays, as the library names them. Core has the type BFloat16 from Julia 1.11 on; where it is missing, a
-# type of the same bits takes its place.
+# The library's element types. Core has BFloat16 since Julia 1.11; before that, a type with the same bits replaces it.
 @static if isdefined(Core, :BFloat16)
     const BFloat16 = Core.BFloat16
 else
@@ -10,8 +9,8 @@ end
 @doc """
     PER.BFloat16
 
-The upper 16 bits of a `Float32`, as elements of fields: `Field(PER.BFloat16, 4)`. It is `Core.BFloat16` where Julia has
-that. Before Julia 1.11 it is a type of this package, which `Float32` reads.
+The upper 16 bits of a `Float32`, as an element type of fields: `Field(PER.BFloat16, 4)`. It is `Core.BFloat16` if Julia
+has that. Before Julia 1.11 it is a type of this package, which `Float32` converts.
 """ BFloat16
 
 const DTYPES = (
@@ -37,16 +36,16 @@ dtype_of(name, other) = invalid("$name has elements of type $other; allowed: $(j
 
 element_type_of(dtype) = first(DTYPES[findfirst(pair -> pair.second == dtype, DTYPES)])
 
-# The elements side by side in host memory: the array itself where it is so already, else a copy.
+# The elements contiguous in host memory: the array itself if it is contiguous already, else a copy.
 dense(array::Array) = array
 dense(number::Number) = fill(number)
 dense(array::AbstractArray) = copyto!(Array{eltype(array)}(undef, size(array)), array)
 
-# A per_array of an array or number. What it points into is added to `kept`, which must be preserved as long as it.
+# A per_array of an array or number. Adds the memory it points into to `kept`, which must be preserved as long.
 function passed!(kept::Vector{Any}, name, array::Union{AbstractArray,Number})
     elements = dense(isconcretetype(eltype(array)) ? array : map(identity, array))
     dtype = dtype_of(name, eltype(elements))
-    shape = Int64[reverse(size(elements))..., 0]  # one more than there are: it has an address without axes too
+    shape = Int64[reverse(size(elements))..., 0]  # one extra, so that it has an address without axes
     push!(kept, elements, shape)
     return per_array(pointer(elements), pointer(shape), ndims(elements), dtype, C_NULL)
 end
@@ -54,13 +53,13 @@ passed!(::Vector{Any}, name, other) = invalid("$name is a $(typeof(other)), neit
 
 const CONVERSION_ERRORS = Union{InexactError,MethodError,ArgumentError,TypeError,DomainError}
 
-# The largest batch of per.h.
+# The largest batch size of per.h.
 const LARGEST_BATCH = 1 << 24
 
-# Number of rows to allocate for a batch; 0 if the size is out of range, which the library then reports.
+# Number of rows to allocate for a batch; 0 if the size is out of range, which the library reports.
 rows_of(batch_size) = 0 <= batch_size <= LARGEST_BATCH ? batch_size : 0
 
-# A value as the type that C wants.
+# Converts a value to the C type.
 function converted(::Type{T}, name, value) where {T}
     try
         return convert(T, value)::T
@@ -70,7 +69,7 @@ function converted(::Type{T}, name, value) where {T}
     end
 end
 
-# Numbers as a dense array of the type that C wants.
+# Converts numbers to a dense array of the C type.
 numbers(::Type{T}, name, array::Array{T}) where {T} = array
 function numbers(::Type{T}, name, array::AbstractArray) where {T}
     try
@@ -84,7 +83,7 @@ end
 numbers(::Type{T}, name, number::Number) where {T} = numbers(T, name, [number])
 numbers(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other)), not an array")
 
-# Numbers that count from 1 as numbers that count from 0.
+# Converts numbers that count from 1 to numbers that count from 0.
 zero_based(name, array) = map(index -> index - 1, numbers(Int64, name, array))
 
 function check_length(name, array, expected)

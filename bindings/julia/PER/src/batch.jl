@@ -1,7 +1,7 @@
 """
-A batch of transitions, as [`sample!`](@ref) and [`get`](@ref Base.get(::ReplayBuffer, ::Any)) give it: arrays by
-property (`batch.observation`) or by name (`batch[:observation]`, `batch["observation"]`), the transitions on the last
-axis. Of sequences time is on the axis before that. `keys(batch)` has the names.
+A batch of transitions from [`sample!`](@ref) or [`get`](@ref Base.get(::ReplayBuffer, ::Any)): arrays by property
+(`batch.observation`) or by name (`batch[:observation]`, `batch["observation"]`). The last axis counts the transitions;
+for sequences the axis before it is time. `keys(batch)` has the names.
 """
 struct Batch{T<:NamedTuple}
     arrays::T
@@ -25,7 +25,7 @@ function Base.show(io::IO, batch::Batch)
     return print(io, "Batch(", join(described, ", "), ")")
 end
 
-# What a batch has besides fields and next fields: one number for each transition, and of sequences the mask.
+# The arrays of a batch besides fields and next fields: one number for each transition, and the mask of sequences.
 const DRAWN_NUMBERS = (
     :reward => Float32,
     :discount => Float32,
@@ -41,13 +41,13 @@ const DRAWN_NUMBERS = (
 )
 const ROW_NUMBERS = filter(entry -> !(first(entry) in (:weights, :probabilities)), DRAWN_NUMBERS)
 const SEQUENCE_NUMBERS = (DRAWN_NUMBERS..., :mask => Bool)
-# Of these a sequence has one; of the others each of its steps.
+# Arrays with one number for each sequence; the others have one for each step.
 const WHOLE_NUMBERS = (:weights, :ids, :priorities, :probabilities, :times_sampled)
 
 frame_axes(field) = field.stack == 1 ? (field.axes...,) : (field.axes..., field.stack)
 
-# (name, element type, size) of each array of a batch: of what is drawn, and of transitions that were not drawn as they
-# were added (rows) or with stacks (windows).
+# (name, element type, size) of each array of a batch of drawn transitions, or of transitions by id: as they were added
+# (rows) or with stacks (windows).
 function drawn_layout(buffer, count, n_step)
     buffer.sequence_steps > 0 && return sequence_layout(buffer, count, n_step)
     return batch_layout(buffer, field -> (frame_axes(field)..., count), DRAWN_NUMBERS, count)
@@ -68,7 +68,7 @@ function sequence_layout(buffer, count, n_step)
     return layout
 end
 
-# Those of the numbers that the buffer has.
+# The numbers that batches of this buffer have.
 kept_numbers(buffer, numbers) =
     buffer.keeps_times_sampled ? numbers : filter(entry -> first(entry) !== :times_sampled, numbers)
 
@@ -95,7 +95,7 @@ function check_layout(memory, batch::Batch, layout)
 end
 check_layout(memory, other, layout) = invalid("out is a $(typeof(other)), not a batch")
 
-# Runs action(per_batch), whose arrays are those of the batch.
+# Runs action(per_batch) with the arrays of the batch.
 function with_pointers(action, buffer, batch::Batch)
     arrays, memory = arrays_of(batch), buffer.memory
     fields = Ptr{Cvoid}[address(memory, arrays[field.name]) for field in buffer.fields]
@@ -126,21 +126,21 @@ bootstrap value, 0 after a terminal state), `n_steps`, `terminated`, `truncated`
 by `terminated` themselves. With `keep_times_sampled` also `times_sampled`: how often the transition has been drawn since
 it was added, this batch included.
 
-Of sequences of `T = burn_in + sequence_length` steps there is a value for each step, as if it were drawn by itself:
-`axes×T×B`, but `axes×(T + n_step)×B` of observations, of which step `t` bootstraps from number `t + n_steps[t]`. Fields
-of role `:recurrent_state` are those of the start, `axes×B`; `weights`, `ids`, `priorities`, `probabilities` and
-`times_sampled` have one number for each sequence; there is no `next_x`, but `mask`, false where the episode has ended: there all is 0.
+Sequences of `T = burn_in + sequence_length` steps have a value for each step, as if the step were drawn alone:
+`axes×T×B`. Observations are `axes×(T + n_step)×B`; step `t` bootstraps from number `t + n_steps[t]`. Fields of role
+`:recurrent_state` have the value of the first step, `axes×B`. `weights`, `ids`, `priorities`, `probabilities` and
+`times_sampled` have one number for each sequence. There is no `next_x`. `mask` is false after the end of the episode,
+where all values are 0.
 
-- `out`: a batch of the same size and buffer that is filled and returned, in place of a new one. A captured CUDA graph
-  needs it
+- `out`: a batch of the same size and buffer to fill and return, instead of a new one. A captured CUDA graph needs it
 - `stream`: on CUDA; see [`ReplayBuffer`](@ref)
-- `key`: two whole numbers, such as `[7, 3]`: the draw is that of a buffer with seed 7 after 3 others, and not the next
-  one of this buffer, as which it counts all the same. Not with `hindsight`
-- `hindsight`: a [`Hindsight`](@ref), which gives some of the transitions goals that were reached later. What its reward
-  function throws passes through; the call is then no draw
-- `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, for this call in
-  place of the buffer's. A `beta` given does not advance its schedule. With `n_step = 1:5` each transition, or sequence,
-  has an n of its own, drawn from `1:5`; `n_steps` says how long its window is
+- `key`: two integers, such as `[7, 3]`: reproduces the fourth draw of a buffer with seed 7. Counts as one draw of this
+  buffer. Not with `hindsight`
+- `hindsight`: a [`Hindsight`](@ref), which replaces the goals of some transitions by goals that were reached later. An
+  exception of its reward function is rethrown; the call then does not count as a draw
+- `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, which override the
+  buffer's for this call. An explicit `beta` does not advance the schedule. With `n_step = 1:5` an n from `1:5` is drawn
+  for each transition or sequence; `n_steps` is the length of its window
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live. (On CUDA ids are -1, and
 [`PER.synchronize`](@ref) throws it.)
@@ -180,11 +180,11 @@ function sample!(
     end
 end
 
-# The options of a call, or C_NULL where it has none; and the n_step that the layout of its sequences takes.
+# The options of a call, or C_NULL if it has none, and the n_step that determines the layout of its sequences.
 function sample_options(buffer, options)
     chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
     buffer.sequence_steps > 0 || return chosen, 0
-    # Said with each call, since what is allocated is for that one.
+    # Always explicit, since the arrays are allocated for this n_step.
     chosen === C_NULL && (chosen = initial(per_sample_options))
     chosen[].n_step == 0 && set_field!(chosen, :n_step, buffer.n_step)
     return chosen, max(chosen[].n_step, 1)
@@ -193,18 +193,18 @@ end
 """
     get_windows(buffer::ReplayBuffer, ids; on_invalid = :error, out, hindsight, stream, options...)
 
-The live transitions of the ids as a [`Batch`](@ref PER.Batch), as [`sample!`](@ref) would have drawn them: n-step
-returns, stacks, sequences, and the probabilities and weights of one draw with replacement by the priorities of now. It
-is no draw: the random state, the schedule of `beta` and all statistics stay as they are. One that would never be
-drawn, as its priority is 0, has weight 0.
+The live transitions of the ids as a [`Batch`](@ref PER.Batch), in the form of [`sample!`](@ref): n-step returns,
+stacks, sequences, and the probabilities and weights of one draw with replacement by the current priorities. It does not
+count as a draw: the random state, the schedule of `beta` and all statistics stay unchanged. A transition of priority 0,
+which is never drawn, has weight 0.
 
 - `ids`: in any order; one may be given several times
-- `on_invalid`: an id that is not live is an `:error`, or is skipped by `:skip`: the batch has id -1 and zeros there. On
-  CUDA they are always skipped, and with `:error` [`PER.synchronize`](@ref) throws
-- `out`, `hindsight`, `stream`, `options`: as `sample!` takes them; the scheme has no say. With `hindsight`, or a range
-  for `n_step`, the call takes a number from the draws, and counts in `samples`
+- `on_invalid`: an id that is not live is an `:error`, or is skipped with `:skip`: the batch then has id -1 and zeros
+  there. On CUDA such ids are always skipped; with `:error` [`PER.synchronize`](@ref) throws
+- `out`, `hindsight`, `stream`, `options`: as for `sample!`; the scheme has no effect. With `hindsight`, or a range for
+  `n_step`, the call advances the counter of draws, and counts in `samples`
 
-Throws a [`PERError`](@ref) for the first id that is not live, unless such are skipped.
+Throws a [`PERError`](@ref) for the first id that is not live, unless such ids are skipped.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); n_step = 2, gamma = 0.5);
@@ -237,10 +237,10 @@ end
 """
     get(buffer::ReplayBuffer, ids; next_observations = true, stream)
 
-The rows of the ids as a [`Batch`](@ref PER.Batch), as they were added: one step, one frame, whatever `n_step` and
+The rows of the ids as a [`Batch`](@ref PER.Batch), as they were added: one step and one frame, whatever `n_step` and
 `frame_stack`; without `weights` and `probabilities`. Throws a [`PERError`](@ref) for ids that were overwritten, and for
-steps whose next observation is not there: these can only be read with `next_observations = false`, which leaves them
-out of the batch.
+steps without a known next observation: those can only be read with `next_observations = false`, which leaves next
+observations out of the batch.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));

@@ -1,24 +1,24 @@
 """
     channel(buffer; env_ids, slots, when_full, moved_by)
 
-A way for another process to bring steps into the buffer, through shared memory: give each process that writes a channel,
-with environments of its own, and take `PER.Writer(channel.path)` there. A thread of the library moves what was written
-into the buffer, many steps at a time.
+A channel through shared memory by which another process adds steps to the buffer. Give each writing process its own
+channel with its own environments, and create `PER.Writer(channel.path)` there. A thread of the library moves the steps
+into the buffer, many at a time.
 
-- `env_ids`: the environments, counted from 1, whose steps are written; the writer counts them from 1 in this order.
-  Without it all of them
-- `slots`: steps of all these environments that the ring has room for; by default as many as take 4 MiB, at least 16
-- `when_full`: a writer that finds no room waits (`:waits`), or its steps are dropped and counted (`:drops`)
-- `moved_by`: that thread (`:thread`); or there is none, and steps come into the buffer only by `PER.move!` and `flush`
+- `env_ids`: the environments, counted from 1, whose steps are written; the writer counts them from 1 in this order. All
+  environments by default
+- `slots`: capacity of the ring, in steps of all these environments; by default as many as fit in 4 MiB, at least 16
+- `when_full`: a writer waits for room (`:waits`), or its steps are dropped and counted (`:drops`)
+- `moved_by`: that thread (`:thread`); or there is no thread, and steps enter the buffer only by `PER.move!` and `flush`
   (`:calls`)
 
-`flush(channel; timeout = Inf)` waits until all that was written before is in the buffer, or was refused; a
-[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` says that it takes longer than `timeout` seconds.
-`PER.move!(channel, max_steps)` moves as many of the steps that are there, and at most so many, as the rate limiter
-allows, and returns how many came. `stats(channel)` tells what it has done; counters count since creation.
+`flush(channel; timeout = Inf)` waits until all steps written before the call are in the buffer or were refused; it
+throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` after `timeout` seconds. `PER.move!(channel, max_steps)`
+moves up to `max_steps` pending steps, as far as the rate limiter allows, and returns their number. `stats(channel)` has
+the statistics; counters count since creation.
 
 $per_channel_statistics_docs
-`close(channel)` brings what was written into the buffer, unless `moved_by` is `:calls`, and ends it.
+`close(channel)` moves the pending steps into the buffer, unless `moved_by` is `:calls`, and ends the channel.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2),); n_envs = 2);
@@ -72,9 +72,9 @@ Base.flush(channel::Channel; timeout = Inf) =
 """
     PER.move!(channel, max_steps = typemax(Int64))
 
-Moves steps of a [`channel`](@ref) with `moved_by = :calls` into the buffer: as many of those that are there as
-`max_steps` and the rate limiter allow. It waits for nobody, and returns how many came. A step of all environments of the
-channel comes in as a whole or not at all; those that masks leave out do not count.
+Move pending steps of a [`channel`](@ref) with `moved_by = :calls` into the buffer, as many as `max_steps` and the rate
+limiter allow. Does not wait. Returns the number of steps moved. A step of all environments of the channel is moved as a
+whole or not at all; masked environments do not count.
 """
 function move!(channel::Channel, max_steps = typemax(Int64))
     steps = Ref{Int64}(0)
@@ -89,13 +89,13 @@ stats(channel::Channel) =
 """
     PER.Writer(path[, fields])
 
-Attaches to a [`channel`](@ref), whose path it takes; one is attached at a time. With `fields`, as
-[`ReplayBuffer`](@ref) takes them, those of the buffer must have the same names, types and sizes.
+Attaches to the [`channel`](@ref) with this path, which has one writer at a time. With `fields`, as
+[`ReplayBuffer`](@ref) takes them, the fields of the buffer must have the same names, types and sizes.
 
-`add!(writer; ...)`, `extend!(writer; ...)` and `cut!(writer, env_ids)` do what they do to a buffer, with the
-environments of the channel and without ids. Each takes a `timeout` in seconds, `Inf` by default: where the ring has no
-room by then, a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` says so, and nothing was written.
-`flush(writer; timeout = Inf)` waits until all that it wrote is in the buffer. `close(writer)` detaches it.
+`add!(writer; ...)`, `extend!(writer; ...)` and `cut!(writer, env_ids)` work as on a buffer, with the environments of
+the channel; they return no ids. Each takes a `timeout` in seconds, `Inf` by default: if the ring has no room by then,
+it throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`, and nothing was written. `flush(writer; timeout = Inf)`
+waits until all steps of this writer are in the buffer. `close(writer)` detaches it.
 """
 struct Writer
     handle::Handle{per_writer}
@@ -146,8 +146,8 @@ function cut!(writer::Writer, env_ids = nothing; timeout = Inf)
     return writer
 end
 
-# Runs action(pointer), which does not wait, until its status is another than busy, or time is up. To wait in C would
-# keep the garbage collector waiting.
+# Polls action(pointer), which does not wait, until its status is not busy or the timeout passes. Waiting in C would
+# block the garbage collector.
 function call_in_time(action, handle, timeout)
     deadline = time() + converted(Float64, "timeout", timeout)
     while true

@@ -1,11 +1,11 @@
-# The IO of a call that writes or reads a checkpoint, and what it threw.
+# The IO of a call that writes or reads a checkpoint, and the exception it threw.
 mutable struct Stream
     io::IO
     failure::Any  # nothing, or the exception
 end
 
-# Runs action(context), which returns a status, and lets pass what the IO threw. The task stays on its thread: the
-# library knows by that whose calls the functions below make.
+# Runs action(context), which returns a status, and rethrows an exception of the IO. The task stays on its thread, by
+# which the library recognises calls made from inside the functions below.
 function with_stream(action, io)
     stream = Stream(io, nothing)
     task = current_task()
@@ -42,17 +42,17 @@ function read_bytes(context::Ptr{Cvoid}, bytes_out::Ptr{Cvoid}, size::Int64)::In
     end
 end
 
-# C would take a path to end at a NUL.
+# C would end the path at a NUL.
 check_path(path) = '\0' in path && invalid("path is $(repr(path)); allowed: paths without a NUL")
 
 """
-What [`save`](@ref) gives with `wait = false`: a file that a thread of the library writes. Forgetting it does not end it.
+A save in the background, returned by [`save`](@ref) with `wait = false`: a thread of the library writes the file.
+Dropping the object does not stop it.
 
-- `wait(save; timeout = Inf)` waits until the file is in its place and on the disk, at most `timeout` seconds. It throws a
-  [`PERError`](@ref): with status `PER.PER_ERROR_BUSY` if the save is still running then, and with that of its error if
-  it has failed.
-- `isready(save)`: whether it has ended, with a file or with an error.
-- `PER.progress(save)`: how much of the rows is written, 0 to 1.
+- `wait(save; timeout = Inf)` waits at most `timeout` seconds until the file is in place and on the disk. It throws a
+  [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the save is still running then, or with the save's own error.
+- `isready(save)`: true if the save has ended, with a file or with an error.
+- `PER.progress(save)`: the fraction of the rows written, 0 to 1.
 """
 struct Save
     handle::Handle{per_save}
@@ -68,7 +68,7 @@ function Base.wait(save::Save; timeout = Inf)
     return call(pointer -> per_save_wait(pointer, 0, C_NULL, C_NULL), save.handle)
 end
 
-# The status of a wait that does not wait: how the save has ended, or that it has not.
+# The status of the save, without waiting: its result, or busy.
 function look(save, written_out, total_out)
     found = Ref{Int32}()
     call(save.handle) do pointer
@@ -92,17 +92,18 @@ Base.show(io::IO, save::Save) = print(io, "Save(", isready(save) ? "done" : "$(r
     save(buffer, path; wait = true, compression)
     save(buffer, io; compression)
 
-Write the whole buffer to a file, so that a loaded one continues bit for bit. Where `path` is a symbolic link, the file
-that it leads to is replaced. The mode of a file that is replaced is kept. `compression`, 0 or a level of zstd from 1 to
-19, takes the place of the buffer's `save_compression`.
+Write the whole buffer to a file, so that a loaded one continues bit for bit. If `path` is a symbolic link, its target
+is replaced. A replaced file keeps its mode. `compression`, 0 or a zstd level from 1 to 19, overrides the buffer's
+`save_compression`.
 
-With `wait = false` it gives a [`PER.Save`](@ref): a thread of the library writes the file, and gets what the buffer is
-now, bit for bit, whatever is added, drawn or updated meanwhile. Closing the buffer waits for the end of the save.
+With `wait = false` it returns a [`PER.Save`](@ref): a thread of the library writes the file, a bit-identical snapshot
+of the buffer at the call, whatever is added, drawn or updated meanwhile. Closing the buffer waits for the end of the
+save.
 
-An `IO` gets the same bytes, from where it stands; several buffers, and what else, may go to one. What is written is the
-buffer of one moment: other threads that use it wait for the end. What runs on this thread meanwhile, as other tasks do
-where writing waits, may use any buffer but this one: that is a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`. What
-writing throws passes through, and what was written until then is no checkpoint.
+An `IO` gets the same bytes, from its current position; it may hold several buffers and other data. The bytes are a
+consistent snapshot: other threads that use the buffer wait for the end. Other tasks that run on this thread while the
+IO waits may use any buffer but this one, which throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`. An
+exception of the IO is rethrown, and the bytes written until then are not a checkpoint.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -147,7 +148,7 @@ function save(buffer::ReplayBuffer, io::IO; compression = nothing)
     return nothing
 end
 
-# The -1 of C, for the compression of the buffer, is no value here.
+# C's -1, which stands for the buffer's own compression, is not accepted here.
 function save_options(compression)
     options = initial(per_save_options)
     compression === nothing && return options
@@ -156,11 +157,11 @@ function save_options(compression)
     return options
 end
 
-# Seconds that calls wait for a directory of checkpoints.
+# Default timeout of calls that wait for a checkpoint directory, in seconds.
 const directory_timeout = PER_DIRECTORY_TIMEOUT_MS / 1000
 
-# Runs action(timeout_ms), which waits so long for a directory, until its status is another than busy, or time is up. A
-# status that comes sooner than that has another reason. Other tasks run in between.
+# Repeats action(timeout_ms), which waits that long for a directory, until its status is not busy or the timeout passes.
+# A busy status that comes sooner has another reason. Other tasks run in between.
 function in_turn(action, timeout)
     slice_ms = 10
     deadline = time() + converted(Float64, "timeout", timeout)
@@ -178,16 +179,16 @@ end
 """
     checkpoint(buffer, directory; timeout = 60, compression)
 
-Write a checkpoint into a directory, and of it only what the last one there does not hold: rows that came since then,
-priorities, and what else has changed. Return how many bytes were written. [`load`](@ref) takes the directory.
+Write an incremental checkpoint into a directory: only the rows added since the last one there, the priorities, and
+other state that changed. Return the number of bytes written. [`load`](@ref) takes the directory.
 
-The directory is made if it is not there, and takes at most some two times what [`save`](@ref) writes. At any time, also
-after a kill or a power failure, it holds this checkpoint or the one before, whole. Where it is the buffer's `storage`,
-rows stay in their file: [`load`](@ref) of it with the same `storage` goes on from them.
+The directory is created if missing, and takes at most about twice the size of the file of [`save`](@ref). At any time,
+also after a kill or a power failure, it holds this checkpoint or the previous one, complete. If it is the buffer's
+`storage`, rows stay in their file: [`load`](@ref) with the same `storage` continues from them.
 
-Calls for one directory take turns, those of other processes too. A [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`
-says that the turn of this one did not come within `timeout` seconds. Other threads may use the buffer meanwhile.
-`compression` is as [`save`](@ref) takes it.
+Calls for one directory are serialised, also between processes. Throws a [`PERError`](@ref) with status
+`PER.PER_ERROR_BUSY` if the directory is not free within `timeout` seconds. Other threads may use the buffer meanwhile.
+`compression` is that of [`save`](@ref).
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -218,10 +219,11 @@ end
     load(ReplayBuffer, path; device = :cpu, arrays, current_stream, storage, storage_preallocated = false, timeout = 60)
     load(ReplayBuffer, io; device = :cpu, arrays, current_stream)
 
-The buffer that [`save`](@ref) wrote to a file, or [`checkpoint`](@ref) into a directory. Of an `IO` the bytes of one buffer are read, and no more.
-With `storage` rows lie in a file in that directory; see [`ReplayBuffer`](@ref). What an `IO` gives lies in memory.
+The buffer that [`save`](@ref) wrote to a file, or [`checkpoint`](@ref) into a directory. From an `IO` it reads the
+bytes of one buffer, and no more. With `storage` rows lie in a file in that directory; see [`ReplayBuffer`](@ref). A
+buffer from an `IO` lies in memory.
 
-While somebody writes to a directory of checkpoints it waits, `timeout` seconds at most, and is then a
+While another call writes to the checkpoint directory it waits, at most `timeout` seconds, and then throws a
 [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`.
 """
 function load(
@@ -265,8 +267,8 @@ function load(action::Function, filled; device = :cpu, arrays = nothing, current
     return ReplayBuffer(Handle(replay[]), arrays, current_stream)
 end
 
-# A copied or serialized buffer goes on by itself, bit for bit and on its own device. Loaders and epochs stay with the
-# other.
+# A copied or serialized buffer continues independently, bit for bit and on its own device. Loaders and epochs stay with
+# the original.
 function bytes_of(buffer)
     io = IOBuffer()
     save(buffer, io)

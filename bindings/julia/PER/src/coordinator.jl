@@ -1,8 +1,8 @@
 """
     summarize(buffer; measured_scale = nothing)
 
-What draws are made of, in whole numbers: the fields of `per_shard_summary` in per.h, as a struct. With a `measured_scale` the
-masses at that scale are added up, too, in one pass over the buffer.
+The summary of a shard, which determines its draws, in integers: the fields of `per_shard_summary` in per.h, as a
+struct. With a `measured_scale` it also sums the masses at that scale, in one pass over the buffer.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -24,8 +24,8 @@ end
 """
     set_scale!(buffer, scale)
 
-Set the scale of `mass(p^alpha) = ceil(p^alpha 2^scale)`, which stays until masses are too large for it or alpha is set;
-`nothing`: the buffer chooses by itself. Returns the buffer.
+Set the scale of `mass(p^alpha) = ceil(p^alpha 2^scale)`. It stays until masses outgrow it or alpha is set. With
+`nothing` the buffer chooses the scale. Returns the buffer.
 """
 function set_scale!(buffer::ReplayBuffer, scale)
     chosen = scale === nothing ? PER_SCALE_AUTOMATIC : converted(Int32, "scale", scale)
@@ -36,7 +36,7 @@ end
 """
     raise_max_priority!(buffer, priority; stream)
 
-Make the largest priority ever at least this one, as if a transition had been given it. Returns the buffer.
+Raise the largest priority ever to at least this one, as if a transition had been given it. Returns the buffer.
 """
 function raise_max_priority!(buffer::ReplayBuffer, priority; stream = nothing)
     queue, value = stream_of(buffer.memory, stream), converted(Float32, "priority", priority)
@@ -47,9 +47,9 @@ end
 """
     get_units(buffer, units; stream, options...)
 
-The transitions that own units of the total mass, as [`get_windows`](@ref) gives those of ids: a batch, their masses and
-their first units. Unit `u` is one of `0:total_mass - 1`; `-1 - r` is the transition with `r` live ones before it.
-Throws a [`PERError`](@ref) for the first unit that there is not.
+The transitions that own units of the total mass, in the form of [`get_windows`](@ref): a batch, their masses and their
+first units. A unit is one of `0:total_mass - 1`; `-1 - r` is the transition with `r` live ones before it. Throws a
+[`PERError`](@ref) for the first unit that does not exist.
 """
 function get_units(buffer::ReplayBuffer, units; stream = nothing, options...)
     queue = stream_of(buffer.memory, stream)
@@ -71,9 +71,9 @@ end
     Coordinator(capacity, n_shards; n_envs, state = nothing, options...)
 
 Draws from several buffers, the shards, as one buffer with all their lanes would: the same ids, transitions, weights and
-priorities, bit for bit. It calls none of them; the program carries what the one says to the other, as per.h says.
-`capacity` and the options are those of the whole; fields are not given. With the `state` of another one it goes on from
-there. Shards count from 1.
+priorities, bit for bit. It calls none of them; the program passes the messages between coordinator and shards, as per.h
+describes. `capacity` and the options are those of the whole buffer; fields are not given. With the `state` of another
+coordinator it continues from there. Shards count from 1.
 
 ```jldoctest
 julia> coordinator = Coordinator(40, 2; n_envs = 4, seed = 3);
@@ -124,8 +124,7 @@ Base.isopen(coordinator::Coordinator) = isopen(coordinator.handle)
 """
     shard(coordinator, s)
 
-What that shard is to be created with, `capacity` and `n_envs`; its environments are those of the whole from `first_env`
-on.
+The `capacity` and `n_envs` to create that shard with; its environments are those of the whole from `first_env` on.
 """
 function shard(coordinator::Coordinator, s)
     capacity, n_envs, first_env = Ref{Int64}(), Ref{Int64}(), Ref{Int64}()
@@ -138,7 +137,8 @@ end
 """
     report!(coordinator, s, summary)
 
-Take the summary of a shard, see [`summarize`](@ref PER.summarize); `nothing`: it is gone, until it reports again.
+Take the summary of a shard, see [`summarize`](@ref PER.summarize). With `nothing` the shard is gone until it reports
+again.
 """
 function report!(coordinator::Coordinator, s, summary)
     given = summary === nothing ? Ptr{per_shard_summary}(C_NULL) : Ref(summary)
@@ -150,9 +150,9 @@ end
     agree_on_scale!(coordinator; chooses_anew = false)
     agree_on_scale!(coordinator, buffers; chooses_anew = false)
 
-Bring all shards to the scale that one buffer would have. The first says what to do with each shard that is there before
-it reports and this is called again: `(todo = PER.PER_SCALE_SET, scale)`, ...; or `nothing`, and batches can be
-drawn. The second does so with buffers of this process; `nothing` stands for one that is gone.
+Bring all shards to the scale that one buffer would have. The first form returns what to do with each available shard
+before it reports and this function is called again: `(todo = PER.PER_SCALE_SET, scale)`, ...; or `nothing` once batches
+can be drawn. The second form does all of this with buffers of this process; `nothing` stands for a shard that is gone.
 """
 function agree_on_scale!(coordinator::Coordinator; chooses_anew = false)
     todo, scale = Ref{Int32}(), Ref{Int32}()
@@ -187,7 +187,8 @@ end
 """
     draw!(coordinator, batch_size; options...)
 
-Begin a batch: the shards and units of its first round. There is one round; without replacement there may be several.
+Begin a batch and return the shards and units of its first round. There is one round; without replacement there may be
+several.
 """
 function draw!(coordinator::Coordinator, batch_size; options...)
     chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
@@ -200,8 +201,8 @@ end
 """
     submit!(coordinator, ids, masses, first_units = nothing)
 
-Take what [`get_units`](@ref PER.get_units) of the shards found for the round, in the order of its units. Returns the
-next round, or `nothing`: [`finish!`](@ref PER.finish!) comes next.
+Take the results of [`get_units`](@ref PER.get_units) of the shards for the round, in the order of its units. Returns
+the next round, or `nothing` when [`finish!`](@ref PER.finish!) is to be called.
 """
 function submit!(coordinator::Coordinator, ids, masses, first_units = nothing)
     arrays = convert(Vector{Int64}, ids), convert(Vector{UInt64}, masses)
@@ -217,7 +218,7 @@ end
 """
     finish!(coordinator)
 
-End a batch, which counts from now on: its `ids`, those of the whole, `weights` and `probabilities`.
+End a batch, which counts as drawn from now on. Returns its `ids` (those of the whole), `weights` and `probabilities`.
 """
 function finish!(coordinator::Coordinator)
     n = coordinator.batch_size
@@ -229,7 +230,7 @@ end
 """
     locate(coordinator, ids)
 
-Which shards ids of the whole belong to, and what they are there; 0 and -1 for id -1.
+The shards that ids of the whole belong to, and their ids there; 0 and -1 for id -1.
 """
 function locate(coordinator::Coordinator, ids)
     given = convert(Vector{Int64}, ids)
@@ -243,7 +244,7 @@ end
 """
     whole_ids(coordinator, s, ids)
 
-Ids of the whole, from those of a shard; -1 stays -1.
+Convert ids of a shard to ids of the whole; -1 stays -1.
 """
 function whole_ids(coordinator::Coordinator, s, ids)
     given = convert(Vector{Int64}, ids)
@@ -257,7 +258,7 @@ end
 """
     state(coordinator)
 
-What is to be saved with the shards, the fields of `per_coordinator_state` in per.h. A `Coordinator` that is given it as
-`state`, beside the same options, goes on from there.
+The state to save with the shards: the fields of `per_coordinator_state` in per.h. A `Coordinator` created with it as
+`state` and with the same options continues from there.
 """
 state(coordinator::Coordinator) = result_of(per_coordinator_get_state, per_coordinator_state, coordinator.handle)

@@ -1,5 +1,5 @@
 """
-What [`epochs`](@ref) gives: an iterator over batches of all live transitions.
+An iterator over batches of all live transitions, returned by [`epochs`](@ref).
 """
 struct Epochs
     buffer::ReplayBuffer
@@ -11,19 +11,18 @@ end
 """
     epochs(buffer, count; batch_size, drop_last = false)
 
-An iterator over batches of every live transition once an epoch, in `count` epochs of different random order. The
-transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call: the seed and
-the draws before it decide every order, whatever is drawn in between.
+An iterator over batches that visits every transition that is live now once per epoch, in `count` epochs of different
+random order. Each epoch counts as one draw of the buffer, made by this call: the seed and the earlier draws decide
+every order, whatever is drawn in between.
 
-The last batch of an epoch has what is left; with `drop_last` it is left out if it is smaller than the others. Batches
-are those of [`sample!`](@ref), with weights 1; several tasks may take them from one iterator, each being given out
-once.
+The last batch of an epoch has the remaining transitions; `drop_last` omits it if it is smaller than the others. Batches
+have the form of [`sample!`](@ref), with weights 1. Several tasks may share one iterator; each batch is handed out once.
 
-On CUDA all of this is queued on the current stream of each call.
+On CUDA the work is enqueued on the current stream of each call.
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live, and while iterating, with
-`PER.PER_ERROR_INVALID_ARGUMENT`, for a batch with a transition that is not live any more. (On CUDA the id of such a one
-is -1, the epochs go on, and [`PER.synchronize`](@ref) throws.)
+`PER.PER_ERROR_INVALID_ARGUMENT`, for a batch with a transition that is no longer live. (On CUDA the id of such a
+transition is -1, the epochs continue, and [`PER.synchronize`](@ref) throws.)
 
 ```jldoctest
 julia> buffer = ReplayBuffer(20, (observation = Field(Int32),); overwrite = false);
@@ -43,7 +42,7 @@ function epochs(buffer::ReplayBuffer, count; batch_size, drop_last = false)
     n_epochs = converted(Int64, "count", count)
     drops = converted(Bool, "drop_last", drop_last)
     created, queue = Ref(Ptr{per_epochs}(C_NULL)), stream_of(buffer.memory, nothing)
-    lock(buffer.n_step_lock) do  # the library refuses to go on with epochs of sequences once n_step is another
+    lock(buffer.n_step_lock) do  # the library refuses to continue epochs of sequences after a change of n_step
         call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, queue, created), buffer.handle)
         return Epochs(buffer, Handle(created[]), size, buffer.n_step)
     end
@@ -57,7 +56,7 @@ function Base.iterate(epochs::Epochs, ::Nothing = nothing)
     batch = allocate(memory, drawn_layout(epochs.buffer, epochs.batch_size, epochs.n_step))
     count, queue = Ref{Int64}(0), stream_of(memory, nothing)
     with_pointers(epochs.buffer, batch) do filled
-        # The epochs are no user of the buffer, which may be closed meanwhile.
+        # The epochs do not keep the buffer open; it may be closed meanwhile.
         call(epochs.buffer.handle) do _
             call(pointer -> per_epochs_next(pointer, filled, count, queue), epochs.handle)
             return PER_OK
@@ -75,14 +74,14 @@ end
 """
     advantages!(buffer; value = :value, advantage = :advantage, returns = nothing, lambda = 0.95, bootstrap = nothing)
 
-Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to the field
-`advantage`: `A_t = delta_t + gamma lambda A_(t+1)` with `delta_t = r_t + gamma V(next_t) - V_t`, where `V(next_t)` is 0
-after a terminal state and `A_(t+1)` after any end of an episode. Returns the buffer.
+Write generalised advantage estimates (Schulman et al. 2016, arXiv:1506.02438, equation 16) to the field `advantage`:
+`A_t = delta_t + gamma lambda A_(t+1)` with `delta_t = r_t + gamma V(next_t) - V_t`. `V(next_t)` is 0 after a terminal
+state, and `A_(t+1)` after any end of an episode. Returns the buffer.
 
-`V_t` is the field `value` as it was when the step was added, and `V(next_t)` that of the next step. Where there is
-none - at the end of a truncated episode, and for the latest step of one that goes on - `bootstrap(batch)` gives it, for
-a [`Batch`](@ref PER.Batch) of such steps, from `batch.next_observation`. `returns` names a field for `A_t + V_t`. All
-are plain `Float32` numbers.
+`V_t` is the field `value` as added with the step, and `V(next_t)` that of the next step. Steps without a next step - at
+the end of a truncated episode, and the latest step of a running one - get it from `bootstrap(batch)`, which computes it
+for a [`Batch`](@ref PER.Batch) of such steps from `batch.next_observation`. `returns` names a field for `A_t + V_t`.
+All are plain `Float32` numbers.
 
 ```jldoctest
 julia> fields = (observation = Field(Int32), value = Field(Float32), advantage = Field(Float32));
@@ -118,7 +117,7 @@ function advantages!(buffer::ReplayBuffer; value = :value, advantage = :advantag
     return buffer
 end
 
-# The names that arguments of per_replay_compute_advantages() have here.
+# Names here of the arguments of per_replay_compute_advantages().
 const ADVANTAGE_WORDS = (
     value_field = "value",
     advantage_field = "advantage",
@@ -126,7 +125,7 @@ const ADVANTAGE_WORDS = (
     bootstrap_values = "bootstrap's values",
 )
 
-# The number of a field in C; -1 for nothing, which the library takes where a field may be left out.
+# The number of a field in C; -1 for nothing, which the library accepts for an optional field.
 field_number(buffer, argument, ::Nothing) = -1
 function field_number(buffer, argument, name)
     position = findfirst(field -> field.name === name, buffer.fields)
@@ -135,12 +134,12 @@ function field_number(buffer, argument, name)
     return position - 1
 end
 
-# The steps whose next observations need a value, as a batch; nothing if there are none.
+# The steps whose next observations need a value, as a batch; nothing if no step does.
 function bootstraps(buffer)
     count, queue = Ref{Int64}(0), stream_of(buffer.memory, nothing)
     size = -1
     local batch
-    while count[] > size  # again where another task added meanwhile
+    while count[] > size  # again if another task added meanwhile
         size = count[]
         batch = allocate(buffer.memory, window_layout(buffer, size))
         with_pointers(buffer, batch) do filled

@@ -1,9 +1,9 @@
 """
     PERError(status, message)
 
-What every function of this package throws for what the library refuses or cannot do. `status` is one of the constants
-`PER.PER_ERROR_INVALID_ARGUMENT`, `PER.PER_ERROR_EMPTY`, ... of `per.h`. After an error the tree or buffer is as it was
-before the call.
+The exception of every function of this package, thrown if the library refuses a call or fails. `status` is one of the
+constants `PER.PER_ERROR_INVALID_ARGUMENT`, `PER.PER_ERROR_EMPTY`, ... of `per.h`. After an error the tree or buffer is
+as it was before the call.
 
 ```jldoctest
 julia> tree = SumTree(4);
@@ -22,17 +22,17 @@ Base.showerror(io::IO, error::PERError) =
 
 invalid(message) = throw(PERError(PER_ERROR_INVALID_ARGUMENT, message))
 
-# The message belongs to the thread that the failing call ran on: nothing may come between the two that could move this
-# task to another thread.
+# The message belongs to the thread of the failing call: between the call and the read nothing may run that could move
+# this task to another thread.
 #
-# `arguments`: what arguments of the function in C are called here, where that is another name.
+# `arguments`: the names here of arguments that have another name in C.
 function check(status, arguments = NamedTuple())
     status == PER_OK && return nothing
     message = in_julia(unsafe_string(per_last_error()), arguments)
     throw(PERError(status, message * (status in (PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL) ? note_on(message) : "")))
 end
 
-# How numbers in a message are to be read: an entry's place in an array, and the order of axes.
+# Notes on the numbers in a message: positions in an array count from 0, and axes are in C order.
 function note_on(message)
     notes = String[]
     occursin(r"\w\[\d+|step \d+ of environment", message) && push!(notes, "counting from 0, as C does")

@@ -4,23 +4,23 @@
 A field of the transitions of a [`ReplayBuffer`](@ref).
 
 - `element_type`: `Bool`, an integer of 8 to 64 bits, `Float16`, `PER.BFloat16`, `Float32` or `Float64`
-- `axes`: the size of one row in Julia's order. C has the reverse: `Field(UInt8, 84, 80)` is `[80, 84]` there, and a
-  batch of `B` rows is `84×80×B` here, `[B, 80, 84]` there, the same bytes
-- `role`: `:observation` (without a role, or with `:default`, that of the name `observation` and names that begin with
-  `observation.`; gives the field `next_...` too), `:plain` (of all others) or `:recurrent_state` (in sequences given for
-  the first step only)
-- `stack`: number of frames in a batch, on an axis before the last; without it the buffer's `frame_stack` for
+- `axes`: the size of one row, in Julia's order. C has the reverse: `Field(UInt8, 84, 80)` is `[80, 84]` there, and a
+  batch of `B` rows is `84×80×B` here and `[B, 80, 84]` there, with the same bytes
+- `role`: `:observation` (the default for the name `observation` and names that begin with `observation.`; batches also
+  have the field `next_...`), `:plain` (the default for all other names) or `:recurrent_state` (in sequences, the first
+  step only). `:default` is the same as no role
+- `stack`: number of frames in a batch, on an axis before the last; by default the buffer's `frame_stack` for
   observations, 1 for others
-- `default`: what steps get that are added without the field, such as advantages, which are computed later: an array of
-  those axes, or a number for all its elements. Without it the field must be given with every step, as an observation
-  must
-- `padding`: what fills the frames of a stack from before the first step of its episode: `:repeat` that step's frame
-  (without it), `:zero` zeros
-- `compression`: how its frames lie in memory: `:none` as they are (without it); `:delta` as what they differ by from a
-  frame that came shortly before, in a fifth of the memory or less for screens of games. Batches are the same, bit for
-  bit. On the CPU only
+- `default`: the value for steps added without the field, such as advantages that are computed later: an array of those
+  axes, or a number for all its elements. Without a default the field must be given with every step. Observations cannot
+  have one
+- `padding`: the frames of a stack from before the first step of its episode: `:repeat` that step's frame (default), or
+  `:zero`
+- `compression`: the storage of frames: `:none` as they are (default); `:delta` as differences from a frame that came
+  shortly before, which takes a fifth of the memory or less for game screens. Batches are the same, bit for bit. CPU
+  only
 
-What no buffer would take is a [`PERError`](@ref) here already.
+Throws a [`PERError`](@ref) for a field that no buffer would accept.
 
 ```jldoctest
 julia> Field(UInt8, 84, 84).axes
@@ -66,15 +66,14 @@ struct Field
     end
 end
 
-# A number of Julia has a type, which may be none that casts to the field's: whole numbers are signed. The library casts
-# to floats.
+# The type of a Julia number may have no cast to the field's: integers are signed. The library casts to floats.
 default_for(type, default) = type <: AbstractFloat ? default : in_type(type, default)
 in_type(type, number::Number) = converted(type, "default", number)
 in_type(type, other) = numbers(type, "default", other)
 
-# A per_field. What it points into is added to `kept`, which must be preserved as long as it.
+# A per_field. Adds the memory it points into to `kept`, which must be preserved as long.
 function declared!(kept::Vector{Any}, name, field::Field)
-    # C would take a name to end at a NUL.
+    # C would end the name at a NUL.
     '\0' in string(name) && invalid("name of a field is $(repr(string(name))); allowed: names without a NUL")
     text = Base.cconvert(Cstring, string(name))
     push!(kept, text)

@@ -1,5 +1,5 @@
-# A tree, buffer, epochs, a loader, reader, save, channel or writer of the library. It is freed once, by whichever comes last
-# of close() and the calls that run on other threads at that time, or by the garbage collector.
+# A handle of the library: tree, buffer, epochs, loader, reader, save, channel or writer. Freed once, by close(), by the
+# last call that still runs on another thread then, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
     users::Threads.Atomic{Int}  # running calls, and 1 until close()
@@ -35,7 +35,7 @@ free(writer::Ptr{per_writer}) = per_writer_free(writer)
 free(loader::Ptr{per_shared_loader}) = per_shared_loader_free(loader)
 free(reader::Ptr{per_reader}) = per_reader_free(reader)
 
-# What close() does at once, whoever still uses the handle.
+# The part of close() that runs at once, even while calls still use the handle.
 stop(pointer) = nothing
 stop(loader::Ptr{per_loader}) = per_loader_stop(loader)
 stop(reader::Ptr{per_reader}) = per_reader_stop(reader)
@@ -49,8 +49,7 @@ function Base.close(handle::Handle)
     return nothing
 end
 
-# Keeps the memory, also of a handle that is closed meanwhile; release() ends it. For those who have a user's hold
-# already.
+# Keeps the memory until release(), even if the handle is closed meanwhile. The caller must already hold the handle.
 hold(handle::Handle) = Threads.atomic_add!(handle.users, 1)
 
 function acquire(handle::Handle)
@@ -81,8 +80,8 @@ function call(action, handle::Handle, arguments = NamedTuple())
     end
 end
 
-# A copy of the pointer would outlive what it points at, and a written one is nothing at all. Buffers copy more than
-# that (checkpoint.jl).
+# A copy of the pointer would dangle, and a serialized one is meaningless. Buffers are copied by their contents
+# (checkpoint.jl).
 refuse_copy(handle) =
     throw(PERError(PER_ERROR_UNSUPPORTED, "a $(noun(handle)) can be neither copied nor serialized"))
 Base.deepcopy_internal(handle::Handle, ::IdDict) = refuse_copy(handle)

@@ -1,22 +1,23 @@
 """
     Hindsight(achieved, goal, reward; strategy = :future, k = 4)
 
-Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495), for `sample!(buffer, 256; hindsight)`: of
-`k + 1` transitions drawn, `k` on average get another goal, one that was reached in the same episode. Their rewards,
-n-step returns and what follows from these are formed anew; nothing in the buffer changes.
+Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495), for `sample!(buffer, 256; hindsight)`: of `k +
+1` transitions drawn, `k` on average get a goal that was reached in the same episode. Their rewards, n-step returns and
+derived values are recomputed; nothing in the buffer changes.
 
-- `achieved`: the field, an observation, that says which goal a state is one of
-- `goal`: the field with the goal pursued, of the same type and size. Of an observation the next one gets the same
-- `reward(achieved, goal)`: called once a batch with arrays whose last axis is that of `n` steps: what was achieved
-  after them, and the goals. Gives `n` rewards, or a tuple of these and of `n` flags: whether the step ends in a
-  terminal state. Without flags it does where it did. With n-step returns, all steps of a window are among the `n`; the
-  window ends at the first terminal one
-- `strategy`: which states give goals: `:future`, those after the step or later; `:final`, the episode's last;
-  `:episode`, any of it. Only of what is in the buffer, and of a running episode only what there is so far
-- `k`: goals reached for each one pursued; `Inf`: all transitions get another one
+- `achieved`: the observation field with the goal that a state achieves
+- `goal`: the field with the goal pursued, of the same type and size. If it is an observation, its next observation gets
+  the same goal
+- `reward(achieved, goal)`: called once per batch with arrays whose last axis counts `n` steps: the goals achieved after
+  them, and the goals pursued. Returns `n` rewards, or a tuple of `n` rewards and `n` flags that are true if the step
+  ends in a terminal state. Without flags, terminal states stay as they were. With n-step returns, all steps of a window
+  are among the `n`; the window ends at the first terminal one
+- `strategy`: the states that provide goals: `:future`, those after the step or later; `:final`, the episode's last;
+  `:episode`, any of the episode. Only states in the buffer count, and of a running episode only those so far
+- `k`: achieved goals for each pursued one; `Inf`: all transitions get an achieved one
 
-Transitions that ended in a terminal state that nobody knows (`next_mask`) keep their goal. The random choices are the
-buffer's: the same seed and the same calls give the same goals.
+Transitions that ended in an unknown terminal state (`next_mask`) keep their goal. The random choices are the buffer's:
+the same seed and the same calls give the same goals.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32), goal = Field(Int32)); seed = 3);
@@ -46,7 +47,7 @@ function Hindsight(achieved, goal, reward; strategy = :future, k = 4)
     return Hindsight(Symbol(achieved), Symbol(goal), reward, Symbol(strategy), number)
 end
 
-# What the reward function of one call needs, and what it threw.
+# The arguments of the reward function for one call, and the exception it threw.
 mutable struct RewardCall
     reward::Any
     axes::Tuple
@@ -81,8 +82,8 @@ function write_answer!(name, ::Type{T}, given, out, count) where {T}
     copyto!(unsafe_wrap(Array, out, count), array)
 end
 
-# Runs action(handle, options), a call of the library. Its options are the chosen ones, or C_NULL; with a Hindsight they
-# have that, too, and what `reward` threw passes through.
+# Runs action(handle, options), a call of the library, with the chosen options or C_NULL. With a Hindsight the options
+# include it, and an exception of `reward` is rethrown.
 call_with_hindsight(action, buffer, ::Nothing, chosen) = call(pointer -> action(pointer, chosen), buffer.handle)
 function call_with_hindsight(action, buffer, hindsight::Hindsight, chosen)
     achieved, goal = field_number.(Ref(buffer), ("achieved", "goal"), (hindsight.achieved, hindsight.goal))

@@ -1,5 +1,5 @@
-# Where libper.so is looked for: the file that LIBPER_PATH names and no other; else the build folder of the source tree
-# that this package lies in; else wherever the system's loader finds it.
+# Search order for libper.so: the file named by LIBPER_PATH, and no other; else the build folder of the source tree of
+# this package; else the system's loader.
 function library_places()
     named = get(ENV, "LIBPER_PATH", "")
     isempty(named) || return [named]

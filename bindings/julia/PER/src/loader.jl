@@ -1,6 +1,6 @@
 """
-What [`loader`](@ref) gives: an iterator without end over batches that are drawn ahead. [`take!`](@ref
-Base.take!(::PER.Loader)), [`release!`](@ref), `close` and `isopen` take it, too, on any task.
+An endless iterator over prefetched batches, returned by [`loader`](@ref). [`take!`](@ref Base.take!(::PER.Loader)),
+[`release!`](@ref), `close` and `isopen` also accept it, on any task.
 """
 struct Loader
     buffer::ReplayBuffer
@@ -10,7 +10,7 @@ struct Loader
     n_slots::Int64
     lock::ReentrantLock
     batches::Vector{Union{Nothing,Batch}}  # by slot, made when it is first handed out
-    turns::Vector{Int64}                   # by slot: the number of the batch that is out; 0: none is
+    turns::Vector{Int64}                   # by slot: the number of the batch handed out, or 0
     n_turns::Base.RefValue{Int64}
     memory::Memory  # where the batches lie
 end
@@ -19,31 +19,29 @@ end
     loader(buffer, batch_size; slots = 3, device, gather_on_device = false, arrays, current_stream, options...)
     loader(action, buffer, batch_size; slots = 3, device, gather_on_device = false, arrays, current_stream, options...)
 
-An iterator without end over batches that a thread of the library's own draws ahead, into memory that is used again and
-again. `options` are those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the
-loader.
+An endless iterator over batches that a thread of the library draws ahead, into memory that is reused. `options` are
+those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the loader.
 
-Creating it asks for `slots` batches, and handing one out asks for the next, so that up to `slots` batches are drawn
-before what is done with the latest; every other call on the buffer waits for the draws that were asked for before it.
-The same seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing is changed in
-between.
+Creating it requests `slots` batches, and handing one out requests the next: up to `slots` batches are drawn before the
+changes that the latest one leads to. Every other call on the buffer waits for the draws requested before it. The same
+seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing changes in between.
 
-Asking for the next batch releases the one before: its arrays are then written again, so copy what must last longer. At
-most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the caller. A
-buffer has one loader at a time, until `close(batches)`.
+Requesting the next batch releases the previous one, whose arrays are then overwritten: copy anything that must last
+longer. At most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the
+caller. A buffer has one loader at a time, until `close(batches)`.
 
-Batches are handed out where the buffer is. From one in host memory, with `device = :cuda` or `"cuda:1"` also in the
-memory of a CUDA device, copied there while what was done before goes on. Neither `take!` nor `release!` waits for the
-device. `arrays` and `current_stream` are then as [`ReplayBuffer`](@ref) says, by default those of the buffer if it is
-on a device, and the library of arrays needs a method of [`PER.device_view`](@ref).
+Batches lie in the memory of the buffer. From a buffer in host memory, `device = :cuda` or `"cuda:1"` hands them out in
+the memory of a CUDA device; the copies overlap with earlier work. Neither `take!` nor `release!` waits for the device.
+`arrays` and `current_stream` are then those of [`ReplayBuffer`](@ref), by default the buffer's own if it is on a
+device, and the array library needs a method of [`PER.device_view`](@ref).
 
-With `gather_on_device = true` the device itself copies the frames of large fields, those of 1 KiB and more, out of the
-rows in host memory, which are pinned until the loader is closed. The batches are the same. `add!` and `set!` may wait
-for frames that are still to be read.
+With `gather_on_device = true` the device itself copies the frames of large fields (1 KiB and more) out of the rows in
+host memory, which are pinned until the loader is closed. The batches are the same. `add!` and `set!` may wait for
+frames that are yet to be read.
 
-Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, with
-`PER.PER_ERROR_UNSUPPORTED` without that method or where `gather_on_device` is asked of a device that cannot, and while iterating those of `sample!`. Iterating is on the current
-stream.
+Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer already has a loader, with
+`PER.PER_ERROR_UNSUPPORTED` without that method or if the device does not support `gather_on_device`, and while
+iterating the errors of `sample!`. Iteration uses the current stream.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -69,7 +67,7 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     memory = loader_memory(buffer.memory, filled[].device, arrays, current_stream)
     chosen = set_options!(initial(per_sample_options), options)
     if buffer.sequence_steps > 0 && chosen[].n_step == 0
-        set_field!(chosen, :n_step, buffer.n_step)  # which the slots are for
+        set_field!(chosen, :n_step, buffer.n_step)  # the slots are laid out for it
     end
     n_step = chosen[].n_step
     check_views(memory, drawn_layout(buffer, filled[].batch_size, n_step))
@@ -89,7 +87,7 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0), memory)
 end
 
-# That of the buffer.
+# Takes the device of the buffer.
 function set_device!(filled, buffer)
     options = initial(per_replay_options)
     call(pointer -> per_replay_describe(pointer, options), buffer.handle)
@@ -120,7 +118,7 @@ Base.show(io::IO, loader::Loader) =
 Base.IteratorSize(::Type{Loader}) = Base.IsInfinite()
 Base.eltype(::Type{Loader}) = Batch
 
-# The state: the slot of the batch before, and its turn.
+# The state: the slot and turn of the previous batch.
 function Base.iterate(loader::Loader, (slot, turn) = (0, 0))
     slot == 0 || lock(() -> loader.turns[slot] == turn && give_back(loader, slot, nothing), loader.lock)
     slot = hand_out(loader, Inf, nothing)
@@ -130,9 +128,9 @@ end
 """
     take!(loader; timeout = Inf, stream)
 
-The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). After `timeout` seconds a
-[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, if the rate limiter does not allow it
-yet, or if as many are out as there are slots. On CUDA, work queued on `stream` from now on sees the whole batch.
+The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). Throws a [`PERError`](@ref) with status
+`PER.PER_ERROR_BUSY` after `timeout` seconds if the batch is still being drawn, if the rate limiter does not allow it
+yet, or if all slots are out. On CUDA, work enqueued on `stream` from now on sees the whole batch.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -156,8 +154,8 @@ Base.take!(loader::Loader; timeout = Inf, stream = nothing) = loader.batches[han
 """
     release!(loader, batch; stream)
 
-Gives the memory of a batch back to its [`loader`](@ref), which writes a later one into it: on CUDA, once the work
-queued on `stream` before is done.
+Return the memory of a batch to its [`loader`](@ref), which writes a later batch into it: on CUDA, once the work
+enqueued on `stream` so far is done.
 """
 function release!(loader::Loader, batch::Batch; stream = nothing)
     lock(loader.lock) do
@@ -168,7 +166,7 @@ function release!(loader::Loader, batch::Batch; stream = nothing)
     return nothing
 end
 
-# With the lock.
+# Requires the lock.
 function give_back(loader, slot, stream)
     queue = stream_of(loader.memory, stream)
     call(pointer -> per_loader_release(pointer, slot - 1, queue), loader.handle)
@@ -176,8 +174,8 @@ function give_back(loader, slot, stream)
     return nothing
 end
 
-# The slot of the next batch. A call of the library waits for its thread only, which needs nothing of Julia: with every
-# slot out it would wait for another task, and keep the garbage collector waiting.
+# The slot of the next batch. A call of the library may only wait for the library's own thread, which needs nothing of
+# Julia. With every slot out it would wait for another task, and block the garbage collector.
 function hand_out(loader::Loader, timeout, stream)
     deadline = time() + converted(Float64, "timeout", timeout)
     while true
@@ -187,17 +185,17 @@ function hand_out(loader::Loader, timeout, stream)
             is_full && left > 0 && isopen(loader) ? nothing : hand_out_now(loader, is_full ? 0.0 : left, stream)
         end
         slot === nothing || return slot
-        options_now(loader.buffer)  # is an error while this task saves the buffer, which no wait would end
+        options_now(loader.buffer)  # throws while this task saves the buffer, since no wait would end
         sleep(0.001)
     end
 end
 
-# With the lock. Nothing where there is no batch, but time left: the rate limiter allows no draw yet.
+# Requires the lock. Nothing if the rate limiter allows no draw yet and time is left.
 function hand_out_now(loader, left, stream)
     filled, queue = initial(per_batch), stream_of(loader.memory, stream)
     timeout_ms = left == Inf ? -1 : ceil(Int64, 1000 * min(left, 1e9))
     place = Ref{Int64}(-1)
-    # The loader is no user of the buffer, which may be closed meanwhile.
+    # The loader does not keep the buffer open; it may be closed meanwhile.
     call(loader.buffer.handle) do _
         call(loader.handle) do pointer
             status = per_loader_next(pointer, timeout_ms, filled, place, queue)
@@ -206,7 +204,7 @@ function hand_out_now(loader, left, stream)
             try
                 enter_turn(loader, place[] + 1, filled[])
             catch
-                per_loader_release(pointer, place[], queue)  # else nobody could
+                per_loader_release(pointer, place[], queue)  # else the slot would be lost
                 rethrow()
             end
             return status
@@ -223,7 +221,7 @@ function enter_turn(loader, slot, filled)
     return nothing
 end
 
-# The arrays of a slot, which are its memory. `buffer` has the fields: a buffer, or a reader itself.
+# The arrays of a slot, views of its memory. `buffer` has the fields: a buffer, or a reader itself.
 function slot_batch(loader, buffer, filled)
     pointers = Dict{Symbol,Ptr{Cvoid}}()
     for (i, field) in enumerate(buffer.fields)
@@ -238,7 +236,7 @@ function slot_batch(loader, buffer, filled)
     return Batch(NamedTuple{Tuple(first.(layout))}((arrays...,)))
 end
 
-# An array of a loader's memory, which is not freed before it.
+# An array in a loader's memory, which is not freed before the array.
 function held_array(loader, ::Type{T}, pointer, size) where {T}
     array, handle = view_of(loader.memory, T, pointer, size), loader.handle
     hold(handle)

@@ -1,12 +1,12 @@
-# Where the arrays of a handle's calls lie: in host memory, or in the memory of a CUDA device.
+# The memory of the arrays of a handle's calls: host memory, or that of a CUDA device.
 #
-# This package knows no library of device arrays; what it needs of one is in the functions with docstrings here.
+# This package depends on no library of device arrays. The functions with docstrings here are what it needs of one.
 
 struct HostMemory end
 
 struct DeviceMemory
-    arrays::Any          # makes them: a type as CuArray, or a function of an element type and a size
-    current_stream::Any  # a function of nothing; or nothing
+    arrays::Any          # allocates them: a type such as CuArray, or a function of an element type and a size
+    current_stream::Any  # a function without arguments; or nothing
 end
 
 const Memory = Union{HostMemory,DeviceMemory}
@@ -25,7 +25,7 @@ function memory_for(device, arrays, current_stream)
     return DeviceMemory(arrays, current_stream)
 end
 
-# What a buffer was created with, of its memory.
+# The arguments of a buffer's constructor that concern its memory.
 given(::HostMemory) = (;)
 given(memory::DeviceMemory) = (arrays = memory.arrays, current_stream = memory.current_stream)
 
@@ -34,32 +34,31 @@ is_callable(value) = !isempty(methods(value))
 """
     PER.is_device_array(array)
 
-Whether an array lies in the memory of a CUDA device. `false` but for the types that methods are added for; arrays of
-the type that a tree or buffer was created with (`arrays = CuArray`) need none.
+True if an array lies in the memory of a CUDA device. `false` except for types with a method of their own; arrays of the
+type that a tree or buffer was created with (`arrays = CuArray`) need no method.
 """
 is_device_array(array) = false
 
 """
     PER.device_pointer(array)
 
-The address of an array on a device, as `Ptr{Cvoid}`: what `pointer(array)` gives. Add a method for types that have no
-such pointer.
+The address of an array on a device, as `Ptr{Cvoid}`: by default `pointer(array)`. Add a method for types without such a
+pointer.
 """
 device_pointer(array) = Ptr{Cvoid}(reinterpret(UInt, pointer(array)))
 
 """
     PER.device_view(arrays, T, pointer, size)
 
-An array of type `T` of memory on a device that belongs to the library, which [`loader`](@ref)s hand out; `arrays` is
-what the buffer, or the loader, was created with. A loader on a device needs a method of it, and there is none here.
-That of CUDA.jl is
+An array of type `T` that views device memory of the library, for [`loader`](@ref)s to hand out; `arrays` is that of the
+buffer or the loader. A loader on a device needs a method of this function; the package has none. For CUDA.jl it is
 
     PER.device_view(::Type{<:CuArray}, ::Type{T}, pointer, size) where {T} =
         unsafe_wrap(CuArray, CuPtr{T}(UInt(pointer)), size)
 """
 function device_view end
 
-# Whether there are views for a layout is known before anything is drawn.
+# Checks before the first draw that every array of the layout has a view.
 check_views(::HostMemory, layout) = nothing
 function check_views(memory::DeviceMemory, layout)
     for (_, type, size) in layout
@@ -72,7 +71,8 @@ end
 """
     PER.stream_pointer(stream)
 
-A `cudaStream_t` as `Ptr{Cvoid}`: of a pointer, a number, or what has one as its `handle`, such as CUDA.jl's streams.
+Convert a stream to a `cudaStream_t` as `Ptr{Cvoid}`: a pointer, a number, or an object with one as its `handle`, such
+as CUDA.jl's streams.
 """
 stream_pointer(stream::Ptr) = Ptr{Cvoid}(stream)
 stream_pointer(stream::Integer) = Ptr{Cvoid}(converted(UInt, "stream", stream))
@@ -100,7 +100,7 @@ function refuse_part(memory, name, array)
     return refuse_part(memory, name, whole)
 end
 
-# An array on a device as ccall takes it.
+# A device array as an argument of ccall.
 struct Elements{T,A}
     array::A
     size::Tuple{Vararg{Int}}
@@ -115,8 +115,8 @@ Base.pointer(elements::Elements{T}) where {T} = Ptr{T}(device_pointer(elements.a
 Base.cconvert(::Type{Ptr{T}}, elements::Elements) where {T} = elements
 Base.unsafe_convert(::Type{Ptr{T}}, elements::Elements{T}) where {T} = pointer(elements)
 
-# Numbers as ccall takes them, of the type that C wants. What lies in host memory is copied to a device by copyto!(),
-# which knows no stream but the current one.
+# Numbers as an argument of ccall, with the C type. Arrays in host memory are copied to a device by copyto!(), which
+# only uses the current stream.
 numbers(::HostMemory, ::Type{T}, name, array, stream) where {T} = numbers(T, name, array)
 function numbers(memory::DeviceMemory, ::Type{T}, name, array, stream) where {T}
     lies_on_device(memory, array) || return to_device(memory, name, numbers(T, name, array), array, stream)
@@ -124,7 +124,7 @@ function numbers(memory::DeviceMemory, ::Type{T}, name, array, stream) where {T}
     return Elements(T, array)
 end
 
-# Indices of a tree: those in host memory count from 1, those on a device as in C, from 0.
+# Indices of a tree: in host memory they count from 1, on a device from 0, as in C.
 slots(::HostMemory, name, array, stream) = zero_based(name, array)
 slots(memory::DeviceMemory, name, array, stream) =
     lies_on_device(memory, array) ? numbers(memory, Int64, name, array, stream) :
@@ -136,7 +136,7 @@ function to_device(memory, name, elements::Array{T}, source, stream) where {T}
     return Elements(T, copyto!(new_array(memory, T, size(elements)), elements))
 end
 
-# A function that is compiled for each type: a batch is allocated in 3 us with it, in 10 without.
+# A function that is specialised for each type: a batch is allocated in 3 us with it, in 10 without.
 new_array(::HostMemory, ::Type{T}, size) where {T} = Array{T}(undef, size)
 function new_array(memory::DeviceMemory, ::Type{T}, wanted) where {T}
     array = memory.arrays isa Type ? memory.arrays{T}(undef, wanted) : memory.arrays(T, wanted)
@@ -144,7 +144,7 @@ function new_array(memory::DeviceMemory, ::Type{T}, wanted) where {T}
     return invalid("arrays gave a $(summary(array)); wanted: $(join(wanted, '×')) $T")
 end
 
-# What new_array() made, as ccall takes it.
+# An array of new_array() as an argument of ccall.
 written(::HostMemory, array) = array
 written(::DeviceMemory, array) = Elements(eltype(array), array)
 
@@ -155,13 +155,13 @@ fits(::HostMemory, array, type, wanted) = array isa Array && eltype(array) === t
 fits(memory::DeviceMemory, array, type, wanted) =
     lies_on_device(memory, array) && eltype(array) === type && size(array) == wanted
 
-# An array of memory of the library.
+# An array that views memory of the library.
 view_of(::HostMemory, ::Type{T}, pointer, size) where {T} = unsafe_wrap(Array, Ptr{T}(pointer), size)
 view_of(memory::DeviceMemory, ::Type{T}, pointer, size) where {T} =
     device_view(memory.arrays, T, Ptr{Cvoid}(pointer), size)
 
-# A per_array of an array or number, in place if it lies on a device. What it points into is added to `kept`, which must
-# be preserved as long as it. Calls that take arrays of host memory too get those as they are.
+# A per_array of an array or number, in place if it lies on a device. Adds the memory it points into to `kept`, which
+# must be preserved as long. Calls that also accept host memory get host arrays unchanged.
 passed!(::HostMemory, kept, name, array) = passed!(kept, name, array)
 function passed!(memory::DeviceMemory, kept, name, array)
     if !lies_on_device(memory, array)
@@ -173,7 +173,7 @@ function passed!(memory::DeviceMemory, kept, name, array)
     return per_array(device_pointer(array), pointer(shape), length(shape), dtype_of(name, eltype(array)), C_NULL)
 end
 
-# The same for calls that take arrays of the device only.
+# The same for calls that accept device arrays only.
 passed_there!(::HostMemory, kept, name, array, stream) = passed!(kept, name, array)
 function passed_there!(memory::DeviceMemory, kept, name, array, stream)
     lies_on_device(memory, array) && return passed!(memory, kept, name, array)

@@ -1,4 +1,4 @@
-# Options structs: filled by the library's _init functions, then changed field by field, so that no default is repeated
+# Options structs are filled by the library's _init functions and then changed field by field: no default is repeated
 # here.
 initialize(options::Ref{per_tree_options}, size) = per_tree_options_init(options, size)
 initialize(options::Ref{per_replay_options}, size) = per_replay_options_init(options, size)
@@ -20,7 +20,7 @@ function initial(::Type{T}) where {T}
     return filled
 end
 
-# The struct that a function of the library fills: fill(pointer, struct, its size).
+# A struct filled by a function of the library: fill(pointer, struct, its size).
 function result_of(fill, ::Type{T}, handle) where {T}
     result = Ref{T}()
     call(pointer -> fill(pointer, result, sizeof(T)), handle)
@@ -44,7 +44,7 @@ function set_field!(target::Base.RefValue{T}, name::Symbol, value) where {T}
     return nothing
 end
 
-# Options are flat here: those in a struct that is embedded in another are named as those of the other are.
+# Options are flat here: members of an embedded struct have names like those of the outer one.
 is_embedded(::Type{T}) where {T} = isstructtype(T) && fieldcount(T) > 0
 names_in(::Type{T}, name) where {T} = is_embedded(fieldtype(T, name)) ? fieldnames(fieldtype(T, name)) : (name,)
 flat_names(::Type{T}) where {T} = Tuple(Iterators.flatten(map(name -> names_in(T, name), fieldnames(T))))
@@ -64,8 +64,8 @@ function set_embedded_field!(target, name, value)
     set_field!(target, owner, inner[])
 end
 
-# Names and numbers of an enum of per.h: the names are those of its constants without the words that all of them share,
-# (stratified = PER_STRATIFIED, ...) of per_scheme.
+# Names and numbers of an enum of per.h. The names are those of its constants without their common prefix: (stratified =
+# PER_STRATIFIED, ...) for per_scheme.
 function choices_of(enum)
     constants = enums[enum]
     words = [split(string(name), '_') for name in keys(constants)]
@@ -74,7 +74,7 @@ function choices_of(enum)
     return NamedTuple{Tuple(names)}(values(constants))
 end
 
-# Options that name one of several choices.
+# Options with a choice of names.
 const CHOICES = map(
     choices_of,
     (
@@ -96,10 +96,10 @@ const CHOICES = map(
     ),
 )
 
-# Those that are on or off.
+# Boolean options.
 const FLAGS = (:store_next_observation, :overwrite, :keep_times_sampled, :storage_preallocated, :gather_on_device)
 
-# The number of an option's value.
+# The C value of an option.
 function number_of_option(name::Symbol, value)
     name in FLAGS && !(value isa Bool) && invalid("$name is $(repr(value)); allowed: true, false")
     return haskey(CHOICES, name) ? choice(name, value) : value
@@ -124,7 +124,7 @@ function device_numbers(device)
     return PER_CUDA, parse(Int, parts[1])
 end
 
-# Sets the options that were given; `nothing` counts as not given.
+# Sets the given options; `nothing` counts as not given.
 function set_options!(options::Base.RefValue{T}, given) where {T}
     for (name, value) in given
         value === nothing && continue
@@ -145,7 +145,7 @@ function set_options!(options::Base.RefValue{T}, given) where {T}
     return options
 end
 
-# Runs action() while the options name the directory that rows lie in; `nothing` names none.
+# Runs action() while the options name the storage directory, if any.
 function with_storage(action, options, storage)
     storage === nothing && return action()
     path = String(storage)

@@ -4,48 +4,48 @@
 Stores the transitions of `n_envs` environments and draws batches of them with probability `P(i) = p_i^alpha / sum_k
 p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
 
-- `capacity`: rows in all, rounded up to a multiple of `n_envs`. A row holds a step; at the end of an episode the final
-  observation takes one more. Of the rows of an environment once they are full at least `rows - 1 - ends of episodes -
-  (n_step - 1) - (frame_stack - 1)` are live transitions; [`capacity_for`](@ref) gives the capacity for so many of them
+- `capacity`: total number of rows, rounded up to a multiple of `n_envs`. A row holds a step; at the end of an episode
+  the final observation takes another row. Once the rows of an environment are full, at least `rows - 1 - ends of
+  episodes - (n_step - 1) - (frame_stack - 1)` of them are live transitions; [`capacity_for`](@ref) computes the
+  capacity for a given number of transitions
 - `fields`: a named tuple of [`Field`](@ref)s, or pairs `name => Field(...)`. `reward` (`Float32`), `terminated` and
-  `truncated` are always there
+  `truncated` always exist
 - `options`: those of `per_replay_options` in `per.h`, which also has their defaults: `n_envs`, `n_step`, `gamma`,
   `frame_stack`, `sequence_length`, `burn_in`, `sequence_stride`, `sequence_eta`, `alpha`, `beta`, `beta_final`,
-  `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
-  `store_next_observation`, `overwrite`, `gather_threads`, `save_compression` (0, or a level of zstd from 1 to 19, of
-  what is saved), `samples_per_insert`, `samples_tolerance` and `min_size_to_sample` (the rate limiter: see
-  [`wait_to_add`](@ref)), `keep_times_sampled` (how often each transition is drawn is counted: `times_sampled` of
-  batches), `max_times_sampled` (so many times and no more, with the scheme `:without_replacement`), and the choices
+  `beta_steps`, `epsilon`, `uniform_fraction`, `seed`, `store_next_observation`, `overwrite`, `gather_threads`,
+  `save_compression` (of saves: 0, or a zstd level from 1 to 19), `samples_per_insert`, `samples_tolerance` and
+  `min_size_to_sample` (the rate limiter: see [`wait_to_add`](@ref)), `keep_times_sampled` (counts how often each
+  transition is drawn: `times_sampled` of batches), `max_times_sampled` (draws a transition at most that many times,
+  with the scheme `:without_replacement`), and the choices
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
   `on_nan` (`:allow`, `:error`: a NaN in an observation or a reward is refused),
   `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`,
   `"cuda:1"`)
-- `storage`: a directory, which is made if it is not there: rows lie in a file in it, and as many of them in memory as
-  there is room for; 9.7 bytes a row always do. The file has no name, and is gone when the buffer is. Copies, and what is
-  serialized, lie in memory. Not on CUDA. With `storage_preallocated = true` the room on the disk is taken for all rows
-  at once
-- `arrays`: on CUDA, which arrays the buffer gives, on its device: a type as `CuArray`, of which
-  `arrays{T}(undef, size)` makes one, or a function of `T` and `size`
-- `current_stream`: on CUDA, a function without arguments that says which stream a call is queued on whose `stream` is
-  not given
+- `storage`: a directory, created if missing: rows lie in a file there and are cached in memory as far as there is room;
+  9.7 bytes a row are always in memory. The file has no name and disappears with the buffer. Copied and deserialized
+  buffers lie in memory. Not on CUDA. `storage_preallocated = true` allocates the disk space of all rows at once
+- `arrays`: on CUDA, the type of the arrays that the buffer returns, on its device: a type such as `CuArray`, allocated
+  by `arrays{T}(undef, size)`, or a function of `T` and `size`
+- `current_stream`: on CUDA, a function without arguments that returns the stream of calls without a `stream`
 
-With CUDA.jl, on the device that is current:
+With CUDA.jl, on the current device:
 
     buffer = ReplayBuffer(10^6, fields; device = :cuda, arrays = CuArray, current_stream = CUDA.stream)
 
-A [`loader`](@ref) there needs a method of [`PER.device_view`](@ref) more.
+A [`loader`](@ref) there also needs a method of [`PER.device_view`](@ref).
 
-Calls on CUDA queue their work and return at once. Arrays on the device are read in place, and must be whole and of the
-element types that are named; those in host memory are copied, on the current stream only (but `add!` and `extend!` take
-them with any). What is wrong with values is known on the device only: [`PER.synchronize`](@ref) reports it. What must
-be said of other libraries of arrays is at [`PER.is_device_array`](@ref), [`PER.device_pointer`](@ref),
+Calls on CUDA enqueue their work and return at once. Arrays on the device are read in place, and must be whole and of
+the documented element types. Arrays in host memory are copied, on the current stream only (`add!` and `extend!` accept
+them with any stream). Invalid values are only detected on the device: [`PER.synchronize`](@ref) reports them. Other
+array libraries need the methods of [`PER.is_device_array`](@ref), [`PER.device_pointer`](@ref),
 [`PER.device_view`](@ref) and [`PER.stream_pointer`](@ref).
 
-`length(buffer)` is the number of live transitions, or sequences, those that can be drawn. `buffer.capacity` and
+`length(buffer)` is the number of live transitions or sequences, which can be drawn. `buffer.capacity` and
 `buffer.n_envs` can be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma`, `buffer.n_step` and
-`buffer.save_compression` can be read and set. Setting `beta` ends its schedule. The memory goes with the garbage collector, or early with `close(buffer)`.
+`buffer.save_compression` can be read and set. Setting `beta` ends its schedule. The garbage collector frees the memory,
+or earlier `close(buffer)`.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(1000, (observation = Field(Float32, 4), action = Field(Int64)); seed = 7);
@@ -89,7 +89,7 @@ struct ReplayBuffer
     end
 end
 
-# The options of a buffer or a writer, and of each field what `make` says of it, which the handle holds.
+# The options of a buffer or a writer, and make(field) for each of its fields, while the handle is held.
 function described(make, handle, describe = per_replay_describe)
     options = initial(per_replay_options)
     fields = []
@@ -102,7 +102,7 @@ function described(make, handle, describe = per_replay_describe)
     return options, fields
 end
 
-# The fields are the library's own: they are field_size bytes apart.
+# The library's fields are field_size bytes apart.
 function field_at(options, i)
     field = Ref(per_field(C_NULL, C_NULL, 0, 0, 0, 0, C_NULL, 0, 0))
     bytes = Ptr{UInt8}(options.fields) + (i - 1) * options.field_size
@@ -143,15 +143,15 @@ named(fields) = fields
 """
     capacity_for(transitions; episode_length = 0, fields, options...)
 
-The smallest capacity of a [`ReplayBuffer`](@ref) that keeps so many transitions, or sequences, live once the buffer is
-full. Without sequences and `store_next_observation`, divisions rounded down, `t` being transitions per environment:
-`n_envs (t + (t - 1) / episode_length + n_step + frame_stack)`.
+The smallest capacity of a [`ReplayBuffer`](@ref) that keeps that many transitions, or sequences, live once the buffer
+is full. Without sequences and `store_next_observation` it is `n_envs (t + (t - 1) / episode_length + n_step +
+frame_stack)`, with `t` transitions per environment and divisions rounded down.
 
-- `transitions`: 1 to 2^40, of all environments. For a rollout of `K` steps in each of `n_envs` environments
-  `K * n_envs`: the capacity then takes all of it, ends of episodes included, also with `overwrite = false`
-- `episode_length`: steps of the shortest episode; 0: episodes are longer than what an environment has of rows
-- `fields`: needed where a field has a stack of its own
-- `options`: as [`ReplayBuffer`](@ref) takes them; only those that change the result are looked at
+- `transitions`: 1 to 2^40, of all environments. For a rollout of `K` steps in each of `n_envs` environments, `K *
+  n_envs`: the capacity then holds all of it, ends of episodes included, also with `overwrite = false`
+- `episode_length`: steps of the shortest episode; 0 if episodes are longer than the rows of an environment
+- `fields`: needed if a field sets its own stack
+- `options`: those of [`ReplayBuffer`](@ref); options that do not change the result are ignored
 
 ```jldoctest
 julia> capacity_for(1000; episode_length = 10)
@@ -182,8 +182,8 @@ end
 """
     options(buffer)
 
-Every option of the buffer by name as it is now, as a named tuple: `alpha`, `beta`, `gamma` and `n_step` as they were set
-since. `ReplayBuffer(; options(buffer)...)` makes an empty buffer like it.
+The current options of the buffer, as a named tuple; `alpha`, `beta`, `gamma` and `n_step` have the values that were set
+last. `ReplayBuffer(; options(buffer)...)` creates an empty buffer like it.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2),); n_envs = 3, scheme = :systematic);
@@ -216,7 +216,7 @@ end
 """
     live_ids(buffer)
 
-Ids of the live transitions: environment by environment, in order of time.
+Ids of the live transitions, environment by environment, in chronological order.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(20, (observation = Field(Int32),));
@@ -231,7 +231,7 @@ function live_ids(buffer::ReplayBuffer)
     count = Ref{Int64}(0)
     ids = Int64[]
     call(pointer -> per_replay_get_live_ids(pointer, 0, C_NULL, count), buffer.handle)
-    while count[] > length(ids)  # again where another task added meanwhile
+    while count[] > length(ids)  # again if another task added meanwhile
         resize!(ids, count[])
         call(pointer -> per_replay_get_live_ids(pointer, length(ids), ids, count), buffer.handle)
     end
@@ -247,10 +247,10 @@ end
 """
     stats(buffer)
 
-What the buffer holds and has done, as a named tuple. Counters count since creation.
+Statistics of the buffer, as a named tuple. Counters count since creation.
 
 $per_replay_statistics_docs
-Loggers take it as it is:
+Loggers accept it directly:
 `@info "replay" stats(buffer)...` with a logger of TensorBoardLogger.jl.
 
 ```jldoctest
@@ -282,7 +282,7 @@ function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
     unchanged = getfield(settings[], name)
     set_field!(settings, name, value)
     given = getfield(settings[], name)
-    if isnan(given) || given == unchanged  # by which C leaves a setting as it is
+    if isnan(given) || given == unchanged  # C leaves such a setting unchanged
         invalid("$name is $(repr(value)); allowed: $(name === :n_step ? 1 : 0) and above")
     end
     queue = stream_of(buffer.memory, nothing)
@@ -295,19 +295,19 @@ end
 """
     wait_to_add(buffer, count; timeout = Inf)
 
-Waits until the rate limiter allows to add `count` steps, of all environments together, at most `timeout` seconds. Other
-tasks use the buffer meanwhile.
+Wait at most `timeout` seconds until the rate limiter allows `count` more steps, of all environments together. Other
+tasks may use the buffer meanwhile.
 
-It counts `a` steps that were added, without those masked, and `d` transitions that were drawn, by `sample!` and
-loaders, since the buffer was made or cleared. With `r`, `e` and `m` for the options `samples_per_insert`,
-`samples_tolerance` and `min_size_to_sample`, at least 1, it allows to add `k` steps if
-`floor(r * (a + k - m)) - d <= e`, and to draw `b` transitions if `a >= m` and `floor(r * (a - m)) - d - b >= -e`. With
-`r = 0` only `a >= m` is asked for, of draws. A call that is not allowed yet is a [`PERError`](@ref) with status
-`PER.PER_ERROR_BUSY`, and so is this one if it takes longer; one for more than `e` transitions, or for more than `e / r`
-steps beyond the first `m`, never is, and has the status `PER.PER_ERROR_INVALID_ARGUMENT`. So one of the two is allowed
-at any time; choose `m` so large that a draw succeeds by then, and that a prefill by one `extend!` belongs to the first
-`m` steps. Loaders and channels wait by themselves. The add may still be `PER.PER_ERROR_BUSY` if another task adds
-before it: then wait again.
+The limiter counts `a` steps added (without masked ones) and `d` transitions drawn by `sample!` and loaders, since the
+buffer was created or cleared. `r`, `e` and `m` are the options `samples_per_insert`, `samples_tolerance` and
+`min_size_to_sample` (at least 1). Adding `k` steps is allowed if `floor(r * (a + k - m)) - d <= e`; drawing `b`
+transitions is allowed if `a >= m` and `floor(r * (a - m)) - d - b >= -e`. With `r = 0` only draws are limited, by `a >=
+m`. A call that is not allowed yet throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`; so does this function
+after `timeout` seconds. A call for more than `e` transitions, or for more than `e / r` steps beyond the first `m`, is
+never allowed and throws with status `PER.PER_ERROR_INVALID_ARGUMENT`. Hence adding or drawing is allowed at any time.
+Choose `m` so large that a draw succeeds after `m` steps, and that a prefill by one `extend!` lies within the first `m`
+steps. Loaders and channels wait on their own. The add may still be `PER.PER_ERROR_BUSY` if another task adds first:
+then wait again.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); samples_per_insert = 2, samples_tolerance = 8);
@@ -338,20 +338,20 @@ wait_to_add(buffer::ReplayBuffer, count; timeout = Inf) =
 """
     wait_to_sample(buffer, batch_size; timeout = Inf)
 
-Waits until the rate limiter allows to draw so many transitions: see [`wait_to_add`](@ref).
+Wait until the rate limiter allows a draw of `batch_size` transitions: see [`wait_to_add`](@ref).
 """
 wait_to_sample(buffer::ReplayBuffer, batch_size; timeout = Inf) =
     wait_for_rate(buffer, per_replay_wait_to_sample, converted(Int64, "batch_size", batch_size), timeout)
 
 function wait_for_rate(buffer, wait, count, timeout)
-    options_now(buffer)  # is an error while this task saves the buffer, which no wait would end
+    options_now(buffer)  # throws while this task saves the buffer, since no wait would end
     return call_in_time(pointer -> wait(pointer, count, 0), buffer.handle, timeout)
 end
 
 """
     stop_limiting!(buffer)
 
-Ends the limits of `samples_per_insert` and `min_size_to_sample` for good: whoever waits goes on. Returns the buffer.
+End the limits of `samples_per_insert` and `min_size_to_sample` permanently, and wake all waiters. Returns the buffer.
 """
 function stop_limiting!(buffer::ReplayBuffer)
     call(per_replay_stop_limiting, buffer.handle)
@@ -361,7 +361,8 @@ end
 """
     clear!(buffer; stream)
 
-Empty the buffer. Ids go on counting; random state, maximum priority and the schedule of beta stay. Returns the buffer.
+Empty the buffer. Ids continue counting; the random state, the maximum priority and the schedule of beta stay. Returns
+the buffer.
 """
 function clear!(buffer::ReplayBuffer; stream = nothing)
     queue = stream_of(buffer.memory, stream)

@@ -1,20 +1,20 @@
 """
     shared_loader(buffer, batch_size; readers, slots = 2, options...)
 
-Batches for several processes, drawn ahead into shared memory: give each of them the `path`, and take
+A loader for several processes, with batches prefetched into shared memory. Give each process the `path` and create
 `PER.Reader(loader.path)` there, an iterator over batches that are not copied. Each batch goes to one reader, in the
-order in which they asked; together they get those of a [`loader`](@ref) with as many slots. Readers send priorities
-back. One that dies gives its slots back.
+order of the requests; together the readers get the batches of a [`loader`](@ref) with as many slots. Readers send
+priorities back. The slots of a reader that dies are freed.
 
-- `readers`: most that may be attached at a time
-- `slots`: most batches that each of them may have at a time
+- `readers`: maximum number of readers attached at a time
+- `slots`: maximum number of batches that each reader may hold at a time
 - `options`: those of [`sample!`](@ref), for every batch
 
-It is the one loader of its buffer, which is in host memory. `stats(loader)` tells what it has done; counters count since
+It is the only loader of its buffer, which is in host memory. `stats(loader)` has the statistics; counters count since
 creation.
 
 $per_shared_loader_statistics_docs
-`close(loader)` applies what readers have sent, and ends it.
+`close(loader)` applies the priorities that readers have sent, and ends the loader.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -71,14 +71,14 @@ stats(loader::SharedLoader) =
 """
     PER.Reader(path)
 
-Attaches to a [`shared_loader`](@ref), whose path it takes: an iterator without end over batches, which lie where they
-were drawn. Asking for the next one releases the one before, whose arrays are then written again: copy what must last
+Attaches to the [`shared_loader`](@ref) with this path: an endless iterator over batches, which are not copied.
+Requesting the next batch releases the previous one, whose arrays are then overwritten: copy anything that must last
 longer. `take!(reader; timeout = Inf)` and [`release!`](@ref) leave releasing to the caller.
 
-`update_priorities!(reader, ids, td_errors; timeout = Inf)` and `set_priorities!(reader, ids, priorities; timeout = Inf)`
-send priorities back, which are applied a little later; `flush(reader; timeout = Inf)` waits until they are. Where a call
-takes longer than `timeout` seconds, a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` says so. `close(reader)` gives
-all batches back.
+`update_priorities!(reader, ids, td_errors; timeout = Inf)` and `set_priorities!(reader, ids, priorities; timeout =
+Inf)` send priorities back, which are applied a little later; `flush(reader; timeout = Inf)` waits until they are
+applied. Each call throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` after `timeout` seconds. `close(reader)`
+returns all batches.
 """
 struct Reader
     handle::Handle{per_reader}
@@ -89,8 +89,8 @@ struct Reader
     n_step::Int64  # of sequences
     memory::HostMemory
     lock::ReentrantLock
-    batches::Dict{Int64,Batch}  # by slot, made when it first has one
-    turns::Dict{Int64,Int64}    # by slot that is out: the number of its batch
+    batches::Dict{Int64,Batch}  # by slot, created with the slot's first batch
+    turns::Dict{Int64,Int64}    # the number of its batch, by slot that is out
     n_turns::Base.RefValue{Int64}
 end
 
@@ -102,7 +102,7 @@ function Reader(path::AbstractString)
     options, layouts = try
         described(FieldLayout, handle, describe)
     catch
-        close(handle)  # it would keep its place among the readers until it is collected
+        close(handle)  # else it stays attached until it is collected
         rethrow()
     end
     steps = options[].sequence_length > 0 ? options[].burn_in + options[].sequence_length : 0
@@ -122,7 +122,7 @@ Base.flush(reader::Reader; timeout = Inf) =
 Base.IteratorSize(::Type{Reader}) = Base.IsInfinite()
 Base.eltype(::Type{Reader}) = Batch
 
-# The state: the slot of the batch before, and its turn.
+# The state: the slot and turn of the previous batch.
 function Base.iterate(reader::Reader, (slot, turn) = (-1, 0))
     lock(() -> get(reader.turns, slot, 0) == turn != 0 && give_back(reader, slot), reader.lock)
     batch, slot, turn = hand_out(reader, Inf)
@@ -140,7 +140,7 @@ function release!(reader::Reader, batch::Batch)
     return nothing
 end
 
-# With the lock.
+# Requires the lock.
 function give_back(reader::Reader, slot)
     call(pointer -> per_reader_release(pointer, slot), reader.handle)
     delete!(reader.turns, slot)
@@ -152,14 +152,14 @@ function hand_out(reader::Reader, timeout)
     filled, taken, place, turn = initial(per_batch), Ref{Batch}(), Ref{Int64}(-1), Ref(0)
     call_in_time(reader.handle, timeout) do pointer
         lock(reader.lock) do
-            status = per_reader_next(pointer, 1, filled, place)  # a millisecond, which mostly is enough
+            status = per_reader_next(pointer, 1, filled, place)  # one millisecond usually suffices
             status == PER_OK || return status
             try
                 taken[] = get!(() -> slot_batch(reader, reader, filled[]), reader.batches, place[])
                 turn[] = reader.n_turns[] += 1
                 reader.turns[place[]] = turn[]
             catch
-                per_reader_release(pointer, place[])  # else nobody could
+                per_reader_release(pointer, place[])  # else the slot would be lost
                 rethrow()
             end
             return status

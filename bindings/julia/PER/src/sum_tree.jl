@@ -1,15 +1,15 @@
 """
     SumTree(capacity; device = :cpu, seed = 0, arrays, current_stream)
 
-`capacity` priorities, float32, finite and not negative, all 0 at first, from which indices are drawn in proportion
-(section 3.3 of the paper). Sums are exact: no history of updates shifts them.
+A sum tree of `capacity` priorities (float32, finite and not negative, initially 0) that draws indices in proportion to
+them (section 3.3 of the paper). Sums are exact: they do not drift, however many updates there are.
 
 - `device`: `:cpu`, `:cuda` or `"cuda:1"`
 - `seed`: of the draws; the same seed and the same calls give the same indices in every language
-- `arrays`, `current_stream`: on CUDA only, as [`ReplayBuffer`](@ref) says. Indices in arrays on a device count from 0,
-  as in C: to shift them would take a kernel of its own. Those in host memory count from 1 there, too
+- `arrays`, `current_stream`: on CUDA only, see [`ReplayBuffer`](@ref). Indices in device arrays count from 0, as in C,
+  since shifting them would take an extra kernel. Indices in host memory count from 1 on CUDA, too
 
-`length(tree)` is the capacity. The memory goes with the garbage collector, or early with `close(tree)`.
+`length(tree)` is the capacity. The garbage collector frees the memory, or earlier `close(tree)`.
 
 ```jldoctest
 julia> tree = SumTree(4; seed = 7);
@@ -63,9 +63,9 @@ total(tree::SumTree) = described(tree).total
 """
     update!(tree, indices, priorities; stream)
 
-Set `priorities[i]`, finite and not negative, at `indices[i]`, which count from 1; of equal indices the last one wins.
-Returns the tree. Throws a [`PERError`](@ref) for any bad entry, and then changes nothing. (On CUDA such entries are
-skipped, the others take effect, and [`PER.synchronize`](@ref) throws.)
+Set the priority at `indices[i]`, counted from 1, to `priorities[i]`, finite and not negative. The last of equal indices
+wins. Returns the tree. Throws a [`PERError`](@ref) for any bad entry, and then changes nothing. (On CUDA such entries
+are skipped, the others take effect, and [`PER.synchronize`](@ref) throws.)
 
 ```jldoctest
 julia> tree = update!(SumTree(3), [2, 3, 2], [9, 1, 4]);
@@ -179,7 +179,7 @@ end
 """
     reset!(tree; stream)
 
-Set all priorities to 0. The random state stays. Returns the tree.
+Set all priorities to 0. The random state is kept. Returns the tree.
 """
 function reset!(tree::SumTree; stream = nothing)
     queue = stream_of(tree.memory, stream)
@@ -191,8 +191,8 @@ end
     PER.synchronize(tree; stream)
     PER.synchronize(buffer; stream)
 
-Wait until the work on the stream that this tree or buffer queued is done, and throw once, as a [`PERError`](@ref), what
-went wrong on the device since the last report. Does nothing on the CPU.
+Wait until the work that this tree or buffer enqueued on the stream is done. Throws a [`PERError`](@ref) for an error on
+the device since the last report; each error is reported once. Does nothing on the CPU.
 """
 function synchronize(tree::SumTree; stream = nothing)
     queue = stream_of(tree.memory, stream)

@@ -1,14 +1,14 @@
 """
     update_priorities!(buffer, ids, td_errors; stream)
 
-Set `p = |td_error| + epsilon` (section 3.3) of the transitions with these ids; with several critics, `td_errors` being
-`length(ids)×critics`, the mean of `|td_error|` over them, or the largest (`critics = :max` of the buffer). Of equal ids
-the last one wins. Transitions that were overwritten meanwhile and ids of -1 are ignored and counted. Returns the
-buffer.
+Set the priorities of the transitions with these ids to `p = |td_error| + epsilon` (section 3.3). With several critics
+`td_errors` is `length(ids)×critics`, and `|td_error|` is the mean over them, or the largest (`critics = :max` of the
+buffer). The last of equal ids wins. Transitions that were overwritten meanwhile and ids of -1 are ignored and counted.
+Returns the buffer.
 
-Of sequences of `T` steps `td_errors` are `T×length(ids)`, or `T×length(ids)×critics`, with `sequence_length` in place of
-`T` if they leave the burn-in out; and `p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon` over
-the steps after the burn-in where the mask is true (Kapturowski et al. 2019, section 2.3).
+For sequences of `T` steps `td_errors` is `T×length(ids)` or `T×length(ids)×critics`, with `sequence_length` instead of
+`T` if the burn-in is left out. Then `p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon` over the
+steps after the burn-in where the mask is true (Kapturowski et al. 2019, section 2.3).
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); epsilon = 0);
@@ -30,7 +30,8 @@ function update_priorities!(buffer::ReplayBuffer, ids, td_errors; stream = nothi
     return buffer
 end
 
-# Runs action(given) with the per_priorities whose member of that name has the values, while they and the ids stay.
+# Runs action(given) with a per_priorities that has the values in the member of that name, while ids and values are
+# kept.
 function with_priorities(action, ids, name, values, n_critics = 1, n_steps = 0)
     GC.@preserve ids values begin
         given = initial(per_priorities)
@@ -43,8 +44,8 @@ function with_priorities(action, ids, name, values, n_critics = 1, n_steps = 0)
     end
 end
 
-# For a buffer or a reader: ids, TD errors, of how many critics, and of how many steps of each sequence, 0 where there are
-# none.
+# For a buffer or a reader: ids, TD errors, number of critics, and number of steps of each sequence (0 without
+# sequences).
 function given_errors(target, ids, td_errors, stream)
     rows = numbers(target.memory, Int64, "ids", ids, stream)
     errors = numbers(target.memory, Float32, "td_errors", td_errors, stream)
@@ -58,7 +59,7 @@ end
 """
     set_priorities!(buffer, ids, priorities; stream)
 
-As [`update_priorities!`](@ref), with the priorities themselves, finite and not negative.
+Like [`update_priorities!`](@ref), but takes the priorities themselves, finite and not negative.
 """
 function set_priorities!(buffer::ReplayBuffer, ids, priorities; stream = nothing)
     queue = stream_of(buffer.memory, stream)
@@ -79,7 +80,7 @@ end
 """
     priorities(buffer, ids; stream)
 
-The priorities of the transitions with these ids as `Float32`, before alpha; 0 of those that are not live.
+The priorities of the transitions with these ids as `Float32`, before alpha; 0 for those that are not live.
 """
 function priorities(buffer::ReplayBuffer, ids; stream = nothing)
     memory, queue = buffer.memory, stream_of(buffer.memory, stream)
@@ -92,8 +93,8 @@ end
 """
     set!(buffer, ids; stream, fields...)
 
-Write fields of the transitions with these ids, `axes×length(ids)` each. Fields that are observations cannot be written,
-since rows share those. Rows that were overwritten meanwhile are ignored and counted. Returns the buffer.
+Write fields of the transitions with these ids, `axes×length(ids)` each. Observation fields cannot be written, since
+rows share them. Rows that were overwritten meanwhile are ignored and counted. Returns the buffer.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32), advantage = Field(Float32)));

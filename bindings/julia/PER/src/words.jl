@@ -1,4 +1,4 @@
-# What the library's messages say in C's words, in Julia's: its constants, and what only C has.
+# Translates terms of the library's messages from C to Julia: constants, and concepts that only C has.
 const WORDS = Dict{String,String}(
     "device_index" => "the index of device",
     "n_fields" => "the number of fields",
@@ -18,7 +18,7 @@ end
 
 const FLAG_TEXT = Regex("\\b($(join(FLAGS, '|'))) is (on|off)\\b")
 
-# A message of the library as it is read here. What it quotes stays as it is. `arguments`: see check().
+# A message of the library with Julia's terms. Quoted text stays unchanged. `arguments`: see check().
 function in_julia(message, arguments)
     word(text) = haskey(arguments, Symbol(text)) ? arguments[Symbol(text)] : get(WORDS, text, text)
     spoken = replace(message, r"\"[^\"]*\"|\b[A-Za-z_]\w*" => word)

@@ -1,5 +1,5 @@
-# Each bad argument that tests/abi/bad_arguments.py makes of per.h's declarations, given to the function of this package
-# that takes it: a PERError that names it, and nothing has changed.
+# Passes each bad argument that tests/abi/bad_arguments.py derives from per.h's declarations to the function of this
+# package that takes it: expects a PERError that names it, and no change.
 module BadArguments
 
 using Test
@@ -39,7 +39,7 @@ function state()
     return (files, priorities(TREE), total(TREE))
 end
 
-# Of each function of per.h: good arguments by name, and the call that takes them.
+# For each function of per.h: good arguments by name, and the call that takes them.
 const GOOD = Dict{Symbol,Any}(
     :per_tree_create => ((capacity = 10,), (; capacity, options...) -> SumTree(capacity; options...)),
     :per_update => ((indices = [2, 5, 8], priorities = [1.0, 1.0, 1.0]),
@@ -55,7 +55,7 @@ const GOOD = Dict{Symbol,Any}(
     :per_replay_cut => ((env_ids = [2, 1],), (; env_ids) -> cut!(SINGLE_STEPS, env_ids)),
     :per_replay_sample => ((batch_size = 4,), (; batch_size, options...) -> sample!(
         SINGLE_STEPS, batch_size; hindsight = HINDSIGHT, options...)),
-    # Two calls here; the one with what is bad.
+    # Two calls here; the one with the bad argument.
     :per_replay_update_priorities => ((ids = [0, 1, 2], td_errors = [1.0, 1.0, 1.0], priorities = [1.0, 1.0, 1.0]),
                                       (; ids, td_errors, priorities) ->
                                           priorities == [1.0, 1.0, 1.0] ?
@@ -115,8 +115,8 @@ const NOT_THERE = Dict(
 # The functions of per.h that this package calls.
 const SOURCES = dirname(pathof(PER))
 const SOURCE = join(read(joinpath(SOURCES, file), String) for file in readdir(SOURCES) if file != "declarations.jl")
-# Besides those of channels and shared loaders, and of a coordinator that has shards: their arguments are what others say, and they are
-# tested with these.
+# Except those of channels and shared loaders, and of a coordinator with shards: their arguments come from other
+# processes or shards, and are tested with these.
 const WITH_OTHERS = r"^per_(coordinator_(?!create)|channel_|writer_|shared_loader_|reader_)"
 is_called(function_of_c) =
     occursin(Regex("\\b$function_of_c\\b"), SOURCE) && !occursin(WITH_OTHERS, string(function_of_c))
@@ -125,12 +125,12 @@ is_there(called, name) =
     !any(names -> name in names, values(NOT_THERE)) && is_called(called) &&
     !((called, name) in MADE_HERE)
 
-# What the package makes itself.
+# Arguments that the package creates itself.
 const MADE_HERE =
     ((:per_replay_compute_advantages, :ids), (:per_replay_get_live_ids, :capacity), (:per_replay_get_bootstraps, :capacity))
 const OTHER_NAMES = Dict(:bootstrap_values => "bootstrap")
 
-# Where C counts from 0 this package counts from 1.
+# Arguments that count from 0 in C and from 1 in this package.
 in_julia(name, value) = name in (:indices, :env_ids) && value < typemax(Int64) ? value + 1 : value
 
 function spoiled(good, name, value)
@@ -169,7 +169,7 @@ is_right(error, name) = false
         n += 1
     end
     @test n > 150
-    for (called, (good, call)) in GOOD  # but for what is bad they are good
+    for (called, (good, call)) in GOOD  # apart from the bad argument they are good
         called in (:per_replay_add, :per_replay_cut) && continue
         isempty(good) && continue
         call(; good...)

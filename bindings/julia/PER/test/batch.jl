@@ -1,5 +1,5 @@
-# A replay whose every number says where it comes from: environment e at step t of its whole life sees an image made of
-# e and t, and a final observation is the image of the step that would have followed.
+# A replay in which every number encodes its origin: environment e at its step t observes an image derived from e and t,
+# and a final observation is the image of the step that would have followed.
 const ENVS, STEPS, N_STEP, GAMMA = 3, 60, 3, 0.5f0
 image(env, t) = UInt8[t + 10 * row + 80 * column + env for row in 0:3, column in 0:1]
 reward(env, t) = Float32(env + t / 8)
@@ -25,7 +25,7 @@ end
 
 @testset "a batch holds the transitions that were added, with n-step returns" begin
     buffer, place = filled_buffer(n_step = N_STEP)
-    # Windows at the end of what was added wait for their last steps, unless an end lies in them.
+    # Windows of the latest steps are incomplete, unless they contain an end.
     complete(env, t) = any(k -> ends(env, t + k), 0:N_STEP-1) || t + N_STEP - 1 <= STEPS
     @test length(buffer) == count(complete(env, t) for env in 1:ENVS, t in 1:STEPS)
     batch = sample!(buffer, 2000; scheme = :independent)
@@ -155,7 +155,7 @@ end
     @test is_invalid(thrown(() -> sample!(buffer, 16; out = (1, 2))), "out is a ")
     push!(out.ids, 5)
     @test is_invalid(thrown(() -> sample!(buffer, 16; out = out)), "out.ids is a 17-element ")
-    # No call that failed was a draw.
+    # Failed calls did not count as draws.
     @test sample!(buffer, 16).ids == sample!(twin, 16).ids
 end
 

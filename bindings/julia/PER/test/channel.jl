@@ -1,4 +1,4 @@
-# Steps that come through a channel, also from another process.
+# Steps through a channel, also from another process.
 @testset "channel" begin
     fields = (observation = Field(Float32, 2), action = Field(Int32))
     step(t) = (observation = [t, t], action = t, reward = t, terminated = false, truncated = false,

@@ -15,7 +15,7 @@ end
 
 bytes_of(buffer) = take!(let io = IOBuffer(); save(buffer, io); io end)
 
-# Whether both go on alike.
+# True if both continue alike.
 function same_from_here(buffer, other)
     good = stats(buffer) == stats(other) && options(buffer) == options(other)
     for _ in 1:2
@@ -26,7 +26,7 @@ function same_from_here(buffer, other)
     return good
 end
 
-# An IO that takes and gives at most `most` bytes at a time, and then fails.
+# An IO that reads and writes at most `most` bytes at a time, and then fails.
 mutable struct Narrow <: IO
     io::IOBuffer
     most::Int
@@ -99,11 +99,11 @@ end
     @test length(load(ReplayBuffer, directory; timeout = 0)) == 0
     lock(alone)
     @test occursin("cannot be read yet", thrown(() -> load(ReplayBuffer, directory; timeout = 0)).message)
-    # Other tasks go on, and one of them unlocks it.
+    # Other tasks continue, and one of them unlocks it.
     unlocking = @async ccall(:close, Cint, (Cint,), folder)
     @test checkpoint(buffer, directory; timeout = Inf) > 0
     @test fetch(unlocking) == 0
-    # It does not wait where waiting changes nothing.
+    # It does not wait if waiting would change nothing.
     @test occursin("has its rows", thrown(() -> load(ReplayBuffer, directory; storage = directory, timeout = Inf)).message)
 end
 

@@ -1,4 +1,4 @@
-# Trees and buffers on CUDA give what those on the CPU give, draw by draw. Run by cuda.jl in a process of its own.
+# Trees and buffers on CUDA match those on the CPU, draw by draw. Run by cuda.jl in a separate process.
 using Test
 using PER
 
@@ -59,7 +59,7 @@ end
 
 same(batch, wanted) = keys(batch) == keys(wanted) && all(host(batch[name]) == wanted[name] for name in keys(wanted))
 
-# What is the same on every device: how much memory that takes is not.
+# The statistics that are equal on every device; the memory size is not.
 counted(buffer) = (; stats(buffer)..., memory_bytes = 0)
 
 function pair(; options...)
@@ -160,11 +160,11 @@ end
     @test occursin("allowed: true, false", thrown(() -> loader(here, 8; gather_on_device = 1)).message)
 end
 
-# Makes arrays, but cannot make one of memory that is there.
+# Allocates arrays, but cannot view existing memory.
 function without_views end
 without_views(type, size) = DeviceArray{type}(undef, size)
 
-# Has views until they fail.
+# Creates views until it fails.
 const VIEWS_FAIL = Ref(false)
 function failing_views end
 failing_views(type, size) = DeviceArray{type}(undef, size)

@@ -1,5 +1,5 @@
-# An array of a library that this package does not know, as CuArray is one: made by DeviceArray{T}(undef, size), with a
-# pointer of a type of its own. On the simulated GPU, memory of the device is memory of the host.
+# An array of a library unknown to this package, like CuArray: allocated by DeviceArray{T}(undef, size), with its own
+# pointer type. On the simulated GPU, device memory is host memory.
 mutable struct DeviceArray{T,N} <: AbstractArray{T,N}
     host::Array{T,N}
 end
@@ -17,7 +17,7 @@ Base.pointer(array::DeviceArray) = reinterpret(DevicePointer, pointer(array.host
 PER.device_view(::Type{<:DeviceArray}, ::Type{T}, pointer, size) where {T} =
     DeviceArray(unsafe_wrap(Array, Ptr{T}(pointer), size))
 
-# A stream of CUDA.jl's form.
+# A stream like CUDA.jl's.
 struct DeviceStream
     handle::Ptr{Cvoid}
 end

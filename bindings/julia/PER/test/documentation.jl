@@ -9,7 +9,7 @@ function docstrings()
     return texts
 end
 
-# (input, wanted output) of each prompt of a doctest; input goes on in lines that are indented by the prompt's width.
+# (input, expected output) of each prompt of a doctest; lines indented by the prompt's width continue the input.
 function prompts(block)
     found = Tuple{String,String}[]
     for part in split(block, "julia> "; keepempty = false)

@@ -78,7 +78,7 @@ end
     @test advantages!(buffer; lambda = 0.5, returns = :target, bootstrap = critic) === buffer
     @test asked == [2]
     rows = get(buffer, 0:2)
-    # 1 + 6/2; then 1 + a quarter of what follows.
+    # 1 + 6/2; then 1 + a quarter of the rest.
     @test rows.advantage == [1.5, 2, 4] && rows.target == rows.advantage
     @test is_invalid(thrown(() -> advantages!(buffer)), "bootstrap is not given: 1 steps need")
     of_two = batch -> [1, 2]

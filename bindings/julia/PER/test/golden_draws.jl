@@ -1,4 +1,4 @@
-# The table that C and Python draw from too; tests/golden/make_draws.py says what its lines mean.
+# The table that C and Python also draw from; tests/golden/make_draws.py describes its lines.
 const GOLDEN_DRAWS = joinpath(@__DIR__, "..", "..", "..", "..", "tests", "golden", "draws.csv")
 
 function mass(tree)

@@ -2,8 +2,8 @@ import Serialization
 
 const PACKAGE = normpath(joinpath(@__DIR__, ".."))
 
-# What a Julia of its own prints for a script, with this package and `threads` threads, of which Julia 1.5 takes no more
-# than there are cores. A crash is an error here.
+# The output of a script in a new Julia process, with this package and `threads` threads, which Julia 1.5 limits to the
+# number of cores. A crash is an error.
 function output_of(script; threads = 1)
     text = "using PER\n" * read(joinpath(@__DIR__, "thrown.jl"), String) * script
     return read(`$(Base.julia_cmd()) -t $threads --startup-file=no --project=$PACKAGE -e $text`, String)
@@ -98,7 +98,7 @@ end
 end
 
 @testset "arrays live as long as the calls that use them" begin
-    # One thread collects garbage all the time; the other gives arrays that nobody else holds, and checks what it gets.
+    # One thread collects garbage all the time; the other passes unreferenced temporary arrays, and checks the results.
     script = """
     wrong = Threads.Atomic{Int}(0)
     function play(rounds)

@@ -136,7 +136,7 @@ end
     fill!(array, 1)
 end
 
-# Julia's collector stops every thread of its own; the loader's is none of them.
+# Julia's collector stops all of Julia's threads; the loader's is not one of them.
 @testset "the garbage collector and a loader do not wait for each other" begin
     script = """
     buffer = ReplayBuffer(2000, (observation = Field(Float32, 50),))
@@ -161,7 +161,7 @@ end
     @test output_of(script; threads = 2) == "done 2000"
 end
 
-# On the simulated GPU, where memory of the device is memory of the host. Seed 0: each call does its work at once.
+# On the simulated GPU, where device memory is host memory. Seed 0: each call does its work at once.
 const SIMULATED = normpath(joinpath(@__DIR__, "../../../../build/libper_simulated.so"))
 if isfile(SIMULATED)
     @testset "batches in the memory of a device are those of sample!" begin

@@ -145,7 +145,7 @@ end
 end
 
 @testset "errors speak Julia" begin
-    # Nothing of C's that is none of Julia's: constants, functions, arguments and types.
+    # No C terms: constants, functions, arguments and types.
     speaks_julia(text) = !occursin(r"PER_|per_\w+\(|NULL|_field|n_fields|next_fields|ndim|dtype|float\d|\bint\d", text)
     step = (observation = 1, reward = 0, terminated = false, truncated = false)
     ended = (step..., terminated = true)
@@ -308,8 +308,8 @@ end
     end
 end
 
-# Of 40 steps of two environments, the lanes of which begin at row 2^53: the reward of a row is its id - 2^54, and
-# Float64 has no odd numbers there.
+# 40 steps of two environments whose lanes begin at row 2^53: the reward of a row is its id - 2^54, and Float64 has no
+# odd numbers there.
 @testset "ids beyond 2^53 are exact" begin
     buffer = load(ReplayBuffer, joinpath(@__DIR__, "..", "..", "..", "..", "tests", "golden", "buffer_of_high_ids.per"))
     first_id = Int64(2)^54
@@ -342,7 +342,7 @@ end
     @test is_busy(thrown(() -> wait_to_add(buffer, 1; timeout = 0)), "steps of the call are 1")
     @test is_invalid(thrown(() -> wait_to_add(buffer, 5)), "steps of the call are 5")
     @test is_invalid(thrown(() -> sample!(buffer, 9)), "batch_size is 9")
-    # A loader that is iterated over waits for the adds of another task, and draws ahead what is allowed.
+    # Iterating over a loader waits for the adds of another task, and prefetches as far as allowed.
     sample!(buffer, 8)
     drawn = @async loader(batches -> [length(batch.ids) for (_, batch) in zip(1:4, batches)], buffer, 8; slots = 1)
     for _ in 1:12

@@ -1,4 +1,4 @@
-# Sequences in Julia's order: time is the axis before that of the batch. What they mean is tested in C.
+# Sequences in Julia's order: time is the axis before the batch axis. Their contents are tested in C.
 
 const SEQUENCE_FIELDS =
     (observation = Field(Float32, 2), action = Field(Int64), state = Field(Float32, 3; role = :recurrent_state))

@@ -1,4 +1,4 @@
-# Batches that go to readers through shared memory, also to another process.
+# Batches to readers through shared memory, also in another process.
 @testset "shared loader" begin
     function filled(; options...)
         buffer = ReplayBuffer(100, (observation = Field(Float32, 2), action = Field(Int32)); seed = 3, options...)

@@ -102,7 +102,7 @@ end
         @test occursin(words, invalid_message(action))
     end
     @test priorities(tree) == [1, 2, 4]
-    # No call that failed was a draw.
+    # Failed calls did not count as draws.
     @test sample!(tree, 9).indices == sample!(update!(SumTree(3; seed = 2), 1:3, [1, 2, 4]), 9).indices
 end
 

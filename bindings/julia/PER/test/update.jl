@@ -10,7 +10,7 @@ end
     @test update_priorities!(buffer, ids, [-1, 2.5, 0, 0.25]) === buffer
     @test priorities(buffer, ids) == [1.5, 3, 0.5, 0.75]
     @test stats(buffer).max_priority == 3
-    # Of equal ids the last one wins.
+    # The last of equal ids wins.
     update_priorities!(buffer, Int32[0, 0], Float16[9, 1])
     @test priorities(buffer, reverse(ids)) == [0.75, 0.5, 3, 1.5]
 end
