@@ -53,10 +53,10 @@
  *             if it does, its contents and what is stored are undefined, but nothing worse happens. Arrays that are
  *             only read may overlap. Arrays for a device may also be in managed or pinned memory, which the device can
  *             reach. A kernel that touches any other host memory, or another GPU's, faults and makes the CUDA device
- *             unusable for the process. Each call therefore validates one array - its ids, indices or key, or else the
- *             first one given; per_replay_add() validates each array that it reads. The array is
- *             PER_ERROR_INVALID_ARGUMENT if it is on another GPU, or in host memory on a system where the device cannot
- *             read all host memory.
+ *             unusable for the process. Each call therefore validates one array: its ids, indices or key, or else the
+ *             first one given. The array is PER_ERROR_INVALID_ARGUMENT if it is on another GPU, or in host memory on a
+ *             system where the device cannot read all host memory. per_replay_add() validates each array that it reads,
+ *             and also takes arrays in host memory.
  * Streams.    `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
  *             On PER_CUDA a call that takes a stream enqueues its work there and returns; calls without a stream, and
  *             those documented to do so, synchronise. Calls on one handle run one after the other even on different
@@ -129,10 +129,11 @@ typedef enum per_status {
     PER_ERROR_BUSY = 5,          /* the buffer already has a loader, or a save is still running; a loader that may not
                                     wait has no batch yet, or a save has not ended; a channel already has a writer, or
                                     got no room in time; a shared loader has all its readers, or had no batch in time;
-                                    the rate limiter does not allow the call yet, even one that may wait for a loader; a
-                                    checkpoint directory is locked by others; or the call comes from inside the buffer's
-                                    own save callback */
-    PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
+                                    the rate limiter does not allow the call yet, for which per_loader_next() does not
+                                    wait; a checkpoint directory is locked by others; or the call comes from inside the
+                                    buffer's own save callback */
+    PER_ERROR_UNSUPPORTED = 6,   /* an option, device, file format or function that this version or build does not
+                                    have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. The driver must support the major
                                     version of CUDA that libper was built with, or a later one: 580 or later for CUDA
                                     13 */

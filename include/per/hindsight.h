@@ -115,10 +115,10 @@ extern "C" {
  * it may end its thread by pthread_exit(), which counts as a failure.
  *
  * The call is PER_ERROR_CALLBACK if `reward` fails. After that, and possibly after PER_ERROR_OUT_OF_MEMORY, the arrays
- * of the batch have been written to. A failed call does not count as a draw, unless `reward` fails after other threads
- * have drawn: its draw number is then used up. If `reward` or an allocation fails after the transitions are drawn, they
- * still count as used (keep_times_sampled). Cost: the draw, plus reading one byte per step of the episodes up to their
- * ends. Synchronises.
+ * of the batch have been written to. A failed call does not count as a draw, unless other draws were made while
+ * `reward` ran, by it or by another thread: its draw number is then used up. If `reward` or an allocation fails after
+ * the transitions are drawn, they still count as used (keep_times_sampled). Cost: the draw, plus reading one byte per
+ * step of the episodes up to their ends. Synchronises.
  */
 
 /*

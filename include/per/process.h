@@ -3,7 +3,8 @@
  *
  * A channel moves the steps that one process writes, such as an actor, into the buffer of another. A shared loader
  * hands batches to several processes, such as the ranks of a learner, and takes their priorities back. Nothing is sent
- * or pickled, and killing one process does not harm the others.
+ * or pickled, and killing one process does not harm the others. A library built with PER_PORTABLE has neither: every
+ * function below except _free is PER_ERROR_UNSUPPORTED.
  *
  *     #include <per.h>
  *     #include <stdio.h>
@@ -180,8 +181,8 @@ PER_API per_status per_channel_options_init(per_channel_options* options, uint64
  *
  *   options  NULL: those of _init
  *
- * Memory: a slot takes, for each environment, the bytes of a step with observations counted twice, plus 12; and 4 bytes
- * more per slot. All of it is allocated here.
+ * Memory: a slot takes 4 bytes and, for each environment, the bytes of all fields, observations counted twice, and 12
+ * bytes for reward, priority and flags. All of it is allocated here.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.
  */
@@ -295,7 +296,7 @@ PER_API per_status per_writer_describe(per_writer* writer, per_replay_options* o
  * Writes steps, given as for per_replay_add(): all of them or, on any error, none. Their n_envs and env_ids refer to
  * the environments of the channel. Ids are not known here.
  *
- *   steps       length: less than the slots of the ring. All arrays are in host memory
+ *   steps       length: less than the number of slots of the ring. All arrays are in host memory
  *   timeout_ms  limit of the wait for room with PER_FULL_WAITS: milliseconds, >= 0; or -1: no limit
  *
  * Dropping steps (PER_FULL_DROPS) is not an error.

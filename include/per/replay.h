@@ -184,15 +184,16 @@ typedef enum per_memory_use {
  *               of each episode. A sequence is live once it has T transitions with complete returns, or once its
  *               episode has ended after the burn-in; it is then padded to T. Statements in this header about live
  *               transitions, their number, weights, ids and priorities then apply to the starts of sequences
- *   priority    p >= 0, always stored without the exponent: p = |td_error| + epsilon, and P(i) = p_i^alpha / sum_k
- *               p_k^alpha (equation 1). alpha may therefore change at any time
+ *   priority    p >= 0, always stored without the exponent: p = |td_error| + epsilon, and
+ *               P(i) = p_i^alpha / sum_k p_k^alpha (equation 1). alpha may therefore change at any time
  *
  * Next observations are not stored twice: a row's next observation is the observation of the following row. At the end
  * of an episode the final observation takes a separate row, which is never live; a truncated episode thus keeps its
- * true final observation. `capacity` counts rows: a full lane holds at least rows - 1 - ends - (n_step - 1) -
- * (frame_stack - 1) live transitions, or the sequences that start among all of these except the last T - 1, minus those
- * retired by max_times_sampled. per_replay_compute_capacity() computes the rows needed. All memory is allocated once,
- * at creation, except that of compressed fields.
+ * true final observation. `capacity` counts rows: a full lane holds at least
+ * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
+ * except the last T - 1, minus those retired by max_times_sampled. per_replay_compute_capacity() computes the rows
+ * needed. Memory is allocated once, at creation, except that of compressed fields; per_replay_create() lists the few
+ * calls that allocate later.
  */
 typedef struct per_replay per_replay;
 
@@ -320,9 +321,9 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
 /*
  * Creates an empty buffer and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
  *
- * A lane needs at least n_step + frame_stack + 1 rows, or n_step + frame_stack + T with sequences; with
- * store_next_observation it needs two rows fewer, so one row is enough for single steps. A smaller lane is
- * PER_ERROR_INVALID_ARGUMENT; the message names the purpose of each row.
+ * A lane needs at least n_step + frame_stack + 1 rows, or n_step + frame_stack + T with sequences, where frame_stack is
+ * the largest stack of any field; with store_next_observation it needs two rows fewer, so one row is enough for single
+ * steps. A smaller lane is PER_ERROR_INVALID_ARGUMENT; the message names the purpose of each row.
  *
  * Memory per row: the bytes of all fields, 6 bytes for reward and flags, and 9 bytes for priorities. All of it is
  * allocated here, except the frames of compressed fields. Small values of a row are stored side by side, padded by at
@@ -500,10 +501,11 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *
  * On PER_CUDA any of the arrays may also be in host memory, except while `stream` is captured. Such an array is read
  * before the call returns, and cast on the host. A value that does not fit its dtype is then an error as above, unless
- * the mask is on the device. All other invalid values are detected on the device only. Host arrays go through a ring of
- * pinned memory, and so do env_ids of more than 256 environments. If the ring is full, the call waits for the device,
- * and other threads' calls on the buffer wait for this one. ids_out must be memory that the device can write (its own,
- * managed or pinned), and is written in stream order.
+ * a mask that applies to it (mask; for next observations also next_mask) is on the device. All other invalid values are
+ * detected on the device only. Host arrays go through a ring of pinned memory, and so do env_ids of more than 256
+ * environments. If the ring is full, the call waits for the device, and other threads' calls on the buffer wait for
+ * this one. ids_out must be memory that the device can write (its own, managed or pinned), and is written in stream
+ * order.
  */
 PER_API per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream);
 
@@ -553,8 +555,9 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
  * for each step t < T, as if the step were drawn alone, with the n of its sequence:
  *
  *   fields       observations [B, T + n_step, s, shape]: entry t belongs to step t, and entry t + n_steps[t] is the one
- *                to bootstrap from; fields of role PER_ROLE_RECURRENT_STATE [B, s, shape], of the start; others [B, T,
- *                s, shape]. Stacks of the first steps may reach back beyond the start, but not beyond the episode
+ *                to bootstrap from; fields of role PER_ROLE_RECURRENT_STATE [B, s, shape], of the start; others
+ *                [B, T, s, shape]. Stacks of the first steps may reach back beyond the start, but not beyond the
+ *                episode
  *   next_fields  NULL, or NULL entries only: next observations are among the observations
  *   reward, discount, n_steps, terminated, truncated, gamma_m, mask  [B, T]; mask is 1 for steps that exist
  *
