@@ -291,6 +291,7 @@ static void what_cannot_be_asked_is_an_error(void) {
     int64_t steps = 7;
     CHECK_REFUSED(per_channel_move(other, 1, &steps), "channel has a thread that moves its steps");
     CHECK(steps == 0);
+    CHECK_REFUSED(per_channel_move(channel, -1, &steps), "max_steps is -1");
     CHECK_OK(save_to(replay, move_channel, channel));
     per_channel_free(other);
     per_channel_free(channel);

@@ -45,10 +45,11 @@
 #endif
 #endif
 
-/* default_batch() and the like return a struct as its _init function leaves it. */
+/* default_batch() and the like return a struct as its _init function leaves it, which must set every byte. */
 #define DEFINE_DEFAULT(name)                                 \
     static inline per_##name default_##name(void) {          \
         per_##name filled;                                   \
+        memset(&filled, 0xAA, sizeof filled);                \
         CHECK_OK(per_##name##_init(&filled, sizeof filled)); \
         return filled;                                       \
     }

@@ -98,11 +98,9 @@ static void bad_arguments(void) {
                {8, 0, "slots is 0"},
                {8, 1025, "slots is 1025"}};
     per_replay* replay = create(100);
-    per_loader_options options;
-    per_sample_options sample;
+    per_loader_options options = default_loader_options();
+    per_sample_options sample = default_sample_options();
     per_loader *loader, *other;
-    memset(&options, 0xAA, sizeof options);
-    options = default_loader_options();
     CHECK(options.struct_size == sizeof options && options.batch_size == 0 && options.slots == 3);
     CHECK(options.sample == NULL && options.device == PER_CPU && options.device_index == 0);
     if (on_cuda())
@@ -125,9 +123,10 @@ static void bad_arguments(void) {
     options.batch_size = 8;
     options.slots = 2;
     options.sample = &sample;
-    sample = default_sample_options();
     sample.beta = -1;
     CHECK_REFUSED(per_loader_create(replay, &options, &loader), "beta is -1");
+    sample.struct_size = 7;
+    CHECK_REFUSED(per_loader_create(replay, &options, &loader), "struct_size is 7");
     options.sample = NULL;
 
     add_run(replay, 0, 20);
@@ -135,8 +134,10 @@ static void bad_arguments(void) {
     CHECK_FAILS(per_loader_create(replay, &options, &other), PER_ERROR_BUSY, "loader");
     CHECK(other == NULL);
     per_batch batch = default_batch();
+    int64_t slot;
+    CHECK_REFUSED(per_loader_next(loader, -2, &batch, &slot, NULL), "timeout_ms is -2");
     CHECK(stats_of(replay).beta_step == 0); /* no batch was handed out */
-    int64_t slot = take(loader, &batch);
+    slot = take(loader, &batch);
     CHECK_REFUSED(per_loader_release(loader, -1, NULL), "slot is -1");
     CHECK_REFUSED(per_loader_release(loader, 3, NULL), "slot is 3");
     CHECK_REFUSED(per_loader_release(loader, (slot + 1) % 3, NULL), "slot is");

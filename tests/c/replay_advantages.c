@@ -213,6 +213,7 @@ static void bad_arguments(void) {
     CHECK_INVALID("return_field and advantage_field are both \"advantage\"", replay, VALUE, ADVANTAGE, ADVANTAGE, 0.5,
                   2, ids, values, NULL);
     CHECK_INVALID("lambda is 1.5", replay, VALUE, ADVANTAGE, -1, 1.5, 2, ids, values, NULL);
+    CHECK_INVALID("count is -1", replay, VALUE, ADVANTAGE, -1, 0.5, -1, ids, values, NULL);
     CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, values, NULL),
                          "count is 1: 2 transitions need");
     CHECK_BAD_BOOTSTRAPS(per_replay_compute_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 3, ids, next, NULL),
@@ -229,6 +230,7 @@ static void bad_arguments(void) {
     CHECK_ADVANTAGE(replay, b, -9, -9);
 
     batch = default_batch();
+    CHECK_REFUSED(per_replay_get_bootstraps(replay, -1, &batch, &count, NULL), "capacity is -1");
     batch.weights = weights;
     CHECK_REFUSED(per_replay_get_bootstraps(replay, 1, &batch, &count, NULL), "weights is not NULL");
     CHECK(count == -1);

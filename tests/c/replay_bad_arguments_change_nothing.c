@@ -102,7 +102,12 @@ static void add_arguments(void) {
     static const int64_t env_ids[ENVS] = {0, 1}, beyond[1] = {ENVS};
     call given;
     fill_good(&given, 1);
+    given.steps.length = -1;
+    check_refused(&given.steps, "length is -1: must be >= 0");
+    fill_good(&given, 1);
     given.steps.env_ids = env_ids;
+    given.steps.n_envs = -1;
+    check_refused(&given.steps, "n_envs is -1: must be >= 0");
     given.steps.n_envs = ENVS + 1;
     check_refused(&given.steps, "env_ids has 3 entries");
     given.steps.env_ids = beyond;
@@ -204,6 +209,7 @@ static void next_observations_of_all_or_none(void) {
 static void cut_arguments(void) {
     static const int64_t env_ids[] = {0, ENVS};
     CHECK_REFUSED(per_replay_cut(replay, 2, env_ids, NULL), "env_ids[1] is 2: allowed are 0 .. 1");
+    CHECK_REFUSED(per_replay_cut(replay, -1, env_ids, NULL), "count is -1");
     check_unchanged();
 }
 
@@ -272,7 +278,7 @@ static void priority_entries(void) {
 
 static void priority_arguments(void) {
     int64_t ids[] = {0, 4, 2}, many_ids[18] = {0};
-    float values[] = {9, 9, 9}, square[17 * 18];
+    float values[] = {9, 9, 9}, out[] = {-7, -7, -7}, square[17 * 18];
     per_priorities both = priorities_given(1, ids);
     CHECK_REFUSED(per_replay_update_priorities(replay, &both, NULL), "td_errors and priorities are both NULL");
     both.td_errors = both.priorities = values;
@@ -286,6 +292,7 @@ static void priority_arguments(void) {
                   "n_steps is 1: must be 0 where priorities are given");
     CHECK_REFUSED(write_sequence_errors(replay, 1, ids, 1, 1, values, NULL),
                   "n_steps is 1: must be 0, as this buffer draws single transitions");
+    CHECK_REFUSED(write_td_errors(replay, -1, ids, 1, values, NULL), "count is -1");
     CHECK_REFUSED(write_td_errors(replay, 1, ids, 0, values, NULL), "n_critics");
     CHECK_REFUSED(write_td_errors(replay, 0, NULL, 0, NULL, NULL), "n_critics is 0: allowed are 1 .. 1099511627776");
     if (on_cuda()) {
@@ -299,6 +306,8 @@ static void priority_arguments(void) {
     CHECK_OK(write_td_errors(replay, 0, NULL, 1, NULL, NULL));
     CHECK_OK(write_priorities(replay, 0, NULL, NULL, NULL));
     CHECK_OK(per_replay_get_priorities(replay, 0, NULL, NULL, NULL));
+    CHECK_REFUSED(per_replay_get_priorities(replay, -1, ids, out, NULL), "count is -1");
+    CHECK(out[0] == -7 && out[1] == -7 && out[2] == -7);
     check_unchanged();
 }
 
@@ -310,6 +319,7 @@ static void set_arguments(void) {
     const per_array field = array_of(values, PER_FLOAT32);
     if (on_cuda()) CHECK_REFUSED(per_replay_set(replay, 4294967295, ids, &field, NULL), too_many_for_cuda);
     CHECK_REFUSED(per_replay_set(replay, 2, ids, &field, NULL), "observation");
+    CHECK_REFUSED(per_replay_set(replay, -1, ids, &field, NULL), "count is -1");
     check_unchanged();
 }
 
@@ -335,13 +345,15 @@ static void misaligned_arrays(void) {
     CHECK_MISALIGNED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), "next_observation");
     out.batch.weights = out.batch.probabilities = NULL;
     CHECK_MISALIGNED(per_replay_get(replay, 1, &id, &out.batch, NULL), "next_observation");
+    CHECK_REFUSED(per_replay_get(replay, -1, &id, &out.batch, NULL), "count is -1");
     CHECK_MISALIGNED(per_replay_get_bootstraps(replay, 1, &out.batch, &count, NULL), "next_observation");
     CHECK(count == -7);
     check_unchanged();
 }
 
-static void settings_arguments(void) {
+static void settings_and_readers(void) {
     per_replay_settings settings = unchanged_settings();
+    int64_t live = -7;
     CHECK_REFUSED(change_gamma(replay, 1.1, NULL), "gamma");
     CHECK_REFUSED(change_n_step(replay, 9, NULL), "needs 11");
     CHECK_OK(per_replay_change_settings(replay, &settings, NULL)); /* no setting is given */
@@ -350,6 +362,8 @@ static void settings_arguments(void) {
     settings.n_step = 1;
     settings.save_compression = 20;
     CHECK_REFUSED(per_replay_change_settings(replay, &settings, NULL), "save_compression");
+    CHECK_REFUSED(per_replay_get_live_ids(replay, -1, ids_out, &live), "capacity is -1");
+    CHECK(live == -7);
     CHECK_OK(per_replay_synchronize(replay, NULL));
     check_unchanged();
 }
@@ -505,7 +519,7 @@ int main(void) {
     priority_arguments();
     set_arguments();
     misaligned_arrays();
-    settings_arguments();
+    settings_and_readers();
     if (!on_cuda()) add_steps();
     if (!on_cuda()) priority_entries();
     goes_on_like(create(PER_CPU));

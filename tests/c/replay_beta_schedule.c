@@ -39,7 +39,7 @@ static void linear_by_calls(void) {
     check_beta(replay, NAN, 0.875);
     check_beta(replay, NAN, 1);
     check_beta(replay, NAN, 1);
-    CHECK(stats_of(replay).samples == 6);
+    CHECK(stats_of(replay).beta_step == 6 && stats_of(replay).samples == 6);
     per_replay_free(replay);
 }
 

@@ -263,6 +263,7 @@ static void bad_arguments(void) {
     fill(&garbage, 0);
 #define CHECK_BAD_CALL(text, ...) CHECK_REFUSED(per_replay_get_windows(__VA_ARGS__), text)
     CHECK_BAD_CALL("on_invalid is 2", replay, NULL, 2, 2, ids, &out.arrays, NULL);
+    CHECK_BAD_CALL("count is -1", replay, NULL, 0, -1, ids, &out.arrays, NULL);
     CHECK_BAD_CALL("count is 16777217", replay, NULL, 0, (1 << 24) + 1, ids, &out.arrays, NULL);
     given.n_step = 2;
     CHECK_BAD_CALL("n_step is 2", replay, &given, 0, 2, ids, &out.arrays, NULL);

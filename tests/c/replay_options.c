@@ -188,6 +188,9 @@ static void values_that_are_not_allowed(void) {
 #undef INVALID_LIMIT
 #undef INVALID_BOTH
 #undef INVALID
+    per_replay* replay = (per_replay*)&o;
+    CHECK_REFUSED(per_replay_create(NULL, &replay), "options");
+    CHECK(replay == NULL);
 }
 
 static void fields_that_are_not_allowed(void) {

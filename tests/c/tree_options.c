@@ -32,6 +32,8 @@ int main(void) {
     good.capacity = 10;
     good.device = test_device();
 
+    options = good, options.capacity = -1;
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
     options = good, options.capacity = (INT64_C(1) << 40) + 1;
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
     options = good, options.device = 2;
@@ -41,6 +43,9 @@ int main(void) {
                   on_cuda() ? "device_index is -1: must be >= 0" : "device_index is -1: must be 0 for PER_CPU");
     options = good, options.device_index = 1000;
     check_refused(options, on_cuda() ? PER_ERROR_NO_DEVICE : PER_ERROR_INVALID_ARGUMENT, "device_index is 1000");
+    per_tree* tree = (per_tree*)&options;
+    CHECK_REFUSED(per_tree_create(NULL, &tree), "options");
+    CHECK(tree == NULL);
     sizes();
 
     CHECK(per_abi_version() == PER_ABI_VERSION);
