@@ -126,7 +126,7 @@ bool same_statistics(Buffer& first, Buffer& second) {
     return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-// A buffer with some epochs.
+// A buffer after n_calls calls of a random walk.
 Buffer walked(const per_replay_options& options, Walk& walk, int n_calls) {
     Buffer buffer(options), twin(options);
     walk.use(buffer, twin, n_calls);

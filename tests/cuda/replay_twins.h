@@ -379,7 +379,7 @@ class Twins {
         }
     }
 
-    // Begins epochs with n_calls calls.
+    // Starts a random walk with n_calls calls on both.
     TwinWalk begin(uint64_t seed, int n_calls) {
         TwinWalk walk(seed);
         use(walk, n_calls);
