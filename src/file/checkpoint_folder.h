@@ -75,7 +75,6 @@ class FolderWriter {
 
  private:
     void end_chunk();
-    void open_pack();
     void write_manifest();
     std::vector<std::string> unnamed_files() const;
 

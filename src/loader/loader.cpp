@@ -1,10 +1,8 @@
 #include "loader/loader.h"
 
-#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "backend/create.h"

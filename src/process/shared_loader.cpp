@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 
 #include "backend/replay_options.h"
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/guarded.h"
-#include "core/checks.h"
 #include "rules/limits.h"
 
 namespace per {

@@ -1,7 +1,6 @@
 #include "system/process_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>

@@ -1,6 +1,7 @@
 #include "threads/own_thread.h"
 
 #include "base/error.h"
+#include "system/thread.h"
 
 namespace per {
 

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 
-#include "system/thread.h"
 #include "threads/process_mark.h"
 
 namespace per {

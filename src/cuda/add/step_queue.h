@@ -1,9 +1,7 @@
 // Adds steps to a replay buffer in device memory, cuts episodes and changes n_step.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "backend/backend.h"
 #include "cuda/add/add_kernels.h"

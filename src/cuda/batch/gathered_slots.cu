@@ -1,5 +1,4 @@
 // Slots of a loader whose device copies the frames of large fields directly from the rows of a buffer in host memory.
-#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <memory>
