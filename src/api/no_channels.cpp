@@ -1,5 +1,5 @@
-// Stands in for channels and shared loaders where libper is built with PER_PORTABLE, as they need memory, wakes and locks
-// that only Linux has.
+// Stands in for channels and shared loaders where libper is built with PER_PORTABLE, as they need memory, wakes and
+// locks that only Linux has.
 #include "base/error.h"
 #include "per.h"
 

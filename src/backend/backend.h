@@ -81,7 +81,8 @@ struct ReplaySteps {
     bool are_in_host_memory;  // true: all are, and end with the call; false: the device is asked
 };
 
-// A draw for a loader. It advances the schedule of beta, but counts for it only once it is handed out.
+// A draw for a loader. It advances the schedule of beta at once for later draws ahead, and for all other calls when its
+// batch is handed out.
 struct DrawAhead {
     // On a device: pinned memory for the outcome of the draw, which synchronize() then does not report.
     DrawOutcome* outcome_out;
@@ -109,7 +110,7 @@ struct RowsOfEpoch {
     int64_t n_transitions;  // of the epoch
 };
 
-// As per_replay_get_units() has them.
+// The rows that own units: see per_replay_get_units().
 struct RowsOfUnits {
     const int64_t* units;       // [batch_size]
     uint64_t* masses_out;       // [batch_size] or NULL

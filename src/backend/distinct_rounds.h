@@ -36,8 +36,8 @@ class DistinctRounds {
     // The place in the last round where found index i came first; i >= n_found() before that round.
     int64_t place_in_round(int64_t i) const { return places_[static_cast<size_t>(i)]; }
     // K, the number of independent draws before the one that would have found another index; infinite if there is no
-    // such draw. An index that a draw gives with probability p is among those found with a probability close to 1 - (1
-    // - p)^K.
+    // such draw. An index that a draw gives with probability p is among those found with a probability close to
+    // 1 - (1 - p)^K.
     double n_draws() const;
 
  private:

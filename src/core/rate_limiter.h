@@ -24,8 +24,8 @@ namespace per {
 // be the number of transitions that should be drawn once `a` steps are added. An add that brings the steps to `a` is
 // allowed if due(a) - drawn <= e, which the first m steps always satisfy. A draw that brings the transitions to d is
 // allowed if m steps are added and due(added) - d >= -e. Draws of more than e transitions, and adds of more than e / r
-// steps beyond the first m, are never allowed; adds of zero steps always are. So one side can always go on: below m steps
-// every add that could ever be allowed is allowed; later, if an add of k steps is not allowed,
+// steps beyond the first m, are never allowed; adds of zero steps always are. So one side can always go on: below m
+// steps every add that could ever be allowed is allowed; later, if an add of k steps is not allowed,
 // due(added) > drawn + e - ceil(r k) >= drawn, so a draw of up to e transitions is.
 //
 // All functions but ring_adds() need the lock of the buffer. Waiters of a side are woken once the smallest call among
@@ -92,8 +92,8 @@ class RateLimiter {
         wait(guard, draws_, n, deadline, [&] { return allows_draw(n); });
     }
 
-    // True if a draw of n transitions is allowed. If not, `listener` is called whenever it may be, until
-    // stop_listening().
+    // True if a draw of n transitions is allowed. If not, `listener` is called once it may be. It may also be called
+    // later, until stop_listening().
     bool allows_draw_or_calls(int64_t n, std::function<void()> listener) {
         if (allows_draw(n)) return true;
         draws_.least = std::min(draws_.least, n);

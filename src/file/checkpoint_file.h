@@ -137,8 +137,8 @@ class CheckpointReader {
 
     // Begins the next section, which must have that name.
     void begin(std::string_view section);
-    // Begins an array, which must also have that size. If the first array is compressed, all of them are. Throws
-    // UNSUPPORTED for a compressed array if libper was built without zstd.
+    // Begins an array, which must also have that size. Either all arrays are compressed or none. Throws UNSUPPORTED for
+    // a compressed array if libper was built without zstd.
     void begin(std::string_view section, uint64_t size);
     void bytes(void* data, std::size_t size);
     // If takes_turns(), and after one array has been read, several can be read together: begin() and put_off() for each

@@ -3,8 +3,8 @@
 // The bytes of a checkpoint are cut into chunks, which are identified by their hash (XXH3, 128 bits) and lie in packs.
 // The manifest lists the chunks of the checkpoint in order, and where each of them lies. A checkpoint writes the chunks
 // that are in no pack into a new one, then replaces the manifest, and then removes packs that it does not name. If less
-// than half of a pack is still in use, that half is written again, so that the folder is at most about twice as large
-// as a file would be.
+// than half of a pack is still in use, its chunks in use are written again, so that the folder is at most about twice
+// as large as a file would be.
 //
 // A power failure at any time leaves this checkpoint or the one before it: a pack and its name are on the disk before a
 // manifest names it, and the manifest is on the disk before a pack of the old one is removed. Writers and readers lock
@@ -12,8 +12,8 @@
 //
 //   manifest.per   magic (8 bytes); version, and 1 if rows stay in their file (uint32); numbers of packs and chunks
 //                  (uint64); for each pack: number, size (uint64); for each chunk: low and high half of its hash, index
-//                  of its pack in the list, offset (uint64), size, size in the pack (uint32); the table of the rows' file
-//                  if they stay there; XXH3-64 of all bytes before
+//                  of its pack in the list, offset (uint64), size, size in the pack (uint32); the table of the rows'
+//                  file if they stay there; XXH3-64 of all bytes before
 //   pack-N.per     chunks, one after the other; N is its number in 16 hexadecimal digits
 //   rows-N.per     the rows of a buffer whose storage is the folder
 #pragma once

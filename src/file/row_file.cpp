@@ -201,8 +201,8 @@ void RowFile::copy(std::size_t i, uint64_t place) {
     });
 }
 
-// Calls visit(first, n) for parts that a piece holds, by their offsets in it. It returns how many bytes it has dealt
-// with. The system reads ahead of it.
+// Calls visit(first, n) for the parts of a piece that hold rows, by their offsets in it, with the system reading ahead.
+// visit() returns the number of bytes that it has processed: the next part begins after these.
 template <class Visit>
 void RowFile::for_each_part(std::size_t i, const Visit& visit) const {
     for_each_run(pieces_[i].held, [&](std::size_t first, std::size_t n) {

@@ -20,9 +20,9 @@ namespace per {
 // The slots, the order in which they are filled and handed out, and the thread that draws.
 //
 // Requests are numbered. Those from handed_ to drawn_ are drawn and wait for the consumer; those from drawn_ to asked_
-// wait for the thread. Each request has a slot from the beginning, so the thread never waits for the consumer, and calls
-// that wait for the thread (OrderedLock) wait for draws only. There is one slot more than may be out, or be drawn ahead:
-// the consumer holds one while the others are filled.
+// wait for the thread. Each request has a slot from the beginning, so the thread never waits for the consumer, and
+// calls that wait for the thread (OrderedLock) wait for draws only. There is one slot more than may be out, or be drawn
+// ahead: the consumer holds one while the others are filled.
 class Loader {
  public:
     // Creates the memory of n_slots slots.
@@ -55,8 +55,8 @@ class Loader {
         char message[512];
     };
 
-    // For threads that wait for a batch; the thread that draws waits on Replay::draw_bell(). A forked child never frees
-    // it: destroying a condition waits for its waiters, which are in the parent.
+    // For threads that wait for a batch; the thread that draws waits on OrderedLock::draw_bell(). A forked child never
+    // frees it: destroying a condition waits for its waiters, which are in the parent.
     struct Signals {
         std::mutex mutex;
         std::condition_variable changed;  // a draw was made, a slot came back, or the loader is to stop

@@ -174,8 +174,8 @@ void Channel::flush_by_calls(const Deadline& deadline) {
     }
 }
 
-// Moves up to max_steps steps that were written before slot `end`. Returns false if the rate limiter needs draws first, or
-// if other calls hold the buffer beyond the deadline.
+// Moves up to max_steps steps that were written before slot `end`. Returns false if the rate limiter needs draws first,
+// or if other calls hold the buffer beyond the deadline.
 bool Channel::move_in_call(uint64_t end, int64_t max_steps, const Deadline& locked_by) {
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     try {
@@ -321,8 +321,8 @@ int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     return n;
 }
 
-// Copies the masks of slots and counts the environments that each selects. Returns the number of slots that have at most
-// max_steps steps of single environments together.
+// Copies the masks of slots and counts the environments that each selects. Returns the number of slots that have at
+// most max_steps steps of single environments together.
 int64_t Channel::read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t max_steps) {
     const auto n_envs = static_cast<std::size_t>(ring_.n_envs());
     const bool has_mask = (kind & slot_has_mask) != 0;
@@ -355,8 +355,8 @@ void Channel::add(int64_t slot, int64_t count, uint32_t kind, const Deadline& lo
 }
 
 // Tries to add `count` steps; `first` is the distance of the first one from the slot that read_masks() began with.
-// Returns the number of steps added, or 0 if the buffer refused one of them. Throws Error if it could add none: with BUSY
-// if the rate limiter needs draws and there is no thread that waits for them.
+// Returns the number of steps added, or 0 if the buffer refused one of them. Throws Error if it could add none: with
+// BUSY if the rate limiter needs draws and there is no thread that waits for them.
 int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind, const Deadline& locked_by) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {

@@ -22,11 +22,11 @@ namespace per {
 // Time that the first step after a pause waits for others, to be moved with them. Tests of the bells change it.
 inline std::chrono::nanoseconds batch_wait = std::chrono::milliseconds(1);
 
-// The channel's end of a ring, and the thread that moves steps into the buffer. With PER_MOVED_BY_CALLS there is no such
-// thread: calls of flush() and move() do its work, one at a time.
+// The channel's end of a ring, and the thread that moves steps into the buffer. With PER_MOVED_BY_CALLS there is no
+// such thread: calls of flush() and move() do its work, one at a time.
 //
-// The shared memory is untrusted. The channel checks the number of slots written against its own count of those taken; it
-// checks kinds; and values go through per_replay_add(), which safely reads arrays that change meanwhile.
+// The shared memory is untrusted. The channel checks the number of slots written against its own count of those taken;
+// it checks kinds; and values go through per_replay_add(), which safely reads arrays that change meanwhile.
 //
 // A slot is given back once the buffer has taken or refused its step. If the buffer can do neither, because memory ran
 // out, the thread, or the next call, tries again.
@@ -94,7 +94,8 @@ class Channel {
     int64_t n_moved_ = 0;  // steps of single environments that the buffer has taken
     std::vector<per_array> fields_;
     std::vector<per_array> next_fields_;
-    // The masks of the slots that are moved together, which are read once, so that the steps counted are the steps added.
+    // The masks of the slots that are moved together, which are read once, so that the steps counted are the steps
+    // added.
     std::vector<std::byte> masks_;     // [max_batch_, environments]
     std::vector<int64_t> step_sizes_;  // [max_batch_] number of environments in the step of a slot
     int64_t size_waiting_ = 0;         // size of the step that was tried last

@@ -72,8 +72,8 @@ class LabelledMemory {
     // Creates it with those options. size_from(first byte) returns its size. `fields` must outlive it. Throws Error.
     LabelledMemory(const MemoryKind& kind, const per_replay_options& options, const Fields& fields,
                    const std::function<std::size_t(std::size_t)>& size_from);
-    // Opens it by a path(), with or without the number behind its '#', or by a descriptor if the path is NULL. Throws the
-    // Errors of per_writer_attach().
+    // Opens it by a path(), with or without the number behind its '#', or by a descriptor if the path is NULL. Throws
+    // the Errors of per_writer_attach().
     LabelledMemory(const MemoryKind& kind, const char* path, int descriptor);
 
     std::byte* data() const { return memory_->data(); }
@@ -87,8 +87,8 @@ class LabelledMemory {
     const Fields& fields() const { return *fields_; }
     const per_replay_options& options() const { return options_; }
 
-    // Returns the value of a number in the memory, which errors call `name`. Throws Error with CORRUPT_FILE unless it is
-    // in least .. most. A counter may wrap around between these two.
+    // Returns the value of a number in the memory, which errors call `name`. Throws Error with CORRUPT_FILE unless it
+    // is in least .. most. A counter may wrap around between these two.
     template <class Number>
     Number read(const Untrusted<Number>& number, const char* name, std::type_identity_t<Number> least,
                 std::type_identity_t<Number> most) const {
@@ -104,15 +104,15 @@ class LabelledMemory {
     // Throws Error with CORRUPT_FILE.
     [[noreturn]] void refuse(const char* reason) const;
 
-    // For the end that opened the memory: throw Error with INVALID_ARGUMENT if the other end is closed, or if its process
-    // has ended.
+    // For the end that opened the memory: throw Error with INVALID_ARGUMENT if the other end is closed, or if its
+    // process has ended.
     void check_open(const Untrusted<uint32_t>& is_closed) const;
     void check_alive() const {
         if (!is_creator_alive()) throw_ended();
     }
-    // The same end waits here, with the guard unlocked, until is_over(). Returns false if that takes longer. Throws what
-    // is_over() throws, and what check_alive() throws. await() returns the count of the bell; is_over() is called after
-    // it.
+    // The same end waits here, with the guard unlocked, until is_over(). Returns false if that takes longer. Throws
+    // what is_over() throws, and what check_alive() throws. await() returns the count of the bell; is_over() is called
+    // after it.
     template <class Await, class IsOver>
     bool wait(std::unique_lock<std::mutex>& guard, SharedBell& bell, const Deadline& deadline, Await await,
               IsOver is_over) const {

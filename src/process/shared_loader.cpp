@@ -244,7 +244,8 @@ void SharedLoader::give_back(std::size_t i, int64_t slot) {
     --n_out_;
 }
 
-// Called when a reader has ended. Takes its slots back, and keeps the rest of its mail from doing so again.
+// Called when a reader has ended. Takes its slots back and its request, and keeps the rest of its mail from returning
+// slots again.
 void SharedLoader::leave(std::size_t i) {
     for (std::size_t slot = 0; slot < holders_.size(); ++slot) {
         if (holders_[slot] != i) continue;

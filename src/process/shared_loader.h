@@ -16,15 +16,15 @@
 
 namespace per {
 
-// A loader whose slots lie in shared memory, and a thread that is its only consumer: it hands batches to readers, in the
-// order of their requests.
+// A loader whose slots lie in shared memory, and a thread that is its only consumer: it hands batches to readers, in
+// the order of their requests.
 //
-// The shared memory is untrusted. The thread keeps the owner of each slot and the amount of mail taken in private memory,
-// and copies a mail there before it reads it. It never reads a batch.
+// The shared memory is untrusted. The thread keeps the owner of each slot and the amount of mail taken in private
+// memory, and copies a mail there before it reads it. It never reads a batch.
 //
 // A call such as a save may hold the buffer for long. The thread waits for it a moment at a time, and in between does
-// everything that does not need the buffer: it greets readers and takes slots back. A mail that has to wait delays those
-// behind it, so the calls of a reader stay in order.
+// everything that does not need the buffer: it greets readers and takes slots back. A mail that has to wait delays
+// those behind it, so the calls of a reader stay in order.
 class SharedLoader {
  public:
     // Throws Error; with BUSY if the buffer has a loader.

@@ -50,8 +50,8 @@ struct RingHeader {
 // Bytes of the file that the processes of the two ends have locked.
 enum RingLock : int { writer_lock = 0, channel_lock = 1 };
 
-// Offsets of the arrays of the slots. The entry of environment j in slot s is s * n_envs + j. Each end computes them from
-// options that it has checked: no offset is read from the shared memory.
+// Offsets of the arrays of the slots. The entry of environment j in slot s is s * n_envs + j. Each end computes them
+// from options that it has checked: no offset is read from the shared memory.
 class RingArrays {
  public:
     // Throws Error with OUT_OF_MEMORY for sizes that no memory holds.
@@ -110,7 +110,7 @@ class StepRing {
     LabelledMemory memory_;
 };
 
-// Rings the bell, once, if `reached` is a number at which the other end wants to wake.
+// Rings the bell, once, if the other end wants to be woken at `reached` or a smaller number.
 inline void wake_at(std::atomic<uint64_t>& wanted, uint64_t reached, SharedBell& bell) noexcept {
     uint64_t at = wanted;
     while (at <= reached) {

@@ -127,8 +127,8 @@ void Writer::check_fields(const per_field* given, int64_t n_fields) const {
     }
 }
 
-// The checks of a buffer that do not depend on the steps before. With PER_AUTORESET_NEXT_STEP the buffer ignores the step
-// of a reset, and only the buffer knows which step that is.
+// The checks of a buffer that do not depend on the steps before. With PER_AUTORESET_NEXT_STEP the buffer ignores the
+// step of a reset, and only the buffer knows which step that is.
 void Writer::check_values(const ReplaySteps& steps) const {
     const per_replay_options& options = ring_.options();
     const bool checks_next = options.autoreset != PER_AUTORESET_NEXT_STEP;

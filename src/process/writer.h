@@ -14,8 +14,8 @@
 
 namespace per {
 
-// Casts and checks steps, and writes them to the slots of a ring. A call that waits for room unlocks the writer and casts
-// its steps again afterwards, since the call of another thread may have replaced them.
+// Casts and checks steps, and writes them to the slots of a ring. A call that waits for room unlocks the writer and
+// casts its steps again afterwards, since the call of another thread may have replaced them.
 class Writer {
  public:
     // Parameters and errors are those of per_writer_attach().

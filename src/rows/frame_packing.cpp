@@ -121,7 +121,7 @@ class FramePacker {
     std::byte* const end_;
 };
 
-// Writes n copies of the bytes at this distance before. The two ranges may overlap.
+// Writes n bytes, each a copy of the one at this distance before it. The two ranges may overlap.
 void repeat(std::byte* out, int64_t distance, int64_t n) {
     if (distance == 1) {
         std::memset(out, static_cast<int>(out[-1]), static_cast<size_t>(n));

@@ -98,8 +98,8 @@ void ShardDraw::make_units(const DrawRequest& request) {
     }
 }
 
-// Adds the finds of a round without replacement to the batch. Returns false if the round found only transitions that had
-// been taken out, which is impossible unless a shard has changed.
+// Adds the finds of a round without replacement to the batch. Returns false if the round found only transitions that
+// had been taken out, which is impossible unless a shard has changed.
 bool ShardDraw::take_round() {
     for (size_t i = 0; i < units.size(); ++i) rounds.drawn()[i] = round_found[i].id;
     const double share = law.is_uniform() ? law.share_left(0, left()) : static_cast<double>(left()) / law.mass;

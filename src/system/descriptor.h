@@ -6,13 +6,13 @@
 
 namespace per {
 
-// Owns a file descriptor. A forked child closes it, so a lock on the file (flock, F_OFD_SETLK) ends with the process that
-// took it, whatever children that process leaves behind. In the child no Descriptor is open.
+// Owns a file descriptor. A forked child closes it, so a lock on the file (flock, F_OFD_SETLK) ends with the process
+// that took it, whatever children that process leaves behind. In the child no Descriptor is open.
 class Descriptor {
  public:
     Descriptor() = default;
-    // `open` is a system call that opens a file: it returns the descriptor, or -1 and sets errno. fork() waits for it, so
-    // no child inherits a descriptor that is not yet registered.
+    // `open` is a system call that opens a file: it returns the descriptor, or -1 and sets errno. fork() waits for it,
+    // so no child inherits a descriptor that is not yet registered.
     template <std::invocable Open>
     explicit Descriptor(const Open& open) {
         const NoFork no_fork;

@@ -11,8 +11,8 @@ namespace per {
 // the process ends and whatever children it leaves behind.
 class ProcessFile {
  public:
-    // Opens it for reading and writing; errors call it `noun`. Throws Error with IO, or with OUT_OF_MEMORY if the system
-    // has no descriptor left.
+    // Opens it for reading and writing; errors call it `noun`. Throws Error with IO, or with OUT_OF_MEMORY if the
+    // system has no descriptor left.
     ProcessFile(const std::string& path, const char* noun) : file_([&] { return open(path, noun); }) {}
 
     // Returns a descriptor that forked children keep. Throws the same errors.

@@ -13,8 +13,8 @@ struct SharedBell {
     std::atomic<uint32_t> count;
 
     void ring() noexcept;
-    // Sleeps until the bell rings, for at most that time; not at all if it has rung since its count was `seen`. May wake
-    // without a reason.
+    // Sleeps until the bell rings, for at most that time; not at all if it has rung since its count was `seen`. May
+    // wake without a reason.
     void sleep(uint32_t seen, std::chrono::nanoseconds most) noexcept;
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(SharedBell) == sizeof(uint32_t));

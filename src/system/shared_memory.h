@@ -10,8 +10,8 @@
 
 namespace per {
 
-// A mapped memfd. It has no name in any folder, so it is gone once no process has it. Its size is sealed: no process can
-// make another one fault by truncating it.
+// A mapped memfd. It has no name in any folder, so it is gone once no process has it. Its size is sealed: no process
+// can make another one fault by truncating it.
 class SharedMemory {
  public:
     // Allocates n_bytes zeros; errors call the memory `noun`. Throws Error with OUT_OF_MEMORY.

@@ -10,8 +10,8 @@ namespace per {
 int start_thread(pthread_t& thread_out, void* (*work)(void*), void* argument) noexcept;
 
 // Must be called before each call of a caller's function. The thread may end inside that function: Python before 3.14
-// ends threads this way when the interpreter exits. pthread_exit() then unwinds the stack with the system's libgcc, which
-// asks the libgcc linked into this library about its frames; that one aborts unless it has walked a stack before.
+// ends threads this way when the interpreter exits. pthread_exit() then unwinds the stack with the system's libgcc,
+// which asks the libgcc linked into this library about its frames; that one aborts unless it has walked a stack before.
 void prepare_for_thread_exit();
 
 }  // namespace per

@@ -22,8 +22,8 @@ class Bell {
     std::atomic<uint32_t> count = 0;
 
     void ring() noexcept;
-    // Sleeps until the bell rings, for at most that time; not at all if it has rung since its count was `seen`. May wake
-    // without a reason.
+    // Sleeps until the bell rings, for at most that time; not at all if it has rung since its count was `seen`. May
+    // wake without a reason.
     void sleep(uint32_t seen, std::chrono::nanoseconds most) noexcept;
 
  private:
@@ -45,8 +45,8 @@ struct Awaited {
     AnyBell bell = {};
     std::atomic<uint32_t> is_awaited = 0;
 
-    // Call before the last check of the condition. Pass the result to bell.sleep(): a notifier that finds is_awaited set
-    // rings after this.
+    // Call before the last check of the condition. Pass the result to bell.sleep(): a notifier that finds is_awaited
+    // set rings after this.
     uint32_t await() noexcept {
         const uint32_t seen = bell.count;
         is_awaited = 1;
@@ -57,8 +57,8 @@ struct Awaited {
     }
 };
 
-// Tests watch the bells of the process with these. The first may shorten or lengthen a sleep, or return true if there is
-// nothing left to sleep.
+// Tests watch the bells of the process with these. The first may shorten or lengthen a sleep, or return true if there
+// is nothing left to sleep.
 inline bool (*at_bell_sleep)(std::chrono::nanoseconds& most) = nullptr;
 inline void (*at_bell_ring)() = nullptr;
 

@@ -16,7 +16,7 @@ class ProcessMark {
 
     // False in a forked child.
     bool is_here() const noexcept { return number_ == current(); }
-    // The object is created again in this process.
+    // Makes this process the creator.
     void move_here() noexcept { number_ = current(); }
     // Throws Error with INVALID_ARGUMENT and this message in a forked child.
     void check(const char* message) const;
@@ -33,8 +33,8 @@ class ProcessMark {
     uint64_t number_;
 };
 
-// Owns an object that a forked child neither uses nor frees: a mutex or condition on which threads of the parent wait, or
-// a file that the parent writes.
+// Owns an object that a forked child neither uses nor frees: a mutex or condition on which threads of the parent wait,
+// or a file that the parent writes.
 template <class Object>
 class OfOneProcess {
  public:

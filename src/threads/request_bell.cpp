@@ -7,13 +7,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The kernel wakes a thread about 70 us late. At shorter intervals work would begin too late; at longer ones the cost of
-// a wake does not matter.
+// The kernel wakes a thread about 70 us late. At shorter intervals work would begin too late; at longer ones the cost
+// of a wake does not matter.
 constexpr RequestBell::Clock::duration least_interval = 250us;
 constexpr RequestBell::Clock::duration most_interval = 100ms;
 
-// The thread waits for a late request with further naps, each twice as long as the one before, in all about as long as an
-// interval. A wake takes the thread's core 18 us.
+// The thread waits for a late request with further naps, each twice as long as the one before, in all about as long as
+// an interval. A wake takes the thread's core 18 us.
 constexpr int n_more_naps = 3;
 constexpr int part_of_interval = 8;
 

@@ -10,8 +10,8 @@
 namespace per {
 
 // Waking a sleeping thread costs its waker up to 20 us on a virtual machine, where one processor wakes another through
-// the host. So if requests come at even intervals, the thread naps until the next one is due and finds it without a wake.
-// A thread that has to wait for it meanwhile calls hurry().
+// the host. So if requests come at even intervals, the thread naps until the next one is due and finds it without a
+// wake. A thread that has to wait for it meanwhile calls hurry().
 //
 // One thread waits; any number of others make requests. All functions may be called at the same time.
 class RequestBell {

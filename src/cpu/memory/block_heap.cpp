@@ -12,8 +12,9 @@ constexpr std::size_t unit = 16;
 constexpr std::size_t least_block_bytes = 32;
 constexpr std::size_t least_chunk_bytes = 16384;
 constexpr std::size_t small_area_bytes = std::size_t{1} << 17;
-constexpr std::size_t large_area_bytes = std::size_t{1} << 21;      // huge pages; see Memory
-constexpr std::size_t least_bytes_of_large = std::size_t{1} << 24;  // size of a heap that gets large areas
+constexpr std::size_t large_area_bytes = std::size_t{1} << 21;  // huge pages; see Memory
+// Large areas begin with a heap of this size, so that one is at most an eighth of the heap.
+constexpr std::size_t least_bytes_of_large = std::size_t{1} << 24;
 constexpr std::size_t most_area_bytes = std::size_t{1} << 26;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) {

@@ -61,8 +61,8 @@ struct ReplayState {
     // Applies the result of cut_episode() to rows.
     void apply(int64_t env, const Cut& cut, float largest);
 
-    // With keep_times_sampled: counts a draw of the rows in these slots, each once if max_times_sampled is set. Rows
-    // that reach the maximum stop being live.
+    // With keep_times_sampled: counts a draw of the rows in these slots. With max_times_sampled no slot may come twice,
+    // and rows that reach the maximum stop being live.
     void count_draws(const std::vector<int64_t>& slots);
     // Resets the counts of rows that are overwritten.
     void forget_draws(int64_t first, int64_t n);

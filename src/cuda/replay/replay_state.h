@@ -58,8 +58,8 @@ struct LastDraw {
 enum class StepRefusal : int32_t {
     value,              // a value does not fit its dtype, or is not a flag
     nan,                // a value is a NaN, which the buffer refuses
-    next_mask,          // it ends an episode without a next_mask
-    final_observation,  // it ends an episode without its final observation
+    next_mask,          // it ends an episode without the next_mask that the buffer's autoreset requires
+    final_observation,  // it ends an episode whose final observation is neither given nor marked as unknown
     next_observation,   // missing where every step must have one
     gap,
     full,

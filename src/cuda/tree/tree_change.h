@@ -1,5 +1,5 @@
-// The sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. The blocks of the grid meet
-// between two parts.
+// Makes the sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. The blocks of the grid
+// meet between two parts.
 #pragma once
 
 #include <cstdint>
