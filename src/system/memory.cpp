@@ -17,7 +17,7 @@ std::byte* map_zeros(std::size_t bytes, std::size_t alignment) {
     const std::size_t beyond = reinterpret_cast<std::uintptr_t>(start) % alignment;
     const std::size_t before = beyond == 0 ? 0 : alignment - beyond;
     if (before != 0) munmap(start, before);
-    if (before != alignment) munmap(start + before + bytes, alignment - before);
+    munmap(start + before + bytes, alignment - before);
     return start + before;
 }
 

@@ -12,7 +12,7 @@
 namespace per::cuda {
 namespace {
 
-// The most steps of a piece, as waiting_since() cannot tell more apart.
+// The most steps of a piece, which waiting_since() can tell apart.
 constexpr int64_t max_steps = 1 << 17;
 
 // The most entries of a piece: enough to keep a device busy, and more if their scratch memory takes at most a byte a
