@@ -89,6 +89,7 @@ class Replay {
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     // Owns nothing on the CPU, or if a call is under way.
     std::unique_lock<ReservedLock> try_lock_to_hand_out();
+    // Waits until no call is under way, at most until the deadline. Throws no Error with BUSY.
     void wait_for_call(const Deadline& deadline);
     void hand_out() { backend_->hand_out(); }  // needs that lock
     // Like RateLimiter::allows_draw_or_calls(), but also true if other calls hold the buffer until the deadline.

@@ -38,7 +38,7 @@ class Deadline {
     }
     // The same without a condition: returns once notified, after the deadline, or without a reason.
     void sleep(std::condition_variable& changed, std::unique_lock<std::mutex>& guard) const {
-        // Where waits are for another clock, converting time_point::max() to it overflows.
+        // A system may wait by another clock, and converting time_point::max() to its time overflows.
         if (is_never()) return changed.wait(guard);
         changed.wait_until(guard, time_);
     }
