@@ -369,9 +369,9 @@ class Writer(Handle):
         next_mask : ArrayLike, optional
             Flags. Where False the next observation is not available.
         priorities : ArrayLike, optional
-            float32[n], >= 0, in place of td_errors.
+            float32[K, n], >= 0, in place of td_errors.
         td_errors : ArrayLike, optional
-            float32[n] of any sign.
+            float32[K, n] of any sign.
         env_ids : ArrayLike, optional
             int64[n], each once: environments, numbered from 0. None: all.
         timeout : float, optional

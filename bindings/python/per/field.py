@@ -86,7 +86,7 @@ class Field(_options.Named):
 
 
 def _plain(default: object, shape: tuple[int, ...]) -> Any:
-    """A default as Python numbers in nested tuples; as one number if it has that shape or all elements are equal."""
+    """A default as Python numbers in nested tuples; as one number if it has that shape and all elements are equal."""
     elements, code = _arrays.as_array(default, "default")
     if code == _arrays.BFLOAT16:
         elements = _arrays.widened(elements)

@@ -225,7 +225,7 @@ class Tree(_InGraph):
         indices : torch.Tensor
             int64[n], 0 to capacity - 1.
         priorities : torch.Tensor
-            float32[n], >= 0, in place of td_errors.
+            float32[n], finite, >= 0.
         """
         _ops.tree_update(self._turn, self._number, indices, priorities.detach())
 

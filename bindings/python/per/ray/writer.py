@@ -159,7 +159,9 @@ class Writer:
         Raises
         ------
         Timeout
-            The wait exceeds `timeout`. Also while calls wait at a shard that is gone.
+            The wait exceeds `timeout`.
+        Busy
+            Calls wait at a shard that is gone.
         """
         while self._sent:
             self._hear_of_oldest()
