@@ -82,22 +82,24 @@ class Buffer(Store, Generic[Array]):
         self._diagnostics = Diagnostics(self._autoreset, isinstance(self._memory, _memory.HostMemory))
         _pytrees.register()
         self._handle = handle
-        self._plain, self._exchange = self._new_exchange(layout)
+        self._plain, self._exchange = self._new_exchange(handle, layout)
         self._exchanges = {self._n_step: (self._plain, self._exchange)}
 
-    def _new_exchange(self, layout: Layout) -> tuple[_exchange.Exchange, _AnyExchange]:
+    def _new_exchange(self, handle: Any, layout: Layout) -> tuple[_exchange.Exchange, _AnyExchange]:
         """Two objects that pass arrays of that layout: one in pure Python, and the fastest available."""
-        plain = _exchange.Exchange(self._handle, layout, self._memory)
-        return plain, _bridging.new_exchange(self._handle, plain, layout, self._memory)
+        plain = _exchange.Exchange(handle, layout, self._memory)
+        return plain, _bridging.new_exchange(handle, plain, layout, self._memory)
 
     def _exchange_for(self, n_step: int) -> tuple[_exchange.Exchange, _AnyExchange]:
         """The same for batches of sequences with that n_step; the library refuses invalid values."""
-        self._open()
+        handle = self._open()
         n_step = max(n_step, 1)
         found = self._exchanges.get(n_step)
         if found is None:
             # Threads that arrive at the same time all use the exchange stored first, which close() will find.
-            found = self._exchanges.setdefault(n_step, self._new_exchange(self._sequence_layout(n_step)))
+            found = self._exchanges.setdefault(n_step, self._new_exchange(handle, self._sequence_layout(n_step)))
+            if self._handle is None:  # close() in another thread did not find it
+                found[1].close()
         return found
 
     def _sequence_layout(self, n_step: int) -> Layout:

@@ -129,6 +129,22 @@ def test_closing_a_buffer_in_use_waits_for_the_calls():
         assert outcomes[-1] == "the buffer is closed" and set(outcomes[:-1]) == {2048}
 
 
+@pytest.mark.parametrize("place", ["_sequence_layout", "_new_exchange"])
+def test_a_buffer_is_closed_also_for_a_call_that_first_needs_memory_of_another_shape(place, monkeypatch):
+    """Closes the buffer within the call, as another thread may."""
+    buffer = filled(100, sequence_length=4, n_step=3)
+    make = getattr(buffer, place)
+
+    def make_and_close(*given):
+        made = make(*given)
+        buffer.close()
+        return made
+
+    monkeypatch.setattr(buffer, place, make_and_close)
+    with pytest.raises(per.InvalidArgument, match="the buffer is closed"):
+        buffer.sample(8, n_step=1)
+
+
 CALLS = {
     "add": "buffer.add(observation=row, reward=0, terminated=False, truncated=False)",
     "add of what Python reads": "buffer.add(observation=[1] * 500, reward=0, terminated=False, truncated=False)",
@@ -344,9 +360,9 @@ def test_threads_that_first_need_something_at_the_same_time_share_it(monkeypatch
         time.sleep(0.05)
         registered.append("torch")
 
-    def make_late(layout):
+    def make_late(*given):
         time.sleep(0.05)
-        return make(layout)
+        return make(*given)
 
     def need_both():
         together.wait()
