@@ -35,7 +35,7 @@ class Sampling(Buffer[Array]):
         stream: object = None,
         **choices: Unpack[DrawOptions],
     ) -> Batch[Array]:
-        """Draws live transitions and their importance-sampling weights.
+        """Draws live transitions and their importance-sampling weights. A call that fails does not count as a draw.
 
         Parameters
         ----------
@@ -73,7 +73,6 @@ class Sampling(Buffer[Array]):
         Busy
             The rate limiter does not allow that many yet.
         InvalidArgument
-            The call does not count as a draw.
 
         Examples
         --------

@@ -42,8 +42,8 @@ class Hindsight(_options.Named):
         first terminal one. The arrays are numpy's. Gymnasium's compute_reward() expects an info, which a buffer does
         not have: lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {}).
     strategy : {"future", "final", "episode"}, default "future"
-        States whose goals are used: "future", at or after the step; "final", the last of the episode; "episode", any of
-        it. Only states in the buffer count; of a running episode, those added so far.
+        States whose goals are used: "future", the one after the step or later ones; "final", the last of the episode;
+        "episode", any of it. Only states in the buffer count; of a running episode, those added so far.
     k : float, default 4.0
         Ratio of achieved goals to pursued ones; inf: all transitions get another goal.
 

@@ -137,6 +137,9 @@ class SumTree(Store):
 
         Section 3.4 of the paper, normalised by the batch's maximum. Without replacement P is the inclusion probability.
 
+        A call that fails does not count as a draw. On CUDA, if too few priorities are positive, indices are -1 and
+        weights 0, and synchronize() reports it.
+
         Parameters
         ----------
         batch_size : int
@@ -154,7 +157,6 @@ class SumTree(Store):
         Empty
             All priorities are 0.
         InvalidArgument
-            The call does not count as a draw. On CUDA, indices are then -1 and weights 0, and synchronize() reports it.
 
         Examples
         --------
