@@ -106,28 +106,25 @@ class IoError(Error, OSError):
 
     status = STATUS["PER_ERROR_IO"]
 
-    @staticmethod
-    def _of(message: str) -> IoError:
-        """The exception for a message of the library, which ends in the system's text if there was an errno."""
-        text = message.rpartition(": ")[2]
-        number = _errnos().get(text)
-        if number is None:
-            return IoError(message)
-        error = _io_error_type(number)(message)
-        error.errno, error.strerror = number, text
-        return error
-
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (str(self), self.filename)
+        return io_error, (str(self), self.errno, self.filename)
 
 
-@functools.cache
-def _errnos() -> dict[str, int]:
-    """Errnos by the texts of the C library, which the library's messages contain."""
-    return {os.strerror(number): number for number in sorted(errno.errorcode, reverse=True)}
+def io_error(message: str, number: int | None, filename: Any = None) -> IoError:
+    """The exception for an errno, or for a reason that is not the system's."""
+    error = (IoError if number is None else _io_error_type(number))(message)
+    if number is not None:
+        error.errno, error.strerror = number, os.strerror(number)
+    error.filename = filename
+    return error
+
+
+def _errno_of(message: str) -> int | None:
+    """The errno of a message of the library, which then ends in the system's text, in the program's language."""
+    return next((number for number in errno.errorcode if message.endswith(f": {os.strerror(number)}")), None)
 
 
 @functools.cache
@@ -139,19 +136,14 @@ def _io_error_type(number: int) -> type[IoError]:
     return type("IoError", (IoError, kind), {"__doc__": IoError.__doc__, "__module__": "per"})
 
 
-def _unpickled(message: str, filename: Any) -> IoError:
-    error = IoError._of(message)
-    error.filename = filename
-    return error
-
-
 @contextlib.contextmanager
-def about(path: Any) -> Iterator[None]:
-    """Adds the path passed to the call to file errors."""
+def about(path: Any, storage: Any = None) -> Iterator[None]:
+    """Adds the path passed to the call to file errors. Messages about the file of rows begin with "storage"."""
     try:
         yield
     except IoError as error:
-        error.filename = os.fspath(path)
+        given = storage if str(error).startswith("storage ") else path
+        error.filename = None if given is None else os.fspath(given)
         raise
 
 
@@ -179,7 +171,7 @@ BY_STATUS: dict[int, type[Error]] = {error.status: error for error in Error.__su
 def of_status(status: int, message: str) -> Error:
     """The exception for a status."""
     kind = BY_STATUS.get(status, Error)
-    return IoError._of(message) if kind is IoError else kind(message)
+    return io_error(message, _errno_of(message)) if kind is IoError else kind(message)
 
 
 class PerWarning(UserWarning):

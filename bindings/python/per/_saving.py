@@ -203,9 +203,10 @@ class Saving(Settings[Array]):
             path contains a NUL.
         CorruptFile
             The file was not written by save(), is damaged, or is truncated.
+        Timeout
+            The directory is being written to for all that time.
         Busy
-            The directory is being written to for all that time, or another buffer already uses the `storage` with the
-            rows of the checkpoint.
+            Another buffer already uses the `storage` with the rows of the checkpoint.
         Unsupported
             The file was written by a newer version.
         CallbackError
@@ -246,7 +247,7 @@ class Saving(Settings[Array]):
                 handle = created(lib.per_replay_load, given, options)
                 return int(lib.PER_OK)
 
-            with about(path):
+            with about(path, storage):
                 waited(timeout, load_once)
             del kept
         buffer = cls.__new__(cls)

@@ -279,7 +279,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         _options.set_options(options, {"capacity": capacity})
         kept_storage = _options.set_storage(options, storage)
         words = {"n_fields": "the number of fields"}
-        with about(storage):
+        with about(None, storage):
             handle = created(lib.per_replay_create, options, check=lambda status: check(status, words))
         del kept, kept_storage
         self._attach(handle, str(device), kind)

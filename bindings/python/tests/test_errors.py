@@ -62,6 +62,15 @@ def test_other_reasons_of_the_system_are_their_exceptions(tmp_path):
     assert raised.value.errno == errno.ELOOP and raised.value.filename == str(loop)
 
 
+def test_file_name_is_that_of_the_argument_that_the_message_names(tmp_path):
+    file, none = tmp_path / "file", str(tmp_path / "none" / "at" / "all")
+    filled().save(file)
+    for path, storage, filename in ((file, none, none), (none, tmp_path, none)):
+        with pytest.raises(FileNotFoundError) as raised:
+            per.ReplayBuffer.load(path, storage=storage)
+        assert raised.value.filename == filename and filename in str(raised.value)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may do anything")
 def test_forbidden_path_is_a_permission_error(tmp_path):
     tmp_path.chmod(0o500)
@@ -76,10 +85,25 @@ def test_message_without_a_reason_of_the_system_has_no_errno(tmp_path):
     assert raised.value.filename == str(tmp_path)
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EISDIR, errno.EEXIST, errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", errno.errorcode)
 def test_reason_of_the_system_gives_the_kind_that_python_has_for_it(number):
     error = _errors.of_status(_errors.STATUS["PER_ERROR_IO"], f"path /x cannot be read: {os.strerror(number)}")
     assert isinstance(error, type(OSError(number, ""))) and error.errno == number
+
+
+def test_reason_of_the_system_is_found_in_the_language_of_the_program(monkeypatch):
+    def not_found():
+        message = f"path /x cannot be read: {os.strerror(errno.ENOENT)}"
+        return _errors.of_status(_errors.STATUS["PER_ERROR_IO"], message)
+
+    assert isinstance(not_found(), FileNotFoundError)
+    monkeypatch.setattr(os, "strerror", lambda number: f"Fehler {number}")  # as after locale.setlocale()
+    error = not_found()
+    assert isinstance(error, FileNotFoundError)
+    data = pickle.dumps(error)
+    monkeypatch.undo()  # another process may use another language
+    copy = pickle.loads(data)
+    assert isinstance(copy, FileNotFoundError) and copy.errno == errno.ENOENT and str(copy).endswith("Fehler 2")
 
 
 WAITS = {

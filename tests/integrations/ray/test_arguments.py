@@ -111,8 +111,9 @@ def test_draws_and_updates_are_refused_as_one_buffer_refuses_them(buffer):
 
 
 def test_a_directory_without_a_checkpoint_is_an_error(in_process, tmp_path):
-    with pytest.raises(per.IoError, match="No such file"):
+    with pytest.raises(per.IoError, match="No such file") as raised:
         per.ray.ReplayBuffer.load(tmp_path)
+    assert isinstance(raised.value, FileNotFoundError) and raised.value.filename == str(tmp_path)
 
 
 def test_steps_may_be_of_some_environments_only(buffer):

@@ -183,8 +183,9 @@ def test_a_checkpoint_that_is_damaged_is_named(buffer, tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_an_io_error(buffer, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(per.IoError, match=r"file: File exists$"):
+    with pytest.raises(per.IoError, match=r"file: File exists$") as raised:
         buffer.save(tmp_path / "file")
+    assert isinstance(raised.value, FileExistsError) and raised.value.filename == str(tmp_path / "file")
     buffer.save(tmp_path / "directory")
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import ray
 
 import per
+from per._errors import io_error
 from per._waiting import seconds_of
 from per.coordinator import CoordinatedBatch, CoordinatorState, Round, ShardSummary
 from per.ray.limits import Limits
@@ -620,7 +621,7 @@ class Coordination:
         except per.Error:
             raise
         except OSError as error:
-            raise per.IoError(f"{error.filename or directory}: {error.strerror}") from None
+            raise io_error(f"{error.filename or directory}: {error.strerror}", error.errno, directory) from None
         self._agree_on_scale()
 
     def _replace(self, path: Path, text: str) -> None:

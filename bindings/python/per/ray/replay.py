@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import per
 from per import _arrays, _options
-from per._errors import InvalidArgument, Unsupported
+from per._errors import InvalidArgument, Unsupported, io_error
 from per.coordinator import CoordinatorState
 from per.ray.channel import Channel
 from per.ray.coordination import MANIFEST, VERSION, Coordination, Drawn, get, once_allowed
@@ -345,8 +345,8 @@ class ReplayBuffer:
         ------
         InvalidArgument
             Also if one of the environments belongs to another channel.
-        Busy
-            The shard is gone.
+        Timeout
+            The shard is still gone after `timeout`.
         """
         s, envs = self._of_one_shard(env_ids)
         first_env = int(self._whole.shard(s).first_env)
@@ -659,7 +659,7 @@ class ReplayBuffer:
             if len(manifest["lives"]) != shards or manifest["number"] < 1:
                 raise ValueError("lives or number")
         except OSError as error:
-            raise per.IoError(f"{file}: {error.strerror}") from None
+            raise io_error(f"{file}: {error.strerror}", error.errno, path) from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise per.CorruptFile(f"{file} is damaged: {error}") from None
         buffer = cls.__new__(cls)
