@@ -273,7 +273,7 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
     if method is not None:
         for name in choices:
             if name not in method.__signature__.parameters:
-                raise TypeError(f"ReplayBuffer.{method.__name__}() got an unexpected keyword argument {name!r}")
+                raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument {name!r}")
     options = ffi.new(_SAMPLE_OPTIONS, _SAMPLE_DEFAULTS[0])
     beta, uniform_fraction, n_step = map(choices.get, ("beta", "uniform_fraction", "n_step"))
     scheme, prioritization, normalize_weights = map(choices.get, ("scheme", "prioritization", "normalize_weights"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from per import _kinds, _library, _options, spaces
 from per._adding import Adding
+from per._buffer import Buffer
 from per._diagnostics import read_statistics
 from per._drawing_ahead import DrawingAhead
 from per._errors import PerWarning, about
@@ -504,3 +507,14 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
 
 def _has_64_bits(options: Mapping[str, Any]) -> bool:
     return options.get("arrays") != "jax" or _kinds.jax_has_64_bits()
+
+
+# Python's errors for wrong arguments name a function: they are to name the class that users know, not its parts. A
+# function is pickled as this name in its module.
+for _part in ReplayBuffer.__mro__[1:]:
+    if issubclass(_part, Buffer):
+        vars(sys.modules[_part.__module__])["ReplayBuffer"] = ReplayBuffer
+        for _member in vars(_part).values():
+            _function = getattr(_member, "__func__", _member)  # the function of a class method
+            if inspect.isfunction(_function):
+                _function.__qualname__ = f"ReplayBuffer.{_function.__name__}"

@@ -1,6 +1,7 @@
 """Errors and warnings in Python's terms: kinds of OSError with errno and path, timeouts, a category of warnings."""
 
 import errno
+import inspect
 import os
 import pathlib
 import pickle
@@ -129,6 +130,15 @@ def test_busy_without_a_wait_is_no_timeout():
     with pytest.raises(per.Busy) as raised:
         buffer.sample(1)
     assert not isinstance(raised.value, TimeoutError)
+
+
+@pytest.mark.parametrize("call", ["update_priorities", "cut", "load", "checkpoint", "summarize"])
+def test_wrong_arguments_are_errors_that_name_the_class_of_users(call):
+    with pytest.raises(TypeError, match=rf"^ReplayBuffer\.{call}\(\) got an unexpected keyword argument 'x'"):
+        getattr(filled(), call)(x=1)
+    function = inspect.getattr_static(per.ReplayBuffer, call)
+    if inspect.isfunction(function):
+        assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_names_follow_those_of_the_statuses():
