@@ -180,8 +180,13 @@ constexpr uint64_t precise_total = uint64_t{capacity} << 20;
 
 class WholeCalls : public testing::Test {
  protected:
-    WholeCalls() {
-        options_.capacity = capacity;
+    WholeCalls() { use_capacity(capacity); }
+
+    // Begins with an empty buffer.
+    void use_capacity(int64_t n) {
+        state_.reset();
+        options_ = default_replay_options;
+        options_.capacity = n;
         options_.alpha = 1.0;
         options_.prioritization = PER_RANK;
         options_.fields = &field_;
@@ -297,6 +302,15 @@ TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_does_not_count) {
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 45));
     // The largest priority is raised by the rest.
     EXPECT_EQ(state_->priorities.largest(), 1.0f);
+}
+
+// The fourth step overwrites the row of 2^31, and 45 is chosen for three leaves of 1. The fifth keeps that scale, which
+// would be 42 if it were chosen after it.
+TEST_F(WholeCalls, the_largest_row_may_die_soon_after_it_came) {
+    use_capacity(3);
+    add({0x1p31f, 1.0f, 1.0f, 1.0f, 0x1p3f});
+    EXPECT_EQ(tree().scale(), 45);
+    EXPECT_EQ(tree().total_mass(), (uint64_t{1} << 48) + 2 * (uint64_t{1} << 45));
 }
 
 // Ranks: a row that leaves its bucket and returns by the end of the call counts as unchanged.

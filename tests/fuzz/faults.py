@@ -109,7 +109,7 @@ def found(fault: Fault, source: pathlib.Path, build: pathlib.Path, seconds: int)
         path.write_text(text)
     with tempfile.TemporaryDirectory() as folder:
         result = run.search(build, fault.fuzzer, seconds, pathlib.Path(folder) / fault.fuzzer)
-    lines = [line for line in result.stderr.splitlines() if "ERROR: " in line or "runtime error" in line]
+    lines = [line for line in result.stdout.splitlines() if "ERROR: " in line or "runtime error" in line]
     return (lines or ["the program ended"])[0] if result.returncode else ""
 
 

@@ -70,12 +70,15 @@ def search(build: pathlib.Path, name: str, seconds: int, found: pathlib.Path) ->
     found.mkdir(parents=True, exist_ok=True)
     options = f"-max_total_time={seconds}", f"-artifact_prefix={found}-"
     command = command_of(build, name, *options, found, FUZZ / "corpus" / name)
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, errors="replace")
+    # GoogleTest prints failed checks to stdout.
+    return subprocess.run(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
 
 
 def fuzz(name: str, seconds: int) -> Outcome:
     result = search(BUILD, name, seconds, FOUND / name)
-    return Outcome(name, result.returncode == 0, result.stderr)
+    return Outcome(name, result.returncode == 0, result.stdout)
 
 
 def merge(name: str) -> None:

@@ -290,6 +290,7 @@ void StepWriter::write_all(int64_t* ids_out) {
     int64_t most = steps_->length;
     size_t n_written = 0;
     for (int64_t first = 0, end; first < steps_->length; first = end) {
+        raise_largest(first);  // bounds the rows that may die
         end = end_of_change(first, most);
         most = 4 * (end - first);
         for (int64_t j = 0; j < steps_->n_envs; ++j) state_.remember_lane(place(0, j).env);
