@@ -597,7 +597,8 @@ struct GivenSteps {
 
 /*
  * The arrays of a batch, in its own memory or in the slot of a loader, with the shapes documented at per_batch. Spans
- * are valid as long as the batch, and empty for arrays that it does not have. Those of a const batch are writable too.
+ * are valid as long as the batch, and empty for arrays that it does not have. The spans of a const batch are writable
+ * too.
  */
 class Batch {
  public:

@@ -167,7 +167,7 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path, const p
  *
  * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE if the existing manifest is damaged; PER_ERROR_UNSUPPORTED if it was written by
  * a newer library, and as for per_replay_save(); PER_ERROR_BUSY, naming the directory, if its lock is not free in time
- * (an earlier PER_ERROR_BUSY has another cause); PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY.
+ * (PER_ERROR_BUSY before timeout_ms has another cause); PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_replay_checkpoint(per_replay* replay, const char* directory, const per_save_options* options,
                                          int64_t* bytes_written_out);

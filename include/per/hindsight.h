@@ -105,10 +105,11 @@ extern "C" {
  *   returns         0; any other value makes the call fail
  *
  * reward, discount, gamma_m, n_steps, terminated and next_fields are computed from the results as from stored steps: a
- * window ends at its first terminal step. `truncated` is the stored flag of the step where a window ends. It is 0 for a
- * step stored with both flags, which is then terminated, or neither if the function clears `terminated`. A sequence
- * gets one goal, for PER_GOAL_FUTURE from its first step on; rewards are computed for all its steps and for those that
- * its last returns reach. A terminal step ends the windows of returns, as for single transitions; padding is unchanged.
+ * window ends at its first terminal step. `truncated` is the stored flag of the step where a window ends, or 0 if that
+ * step is terminal. A step given with both flags was stored as terminated only: if the function clears `terminated`,
+ * both flags are 0. A sequence gets one goal, for PER_GOAL_FUTURE from its first step on; rewards are computed for all
+ * its steps and for those that its last returns reach. A terminal step ends the windows of returns, as for single
+ * transitions; padding is unchanged.
  *
  * `reward` runs on the thread of the call without a lock on the buffer: it may use any handle, including this one, but
  * must not free it. Changes made meanwhile do not affect the batch. `reward` must not leave by an exception or longjmp;

@@ -310,8 +310,8 @@ PER_API per_status per_writer_add(per_writer* writer, const per_steps* steps, in
  * Cuts like per_replay_cut(), after the steps written so far.
  *
  *   count, env_ids  [count] of the channel's environments; NULL: all
- *   timeout_ms      as above. With PER_FULL_DROPS and a full ring the cut takes effect before the next step that is
- *                   written
+ *   timeout_ms      as in per_writer_add(). With PER_FULL_DROPS and a full ring the cut takes effect before the next
+ *                   step that is written
  *
  * The errors of per_writer_add().
  */
@@ -320,7 +320,7 @@ PER_API per_status per_writer_cut(per_writer* writer, int64_t count, const int64
 /*
  * Waits until all steps of this writer are in the buffer or were refused, like per_channel_flush().
  *
- * PER_ERROR_BUSY if that is not done in time; PER_ERROR_INVALID_ARGUMENT as above.
+ * PER_ERROR_BUSY if that is not done in time; PER_ERROR_INVALID_ARGUMENT as for per_writer_add().
  */
 PER_API per_status per_writer_flush(per_writer* writer, int64_t timeout_ms);
 
@@ -474,12 +474,13 @@ PER_API per_status per_reader_release(per_reader* reader, int64_t slot);
  * of transitions that are overwritten by then are ignored.
  *
  *   priorities  ids and values must fit in the memory described at per_shared_loader_create()
- *   timeout_ms  limit of the wait for room, as above. Room is short only if many calls have not been applied yet
+ *   timeout_ms  limit of the wait for room: milliseconds, >= 0; or -1: no limit. Room is short only if many calls have
+ *               not been applied yet
  *
  * Invalid values are errors of this call, except TD errors of sequences and ids that were never issued: for these the
  * buffer refuses the call, changes nothing, and counts it (refused).
  *
- * PER_ERROR_BUSY if there is no room in time; PER_ERROR_INVALID_ARGUMENT as above.
+ * PER_ERROR_BUSY if there is no room in time; PER_ERROR_INVALID_ARGUMENT as for per_reader_next().
  */
 PER_API per_status per_reader_update_priorities(per_reader* reader, const per_priorities* priorities,
                                                 int64_t timeout_ms);
@@ -487,7 +488,7 @@ PER_API per_status per_reader_update_priorities(per_reader* reader, const per_pr
 /*
  * Waits until all priorities that this reader sent are in the buffer or were refused.
  *
- * PER_ERROR_BUSY if that is not done in time; PER_ERROR_INVALID_ARGUMENT as above.
+ * PER_ERROR_BUSY if that is not done in time; PER_ERROR_INVALID_ARGUMENT as for per_reader_next().
  */
 PER_API per_status per_reader_flush(per_reader* reader, int64_t timeout_ms);
 

@@ -189,11 +189,11 @@ typedef enum per_memory_use {
  *
  * Next observations are not stored twice: a row's next observation is the observation of the following row. At the end
  * of an episode the final observation takes a separate row, which is never live; a truncated episode thus keeps its
- * true final observation. `capacity` counts rows: a full lane holds at least
- * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
- * except the last T - 1, minus those retired by max_times_sampled. per_replay_compute_capacity() computes the rows
- * needed. Memory is allocated once, at creation, except that of compressed fields; per_replay_create() lists the few
- * calls that allocate later.
+ * true final observation. `capacity` counts rows: a full lane holds at least rows - 1 - ends - (n_step - 1) -
+ * (frame_stack - 1) live transitions, where `ends` is the number of episodes that end in it, or the sequences that
+ * start among all of these except the last T - 1, minus those retired by max_times_sampled.
+ * per_replay_compute_capacity() computes the rows needed. Memory is allocated once, at creation, except that of
+ * compressed fields; per_replay_create() lists the few calls that allocate later.
  */
 typedef struct per_replay per_replay;
 
@@ -360,8 +360,8 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  *
  * The memory of these frames is allocated when steps are added, not by this call, in pieces of 128 KiB and, beyond 16
  * MiB, of 2 MiB and more. It is reused for frames of any size once rows are overwritten, and returned to the system
- * when the buffer is freed. A call needs room for its frames in addition to the stored ones; a call that overwrites
- * slots several times needs at most twice the rows of the buffer, so add long data in pieces. Without room,
+ * when the buffer is freed. A call needs memory for its frames in addition to the stored ones, but never for more than
+ * twice the rows of the buffer, even if it overwrites slots several times; so add long data in pieces. Without memory,
  * per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY and change only memory_bytes. The data of the
  * steps, including those from a channel's writer, determines the compression and thus the memory used, up to the limits
  * above. On PER_CUDA, with `allocate` and with `storage` a compressed field is PER_ERROR_UNSUPPORTED: there all frames
@@ -796,8 +796,8 @@ PER_API per_status per_replay_change_settings(per_replay* replay, const per_repl
  * be drawn at most max_times_sampled times, and fewer if it is overwritten earlier or never live. r should therefore be
  * well below max_times_sampled; a larger r is refused at creation. For sequences, which start at every
  * sequence_stride-th step of an episode, r should be well below max_times_sampled / sequence_stride, which is not
- * checked. With overwrite 0, m is at most the capacity, and once all lanes are full, draws continue until e are ahead.
- * Waiters are not served in order: calls for few transitions may overtake one for many.
+ * checked. With overwrite 0, m is at most the capacity, and once all lanes are full, draws continue until they are e
+ * transitions ahead. Waiters are not served in order: calls for few transitions may overtake one for many.
  *
  *   k    K n steps of per_replay_add(). Steps masked out are not counted, except on PER_CUDA, where the mask may be
  *        known only to the device. A step that autoreset drops is counted
@@ -828,7 +828,7 @@ PER_API per_status per_replay_change_settings(per_replay* replay, const per_repl
 PER_API per_status per_replay_wait_to_add(per_replay* replay, int64_t count, int64_t timeout_ms);
 
 /*
- * The same for draws.
+ * Waits until a draw is allowed, as per_replay_wait_to_add() does for an add.
  *
  *   batch_size  b, 1 .. 2^24
  */

@@ -108,8 +108,8 @@ extern "C" {
 /*
  * Several buffers, the shards, draw bit-identically to one buffer with all their lanes: the same ids, transitions,
  * weights and priorities, for any number of shards. They may be in several processes and on several machines. Steps
- * with priorities or TD errors must be added one step of each environment per call: with more, new steps of other
- * environments would get the largest priority so far, of which a shard knows only its own.
+ * with priorities or TD errors must be added one step of each environment per call. Within a longer call, one buffer
+ * would give new transitions the largest priority so far in any environment, and a shard knows only those of its own.
  *
  * A draw is an integer, unit u of the total mass, and selects the transition that owns this unit, with transitions
  * ordered environment by environment. If each shard has consecutive environments, unit u of the whole is unit u - C of
@@ -286,10 +286,10 @@ PER_API per_status per_coordinator_agree_on_scale(per_coordinator* coordinator, 
  *   batch_size  1 .. 2^24
  *   count_out   units of the first round. With replacement it is the only round
  *
- * PER_ERROR_EMPTY if nothing is live; PER_ERROR_UNSUPPORTED for PER_RANK, for another n_step_min, for PER_BUFFER_MAX if
- * the shards have no smallest_mass, and for PER_WITHOUT_REPLACEMENT with a uniform_fraction between 0 and 1;
- * PER_ERROR_INVALID_ARGUMENT, also if per_coordinator_agree_on_scale() has not returned PER_SCALE_AGREED since a shard
- * reported.
+ * PER_ERROR_EMPTY if nothing is live; PER_ERROR_UNSUPPORTED for PER_RANK, for an n_step_min other than 0, for
+ * PER_BUFFER_MAX if the shards have no smallest_mass, and for PER_WITHOUT_REPLACEMENT with a uniform_fraction between 0
+ * and 1; PER_ERROR_INVALID_ARGUMENT, also if per_coordinator_agree_on_scale() has not returned PER_SCALE_AGREED since a
+ * shard reported.
  */
 PER_API per_status per_coordinator_draw(per_coordinator* coordinator, const per_sample_options* options,
                                         int64_t batch_size, int64_t* count_out);

@@ -139,7 +139,7 @@ Struct read_struct(const char* name, const Struct* given) {
     return known_struct<Struct>(name, reinterpret_cast<const unsigned char*>(given), size);
 }
 
-// The same for a struct that may be left out.
+// Like read_struct(), but returns the defaults if the struct is NULL.
 template <class Struct>
 Struct read_struct_or(const Struct& defaults, const char* name, const Struct* given) {
     return given == nullptr ? defaults : read_struct(name, given);

@@ -78,7 +78,7 @@ struct ReplaySteps {
     per_array next_mask;
     per_array priorities;
     per_array td_errors;
-    bool are_in_host_memory;  // true: all are, and end with the call; false: the device is asked
+    bool are_in_host_memory;  // true: all are, and are valid during the call only; false: the device is asked
 };
 
 // A draw for a loader. It advances the schedule of beta at once for later draws ahead, and for all other calls when its
@@ -119,7 +119,7 @@ struct RowsOfUnits {
 
 using BatchRows = std::variant<DrawnRows, RowsOfIds, RowsOfEpoch, RowsOfUnits>;
 
-// A batch: its rows, and the law by which they are drawn. Only beta may be left to a default.
+// A batch: its rows, and the distribution from which they are drawn. Only beta may be left to a default.
 struct ReplaySample {
     int64_t batch_size;
     int64_t n_step;
@@ -132,7 +132,7 @@ struct ReplaySample {
     per_batch batch;
     BatchRows rows;
 
-    // The struct of how the rows are found; NULL if they are found in another way.
+    // The struct of this type in `rows`; NULL if `rows` holds another one.
     template <class Rows>
     const Rows* rows_as() const {
         return std::get_if<Rows>(&rows);
@@ -187,8 +187,8 @@ class ReplayBackend {
     // If the rows are named, only ranks that are due change, and the number of batches if n_step_min is not 0. An id
     // that is not live is an error (a device counts it), unless such ids are skipped. Its place gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
-    // Like sample(), but also counts a batch by ids, and replaces goals. `relabelling_out`, in host memory, lists the
-    // steps whose rewards the caller then requests; relabel() writes the results. If there are no rewards,
+    // Like sample(), but replaces goals, and counts even a batch by ids as a draw. `relabelling_out`, in host memory,
+    // lists the steps whose rewards the caller then requests; relabel() writes the results. If there are no rewards,
     // take_back_draw() undoes the counts, unless there was another draw since.
     virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
                                   Relabelling& relabelling_out, void* stream) = 0;
@@ -235,7 +235,7 @@ class ReplayBackend {
     // otherwise the caller creates it.
     virtual RowFile* row_file() { return nullptr; }
     // Save and restore all state but the options. The backend to restore was just made with the options of the saved
-    // one. Throws Error with CORRUPT_FILE for a state that cannot be.
+    // one. Throws Error with CORRUPT_FILE for an impossible state.
     virtual void save(CheckpointWriter& writer) = 0;
     // The state that save() would write. Only one may exist at a time. If it is not written, it must end while the
     // buffer is locked.

@@ -13,7 +13,7 @@
 
 namespace per {
 
-// Calls visit(name, array, size of an element) for each of them, ids first; array is NULL if it is not wanted.
+// Calls visit(name, array, size of an element) for each array of a batch, ids first; array is NULL if it is not wanted.
 template <class Visit>
 void for_each_array(const per_batch& batch, const Fields& fields, const Visit& visit) {
     const auto numbers = [&](const char* name, const auto* array) { visit(name, array, sizeof *array); };
@@ -57,7 +57,7 @@ class BatchArrays {
  public:
     // The size of the block, a multiple of the alignment. Throws Error with OUT_OF_MEMORY if it is beyond 63 bits.
     static std::size_t n_bytes(const Fields& fields, const BatchShape& shape);
-    // Each array begins on a multiple of it if the block does: see host_batch_offset.
+    // Each array begins at a multiple of this number if the block does; see host_batch_offset.
     static constexpr std::size_t alignment = 64;
 
     BatchArrays(const Fields& fields, const BatchShape& shape, std::byte* block);

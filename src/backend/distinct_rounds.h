@@ -8,10 +8,11 @@
 
 namespace per {
 
-// Independent draws that discard repeats have the same distribution as zero-and-restore, and go through a tree
-// together. They come in rounds of n + n/4 + 16 draws, rounded up to an even number, where n is one more than the
-// indices still to be found. If more than half of a round are repeats, a few indices hold most of the mass: the indices
-// found are then taken out, and a draw from the rest stands for a geometric number of draws from the whole.
+// Independent draws that discard repeats have the same distribution as draws one by one, each of which sets the mass of
+// its index to zero until the end. They can be made together in one pass through a tree. They come in rounds of n + n/4
+// + 16 draws, rounded up to an even number, where n is one more than the indices still to be found. If more than half
+// of a round are repeats, a few indices hold most of the mass: the indices found are then taken out, and a draw from
+// the rest stands for a geometric number of draws from the whole.
 //
 // Memory is kept from draw to draw.
 class DistinctRounds {
@@ -21,9 +22,9 @@ class DistinctRounds {
     int64_t max_round_size() const { return static_cast<int64_t>(round_.size()); }
     void begin(const DrawRequest& request);
 
-    // While wants_more(), and something is left to draw from, the caller draws round(), independently and from the
-    // rest, to drawn(), and calls take() with the remaining share of the whole. If take() returns true, the caller
-    // takes out all indices found from n_out() on, and calls taken_out().
+    // The caller repeats this while wants_more() and some mass remains: it makes the independent draws of round() from
+    // the remaining mass, writes them to drawn(), and calls take() with the share of the whole that remains. If take()
+    // returns true, the caller removes found()[n_out()] and all later ones from the mass, and calls taken_out().
     bool wants_more() const { return n_found_ < n_wanted_; }
     const DrawRequest& round() const { return round_request_; }
     int64_t* drawn() { return round_.data(); }

@@ -17,7 +17,8 @@ inline const char* drawn_noun(bool of_sequences) {
     return of_sequences ? "sequence" : "transition";
 }
 
-// Throws the Error of a draw where nothing is live. n_step is 1 if it is not the reason, or not known.
+// Throws the Error of a draw where nothing is live. n_step is 1 if the window length is not the reason, or is not
+// known.
 [[noreturn]] inline void throw_empty(bool of_sequences, int64_t n_step = 1, int64_t n_added = 0) {
     if (!of_sequences && n_step > 1)
         throw Error(PER_ERROR_EMPTY,

@@ -35,8 +35,7 @@ class FrameGather {
     // The array to which the CPU writes the place of each frame of a batch's array, in the same order; NULL for a frame
     // that is all zero. If this returns NULL, the CPU copies the frames of that field.
     virtual const std::byte** places(int64_t field, bool is_next) const = 0;
-    // Queues the gather, once the places and the CPU's copies are written. If the device cannot be asked, the CPU
-    // copies all.
+    // Queues the gather, once the places and the CPU's copies are written. If that fails, the CPU copies all frames.
     virtual void queue() noexcept = 0;
     // Waits until the device has read all frames of the gathers up to `number`. Throws Error with CUDA.
     virtual void await(uint64_t number) = 0;

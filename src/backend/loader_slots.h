@@ -36,11 +36,11 @@ class LoaderSlots {
     // fail here are made by hand_out().
     virtual void send(std::size_t slot) = 0;
 
-    // The batch for the consumer: work queued on `stream` from here on sees all of it. If this throws, the slot is
-    // unchanged, and may be handed out later.
+    // Gives the batch to the consumer: work queued on `stream` after this call sees all of it. If this throws, the slot
+    // is unchanged, and may be handed out later.
     virtual const per_batch& hand_out(std::size_t slot, void* stream) = 0;
-    // The slot is not written until the work that is on `stream` now is done. If this throws, the slot still belongs to
-    // the consumer.
+    // Takes the slot back. It is not written before the work already queued on `stream` is done. If this throws, the
+    // slot still belongs to the consumer.
     virtual void release(std::size_t slot, void* stream) = 0;
 };
 

@@ -1,4 +1,4 @@
-// The steps of a batch that got another goal, for whose new rewards the caller's function is asked.
+// The steps of a batch that got another goal. The caller's function computes their new rewards.
 #pragma once
 
 #include <algorithm>

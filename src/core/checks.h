@@ -35,11 +35,12 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
 
 void check_settings(const per_replay_settings& settings, const per_replay_options& buffer, const Fields& fields);
 
-// A draw by the options of a call and, for those that are left to it, of the buffer. The caller adds the arrays.
+// Returns a draw with the options of a call, in which the buffer's options replace those left to it. The caller adds
+// the arrays.
 ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
                                     const per_replay_options& buffer);
 
-// For calls that make no draw, or more than one.
+// Refuses a key, for calls that make no draw, or more than one.
 void require_no_key(const per_sample_options& given);
 void require_no_hindsight(const per_sample_options& given);
 
@@ -49,7 +50,7 @@ ReplaySample resolve_windows(const per_sample_options& given, int64_t count, con
 
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
 
-// The arrays of a batch of drawn transitions or sequences, and of one of single rows by id.
+// Check the arrays of a batch of drawn transitions or sequences, and those of a batch of single rows by id.
 void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 void check_batch_by_id(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 

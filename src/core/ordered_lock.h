@@ -22,7 +22,7 @@ class OrderedLock {
     using Clock = Deadline::Clock;
 
     void lock() { static_cast<void>(try_lock_until(Clock::time_point::max())); }
-    // Like lock(), but returns false if that takes longer.
+    // Like lock(), but returns false if the lock is not free by `time`.
     bool try_lock_until(Clock::time_point time) {
         check_usable();
         return wait_for_draws(time) && lock_.try_lock_until(time);
@@ -80,7 +80,7 @@ class OrderedLock {
     RequestBell draw_bell_;
 };
 
-// Locks for a call with a deadline. Throws Error with BUSY if other calls take longer.
+// Locks for a call with a deadline. Throws Error with BUSY if other calls hold the lock beyond the deadline.
 inline void lock_in_time(std::unique_lock<OrderedLock>& guard, const Deadline& deadline) {
     if (!guard.try_lock_until(deadline.time()))
         throw Error(PER_ERROR_BUSY, "another call on the buffer, such as a save, has not ended in time");

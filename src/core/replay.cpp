@@ -75,7 +75,7 @@ Replay::Replay(const per_replay_options& options) : Replay(options, WithoutRowFi
     if (options.memory.storage != nullptr) backend_->row_file()->create(options.memory.storage_preallocated != 0);
 }
 
-// Space on the disk is taken only if the buffer does not go on with the checkpoint's own file of rows.
+// Disk space is allocated only if the buffer does not continue with the row file of the checkpoint.
 Replay::Replay(CheckpointReader& reader, const per_load_options& place)
     : Replay(checked(CheckpointOptions(reader), reader).options(place), WithoutRowFile()) {
     backend_->restore(reader);
@@ -172,8 +172,8 @@ void Replay::get_windows(const per_sample_options& options, int64_t count, const
     if (count > 0) backend_->sample(sample, stream);
 }
 
-// A draw that fails later is taken back. But transitions that it has used up stay so, and then it counts: otherwise
-// adds would wait for draws for which nothing is left.
+// A draw that fails later is taken back. With max_times_sampled the rate limiter counts it all the same: transitions
+// that it has used up stay used up, and adds would otherwise wait for draws for which nothing is left.
 void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                               const per_hindsight_options& hindsight, void* stream) {
     const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
@@ -212,7 +212,8 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
     }
 }
 
-// A draw that may use transitions up changes later draws.
+// Counts drawn transitions for the rate limiter. If the draw may use transitions up, it also counts as a change of
+// later draws.
 void Replay::count_drawn(int64_t n) {
     limiter_.count_drawn(n);
     if (n > 0 && options_.max_times_sampled > 0) ++n_changes_;
@@ -279,8 +280,8 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
     count_drawn(batch_size);
 }
 
-// On a device, handing out is a call like others. On the CPU it waits for no call, so that a finished batch is not held
-// back by the draw of the next.
+// On a device, handing out needs the lock, like other calls. On the CPU it needs none, so that a finished batch does
+// not wait for the draw of the next.
 std::unique_lock<ReservedLock> Replay::try_lock_to_hand_out() {
     if (device() == PER_CPU) return {};
     return std::unique_lock(lock_.unordered(), std::try_to_lock);
@@ -300,7 +301,7 @@ void Replay::stop_listening() {
     limiter_.stop_listening();
 }
 
-// Works even while the buffer is saved: a checkpoint knows nothing of loaders.
+// Works even while the buffer is saved, since a checkpoint contains nothing about loaders.
 void Replay::end_draws(uint64_t process) {
     const std::unique_lock guard(lock_.unordered().unreserved());
     if (loader_process_ != process) return;  // in a forked child another loader has begun

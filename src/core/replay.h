@@ -73,7 +73,7 @@ class Replay {
     // Changes all settings that are given, or none.
     void change_settings(const per_replay_settings& settings, void* stream);
 
-    // The lock for those who draw, or add, in the background.
+    // The lock, for threads that draw or add in the background.
     OrderedLock& lock() { return lock_; }
     const OrderedLock& lock() const { return lock_; }
     const Fields& fields() const { return fields_; }
@@ -87,7 +87,8 @@ class Replay {
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
     void begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather);
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
-    // Owns nothing on the CPU, or if a call is under way.
+    // Returns the lock that hand_out() needs. It is not owned on the CPU, where none is needed, or if a call is under
+    // way.
     std::unique_lock<ReservedLock> try_lock_to_hand_out();
     // Waits until no call is under way, at most until the deadline. Throws no Error with BUSY.
     void wait_for_call(const Deadline& deadline);
@@ -115,7 +116,7 @@ class Replay {
     std::shared_ptr<Save> start_save(const char* path, const per_save_options& options);
 
  private:
-    // Leaves the file of the rows, if there is to be one, to be made.
+    // Selects the constructor that does not create the row file.
     struct WithoutRowFile {};
     Replay(const per_replay_options& options, WithoutRowFile);
 

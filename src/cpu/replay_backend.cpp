@@ -117,8 +117,8 @@ bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
     return took_ranks;
 }
 
-// Writes the transitions that are named. Returns true if this took ranks. Transitions that are not live are first
-// written as others of the batch and then cleared, so that the code that writes need not ask.
+// Writes the transitions that are named. Returns true if this took ranks. In place of transitions that are not live,
+// others of the batch are written first and then cleared, so that the writing code needs no special case.
 bool CpuReplayBackend::take(const ReplaySample& sample) {
     const auto* const of_units = sample.rows_as<RowsOfUnits>();
     const std::vector<int64_t>& slots = of_units != nullptr

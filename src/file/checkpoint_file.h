@@ -61,7 +61,7 @@ class CheckpointWriter {
     explicit CheckpointWriter(Write write, int32_t compression = 0);
     // Atomic like ReplacementFile: `path` is replaced by commit(), or left unchanged.
     explicit CheckpointWriter(const char* path, int32_t compression = 0);
-    // commit() puts it into the folder, whose writer does the compression.
+    // Writes to a folder, whose FolderWriter compresses. commit() puts the checkpoint there.
     explicit CheckpointWriter(FolderWriter& folder);
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -74,8 +74,8 @@ class CheckpointWriter {
     // between two of them are likely to be the same in the next checkpoint, whatever else changes.
     void cut_at(std::vector<uint64_t> places);
     bool takes_cuts() const { return folder_ != nullptr; }
-    // True if rows stay in their file. A section whose elements lie there, at offset `place` in the record of each
-    // slot, is written by leave_in_rows() instead of begin(), bytes() and end().
+    // True if rows stay in their file (see RowTable). A section whose elements lie there, at offset `place` in the
+    // record of each slot, is written by leave_in_rows() instead of begin(), bytes() and end().
     bool leaves_rows() const { return folder_ != nullptr && folder_->leaves_rows(); }
     void leave_in_rows(std::string_view section, uint64_t size, uint64_t place, uint64_t record_bytes);
     // If takes_turns(), several sections can be written together: begin() and put_off() for each of them, then the next

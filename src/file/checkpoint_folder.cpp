@@ -34,8 +34,8 @@ bool has_manifest(const LockedFolder& folder) {
 
 // ---- the manifest
 
-// Each calls visit(number) for the numbers of a struct, in the order of the file. There the pack of a chunk is its
-// index in the list of packs.
+// Each of these functions calls visit(number) for the numbers of a struct, in the order of the file. In the file the
+// pack of a chunk is given by its index in the list of packs.
 template <class Chunk, class Visit>
 void visit_chunk(Chunk& chunk, const Visit& visit) {
     visit(chunk.hash.low);
@@ -158,7 +158,7 @@ FolderWriter::FolderWriter(LockedFolder folder, int32_t compression, RowFile* ro
             kept.insert(number);
     for (const ChunkPlace& chunk : before_.chunks)
         if (kept.contains(chunk.pack)) known_.emplace(chunk.hash, chunk);
-    // The number is also above those of packs that were left behind.
+    // A new pack gets a number above all in the folder, even those of packs that were left behind.
     for (const std::string& name : folder_.names())
         if (const std::optional<uint64_t> number = number_in_name(name, "pack"))
             pack_number_ = std::max(pack_number_, *number + 1);
@@ -218,7 +218,7 @@ void FolderWriter::commit() {
     end_chunk();
     if (rows_ != nullptr) rows_->write_out(*manifest_.rows);
     if (pack_) pack_->sync();
-    if (pack_ || rows_ != nullptr) folder_.sync();  // their names
+    if (pack_ || rows_ != nullptr) folder_.sync();  // makes their names durable
     for (const ChunkPlace& chunk : manifest_.chunks)
         manifest_.packs[chunk.pack] = chunk.pack == pack_number_ ? pack_bytes_ : before_.packs.at(chunk.pack);
     const std::vector<std::string> unnamed = unnamed_files();

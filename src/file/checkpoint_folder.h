@@ -65,7 +65,7 @@ class FolderWriter {
     // order, with their offset in the record of a slot.
     bool leaves_rows() const { return rows_ != nullptr; }
     void leave_in_rows(uint64_t place, uint64_t record_bytes);
-    // The bytes before and after a cut may change independently.
+    // Divides the bytes written so far from those that follow: either may change without the other.
     void cut();
     // After an error the folder has the former checkpoint, unless the message says otherwise.
     void commit();

@@ -37,9 +37,9 @@ struct CheckpointRanks {
     float weights[n_rank_buckets] = {};
 };
 
-// The ranks that a checkpoint stores while ranks are due: none of their values, since the next draw takes them again.
-// So a draw that takes ranks and then fails, which makes them due, changes no byte of a checkpoint. `are_always_there`:
-// the options of the buffer ask for ranks.
+// The ranks that a checkpoint stores while ranks are due. They have no values, since the next draw takes ranks again. A
+// draw that takes ranks and then fails makes them due, so it changes no byte of a checkpoint. `are_always_there`: the
+// options of the buffer ask for ranks.
 inline std::optional<CheckpointRanks> due_ranks(bool are_always_there) {
     return are_always_there ? std::optional(CheckpointRanks()) : std::nullopt;
 }

@@ -7,7 +7,7 @@
 
 namespace per {
 
-// XXH3-64 of the bytes that were added. It does not depend on the pieces.
+// XXH3-64 of all bytes added, however they were divided among calls of add().
 class Checksum {
  public:
     Checksum();

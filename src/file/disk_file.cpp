@@ -310,8 +310,9 @@ void ReplacementFile::remove_if_left_behind(const std::string& name) const {
     Descriptor file = open_file(folder_, name, Access::read_and_write);  // NFS locks only files open for writing
     if (!file.is_open()) file = open_file(folder_, name, Access::read);
     if (!file.is_open() || lock_file(file, Lock::exclusive) != LockResult::taken) return;
-    // Between opening and locking, the file may have been committed, or removed and its name given to another. From
-    // here on it keeps its name: any process that would rename or remove it must hold the lock.
+    // Before the file was locked here, its saver may have renamed it to the final name, or it may have been removed and
+    // its name taken by another file. Its name cannot change any more: a process must hold the lock to rename or remove
+    // it.
     if (is_named(folder_, name, file)) remove_file(folder_, name);
 }
 

@@ -47,7 +47,7 @@ class LockedFolder {
     int64_t size_of(const std::string& name) const;
     // Opens a regular file for reading.
     Descriptor open(const std::string& name) const;
-    // A file that cannot be removed stays.
+    // Removes a file, if possible.
     void remove(const std::string& name) const;
     // Makes new names outlive a power failure.
     void sync() const;
@@ -60,12 +60,12 @@ class LockedFolder {
     Descriptor folder_;
 };
 
-// Reads bytes from a place on: fewer than `size` at the end of the file only.
+// Reads `size` bytes at `offset`, or fewer at the end of the file. Returns their number.
 std::size_t read_at(const Descriptor& file, uint64_t offset, void* data, std::size_t size, const std::string& shown);
 
-// A file that is written in order and synced at its end. The disk begins with it earlier, so that the sync waits for
-// less: a save of a million rows of 100 bytes then takes as long as writing their bytes alone, and otherwise 1.35 times
-// as long.
+// A file that is written in order and synced at its end. The disk starts to write while the file grows, so that the
+// sync waits for less: a save of a million rows of 100 bytes takes as long as writing their bytes alone, and without
+// this 1.35 times as long.
 class OutputFile {
  public:
     OutputFile() = default;
@@ -77,7 +77,7 @@ class OutputFile {
 
  private:
     Descriptor file_;
-    std::size_t n_bytes_ = 0;  // since the disk was last told to begin
+    std::size_t n_bytes_ = 0;  // since the disk was last told to start writing
 };
 
 // Writes a file that does not exist yet. It is removed again unless keep() is called.
@@ -120,7 +120,7 @@ class InputFile {
 
     std::string shown_;
     Descriptor file_;
-    uint64_t n_fetched_ = 0;  // bytes of the file before those that the system gives next
+    uint64_t n_fetched_ = 0;  // offset of the bytes that the system gives next
     std::vector<char> buffer_;
     std::size_t next_ = 0;  // unread bytes of the buffer: from next_ up to end_
     std::size_t end_ = 0;

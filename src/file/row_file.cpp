@@ -24,14 +24,15 @@ constexpr std::size_t least_piece_bytes = mebibyte;
 constexpr std::size_t most_pieces = 4096;
 constexpr std::size_t least_block_bytes = 64 * kibibyte;
 constexpr std::size_t most_blocks = 64;  // bits of a number
-// The system shortens longer requests to its read-ahead size, whose default this is.
+// The system's default read-ahead size, to which it shortens longer requests.
 constexpr std::size_t bytes_of_request = 128 * kibibyte;
 
 std::size_t piece_bytes_of(std::size_t bytes) {
     return std::max(least_piece_bytes, std::bit_ceil((bytes + most_pieces - 1) / most_pieces));
 }
 
-// Each lane fills separate blocks, so blocks are small, but not too many in large files.
+// Blocks are small, since each lane fills separate ones. A piece has at most most_blocks of them, so large files have
+// larger blocks.
 std::size_t block_bytes_of(std::size_t piece_bytes) {
     return std::max(least_block_bytes, piece_bytes / most_blocks);
 }
@@ -89,7 +90,7 @@ void RowFile::create(bool is_preallocated) {
         allocate(0, mapped_bytes_);
         for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].room = blocks_of(i);
     } else {
-        allocate(0, block_bytes_);  // shows whether the file system can
+        allocate(0, block_bytes_);  // fails if the file system cannot reserve space
         pieces_[0].room = 1;
     }
     for (std::size_t i = 0; i < pieces_.size(); ++i) map(file_, i, pieces_[i].place);
@@ -157,7 +158,8 @@ void RowFile::allocate(std::size_t first, std::size_t n) {
 // Replaces a piece that a checkpoint names by a copy, with room for more blocks. A concurrent reader of the piece finds
 // the same bytes before and after.
 void RowFile::replace(std::size_t i, uint64_t blocks) {
-    // committed() moves all retired places to free_ and must not fail, and neither must the handler below.
+    // Reserves memory first: committed(), which moves all retired places to free_, must not fail, and neither must the
+    // handler below.
     for (std::vector<Place>* const places : {&free_, &retired_})
         if (places->capacity() <= n_places_) places->reserve(2 * (n_places_ + 1));
     Piece& piece = pieces_[i];
@@ -220,7 +222,7 @@ void RowFile::map(const Descriptor& file, std::size_t i, uint64_t place) const {
     if (!map_over(data_ + start_of(i), bytes_of(i), part, former)) refuse("mapped");
 }
 
-// A piece that was replaced lies elsewhere in the file.
+// Goes piece by piece, since a piece that was replaced lies elsewhere in the file.
 void RowFile::will_need(std::size_t first, std::size_t n) const noexcept {
     for (const std::size_t end = std::min(first + n, mapped_bytes_); first < end;) {
         const std::size_t in_piece = first % piece_bytes_;
@@ -315,7 +317,7 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
         // A program that copied the file may have left holes for zeros, so no block counts as reserved.
         pieces.push_back({piece.place, 0, piece.blocks, 0, piece.hash, piece.blocks != 0});
     }
-    // The number of copies is limited to that of the pieces, whatever the length of the file.
+    // Lists at most as many unused places as there are pieces, however long the file is.
     std::vector<Place> unused;
     for (uint64_t place = 0; place < size / piece_bytes_ && unused.size() < pieces.size(); ++place)
         if (!used.contains(place)) unused.push_back({place, 0});

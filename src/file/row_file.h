@@ -10,7 +10,8 @@
 
 namespace per {
 
-// The part of a manifest about rows that stay in their file.
+// The part of a manifest about a row file. If the checkpoint is in the folder of that file, the rows stay in their
+// file: the manifest names its pieces, and no row is copied.
 struct RowTable {
     struct Piece {
         uint64_t place;   // in the file, counted in pieces
@@ -25,7 +26,7 @@ struct RowTable {
     uint64_t block_bytes = 0;      // a power of two; at most 64 blocks are a piece
     uint64_t record_bytes = 0;     // of a slot
     std::vector<uint64_t> arrays;  // for each array in the file, the offset of its element in a record
-    std::vector<Piece> pieces;     // in order they contain the records of all slots
+    std::vector<Piece> pieces;     // one after the other they hold the records of all slots
 };
 
 // The name of a file of rows, and the number in such a name; no_row_file for any other name.
@@ -38,10 +39,10 @@ uint64_t row_file_number(const std::string& name);
 // the process and its forked children have ended. Disk space is allocated block by block before it is written, since a
 // write to a mapped page without space raises SIGBUS instead of an error.
 //
-// A checkpoint in that folder names the file and its pieces that hold rows. These are never written again: if such a
-// piece is reserved, it is copied to another place in the file, and the copy is mapped instead of it. The old place is
-// free once a later checkpoint has replaced the one that names it. So a checkpoint writes only rows that are new since
-// the last one, and after a crash or a power failure all rows that it names are on the disk.
+// A checkpoint in that folder names the file and its pieces that hold rows. These are never written again: reserve()
+// copies such a piece to another place in the file, and maps the copy instead. The old place is free once a later
+// checkpoint has replaced the one that names it. So a checkpoint writes only rows that are new since the last one, and
+// after a crash or a power failure all rows that it names are on the disk.
 //
 // Each piece may need a separate mapping, and a process can have some 65,000: there are at most 4096 pieces.
 class RowFile {
@@ -54,8 +55,8 @@ class RowFile {
 
     std::byte* data() const { return data_; }
 
-    // Reserves all room, or only that of the first block. Throws Error: IO, OUT_OF_MEMORY; UNSUPPORTED if the file
-    // system cannot reserve room.
+    // Creates the file, and reserves disk space for all of it or only for its first block. Throws Error: IO,
+    // OUT_OF_MEMORY; UNSUPPORTED if the file system cannot reserve space.
     void create(bool is_preallocated);
 
     // Must be called before bytes of this range are written. Throws Error with IO if the disk is full; the rows are
@@ -72,25 +73,27 @@ class RowFile {
     // Prefetches a range, which may reach beyond the end.
     void will_need(std::size_t first, std::size_t n) const noexcept;
 
-    // For a checkpoint in a folder that stays locked. take_name() returns true if the rows may stay in the file: it is
-    // in that folder and has a name there now. Then write_out() writes all rows to the disk and fills the table, except
-    // for its arrays. After keep() the checkpoint may exist, so its pieces are not written any more. Once it has
-    // replaced the last one on the disk, committed() frees the pieces that only the last one had.
+    // For a checkpoint in `folder`, which stays locked. take_name() returns false if the file is in another folder or
+    // can get no name; otherwise it gives the file a name, and the rows may stay in it. Then write_out() writes all
+    // rows to the disk and fills the table, except for its arrays. Call keep() before the checkpoint can exist: its
+    // pieces are not written after that. Call committed() once it has replaced the previous checkpoint on the disk:
+    // this frees the pieces that only the previous one used.
     bool take_name(const LockedFolder& folder);
     uint64_t number() const { return number_; }
     void write_out(RowTable& table_out);
     void keep() noexcept;
     void committed() noexcept;
 
-    // Maps the file of a checkpoint in its own folder, which is locked. Reads no rows and needs no room on the disk.
-    // Returns false, without a change, if the checkpoint is in another folder or has other pieces. Throws Error: BUSY
-    // if a buffer has the file, CORRUPT_FILE if it does not fit the table.
+    // Maps the row file of the checkpoint in `folder`, to continue with it. Reads no rows and allocates no disk space.
+    // Returns false, without a change, if this object was constructed for another folder, or if the checkpoint divides
+    // rows into pieces of another size or number. Throws Error: BUSY if a buffer uses the file, CORRUPT_FILE if the
+    // file does not fit the table.
     bool adopt(const LockedFolder& folder, const RowTable& table);
 
  private:
     struct Piece {
         uint64_t place;
-        uint64_t room;   // blocks with room on the disk
+        uint64_t room;   // blocks with disk space
         uint64_t held;   // blocks that may hold rows
         uint64_t ready;  // blocks that may be written now
         uint64_t hash;   // at the last checkpoint

@@ -104,7 +104,8 @@ int64_t BatchShare::mail_size(const Mail& mail) const {
     return size == INT64_MAX ? -1 : size / 8 * 8;
 }
 
-// Mails without ids that a ring holds at most: one that asks, one that leaves, and one for each batch that is out.
+// Leaves room for the most mails without ids that a ring can hold: one that asks, one that leaves, and one for each
+// batch that is out.
 int64_t BatchShare::max_mail_size() const {
     return static_cast<int64_t>(mail_bytes_ - static_cast<std::size_t>(slots_ + 2) * sizeof(Mail));
 }

@@ -28,8 +28,8 @@ struct ShareHeader {
 };
 
 // The state that a reader and the loader share. Each place has one; a reader takes the first place whose lock it gets.
-// Mail is counted in bytes, without end. It is complete once `written` counts it, which is stored last: a process that
-// dies before has not written it.
+// Mail is counted in bytes; the counts grow without limit. It is complete once `written` counts it, which is stored
+// last: a process that dies before has not written it.
 struct Mailbox {
     // Stored by the reader.
     alignas(64) Untrusted<uint64_t> life;  // number of readers that have taken this place
@@ -93,7 +93,7 @@ class BatchShare {
     std::size_t n_slots() const { return batches_.size(); }
     const per_batch& batch(std::size_t slot) const { return batches_[slot].batch(); }
 
-    // Size of the mail ring of each place. `at` is a number of bytes without end, which wraps around in the ring.
+    // Size of the mail ring of each place. `at` counts all bytes of mail so far; its place in the ring wraps around.
     std::size_t mail_bytes() const { return mail_bytes_; }
     void write_mail(std::size_t place, uint64_t at, const void* bytes, std::size_t n) const;
     void read_mail(std::size_t place, uint64_t at, void* bytes_out, std::size_t n) const;

@@ -21,7 +21,7 @@ namespace {
 constexpr std::chrono::nanoseconds pause_to_try_again = std::chrono::milliseconds(100);
 constexpr int64_t max_batch_bytes = 256 << 10;
 
-// True if the steps are wrong, and not the memory or device of the buffer.
+// True if an add failed because of its steps, not because of the memory or device of the buffer.
 bool is_refusal(per_status status) {
     return status == PER_ERROR_INVALID_ARGUMENT || status == PER_ERROR_FULL || status == PER_ERROR_UNSUPPORTED;
 }
@@ -62,8 +62,8 @@ int64_t slots_at_a_time(const StepRing& ring) {
 
 }  // namespace
 
-// The turn of a call that moves steps, if there is no thread. Throws Error with BUSY if the turns of other calls take
-// longer.
+// The turn of a call that moves steps, if there is no thread. Throws Error with BUSY if the turns of other calls last
+// beyond the deadline.
 class Channel::Turn {
  public:
     Turn(Signals& signals, const Deadline& deadline) : signals_(signals) {
@@ -256,7 +256,7 @@ void Channel::cut_off(const char* reason) {
     signals_->moved.notify_all();
 }
 
-// Calls of flush() fail with the status.
+// Waits before steps are tried again. Calls of flush() fail with the status.
 void Channel::wait_to_try_again(per_status status) {
     SharedBell& bell = ring_.header().written_bell;
     const uint32_t seen = bell.count;

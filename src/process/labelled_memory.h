@@ -30,8 +30,8 @@ inline std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
 template <class Number>
 class Untrusted {
  public:
-    // The unchecked value: for flags and labels, of which each value means something, and for numbers that are only
-    // shown or compared.
+    // The unchecked value: for flags and labels, of which every value is valid, and for numbers that are only shown or
+    // compared.
     Number any() const noexcept { return number_; }
 
     void operator=(Number number) noexcept { number_ = number; }
@@ -110,9 +110,9 @@ class LabelledMemory {
     void check_alive() const {
         if (!is_creator_alive()) throw_ended();
     }
-    // The same end waits here, with the guard unlocked, until is_over(). Returns false if that takes longer. Throws
-    // what is_over() throws, and what check_alive() throws. await() returns the count of the bell; is_over() is called
-    // after it.
+    // For the end that opened the memory: waits, with the guard unlocked, until is_over(). Returns false if the
+    // deadline passes first. Throws what is_over() and check_alive() throw. await() returns the count of the bell, and
+    // is called before is_over().
     template <class Await, class IsOver>
     bool wait(std::unique_lock<std::mutex>& guard, SharedBell& bell, const Deadline& deadline, Await await,
               IsOver is_over) const {

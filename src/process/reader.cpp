@@ -138,7 +138,8 @@ void Reader::check_values(const ReplayUpdate& update) const {
 
 // ------------------------------------------------------------------------------------------------------------ waits
 
-// Returns false if that takes longer. The mutex is free meanwhile, so that other threads may release batches.
+// Waits until is_over(). Returns false if the deadline passes first. The mutex is free meanwhile, so that other threads
+// may release batches.
 template <class IsOver>
 bool Reader::wait(Guard& guard, const Deadline& deadline, IsOver is_over) {
     const auto await = [&] { return box_->bell.await(); };
@@ -149,7 +150,8 @@ bool Reader::wait(Guard& guard, const Deadline& deadline, IsOver is_over) {
     return share_.memory().wait(guard, box_->bell.bell, deadline, await, is_open_and_over);
 }
 
-// The reader writes nothing before, as the loader has yet to take back the slots of the previous reader.
+// Waits until the loader has taken back the slots of the previous reader at this place. Until then the reader must
+// write nothing.
 void Reader::wait_for_greeting(Guard& guard, const Deadline& deadline) {
     if (!is_greeted_ && !wait(guard, deadline, [&] { return is_greeted_ || box_->greeted.any() == life_; }))
         throw Error(PER_ERROR_BUSY, "the shared loader has not taken notice of this reader yet");
@@ -160,7 +162,7 @@ void Reader::wait_for_greeting(Guard& guard, const Deadline& deadline) {
     asked_ = box_->answered.any();
 }
 
-// Requests a batch first, if none is requested.
+// True if the loader has answered the request for a batch. Makes the request first if there is none.
 bool Reader::is_answered() {
     if (!is_asking_) {
         write(mail_ask);
@@ -198,7 +200,7 @@ void Reader::write(uint32_t kind, int64_t number) {
     write({kind, 0, sizeof(Mail), number, 1, 0}, nullptr, nullptr, 0);
 }
 
-// Threads that wait notice it when the loader answers the mail.
+// Waiting threads notice that the reader has ended when the loader answers the mail.
 void Reader::detach() {
     const Guard guard(*mutex_);
     if (is_stopped_) return;

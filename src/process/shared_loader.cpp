@@ -160,7 +160,8 @@ void SharedLoader::greet(std::size_t i, uint64_t life) {
     box.bell.ring();
 }
 
-// Returns false if one of them has to wait for the buffer: it stays, and so do those behind it.
+// Takes the mails of a reader, in order. Returns false if one has to wait for the buffer: that mail and those behind it
+// are taken later.
 bool SharedLoader::take_mails(std::size_t i, const Deadline& deadline) {
     Place& place = places_[i];
     Mailbox& box = share_->mailbox(i);
@@ -244,8 +245,8 @@ void SharedLoader::give_back(std::size_t i, int64_t slot) {
     --n_out_;
 }
 
-// Called when a reader has ended. Takes its slots back and its request, and keeps the rest of its mail from returning
-// slots again.
+// Called when a reader has ended. Takes back its slots, and drops its request. The rest of its mail then returns no
+// slots.
 void SharedLoader::leave(std::size_t i) {
     for (std::size_t slot = 0; slot < holders_.size(); ++slot) {
         if (holders_[slot] != i) continue;
@@ -269,7 +270,8 @@ void SharedLoader::let_go(std::size_t i) {
     box.is_cut_off = 0;
 }
 
-// The reader keeps its slots until it ends: its memory may be damaged by others, and it may still read them.
+// Takes no more mail from a reader whose mail is damaged. It keeps its slots until it ends: another process may have
+// done the damage, and the reader may still read its batches.
 void SharedLoader::cut_off(std::size_t i) {
     Mailbox& box = share_->mailbox(i);
     places_[i].is_cut_off = true;
@@ -281,7 +283,7 @@ void SharedLoader::cut_off(std::size_t i) {
 
 // ---------------------------------------------------------------------------------------------------------- answers
 
-// Readers at their quota wait until they release a batch.
+// Answers the requests of all readers, except those at their quota, which wait until they release a batch.
 bool SharedLoader::answer_all(const Deadline& deadline) {
     for (std::size_t k = 0; k < askers_.size() && !stopping_;) {
         const std::size_t i = askers_[k];
@@ -298,7 +300,7 @@ bool SharedLoader::answer_all(const Deadline& deadline) {
     return false;
 }
 
-// Returns false if the rate limiter does not allow a draw yet, or the draw takes longer.
+// Returns false if the rate limiter does not allow a draw yet, or the batch is not drawn by the deadline.
 bool SharedLoader::answer(std::size_t i, const Deadline& deadline) {
     per_batch batch;
     int64_t slot = -1;

@@ -23,8 +23,8 @@ inline constexpr uint32_t slot_has_next_mask = 8;
 inline constexpr uint32_t slot_has_priorities = 16;
 inline constexpr uint32_t slot_kinds = 32;  // all kinds are less
 
-// The header of the shared memory. Slots are numbered in the order of their steps, without end. A slot is complete once
-// `written` counts it, which is stored last: a process that dies before has not written the slot.
+// The header of the shared memory. Slots are numbered in the order of their steps; the numbers grow without limit. A
+// slot is complete once `written` counts it, which is stored last: a process that dies before has not written the slot.
 struct RingHeader {
     MemoryLabel label;
     Untrusted<uint64_t> n_slots;

@@ -163,7 +163,7 @@ bool Writer::has_taken(uint64_t count) const {
     return n_waiting() <= written_ - count;
 }
 
-// Returns once there has been room, which another thread may have used since. Throws Error with BUSY.
+// Waits until there is room. Another thread may have used it by the time this returns. Throws Error with BUSY.
 void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadline) {
     if (!is_waiting_) ++header_.n_waits;
     is_waiting_ = true;
@@ -173,7 +173,7 @@ void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadli
                     n_slots);
 }
 
-// Returns false if that takes longer. The mutex is free meanwhile.
+// Returns false if the deadline passes first. The mutex is free meanwhile.
 bool Writer::wait_until_taken(Guard& guard, uint64_t count, const Deadline& deadline) {
     const auto await = [&] {
         // The count is read first: the bell may ring for a thread that waits for fewer slots before it is asked to ring

@@ -185,7 +185,7 @@ PER_HOST_DEVICE CastElement cast_element(const From& from) {
     return cast;
 }
 
-// Nothing fits if the order of kinds does not allow the cast.
+// The same for dtypes known at run time. If the order of kinds does not allow the cast, the element does not fit.
 PER_HOST_DEVICE CastElement cast_element(const std::byte* from, int32_t from_dtype, int32_t to_dtype) {
     return with_element_type(from_dtype, [&]<class From>(std::type_identity<From>) {
         return with_element_type(to_dtype, [&]<class To>(std::type_identity<To>) -> CastElement {

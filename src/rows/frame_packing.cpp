@@ -84,7 +84,8 @@ class FramePacker {
         return true;
     }
 
-    // Writes the first byte of a step, after whole steps that only skip if one byte cannot count so far.
+    // Writes the first byte of a step, which skips n bytes. If one byte cannot count them, steps that only skip come
+    // first.
     bool skip(int64_t n) {
         for (; n > most_skipped; n -= most_skipped)
             if (!write(most_skipped) || !write(0)) return false;

@@ -156,7 +156,7 @@ struct DrawLaw {
         return share_of(static_cast<double>(smallest_mass()));
     }
 
-    // While transitions are taken out: the rest of the uniform part, and of both parts, as shares of the whole.
+    // While transitions are taken out: what is left of the uniform part, and of both parts, as shares of the whole.
     PER_HOST_DEVICE double uniform_left(uint64_t n_left) const {
         return uniform_fraction * (static_cast<double>(n_left) / n_live);
     }

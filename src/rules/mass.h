@@ -9,13 +9,13 @@
 
 namespace per {
 
-// Every leaf stays below, so that a mass converts to double and back exactly.
+// The mass of each leaf stays below this limit, so that it converts to double and back exactly.
 inline constexpr uint64_t leaf_mass_limit = uint64_t{1} << 52;
-// The total stays below.
+// The total mass stays below this limit.
 inline constexpr uint64_t total_mass_limit = uint64_t{1} << 62;
-// A rescale leaves the largest leaf at most this, so that priorities can grow 64-fold before the next,
+// After a rescale the largest leaf has a mass of at most 2^46, so that priorities can grow 64-fold before the next.
 inline constexpr int rescaled_leaf_bits = 46;
-// and the total at most this.
+// After a rescale the total is at most 2^56.
 inline constexpr int rescaled_total_bits = 56;
 
 // 2^exponent for exponents of normal doubles.
@@ -23,7 +23,7 @@ PER_HOST_DEVICE double power_of_two(int32_t exponent) {
     return bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
-// A rescale chooses a scale within these, and no more can be set.
+// The range of the scales that a rescale chooses or a call sets.
 inline constexpr int32_t min_scale = -120;
 inline constexpr int32_t max_scale = 200;
 PER_HOST_DEVICE bool is_scale(int32_t scale) {
@@ -58,7 +58,8 @@ PER_HOST_DEVICE bool is_too_large(float priority, double factor) {
     return scaled_priority(priority, factor) > static_cast<double>(leaf_mass_limit - 1);
 }
 
-// A 128-bit sum of masses, each within its limit, at a scale at which their sum may exceed its own.
+// A 128-bit sum of masses, for a scale at which each mass is below leaf_mass_limit, but the sum may exceed
+// total_mass_limit.
 struct WideSum {
     uint64_t low;
     uint64_t high;
@@ -73,7 +74,7 @@ PER_HOST_DEVICE WideSum add_wide(WideSum a, WideSum b) {
 enum ScalePlan : int32_t {
     plan_keep,     // none: the sums have followed the leaves
     plan_rescale,  // choose a scale for the leaves; a sum of 0 means that all leaves below it are 0
-    plan_rebuild   // the same, but the sums mean nothing
+    plan_rebuild   // the same, but the sums are not valid
 };
 
 // The only rule by which the scale changes. It compares the tree before and after a change, which is one step of an add
@@ -86,13 +87,13 @@ PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total
     return total_before == 0 || is_too_much || total.low < low_water ? plan_rescale : plan_keep;
 }
 
-// The same for a tree with a fixed scale: only an overflow ends that.
+// The same for a tree with a fixed scale, which only an overflow changes.
 PER_HOST_DEVICE ScalePlan plan_at_fixed_scale(WideSum total, bool has_too_large) {
     return plan_after_change(1, total, has_too_large, 0);
 }
 
 // True if no sequence of changes that gains at most `gained` and loses at most `lost` units of mass can ask for another
-// scale, in whatever order. False says nothing.
+// scale, in whatever order. False means that one might.
 PER_HOST_DEVICE bool surely_keeps_scale(uint64_t total, WideSum gained, WideSum lost, bool has_too_large,
                                         uint64_t low_water, bool is_scale_fixed) {
     if (has_too_large || gained.high != 0 || gained.low >= total_mass_limit) return false;
@@ -124,8 +125,9 @@ PER_HOST_DEVICE int32_t scale_of_leaves(float largest, WideSum sum, int64_t n_le
     return scale_for_largest(largest) - scale_reduction(sum, n_leaves);
 }
 
-// After a rescale that gave `total`: the total below which the next rescale is due. Above 2^20 units a leaf, rounding
-// is below every priority's own precision; and a 16th between two rescales bounds their number.
+// Returns the total below which the next rescale is due, after one that gave `total`. At 2^20 units a leaf or more, the
+// rounding of masses is finer than the precision of priorities, so no rescale is due. Nor is one due before the total
+// falls to a 16th, which bounds the number of rescales.
 PER_HOST_DEVICE uint64_t low_water(uint64_t total, int64_t n_leaves) {
     const uint64_t precise = static_cast<uint64_t>(n_leaves) << 20;
     return total / 16 < precise ? total / 16 : precise;

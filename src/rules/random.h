@@ -44,8 +44,8 @@ struct BatchKey {
     uint64_t batch_number;
 };
 
-// Draws use the numbers of a batch from 0 on. Other uses have numbers that no draw reaches. geometric_numbers | i: the
-// number of draws from the whole for which draw i, made from a part, stands.
+// Draws use the numbers of a batch from 0 on. Other uses have numbers that no draw reaches. geometric_numbers | i: for
+// draw i, made after indices were taken out, decides how many draws from the whole it stands for.
 inline constexpr uint64_t geometric_numbers = uint64_t{1} << 63;
 // hindsight_numbers + 2i: whether place i of the batch gets a goal; + 2i + 1: which.
 inline constexpr uint64_t hindsight_numbers = uint64_t{1} << 62;

@@ -23,7 +23,7 @@ PER_HOST_DEVICE int32_t rank_bucket(float priority) {
     return bucket == 0 && priority > 0.0f ? 1 : bucket;
 }
 
-// The number of changes that makes ranks due in any case: at first, and after they were forgotten.
+// A number of changes that always makes ranks due. It is the count at first, and after ranks were forgotten.
 inline constexpr int64_t ranks_never_taken = INT64_MAX / 2;
 
 // True if ranks are due: more than a 32nd of the transitions changed since they were last taken. A change is a

@@ -8,15 +8,16 @@
 
 namespace per {
 
-// A sequence of T steps with n-step returns has T + n observations: that of step t at t, its bootstrap at t +
-// n_steps[t]. Its transitions are those of the episode from the start on, at most T + n - 1, as far as the last return
-// reaches. The observation after the last transition is the last one; the rest is padding.
+// A sequence of T steps with n-step returns has T + n observations: entry t belongs to step t, which bootstraps from
+// entry t + n_steps[t]. The transitions of the sequence are those of the episode from its start on, at most T + n - 1:
+// as many as the last return reaches. The observation after the last transition is the last entry in use; the rest is
+// padding.
 struct SequenceSpan {
     int64_t n_steps;        // steps to learn from, or to warm up with: the others are padding
     int64_t n_transitions;  // n_steps or more
     uint8_t last_flags;     // RowFlags of the last transition
-    // The observation after the last transition is unknown, as the episode terminated there: the last observation of
-    // its own is repeated.
+    // True if the observation after the last transition is unknown, as the episode terminated there. The observation
+    // before that transition is then repeated.
     bool repeats_last;
 };
 

@@ -124,10 +124,10 @@ PER_HOST_DEVICE bool next_takes_row(const WindowRules& rules) {
     return !rules.store_next_observation;
 }
 
-// The least number of rows of a lane: with fewer, a step could overwrite a row whose window it completes. One for each
-// step of a sequence, for each step that the last return reaches beyond it, and for each older frame of a stack. If
-// next observations take rows, also one for the observation after the last step, and one for the final observation that
-// a cut may leave.
+// The least number of rows of a lane: with fewer, a step could overwrite a row whose window it completes. It is one row
+// for each step of a sequence, for each step that the last return reaches beyond it, and for each older frame of a
+// stack. If next observations take rows, it is also one for the observation after the last step, and one for the final
+// observation that a cut may leave.
 PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack, int64_t steps, bool next_takes_row) {
     return steps + (n_step - 1) + (stack - 1) + (next_takes_row ? 2 : 0);
 }
@@ -165,8 +165,8 @@ PER_HOST_DEVICE RowOfId find_row(int64_t id, const WindowRules& rules, const Lan
     return {env, k, rules.ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, rules)};
 }
 
-// One past the last row whose return is complete. In a running episode that of row k needs the observation n_step steps
-// later; with its end known, all are complete.
+// One past the last row whose return is complete. In a running episode the return of row k needs the observation n_step
+// steps later; once the episode has ended, all returns are complete.
 PER_HOST_DEVICE int64_t returns_end(const Lane& lane, const WindowRules& rules) {
     if (!lane.in_episode()) return lane.head;
     const int64_t end = lane.head + (lane.state == LaneState::announced ? 1 : 0) - rules.n_step;
@@ -187,11 +187,11 @@ PER_HOST_DEVICE bool starts_sequence(const Lane& lane, const WindowRules& rules,
 PER_HOST_DEVICE bool starts_sequence(const WindowRules& rules, uint8_t flags) {
     return rules.sequence.stride == 1 || flags & row_starts_sequence;
 }
-// True if such a row is live once its window is complete.
+// True if a step with these flags is live once its window is complete.
 PER_HOST_DEVICE bool can_be_live(const WindowRules& rules, uint8_t flags) {
     return starts_sequence(rules, flags) && !(flags & row_is_used_up);
 }
-// The first start at or after a row of the running episode.
+// The first row at or after `row`, of the running episode, at which a sequence starts.
 PER_HOST_DEVICE int64_t next_start(const Lane& lane, const WindowRules& rules, int64_t row) {
     const int64_t stride = rules.sequence.stride;
     return lane.episode + (row - lane.episode + stride - 1) / stride * stride;
@@ -229,8 +229,8 @@ PER_HOST_DEVICE int64_t complete_steps(const Lane& lane, const WindowRules& rule
     return transitions_from(lane, row, most, flags_of);
 }
 
-// True if the next step's observation is compared with the one announced before it. That lies in compared_row(), as the
-// row's observation, or with store_next_observation as its next observation.
+// True if the next step's observation is compared with the one announced before it. The announced one lies in
+// compared_row(): as that row's observation, or with store_next_observation as its next observation.
 PER_HOST_DEVICE bool compares_observation(const Lane& lane, const WindowRules& rules) {
     return lane.state == LaneState::ended || (lane.state == LaneState::announced && next_takes_row(rules));
 }
@@ -321,9 +321,9 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
     return outcome;
 }
 
-// The number of steps that may be taken at once, if none ends the episode or brings another observation than the one
-// announced. With more they could overwrite a row that they complete, or find the lane full if nothing is overwritten.
-// If this is 1 or less, the next step is taken alone.
+// The most steps that advance_run() may take at once. None of them may end the episode, or bring another observation
+// than the announced one. A longer run could overwrite a row that it completes, or find the lane full if nothing is
+// overwritten. If this is 1 or less, the next step is taken alone.
 PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
     if (lane.state == LaneState::ended) return 1;
     const int64_t most = rules.ring.rows - least_rows(rules) + 1;
@@ -331,8 +331,8 @@ PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, 
     return overwrite || most < room ? most : room;
 }
 
-// The effect of `count` such steps on a lane, as if by advance() for one after the other. They take the rows from
-// outcome.row on. The first has outcome.flags, the others flags_of_step().
+// Takes a run of `count` steps, as defined for longest_run(), with the same effect as advance() for one after the
+// other. Their rows are consecutive from outcome.row. The first has outcome.flags, the others flags_of_step().
 PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, int64_t count, bool next_known) {
     const StepInput step = {next_known, false, false, true};
     StepOutcome outcome = advance(lane, rules, step);

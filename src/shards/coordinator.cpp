@@ -170,7 +170,8 @@ void Coordinator::require_answers(Agreement agreement) {
 }
 
 // True if a single buffer would choose another scale now, by the rule of plan_after_change(). The shards check for
-// leaves that are too large: one at another scale may have found such a leaf, or was absent when the scale was chosen.
+// leaves that are too large. A shard that is now at another scale may have found such a leaf, or it was absent when the
+// scale was chosen.
 bool Coordinator::needs_scale(const WideSum& total) {
     bool has_too_large = false;
     for_each_there(

@@ -49,14 +49,14 @@ Descriptor create_file(const Descriptor& folder, const std::string& name, mode_t
 // Opens a new file for reading and writing that has no name. Other users may not open it. If can_have_name_out is set,
 // give_name() can give it one.
 Descriptor create_unnamed_file(const std::string& folder, bool& can_have_name_out);
-// The same by removing a file that was just created, which cannot get a name again.
+// Like create_unnamed_file(), but creates a file and removes its name, so that it can never get one again.
 Descriptor create_removed_file(const std::string& folder);
 bool give_name(const Descriptor& file, const Descriptor& folder, const std::string& name);
 
 bool make_folder(const char* path);
 Descriptor open_folder(const char* path);
 Descriptor open_folder(const Descriptor& folder, const char* name);
-// For calls that take a folder: on Linux no right to read it is needed.
+// Opens a folder for calls that take one. On Linux this needs no right to read the folder.
 Descriptor open_folder_for_names(const char* path);
 std::optional<std::vector<std::string>> names_in(const Descriptor& folder);
 std::size_t longest_name(const Descriptor& folder);
@@ -101,7 +101,7 @@ void begin_reading(const Descriptor& file, uint64_t first, std::size_t n) noexce
 bool begin_sync(const Descriptor& file);
 // After this, the written data survives a power failure; for a folder, the names in it do.
 bool sync(const Descriptor& file);
-// The same for bytes of a file, without its times.
+// Like sync(), but only for the data of a file, not for its times.
 bool sync_data(const Descriptor& file);
 
 }  // namespace per

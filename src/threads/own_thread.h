@@ -21,7 +21,7 @@ class OwnThread {
     void start(Owner& owner, const char* noun) {
         throw_unless_started(try_start<work>(owner), noun);
     }
-    // The same; returns the system's error number, or 0.
+    // Like the above, but returns the system's error number, or 0, and does not throw.
     template <auto work, class Owner>
     int try_start(Owner& owner) noexcept {
         return begin(
@@ -35,7 +35,7 @@ class OwnThread {
     void join() noexcept;
 
     bool is_running() const noexcept { return is_started_ && process_.is_here(); }
-    // The process of the owner, until a thread is started in another one.
+    // The process that started the thread last; before that, the one that created this object.
     const ProcessMark& process() const noexcept { return process_; }
 
  private:

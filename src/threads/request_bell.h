@@ -18,12 +18,12 @@ class RequestBell {
  public:
     using Clock = std::chrono::steady_clock;
 
-    // Call after each request: the thread works on it at once, or soon.
+    // Call after each request: the thread works on it at once, or after its nap.
     void ring_for_request() noexcept;
-    // The thread looks for requests at once.
+    // Ends a nap of the thread, which looks for requests at once.
     void hurry() noexcept;
-    // While a Haste lives, the thread looks at once after each request. It is for threads that wait for the result of
-    // requests that others make.
+    // While a Haste exists, ring_for_request() wakes the thread at once, as if followed by hurry(). For threads that
+    // wait for the result of other threads' requests.
     class Haste {
      public:
         explicit Haste(RequestBell& bell) noexcept : bell_(bell) { ++bell_.n_in_haste_; }

@@ -18,7 +18,7 @@ class ReservedLock {
     // Waits until no other thread has reserved the lock. Throws Error with BUSY if this thread has.
     void lock() { static_cast<void>(try_lock_until(std::chrono::steady_clock::time_point::max())); }
     bool try_lock() noexcept;
-    // Like lock(), but returns false if that takes longer.
+    // Like lock(), but returns false if the lock is not free by `time`.
     bool try_lock_until(std::chrono::steady_clock::time_point time);
     void unlock() noexcept { lock_.unlock(); }
 

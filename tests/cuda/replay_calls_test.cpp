@@ -68,8 +68,8 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
     }
 }
 
-// Another kernel writes to the ids while the blocks of an update wait for each other: any of the written values may
-// count, and priorities can be set as before.
+// Another kernel writes to the ids while the blocks of an update wait for each other. The update may use any of the
+// values that an id had. Later updates work as usual.
 TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr int64_t n = 5000;

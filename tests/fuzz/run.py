@@ -29,7 +29,8 @@ REPOSITORY = FUZZ.parent.parent
 BUILD = REPOSITORY / "build-fuzz"
 FOUND = BUILD / "found"
 COVERAGE = REPOSITORY / "build-fuzz-coverage"
-# The longest input of each: a checkpoint, or as many choices as a walk of a few seconds makes.
+# The longest input of each target, in bytes: a checkpoint for "files", otherwise the choices of a walk of a few
+# seconds.
 LONGEST = {"calls": 600, "devices": 300, "files": 4000, "instruction_sets": 600}
 OPTIONS = [
     "-timeout=120",

@@ -78,7 +78,8 @@ void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
     REQUIRE(cudaStreamDestroy(other) == cudaSuccess);
 }
 
-// The thread's update waits behind other work on its stream; reads on this stream must wait for it.
+// In each round another thread queues an update, behind other work, on its own default stream. Reads on this thread's
+// default stream must wait for that update.
 void expect_threads_in_order(int rounds, std::size_t busy_bytes) {
     per_tree* const tree = create_tree();
     OnDevice<int64_t> indices(capacity);

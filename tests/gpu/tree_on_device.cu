@@ -57,7 +57,7 @@ class Pair {
         std::vector<float> priorities(count);
         for (std::size_t i = 0; i < count; ++i) {
             indices[i] = static_cast<int64_t>(numbers_() % static_cast<uint64_t>(capacity_));
-            // Sometimes larger or smaller by orders of magnitude, so that the scale changes.
+            // Some priorities are larger or smaller by orders of magnitude, so that the scale changes.
             const float magnitude = numbers_() % 500 == 0 ? 1e20f : numbers_() % 3 == 0 ? 1e-12f : 1.0f;
             priorities[i] = numbers_() % 10 == 0 ? 0.0f : magnitude * static_cast<float>(numbers_() >> 40);
         }

@@ -263,7 +263,7 @@ class JaxArrays:
         return Queue(ffi.cast("void *", self._current_stream()))
 
     def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> _dlpack.Memory:
-        # Written although JAX treats its arrays as constant: nothing else refers to this one.
+        # JAX treats its arrays as constant. This one may be written all the same, since nothing else refers to it.
         try:
             size = max(math.prod(shape) * _size_of(dtype), 1)
             owner = self._jax.numpy.zeros(size, np.uint8, device=self._device)

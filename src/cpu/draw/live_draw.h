@@ -18,14 +18,14 @@ class LiveDraw {
  public:
     explicit LiveDraw(bool of_sequences) : of_sequences_(of_sequences) {}
 
-    // At least one transition must be live, or without replacement a whole batch. A draw by ranks needs them to be
-    // taken. Throws only before it changes anything. Returns true if it has prefetched `rows` of the slots that it
-    // drew, which only draws from the tree alone do.
+    // At least one transition must be live, or without replacement a whole batch. Before a draw by ranks,
+    // PriorityStore::take_ranks_if_due() must be called. Throws only before it changes anything. Returns true if it has
+    // prefetched `rows` of the slots that it drew, which only draws from the tree alone do.
     bool draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
               const RowsOfLeaves& rows);
 
-    // Takes these slots as if they had been drawn with replacement. At least one is not -1. In place of -1, slots() has
-    // another one of them. Weight and probability are 0 there, and for each slot that a draw could never give.
+    // Takes these slots as if they had been drawn with replacement. At least one is not -1. slots() has another of them
+    // in place of each -1. Weight and probability are 0 there, and for each slot that a draw could never give.
     void take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots);
 
     // Returns the slots that own the units, and writes their masses. Throws Error for a unit out of range. The result
@@ -38,7 +38,7 @@ class LiveDraw {
     void write_weights(const PowerKernels& kernels, double beta, float* weights_out) const;
     void write_probabilities(float* probabilities_out) const;
 
-    // Moves the batch to `last`, and reuses the memory of that for the next.
+    // Moves the batch to `last`, whose memory the next batch reuses.
     void become(LastBatch& last, double beta);
 
  private:

@@ -272,7 +272,7 @@ struct TransitionWriter {
 };
 
 // Fetches the memory of rows first .. first + n - 1 as if their windows were whole and their stacks full, as most are.
-// To wait for the flags, which say so, would be to wait twice.
+// Only the flags tell, but reading them first would mean waiting for memory twice.
 template <class Kind>
 void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind) const {
     GatherRow rows[GatherPlan::max_block_rows];

@@ -16,8 +16,8 @@ class GoalWriter {
  public:
     explicit GoalWriter(const ReplayState& state) : state_(state), plan_(state) {}
 
-    // Comes after a batch, number relabelling.batch_number, was made of these slots. Puts other goals into it, and
-    // fills the arrays with which rewards are asked for. A slot of -1 is skipped.
+    // Must be called after batch number relabelling.batch_number was made of these slots. Puts other goals into the
+    // batch, and fills the arguments of the caller's reward function. A slot of -1 is skipped.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const std::vector<int64_t>& slots,
                       Relabelling& relabelling);
 

@@ -1,4 +1,4 @@
-// Rows as they were when a save began, for as long as it has not read them.
+// Rows as they were when a save began, kept until the save has read them.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,7 @@ void PackedFrames::prepare(int64_t env, int64_t slot, const std::byte* frame) {
     }
 }
 
-// The key of the lane is kept for the next frame that is added, which may be nothing like this one.
+// Leaves the lane's key as it is, for the next frame that is added: that frame may be nothing like this one.
 void PackedFrames::prepare_instead(int64_t slot, const std::byte* frame) {
     Prepared& prepared = begin(slot);
     Block* const old = by_slot()[slot];

@@ -32,7 +32,7 @@ class PackedFrames {
         const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(this + 1); }
     };
 
-    // by_slot() is the part of the rows with index `part`, and has this listener.
+    // by_slot() becomes the part of the rows with index `part`, and notifies this listener.
     PackedFrames(const Field& field, int64_t capacity, int64_t n_envs, std::size_t part,
                  ChangeListener* const& listener);
 

@@ -101,7 +101,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     if (stores_next) place_all(next_fields_, true);
     layout.bytes = round_up(layout.bytes, unit);
     const int64_t place_of_reward = layout.take(sizeof(float));
-    // Each change looks for the largest of neighbouring priorities.
+    // With PER_MAX_NOW each change searches neighbouring priorities for the largest.
     const bool are_priorities_apart = is_stored || options.max_priority == PER_MAX_NOW;
     const int64_t place_of_priority = are_priorities_apart ? -1 : layout.take(sizeof(float));
     const bool counts_draws = options.keep_times_sampled != 0;
@@ -132,7 +132,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     if (is_stored) {
         flags_ = flags_side_by_side_ = column_of_its_own<uint8_t>(sizeof(uint8_t), source);
     } else {
-        // These are not saved, but never change without those in the records.
+        // A background save reads the flags in the records instead of these, which never change without those.
         flags_side_by_side_ = {{allocate(sizeof(uint8_t), source), sizeof(uint8_t)}, record_part, listener_};
         flags_ = column_of_records<uint8_t>(place_of_flags);
     }

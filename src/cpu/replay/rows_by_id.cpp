@@ -74,7 +74,7 @@ const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
 
 // ---- priorities
 
-// True if the row, which is there and not live, will become live.
+// True if this row, which exists and is not live, will become live.
 bool RowsById::will_be_live(int64_t slot) const {
     if (state_.rows.flags(slot) & row_is_used_up) return false;
     const int64_t env = state_.ring().env_of_slot(slot);
@@ -103,7 +103,7 @@ void RowsById::read_priorities(const ReplayUpdate& update) {
 }
 
 // Comes after find_slots(). The mask of a sequence that can no longer be drawn is unknown, and the errors of one
-// without a step after the burn-in mean nothing: both count as not there.
+// without a step after the burn-in mean nothing: both are treated as missing.
 void RowsById::read_sequence_priorities(const ReplayUpdate& update) {
     const SequenceRules& sequence = state_.rules.sequence;
     const int64_t n_given = sequence.steps - update.n_left_out;

@@ -32,7 +32,7 @@ class RowsById {
     template <class Fetch>
     void find_slots(int64_t count, const int64_t* ids, const Fetch& fetch);
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;
-    // True if an update reaches the row, which is there: it is live, or will be.
+    // True if an update reaches this row, which exists: it is live, or will be.
     bool accepts_priority(int64_t slot) const { return state_.priorities.live().contains(slot) || will_be_live(slot); }
     bool will_be_live(int64_t slot) const;
     void read_priorities(const ReplayUpdate& update);

@@ -117,7 +117,8 @@ void StepWriter::check_run(const Place& place, int64_t count) {
     segments_.push_back({place, count, {next_known, false, false, true}});
 }
 
-// An announced observation lies in the row of its step already.
+// Notes the first row whose frames the call will write. If the step brings the announced observation, that is the row
+// after it, since its own row has the observation already.
 void StepWriter::note_frames(LaneCheck& check, LaneState before, const StepOutcome& outcome) {
     if (check.first_frame >= 0) return;
     check.first_frame = outcome.row + (was_announced(before) && !outcome.is_cut ? 1 : 0);
@@ -388,8 +389,8 @@ void StepWriter::visit_dying(int64_t n, const Visit& visit) const {
     }
 }
 
-// Prefetches the rows that a segment will be written to. The lane stands where step k goes, so the rows are a guess: an
-// episode that ends in between takes one more.
+// Prefetches the rows that a segment will be written to. The lane is still at step k, so the rows are a guess: an
+// episode that ends in between takes one more row.
 void StepWriter::fetch_rows(const Segment& segment, int64_t k) const {
     const Place& place = segment.place;
     const int64_t row = state_.lane(place.env).head + place.k - k;

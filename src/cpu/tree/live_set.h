@@ -38,7 +38,8 @@ class LiveSet {
         for_each_used(n_levels_, 0, visit_line, [](int64_t) {});
     }
 
-    // Writes for each rank 0 .. count() - 1 the slot with that number of smaller ones in the set. Overwrites `ranks`.
+    // Writes, for each of n ranks in 0 .. count() - 1, the slot of the set with that number of smaller ones in it.
+    // Overwrites `ranks`.
     void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
 
  private:

@@ -117,7 +117,7 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
     raise_largest_of(n, slots, priorities);
 }
 
-// Raises the largest priority by those that no later entry for the same slot has replaced.
+// Raises the largest priority ever to the largest of these, except those that a later one for the same slot replaces.
 void PriorityStore::raise_largest_of(int64_t n, const int64_t* slots, const float* priorities) {
     if (tree_.kernels().update.largest(n, priorities) <= largest_ever_) return;
     for (int64_t i = 0; i < n; ++i) raise_largest(priorities_[slots[i]]);
@@ -211,7 +211,7 @@ int64_t PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
     return ranks_->set(n, slots, staged_leaves_);
 }
 
-// The same for a run. Also overwrites the staged slots.
+// The same for slots first .. first + n - 1. Also overwrites the staged slots.
 void PriorityStore::set_ranks(int64_t first, int64_t n) {
     std::iota(staged_slots_, staged_slots_ + n, first);
     set_ranks(n, staged_slots_);

@@ -36,7 +36,7 @@ class PriorityStore {
     bool take_ranks_if_due() { return ranks().take_ranks_if_due(alpha_); }
     void forget_ranks() { ranks_->forget_ranks(); }
 
-    // For draws, which leave them unchanged. The tree is that of a per_prioritization.
+    // For draws, which leave both unchanged when they end. `prioritization` selects the tree.
     SumTree& tree_to_draw(int32_t prioritization) { return prioritization == PER_RANK ? ranks_->tree() : tree_; }
     LiveSet& live_to_draw() { return live_; }
     double alpha() const { return alpha_; }
@@ -50,7 +50,8 @@ class PriorityStore {
         live_.prefetch(slot);
         prefetch_to_read(priorities_.at(slot));
     }
-    // Prefetches for update(), which does so itself for all but the first fetched_ahead of its rows.
+    // Prefetches a row for update(). The caller prefetches the first fetched_ahead rows; update() itself prefetches the
+    // others.
     void prefetch_to_update(int64_t slot) const {
         live_.prefetch(slot);
         prefetch_to_write(priorities_.at(slot));
@@ -62,7 +63,7 @@ class PriorityStore {
 
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
     float largest() const;
-    // No row has a larger priority.
+    // The largest priority ever: no row has a larger one.
     float largest_ever() const { return largest_ever_; }
 
     // The smallest mass of a row of positive priority in the tree of a per_prioritization, which is not empty; if none
@@ -84,15 +85,16 @@ class PriorityStore {
     void make_live(int64_t first, int64_t n, float otherwise);
     // Makes rows dead. Their priorities stay. This is no change of ranks: the rows that replace them are counted.
     void make_dead(int64_t first, int64_t n);
-    // The same for a live row that no other replaces, which is a change of ranks.
+    // Makes a live row dead that no other replaces. This is a change of ranks.
     void use_up(int64_t slot);
     void raise_largest(float priority);
 
     // See SumTree::fix_scale(). With PER_SCALE_AUTOMATIC the tree chooses.
     void set_scale(int32_t scale);
 
-    // Brings the tree up to date. Calls visit(commit_slots), which must call commit_slots(first, n) for all slots first
-    // .. first + n - 1 that became live or dead since the last time; other slots do no harm.
+    // Brings the tree up to date. Calls visit(commit_slots), which must call commit_slots(first, n) for runs of slots
+    // first .. first + n - 1. Together the runs must contain every slot that became live or dead since the last commit;
+    // they may contain other slots.
     template <class Visit>
     void commit(const Visit& visit) {
         begin_change(n_made_live_);
@@ -127,9 +129,9 @@ class PriorityStore {
     // NULL if ranks were never asked for. With PER_RANK in the options they exist from the beginning.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
     bool always_has_ranks() const { return always_has_ranks_; }
-    // Steps to restore a buffer without rows. by_slot() is filled; restore_leaves() takes the leaves of slots first ..
-    // first + n - 1 (p^alpha of live rows, which fit the scale, and 0 of others); restore_live() names live slots; then
-    // restore() brings the rest up to date.
+    // Restore the state of a saved buffer into one without rows, in this order: the caller fills by_slot(), passes the
+    // leaves of slots first .. first + n - 1 to restore_leaves() (p^alpha of live rows, which fit the scale, and 0 of
+    // others), and live slots to restore_live(); restore() then computes the rest.
     void restore_leaves(int64_t first, int64_t n, const float* leaves) {
         std::copy_n(leaves, n, tree_.leaves() + first);
     }

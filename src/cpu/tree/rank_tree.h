@@ -10,8 +10,9 @@
 
 namespace per::cpu {
 
-// A sum tree of rank weights (rank.h). A draw takes ranks of all transitions if ranks_are_due(). In between, a changed
-// transition takes the weight that its priority had then. 6.6 bytes a row. Only the constructor allocates.
+// A sum tree of rank weights (rank.h). A draw takes ranks of all transitions if ranks_are_due(). In between, a
+// transition with a changed priority gets the weight that this priority had when ranks were last taken. 6.6 bytes a
+// row. Only the constructor allocates.
 class RankTree {
  public:
     explicit RankTree(int64_t capacity, const MemorySource& source = {});
@@ -20,9 +21,10 @@ class RankTree {
     const SumTree& tree() const { return tree_; }
     MemoryUse memory_use() const { return memory_.use() + tree_.memory_use(); }
 
-    // A change like those of SumTree. In between, set() takes the final priorities of rows, negative for a row that is
-    // not live, and returns the number of slots that changed their bucket. The caller passes the number of changes of
-    // ranks (rank.h) to end_change(), since set() cannot see that a slot's row was replaced.
+    // A change like those of SumTree. Between begin_change() and end_change(), set() takes the final priorities of
+    // rows, negative for a row that is not live, and returns the number of slots that changed their bucket. The caller
+    // passes the number of changes of ranks (rank.h) to end_change(), since set() cannot see that a slot's row was
+    // replaced.
     void begin_change(int64_t n) { tree_.begin_change(n); }
     int64_t set(int64_t n, const int64_t* slots, const float* priorities);
     void end_change(int64_t n_changes) {

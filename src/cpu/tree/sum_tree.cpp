@@ -250,8 +250,9 @@ int SumTree::frontier_level(int64_t batch_size) const {
     return level;
 }
 
-// Prefetches levels so small that a batch reads most of their lines: on the way down each level would be a wait. The
-// lines arrive while random numbers are made. The more draws, the better the way down hides its own waits.
+// Prefetches the levels that are so small that a batch reads most of their lines. Without this the descent would wait
+// once at each of them; with it the lines arrive while random numbers are generated. Larger levels are left out even
+// for large batches: the more draws, the better the descent hides its own waits.
 void SumTree::prefetch_small_levels(int level, int64_t batch_size) const {
     const int64_t most_sums = std::min<int64_t>(3 * batch_size, 96) * sums_per_line;
     for (; level >= 1 && arrays_.shape.n_nodes[level] <= most_sums; --level)

@@ -42,8 +42,9 @@ class SumTree {
     // Sets priorities[i] at first + i: several times faster than set().
     void set_run(int64_t first, int64_t count, const float* priorities);
 
-    // The same in any number of pieces. Between begin_change() and end_change(), which chooses the scale that the
-    // leaves then need (mass.h), nothing else may be called. n is a hint: about n leaves will be written.
+    // Set priorities like set() and set_run(), in any number of pieces. Only change() and change_run() may be called
+    // between begin_change() and end_change(), which chooses the scale that the leaves then need (mass.h). n is a hint:
+    // about n leaves will be written.
     void begin_change(int64_t n);
     void change(int64_t count, const int64_t* indices, const float* priorities);
     void change_run(int64_t first, int64_t count, const float* priorities);
@@ -66,8 +67,8 @@ class SumTree {
     // Makes all priorities 0. Takes time in proportion to those that were not.
     void reset();
 
-    // The priorities in order, to be changed as a whole. Next must come rebuild(), or add_run() in a tree that is
-    // restored.
+    // The priorities in order, to be changed as a whole. The caller must call rebuild() next, or add_run() in a tree
+    // that is restored.
     float* leaves() { return arrays_.leaves; }
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
@@ -78,7 +79,8 @@ class SumTree {
     void add_run(int64_t first, int64_t count);
     uint64_t rescales_below() const { return low_water_; }
 
-    // The first unit of mass of a leaf, which is the sum of the masses before it; one past the last leaf, the total.
+    // The first unit of mass of a leaf, which is the sum of the masses before it. For the index one past the last leaf
+    // this is the total.
     uint64_t first_unit(int64_t index) const;
 
     // Draws leaves in proportion to their masses, total_mass() > 0. For draws without replacement see DistinctDraw.

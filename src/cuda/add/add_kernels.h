@@ -18,7 +18,7 @@ struct StepFacts {
     ChangeBounds bounds;
 };
 
-// The record of an entry: the row that it took, and below that these bits.
+// The record of an entry: in the upper bits the row that it took, below it these bits.
 inline constexpr int64_t observation_is_there = 1;  // the step before announced it
 inline constexpr int64_t has_next_frame = 2;
 inline constexpr int entry_flag_bits = 2;
@@ -34,7 +34,8 @@ struct StepScratch {
     // By entry: its row with the bits above; -1 if it took none.
     int64_t* entries;
     LaneProgress* progress;  // by entry
-    // By step: the largest of its priorities that exceed all that their lane knew of, or 0. All 0 between launches.
+    // By step: the largest priority given with it that exceeds all that its lane had seen before, or 0. All 0 between
+    // launches.
     uint32_t* largest_of_step;
     uint32_t* largest_before;  // by step: of all priorities before it
     StepFacts* facts;
@@ -56,12 +57,13 @@ bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps);
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                        int64_t* ids_out, cudaStream_t stream);
 
-// Adds steps and copies their frames. If `ends_step`, the sums take effect from the next call on, and the change of the
-// leaves must follow: queue_change_of_steps() for several steps, else queue_change_of_lanes(). ids_out: by entry, or
-// NULL.
+// Adds steps and copies their frames. If `ends_step`, the PendingSums take effect from the next call on, and the change
+// of the leaves must follow: queue_change_of_steps() for several steps, else queue_change_of_lanes(). ids_out: by
+// entry, or NULL.
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
                bool ends_step, cudaStream_t stream);
-// Changes the leaves as changes of step after step would. No row that a step made live may have died since.
+// Changes the leaves with the same result as one change after each step. No row that a step made live may have died
+// since.
 void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                            cudaStream_t stream);
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream);

@@ -9,7 +9,7 @@
 
 namespace per::cuda {
 
-// The reason for which the CPU would refuse the whole call, if any. `lane` is as the step leaves it.
+// The reason for which the CPU would refuse the whole call, if any. `lane` is the lane after the step.
 __device__ __forceinline__ StepRefusal refusal_of(const StepTask& task, const Lane& lane, const StepInput& step,
                                                   const StepOutcome& outcome, bool next_unavailable) {
     const DeviceReplay& replay = task.replay;
@@ -70,7 +70,8 @@ __device__ __forceinline__ LaneProgress progress_of(const StepTask& task) {
     return {count_of(task.change.died), count_of(task.change.born)};
 }
 
-// The lane's tail after step `own` of a run, by the flags of the rows before it. `task.lane` is as the run leaves it.
+// The lane's tail after step `own` of a run, from the flags of the rows before it. `task.lane` is the lane after the
+// whole run.
 __device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepRun& run, int own) {
     const int64_t n_later = run.count - 1 - own;
     const int64_t oldest = used_end(task.lane, task.rules) - n_later - task.rules.ring.rows;
@@ -120,7 +121,8 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
     if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);
     advance_tail(task);
     make_live(task, outcome.completed, [&](int64_t row) {
-        // The last step completes the last row, each step before it one row less, and the first step all that are left.
+        // The last step completes the last row, each earlier step the row before that, and the first step all that are
+        // left.
         const int64_t steps_before = run.count - (outcome.completed.end - row);
         return otherwise_at(task, first_step + (steps_before > 0 ? steps_before : 0));
     });

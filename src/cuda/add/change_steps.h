@@ -1,6 +1,6 @@
 // The change of the leaves after an add of several steps. The scale depends on the sums after each step, and a call
-// must leave the same as calls of single steps: steps share a change as long as none of them can change the scale of a
-// tree; otherwise fewer do, down to one.
+// must leave the same state as calls of single steps. So steps share a change only if none of them can change the scale
+// of a tree; otherwise a change takes fewer steps, down to one.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ struct SlotsOfSteps {
             const int64_t born_end = change.born.first + after.n_born;
             for (int64_t n = before.n_died + thread; n < after.n_died; n += threads_per_lane) {
                 const int64_t row = change.died.first + n;
-                // The slot may have its next row already, which is among those below, or get it in a later step.
+                // The slot is visited here unless the next row in it becomes live in this range of steps: the loop
+                // below visits that row.
                 const int64_t next_row = row + ring.rows;
                 if (next_row < change.born.first || next_row >= born_end) visit(ring.slot(env, row), false);
             }

@@ -48,7 +48,8 @@ class GivenArrays {
     Staging& staging() { return staging_; }
 
  private:
-    // Their indices in arrays_, after the fields and their next observations.
+    // The arrays that hold one number for each entry: their indices in arrays_, after those of fields and next
+    // observations.
     enum Number { reward, terminated, truncated, mask, next_mask, priorities, td_errors, n_numbers };
 
     struct Array {

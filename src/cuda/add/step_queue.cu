@@ -77,7 +77,7 @@ StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) c
     const int64_t k = first_entry / steps.n_envs;
     const int64_t j = first_entry % steps.n_envs;
     if (most < steps.n_envs) return {first_entry, 1, std::min(most, steps.n_envs - j)};
-    // The largest of the live priorities also falls, when a row is overwritten: it is found between the steps.
+    // The largest live priority also falls, when a row is overwritten, so it is found again between the steps.
     const bool takes_steps_apart = replay_.device().max_priority == PER_MAX_NOW;
     const int64_t longest = takes_steps_apart ? 1 : max_steps_of_ring(rules_);
     const int64_t length = std::min({most / steps.n_envs, steps.length - k, longest});

@@ -18,16 +18,17 @@ namespace per::cuda {
 // call, as kernel parameters, others through the staging ring.
 void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call);
 
-// The counterpart of the CPU's StepWriter. A warp adds the steps of a lane in order, and together those that run on.
-// The copies of their frames are independent and spread over the whole device. Then the leaves of all rows that died or
-// became live are changed. A piece of many steps takes two launches and that of the change; with PER_MAX_NOW each step
-// does. Few steps of few lanes take one launch. A step that the CPU would refuse is skipped and counted.
+// The counterpart of the CPU's StepWriter. A warp adds the steps of a lane in order, and at once those that run on
+// (window.h). The copies of their frames are independent and spread over the whole device. Then the leaves of all rows
+// that died or became live are changed. A piece of many steps takes two launches, and one for the change of the leaves;
+// with PER_MAX_NOW each step takes that many. Few steps of few lanes take one launch. A step that the CPU would refuse
+// is skipped and counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
 class StepQueue {
  public:
-    // Allocates on the current device; ready once `stream` has got there. `options` are resolved; memory and fields
-    // must outlive it.
+    // Allocates on the current device; ready once the work queued on `stream` is done. `options` are resolved; memory
+    // and fields must outlive it.
     StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options, cudaStream_t stream);
 
     // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
@@ -52,7 +53,7 @@ class StepQueue {
     const ReplayMemory& replay_;
     const int64_t max_entries_;  // of a piece
     const WindowRules rules_;    // but for n_step
-    const int64_t window_rows_;  // of a lane that wait for further steps, at most
+    const int64_t window_rows_;  // the most rows of a lane that wait for further steps
     GivenArrays arrays_;
     DeviceMemory memory_;
     StepScratch scratch_ = {};

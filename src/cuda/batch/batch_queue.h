@@ -51,7 +51,7 @@ class BatchQueue {
 
     // The last batch, of which `last` is the part in the state. Waits for the stream.
     LastBatch& last_batch(const LastDraw& last, const StreamOrder::Call& call);
-    // Sets the last batch, which counts as long as the state has none.
+    // Sets the last batch of a loaded buffer, which is used until the state has one.
     void restore(LastBatch&& batch) { last_batch_ = std::move(batch); }
 
     // Memory for the entries of an update.

@@ -36,7 +36,7 @@ struct PlacedArrays {
     int64_t n_chunks = 0;
 };
 
-// A warp copies a chunk of a frame, with a load in flight for each of its pieces: host memory is far away.
+// A warp copies a chunk of a frame, with a load in flight for each of its pieces to hide the latency of host memory.
 __global__ void __launch_bounds__(n_threads, 1) gather_kernel(const __grid_constant__ PlacedArrays placed) {
     const GridSpan span = warp_span();
     for (int64_t at = span.first; at < placed.n_chunks; at += span.step) {
@@ -197,9 +197,9 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
         }
     }
 
-    // A gather that no slot has was finished before its slot was reopened, or made by the host, or never enqueued. Then
-    // this waits for the previous one, as gathers run in order. In a forked child the device reads the rows of the
-    // parent.
+    // If numbers_ has no gather of that number, it was finished before its slot was reopened, or made by the host, or
+    // never enqueued. Then this waits for the latest one before it, which is enough, as gathers run in order. In a
+    // forked child the device reads the rows of the parent.
     void await(uint64_t number) override {
         if (process_number() != process_) return;
         std::size_t latest = 0;

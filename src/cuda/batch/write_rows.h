@@ -152,7 +152,7 @@ struct RewardsFrom {
     __device__ __forceinline__ float operator[](int64_t k) const { return rewards[ring.moved(env, slot, first + k)]; }
 };
 
-// The number of the next `most` rows before the first that ends the episode.
+// How many of the next `most` rows come before the first that ends the episode.
 __device__ __forceinline__ int64_t rows_that_run_on(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
                                                     int64_t most) {
     for (int64_t first = 0; first < most; first += warp_size) {

@@ -111,7 +111,7 @@ __device__ __forceinline__ void keep_first_draws(DistinctShared& shared, const D
     if (threadIdx.x != 0) return;
     shared.n_found = n_found + ranks.n < n_wanted ? n_found + ranks.n : n_wanted;
     shared.n_repeats += repeats.n;
-    // Added in order, because sums of doubles beyond 2^53 depend on it.
+    // The numbers are added in order, because sums of doubles beyond 2^53 depend on the order.
     if (!takes_out) shared.n_draws += static_cast<double>(looked_at.n);
     for (int64_t i = 0; takes_out && i < looked_at.n; ++i) shared.n_draws += shared.more_draws[i];
 }

@@ -112,12 +112,12 @@ struct DrawnSlot {
     double share;
 };
 
-// Makes draw i by any law. A warp calls it.
+// Makes draw i from any distribution. A warp calls it.
 PER_OUT_OF_LINE DrawnSlot draw_slot(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                     const Shared& shared, int64_t i) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
     const BatchKey key = key_of(replay, plan.rows);
-    // In the law they are doubles, which may be rounded.
+    // `law` has these numbers as doubles, which may be rounded.
     const uint64_t n_live = static_cast<uint64_t>(replay.state->n_live);
     const uint64_t mass = plan.tree.state->total;
     const double factor = power_of_two(plan.tree.state->scale);
@@ -183,7 +183,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
         if (start.is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
         for (int k = 0; k < n; ++k) {
             const int64_t i = first + k * span.step;
-            // Selected rather than indexed: the loop is not unrolled, and an index would put both into memory.
+            // A selection, not an index: the loop is not unrolled, and an index would put both into memory.
             const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[1];
             const auto [slot, share] = start.is_by_priority ? of_two : draw_slot(replay, memory, plan, shared, i);
             Row row;
@@ -221,7 +221,7 @@ PER_OUT_OF_LINE void write_no_rows(const DrawMemory& memory, const DrawPlan& pla
 
 // ---- weighing
 
-// The counts of the state. They are read before a draw that adds to them has to wait.
+// The counts of the state to which a draw adds. A kernel reads them before it waits for other data or blocks.
 struct DrawCounts {
     uint64_t batches;
     int64_t beta_step;
@@ -260,7 +260,7 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
                                             double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
                                             bool ends_draw, FinishShared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
-    // Only one thread reads and writes it: no other may still read it when it is written.
+    // Only one thread reads and writes the counts: no other may still read them when they are written.
     DrawCounts counts = {};
     if (ends_draw && threadIdx.x == 0) counts = counts_of(*replay.state);
     // The first share of a thread is read together with the data that all threads need.

@@ -78,7 +78,7 @@ __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawM
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
-// Rows that are written as if they had been drawn. Only rows that are not live are counted.
+// Rows that are written as if they had been drawn. They count as no draw; only ids that are not live are counted.
 struct WindowsPlan {
     DrawPlan draw;       // the draw with replacement that would give them
     const int64_t* ids;  // [n]; may be memory.found
@@ -90,7 +90,7 @@ struct WindowsPlan {
 void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const WindowsPlan& plan, cudaStream_t stream);
 
 // Queues copies of the frames of rows that queue_sample(), queue_windows() or the functions of rows_by_id.h have
-// placed. The last of these place no sequences, even in a buffer that draws them.
+// placed. The functions of rows_by_id.h place no sequences, even in a buffer that draws them.
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, bool of_sequences,
                   cudaStream_t stream);
 

@@ -43,7 +43,7 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
                                       const GridSpan& span, bool ends_draw, uint64_t (&shared)[n_warps]) {
     TreeState& state = *tree.state;
     const bool is_empty = state.total == 0;
-    // Only one thread reads and writes it: no other may still read it when it is written.
+    // Only one thread reads and writes the number: no other may still read it when it is written.
     const uint64_t batches = ends_draw && threadIdx.x == 0 ? state.batches : 0;
     const double factor = power_of_two(state.scale);
     const bool writes = sample.weights_out != nullptr && !is_empty && span.first < sample.batch_size;

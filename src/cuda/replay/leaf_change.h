@@ -1,9 +1,10 @@
 // One change of leaves (mass.h) on the device. Rows and live bits have their new values before it, and priorities.given
-// has once a slot is visited. The change updates the leaves of the slots of a `Slots`, which has these members:
+// has that of a slot once the slot is visited. The change updates the leaves of the slots of a `Slots`, which has these
+// members:
 //
 //   struct Slots {
-//       // True if the rows of the slots stay, so that a move to another bucket is a change of ranks. Otherwise new
-//       // rows have been counted already, as one may have the bucket of the row whose slot it takes.
+//       // True if the slots keep their rows, so that each move to another bucket is a change of ranks. Otherwise the
+//       // new rows were counted before: such a row may have the same bucket as the row that it replaces.
 //       static constexpr bool rows_stay;
 //       // Calls visit(slot), or visit(slot, false) for a slot that has no live row yet. The threads of the grid share
 //       // the slots, some of which may come more than once. All threads of a warp call it.

@@ -20,12 +20,12 @@
 namespace per::cuda {
 namespace {
 
-// For calls that wait for the device. They use the handle's own stream, and check the caller's only here.
+// For calls that wait for the device. They use the handle's own stream; the caller's stream is only checked.
 void require_no_capture(void* stream) {
     if (stream != nullptr && is_captured(static_cast<cudaStream_t>(stream))) refuse_capture(stream);
 }
 
-// Options are set by a call and not by the launch of a graph, as the host knows them, too.
+// A call that sets an option cannot be captured: the host keeps the option, too, and does not learn of launches.
 void require_no_capture(const StreamOrder::Call& call, const char* option) {
     if (call.is_captured())
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and %s is not set by a graph",

@@ -16,7 +16,7 @@ namespace per::cuda {
 // call that needs them may add.
 class ReplayMemory {
  public:
-    // `options` are resolved. The buffer is empty, and ready once `stream` has got there.
+    // `options` are resolved. The buffer is empty, and ready once the work queued on `stream` is done.
     ReplayMemory(const per_replay_options& options, const Fields& fields, cudaStream_t stream);
 
     const DeviceReplay& device() const { return device_; }

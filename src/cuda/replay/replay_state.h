@@ -135,8 +135,9 @@ PER_HOST_DEVICE bool has_ranks(const DevicePriorities& priorities) {
 
 inline constexpr float not_given = -1.0f;
 
-// Stands for the priority of a row that became live without one at a step, at most 2^24 - 2, of a launch with several.
-// It depends on the priorities that other lanes were given before that step, and is written once the launch has ended.
+// Stands for the priority of a row that became live without one at `step`, at most 2^24 - 2, of a launch with several
+// steps. The priority depends on those that other lanes were given before that step, and is written once the launch has
+// ended.
 __device__ __forceinline__ float waiting_since(int64_t step) {
     return -2.0f - static_cast<float>(step);
 }

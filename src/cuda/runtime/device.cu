@@ -366,7 +366,7 @@ void* allocated(Kind kind, std::size_t bytes) {
 
 }  // namespace
 
-// The device is asked for first, so that nothing can fail between the allocation and its owner.
+// Asks for the current device first, so that nothing can fail between the allocation and the construction of its owner.
 template <Kind kind>
 Memory<kind>::Memory(std::size_t bytes) : memory_{current_device(), allocated(kind, bytes)} {}
 

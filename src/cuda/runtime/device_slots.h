@@ -56,8 +56,8 @@ class DeviceSlots : public LoaderSlots {
     }
 
  protected:
-    // The device must be current. A slot has slot_bytes of device memory, which begin with its batch, and host_bytes of
-    // host memory. Throws Error with OUT_OF_MEMORY or CUDA.
+    // The device must be current. Each slot has slot_bytes of device memory, with its batch at the beginning, and
+    // host_bytes of host memory. Throws Error with OUT_OF_MEMORY or CUDA.
     DeviceSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots, std::size_t slot_bytes,
                 std::size_t host_bytes)
         : device_(device),

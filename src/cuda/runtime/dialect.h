@@ -26,8 +26,8 @@
 #define PER_ROLLED _Pragma("unroll 1")
 #endif
 
-// Number of polls of a block that waits for others: half a minute, at some 0.4 us each (estimated). A grid that is set
-// aside for another program does not poll meanwhile.
+// A block that waits for others gives up after this many polls: about half a minute, at some 0.4 us each (estimated). A
+// grid does not poll while it is preempted by another program.
 #if !defined(PER_MAX_POLLS)
 #define PER_MAX_POLLS (1u << 26)
 #endif
@@ -114,7 +114,7 @@ __device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived, uint32_t n = 1) 
 // require_ordered() throws.
 struct Meeting {
     uint32_t n_arrived;  // blocks; 0 where none waits
-    uint32_t ended;      // twice the number of meetings that ended, modulo 2^32; 1 more: a block has waited in vain
+    uint32_t ended;      // twice the number of meetings that ended, modulo 2^32; plus 1 once a block has waited in vain
 
     PER_HOST_DEVICE bool is_broken() const { return (ended & 1) != 0; }
 };

@@ -19,7 +19,7 @@ struct StreamIdentity {
     bool operator==(const StreamIdentity&) const = default;
 };
 
-// A call on another stream than the call before waits, on the device, for an event that the latter recorded.
+// If the previous call was on another stream, a call waits on the device for the event that the previous call recorded.
 //
 // Captured work runs when its graph is launched, and the library does not learn of that: it waits for nothing outside
 // of the capture and records no event, and the caller orders launches with other calls; see require_ordered(). All

@@ -37,7 +37,7 @@ std::size_t bytes_of_layout(const LayOut& lay_out) {
     return counted.n_bytes();
 }
 
-// Calls lay_out(layout) twice: to count bytes, and over the block that allocate(n_bytes) returns.
+// Calls lay_out(layout) twice: first to count bytes, then to place arrays in the block that allocate(n_bytes) returns.
 template <class Allocate, class LayOut>
 void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
     Layout layout(allocate(bytes_of_layout(lay_out)));

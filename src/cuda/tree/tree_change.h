@@ -10,7 +10,7 @@ namespace per::cuda {
 
 // ---- a change: leaves are written and their differences added to the sums, then one thread finishes it
 
-// In the shared memory of each block of a change.
+// The shared memory of each block of a change.
 struct ChangeShared {
     TopChanges top;
     TopRow row;  // of a rebuild

@@ -22,8 +22,8 @@ void queue_reset(const DeviceTree& tree, cudaStream_t stream);
 void queue_rebuild(const DeviceTree& tree, const DeviceTree& other, cudaStream_t stream);
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 
-// Computes the sums at a given scale, and sets the total below which the scale is chosen again, as a saved tree with
-// the same leaves had them.
+// Computes the sums at the given scale, and sets the total below which the scale is chosen again. A restored tree takes
+// both from the saved one.
 void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
 
 // Fixes the scale until leaves or their sum become too large for it. They must fit it now.
@@ -31,8 +31,9 @@ void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t strea
 // Chooses the scale for the leaves now, and again whenever they require it.
 void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream);
 
-// True if the kernel of a change, with n_blocks, also carries out the plan. That takes a block about a millisecond
-// (estimated), which is rare: a launch behind every change, as larger trees have it, would take longer in the end.
+// True if the kernel of a change, with n_blocks, also carries out the plan. A rebuild by one block takes about a
+// millisecond (estimated), but is rare. Another launch after every change, which larger trees need, would take more
+// time in total.
 inline bool rebuilds_itself(const DeviceTree& tree, int64_t n_blocks) {
     constexpr int64_t max_leaves_of_block = 1 << 20;
     return tree.capacity <= max_leaves_of_block * n_blocks;

@@ -51,7 +51,7 @@ void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_b
                     rescales_below);
 }
 
-// A checkpoint of such a tree keeps the scale, too, when it is loaded: no total is below 0.
+// Sets the low water mark to 0, which no total is below. So a loaded checkpoint of the tree keeps the scale, too.
 void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t stream) {
     launch(stream, 1, 1, fix_scale_kernel, tree, 1);
     queue_rebuild_at(tree, scale, 0, stream);

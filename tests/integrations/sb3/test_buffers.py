@@ -310,7 +310,7 @@ def test_hindsight_gives_goals_reached_in_the_episode(strategy, n_envs):
     assert bool((goals[given] >= first[given]).all() and (goals[given] <= end[given]).all())
     for bound in (first, end):
         assert bool((goals == bound).any())
-    # 1000 choices with probability 1/5 of the goal pursued: 200, and 64 are 5 standard deviations.
+    # Each of 1000 goals is the pursued one with probability 1/5: 200 are expected, and 64 are 5 standard deviations.
     assert abs(int((~given).sum()) - 200) < 64
     reached = goals == samples.next_observations["achieved_goal"].flatten()
     assert samples.rewards.flatten().tolist() == [0.0 if hit else -1.0 for hit in reached]
