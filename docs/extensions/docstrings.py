@@ -1,4 +1,5 @@
-"""Converts the docstrings of the Python package to RST: escapes markup characters and renders names as code."""
+"""Converts the docstrings of the Python package to RST: escapes markup characters and renders names as code. Overloads,
+which are for type checkers, are not shown."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import re
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 
 
 def escape(app: Sphinx, what: str, name: str, of: object, options: Any, lines: list[str]) -> None:
@@ -29,7 +31,16 @@ def escaped(text: str) -> str:
     return re.sub(r"(\w)_(?!\w)", r"\1\\_", text)
 
 
+analyze = ModuleAnalyzer.analyze
+
+
+def analyze_without_overloads(analyzer: ModuleAnalyzer) -> None:
+    analyze(analyzer)
+    analyzer.overloads = {}
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     # Before napoleon, which reads the sections.
     app.connect("autodoc-process-docstring", escape, priority=400)
+    ModuleAnalyzer.analyze = analyze_without_overloads  # type: ignore[method-assign]
     return {"parallel_read_safe": True}

@@ -22,7 +22,9 @@ class OnPolicy(Buffer[Array]):
 
     __slots__ = ()
 
-    def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False, stream: object = None) -> Epochs:
+    def epochs(
+        self, n_epochs: int, batch_size: int, *, drop_last: bool = False, stream: object = None
+    ) -> Epochs[Array]:
         """An iterator over batches with every live transition once an epoch, in a new random order each epoch.
 
         The transitions are those live at the call. Each epoch counts as one draw of the buffer, and all are made by

@@ -11,7 +11,7 @@ import inspect
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,6 @@ NUMBERS = {
 
 
 AnyCall = TypeVar("AnyCall", bound=Callable[..., Any])
-AnyNamed = TypeVar("AnyNamed", bound="Named")
 
 
 def by_name(method: AnyCall) -> AnyCall:
@@ -91,16 +90,18 @@ class Named:
 
     __signature__ = _SignatureOfInit()
 
-    def __new__(cls: type[AnyNamed], *arguments: object, **named: object) -> AnyNamed:
-        known = inspect.signature(cls.__init__).parameters if named else {}
-        takes_any = any(each.kind is each.VAR_KEYWORD for each in known.values())
-        for name in named if not takes_any else ():
-            if name not in known:
-                alike = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-                other = _OTHER_NAMES.get(name, "".join(alike))
-                hint = f"; did you mean {other}?" if other in known else ""
-                raise TypeError(f"{cls.__name__}() has no argument {name}{hint}")
-        return super().__new__(cls)
+    if not TYPE_CHECKING:  # for type checkers __init__ has the whole signature
+
+        def __new__(cls, *arguments, **named):
+            known = inspect.signature(cls.__init__).parameters if named else {}
+            takes_any = any(each.kind is each.VAR_KEYWORD for each in known.values())
+            for name in named if not takes_any else ():
+                if name not in known:
+                    alike = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+                    other = _OTHER_NAMES.get(name, "".join(alike))
+                    hint = f"; did you mean {other}?" if other in known else ""
+                    raise TypeError(f"{cls.__name__}() has no argument {name}{hint}")
+            return super().__new__(cls)
 
 
 def set_options(options: Any, given: Mapping[str, object]) -> None:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from per.batch import Batch
+from per.typing import Array
 
 
-class Epochs:
+class Epochs(Generic[Array]):
     """An iterator over batches from ReplayBuffer.epochs(), until every epoch is over.
 
     Several threads may share it; each batch is delivered to one of them.
     """
 
     def __init__(
-        self, handle: Any, take: Callable[[], dict[str, Any] | None], new_batch: Callable[[dict[str, Any]], Batch]
+        self,
+        handle: Any,
+        take: Callable[[], dict[str, Any] | None],
+        new_batch: Callable[[dict[str, Any]], Batch[Array]],
     ) -> None:
         self._handle = handle  # the epochs keep the buffer's memory alive
         self._take = take
         self._new_batch = new_batch
 
-    def __iter__(self) -> Epochs:
+    def __iter__(self) -> Epochs[Array]:
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Batch[Array]:
         """The next batch.
 
         Raises

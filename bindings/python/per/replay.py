@@ -6,7 +6,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from per.typing import (
     BufferOptions,
     Critics,
     DTypeLike,
+    HostOptions,
     MaxPriority,
     NormalizeWeights,
     OnGap,
@@ -43,6 +44,7 @@ from per.typing import (
 )
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Unpack
 
 
@@ -195,6 +197,36 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
 
     _noun = "buffer"
 
+    @overload
+    def __init__(
+        self: ReplayBuffer[npt.NDArray[Any]],
+        capacity: int,
+        fields: Mapping[str, Field],
+        *,
+        device: Literal["cpu"] = "cpu",
+        arrays: Literal["numpy"] | None = None,
+        **options: Unpack[HostOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: ReplayBuffer[torch.Tensor],
+        capacity: int,
+        fields: Mapping[str, Field],
+        *,
+        device: str = "cpu",
+        arrays: Literal["torch"],
+        **options: Unpack[HostOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: ReplayBuffer[Any],
+        capacity: int,
+        fields: Mapping[str, Field],
+        **options: Unpack[BufferOptions],
+    ) -> None: ...
+
     def __init__(
         self,
         capacity: int,
@@ -339,6 +371,35 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         del kept
         return int(capacity[0])
 
+    @overload
+    @classmethod
+    def for_env(
+        cls,
+        env: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        device: Literal["cpu"] = "cpu",
+        arrays: Literal["numpy"] | None = None,
+        **options: Unpack[HostOptions],
+    ) -> ReplayBuffer[npt.NDArray[Any]]: ...
+
+    @overload
+    @classmethod
+    def for_env(
+        cls,
+        env: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        device: str = "cpu",
+        arrays: Literal["torch"],
+        **options: Unpack[HostOptions],
+    ) -> ReplayBuffer[torch.Tensor]: ...
+
+    @overload
     @classmethod
     def for_env(
         cls,
@@ -348,7 +409,18 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         fields: Mapping[str, Field] | None = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
         **options: Unpack[BufferOptions],
-    ) -> ReplayBuffer[Array]:
+    ) -> ReplayBuffer[Any]: ...
+
+    @classmethod
+    def for_env(
+        cls,
+        env: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        **options: Unpack[BufferOptions],
+    ) -> ReplayBuffer[Any]:
         """Creates a buffer for a Gymnasium environment or vector environment.
 
         The environment's spaces give the fields observation and action; its number of environments and its autoreset
@@ -388,6 +460,37 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         given: dict[str, Any] = {**found.options, **options}
         return cls(capacity, {**found.fields, **(fields or {})}, **given)
 
+    @overload
+    @classmethod
+    def for_spaces(
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        device: Literal["cpu"] = "cpu",
+        arrays: Literal["numpy"] | None = None,
+        **options: Unpack[HostOptions],
+    ) -> ReplayBuffer[npt.NDArray[Any]]: ...
+
+    @overload
+    @classmethod
+    def for_spaces(
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        device: str = "cpu",
+        arrays: Literal["torch"],
+        **options: Unpack[HostOptions],
+    ) -> ReplayBuffer[torch.Tensor]: ...
+
+    @overload
     @classmethod
     def for_spaces(
         cls,
@@ -398,7 +501,19 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         fields: Mapping[str, Field] | None = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
         **options: Unpack[BufferOptions],
-    ) -> ReplayBuffer[Array]:
+    ) -> ReplayBuffer[Any]: ...
+
+    @classmethod
+    def for_spaces(
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        **options: Unpack[BufferOptions],
+    ) -> ReplayBuffer[Any]:
         """Creates a buffer for environments from their spaces alone, which frameworks pass to their buffers.
 
         Fields are as in for_env(); n_envs and autoreset are options here. With frame_stack, observation_space is that

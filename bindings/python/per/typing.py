@@ -6,8 +6,9 @@ Use them to annotate programs that pass such arguments on:
 >>> def make(capacity: int, scheme: per.typing.Scheme = "stratified") -> per.ReplayBuffer:
 ...     return per.ReplayBuffer(capacity, {"observation": per.Field(2)}, scheme=scheme)
 
-To type checkers the arrays of batches are of any type, since options choose it at run time. Annotations can name
-it: `per.ReplayBuffer[torch.Tensor]` gives batches of tensors, and `per.Batch[torch.Tensor]` is one such batch.
+To type checkers a new buffer's batches hold the arrays that its options name: numpy's, or torch's with arrays="torch".
+Annotations can say so, too: `per.ReplayBuffer[torch.Tensor]` gives batches of tensors, and `per.Batch[torch.Tensor]` is
+one such batch. The arrays of a plain `per.ReplayBuffer` are of any type.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ class ReadOptions(TypedDict, total=False):
     n_step: int | tuple[int, int] | None
 
 
-class BufferOptions(TypedDict, total=False):
-    """Options of a ReplayBuffer beside capacity and fields."""
+class HostOptions(TypedDict, total=False):
+    """Options of a ReplayBuffer beside capacity and fields, without those that determine the arrays of batches."""
 
     n_envs: int
     n_step: int
@@ -154,6 +155,11 @@ class BufferOptions(TypedDict, total=False):
     max_times_sampled: int
     storage: Path | None
     storage_preallocated: bool
+    seed: int
+
+
+class BufferOptions(HostOptions, total=False):
+    """Options of a ReplayBuffer beside capacity and fields."""
+
     device: str
     arrays: Arrays | None
-    seed: int

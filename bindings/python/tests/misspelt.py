@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import per
+import torch
 
 
 def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
@@ -17,6 +18,10 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     per.ReplayBuffer(100, {"observation": per.Field((4,), np.float32), "mine": per.Field(dtype="bfloat16")}, alpha=1)
     rows = named.sample(8).reward.reshape(-1)
     print(rows, batch["mine"], batch.size, len(batch))
+    tensors: per.ReplayBuffer[torch.Tensor] = per.ReplayBuffer.for_env(
+        None, 100, arrays="torch", device="cuda:1", seed=3
+    )
+    print(tensors.sample(8).reward.square(), per.ReplayBuffer(9, {}, device=str(batch.size)).sample(8).reward.any_array)
 
 
 def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
@@ -50,5 +55,9 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     buffer.channel(when_full="wait")  # error
     print(buffer.stats().lives)  # error
     print(named.sample(8).reward.mena())  # error
+    per.ReplayBuffer(100, {"observation": per.Field(4)}).sample(8).reward.mena()  # error
+    per.ReplayBuffer.for_env(None, 100, gamma=0.5).sample(8).weights.mena()  # error
+    next(per.ReplayBuffer.for_spaces(None, None, 100).epochs(1, 8)).discount.mena()  # error
+    per.ReplayBuffer(100, {"observation": per.Field(4)}, arrays="torch").sample(8).reward.astype(int)  # error
     buffer.alpha = "0.3"  # error
     buffer.capacity = 3  # error

@@ -51,7 +51,7 @@ def test_every_choice_is_compared_with_the_library():
 def test_options_by_name_are_those_of_the_signatures():
     parameters = inspect.signature(per.ReplayBuffer).parameters
     options = [name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY]
-    assert list(per.typing.BufferOptions.__annotations__) == options
+    assert sorted(per.typing.BufferOptions.__annotations__) == sorted(options)
     of_draw = set(per.typing.DrawOptions.__annotations__)
     for method in (per.ReplayBuffer.sample, per.ReplayBuffer.loader, per.ReplayBuffer.shared_loader):
         assert of_draw <= set(inspect.signature(method).parameters)
