@@ -1,4 +1,4 @@
-"""The table of counts in docs/cuda.md has the numbers of tests/cuda/counted and the estimates derived from them."""
+"""The table of counts in docs/maintainers/cuda.md has the numbers of tests/cuda/counted, and estimates from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_WAIT_NS = 600  # for DRAM
 
 
 def rows_of_table() -> dict[str, list[str]]:
-    text = (REPOSITORY / "docs" / "cuda.md").read_text()
+    text = (REPOSITORY / "docs" / "maintainers" / "cuda.md").read_text()
     table = text[text.index("| | launches | waits |") :].split("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     return {row[0]: row[1:6] for row in rows}

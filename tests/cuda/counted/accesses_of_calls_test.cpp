@@ -1,5 +1,6 @@
 // The components of latency, counted for each call on the simulated GPU: launches, round trips to device memory,
-// barriers, atomics that wait for each other. docs/cuda.md has these numbers, and estimates derived from them.
+// barriers, atomics that wait for each other. docs/maintainers/cuda.md has these numbers, and estimates derived from
+// them.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <per.h>
@@ -58,9 +59,9 @@ class AccessesOfCalls : public testing::Test {
     }
     void TearDown() override { simulator::options() = options_; }
 
-    // Also prints the row of the table in docs/cuda.md, followed by atomics of a line, bytes and blocks. Round trips
-    // depend on how a compiler divides the code into pieces, and bytes on what it keeps in registers: both may be a
-    // quarter more.
+    // Also prints the row of the table in docs/maintainers/cuda.md, followed by atomics of a line, bytes and blocks.
+    // Round trips depend on how a compiler divides the code into pieces, and bytes on what it keeps in registers: both
+    // may be a quarter more.
     template <class Call>
     void expect(const char* name, const Counts& expected, const Call& call) {
         simulator::take_accesses();
