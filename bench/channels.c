@@ -4,9 +4,9 @@
  *
  *     build/channels_bench [WRITERS [STEPS_OF_A_CALL [SECONDS]]]
  *
- * Prints the steps added per second and the batches drawn meanwhile; then the processor time of a step in its writer
- * and in the channel's thread, without the learner's, which predicts an otherwise idle machine; and that of its two
- * copies alone: into a ring of 4 MiB, and from there to a row in uncached memory.
+ * Prints the steps added per second and the batches drawn meanwhile. Then prints the processor time of a step: in its
+ * writer and in the channel's thread, without the learner's time, which predicts the rate on an otherwise idle machine;
+ * and for the two copies alone, into a ring of 4 MiB and from there to a row in uncached memory.
  */
 #define _GNU_SOURCE /* RUSAGE_THREAD */
 #include <per.h>

@@ -70,7 +70,7 @@ def atari(game: str, n: int) -> Frames:
 
 
 class Buffers:
-    """The same steps, compressed and uncompressed."""
+    """Buffers with the same steps, one compressed and one uncompressed."""
 
     KINDS = ("none", "delta")
 

@@ -26,7 +26,7 @@ class LibperReplay {
     /* Draws a batch with weights, ids and everything else that was stored. */
     void sample_rows(Rows& rows);
 
-    /* The same for sequences. */
+    /* Like sample_rows(), for sequences. */
     void sample_sequences(Sequences& sequences);
 
     /* Draws weights and ids only, in proportion to priorities or not. */

@@ -6,7 +6,8 @@
 namespace bench {
 namespace {
 
-/* Reading takes 17 ns at 1e6 leaves without it and 11 with it: the processor alone does not look that far ahead. */
+/* Distance of prefetches. At 1e6 leaves reading takes 11 ns with prefetches, and 17 ns without: the processor alone
+   does not look that far ahead. */
 constexpr int64_t prefetched_ahead = 24;
 
 }  // namespace

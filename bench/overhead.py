@@ -68,7 +68,7 @@ class Torch:
 
 
 class Numpy(libper_buffers.Libper):
-    """The same with numpy's arrays."""
+    """Steps and TD errors as arrays of numpy, in batches."""
 
     def __init__(self, batch: int) -> None:
         super().__init__(transitions.VECTOR, CAPACITY, batch)

@@ -233,7 +233,7 @@ class TorchRL:
 
 
 class Flashbax:
-    """Its item buffer, jitted, with the state donated as documented; weights are computed in the same jit."""
+    """Flashbax's item buffer, jitted, with the state donated as documented; weights are computed in the same jit."""
 
     package = "flashbax"
     version_of = "flashbax"
@@ -299,7 +299,7 @@ class Flashbax:
 
 
 class FlashbaxFlat(Flashbax):
-    """Its flat buffer, which stores observations once; its published figures use it."""
+    """Flashbax's flat buffer, which stores observations once. The published figures of Flashbax use it."""
 
     stores_observations_once = True
 

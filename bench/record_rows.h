@@ -19,7 +19,7 @@ class RecordRows {
  public:
     RecordRows(const RowKind& kind, const PlainReplay& replay);
 
-    /* Like PlainReplay's. */
+    /* Like PlainReplay::copy_rows_and_followers(). */
     void copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const;
 
  private:

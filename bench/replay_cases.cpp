@@ -63,9 +63,9 @@ void check_replay_weights(const LibperReplay& replay, const std::vector<int64_t>
 }
 
 /*
- * The mean priority of some thousand draws matches P(i), by a naive sum over all live rows. Proportional and uniform
- * draws differ by half of it, while chance moves it by 2 %. Seeds are fixed, so the check cannot start to fail by
- * chance.
+ * The mean priority of some thousand draws matches P(i), by a naive sum over all live rows. The means of proportional
+ * and uniform draws differ by half, while chance moves a mean by 2 %. Seeds are fixed, so the check cannot start to
+ * fail by chance.
  */
 template <class DrawIds>
 void check_mean_priority(ReplayStage& stage, double exponent, int64_t batch, DrawIds draw_ids) {
@@ -389,7 +389,7 @@ std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stag
         variants.push_back(gather_memcpy(stage, batch));
     } else {
         variants.push_back(libper_gather("libper", stage, stage.libper(), batch));
-        // With rows of a few bytes no batch is large enough.
+        // No batch of rows of a few bytes is large enough for a second thread.
         if (case_name.starts_with("gather_"))
             variants.push_back(libper_gather("libper_two_threads", stage, stage.libper_of_two_threads(), batch));
         if (stage.kind().n_step == 1 && stage.kind().stack == 1) variants.push_back(plain_gather(stage, batch));

@@ -14,9 +14,9 @@ namespace bench {
  * libper's masses, which are below 2^62, exactly.
  */
 struct Masses {
-    bool whole;         // libper's are: mass(p) = ceil(p * unit), and their sums exact; those of others are p
+    bool whole;         // true for libper: mass(p) = ceil(p * unit), and sums are exact. Otherwise mass(p) = p
     double unit;        // 2^scale, so that the product with a float32 is exact
-    long double total;  // as the structure has it
+    long double total;  // according to the structure
 
     double of(float priority) const;
     /* Tolerance for the structure's rounding at the borders of `batch` strata. */

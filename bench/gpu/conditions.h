@@ -12,8 +12,8 @@ class Conditions {
     Conditions(const Conditions&) = delete;
     Conditions& operator=(const Conditions&) = delete;
 
-    // Each enqueues some 100 us of work. The host enqueues the call meanwhile, so the time between two events is the
-    // device's time alone.
+    // busy() and cold() enqueue some 100 us of work, during which the host enqueues the timed call. So the time between
+    // two events around the call is the device's time alone.
 
     // Leaves the caches unchanged.
     void busy() const;
@@ -25,7 +25,7 @@ class Conditions {
     int n_multiprocessors_ = 0;
     std::size_t n_bytes_;  // more than the L2 holds
     void* memory_ = nullptr;
-    void* results_ = nullptr;  // of kernels
+    void* results_ = nullptr;  // written by kernels
 };
 
 // An empty kernel: the cost of any launch.

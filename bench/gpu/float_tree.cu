@@ -130,7 +130,7 @@ cudaError_t float_tree_build(const FloatTree& tree, cudaStream_t stream) {
     return cudaSuccess;
 }
 
-// For callers that are not compiled with this header.
+// Functions for callers that are not compiled with this header.
 extern "C" {
 int float_tree_build_c(FloatTree tree, void* stream) {
     return float_tree_build(tree, static_cast<cudaStream_t>(stream));

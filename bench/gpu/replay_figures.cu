@@ -228,7 +228,7 @@ per_replay* create_host_replay(const per_replay_options& options, int64_t bytes)
     return replay;
 }
 
-// Takes a batch and releases it with no work in between: the wait of an idle consumer.
+// Times a consumer that takes a batch and releases it without work in between: it waits for the loader.
 void time_loader(const Arguments& given, Stopwatch& watch, per_replay* replay, const char* variant, int64_t capacity,
                  cudaStream_t stream, bool gathers_on_device = false) {
     for (const int64_t batch : given.batches) {
@@ -256,8 +256,8 @@ void time_replay(const Arguments& given, int64_t capacity, cudaStream_t stream) 
     const per_replay_options options = rows_options(capacity, PER_CUDA);
     per_replay* const replay = create_replay(options, observation_bytes, stream);
     if (replay == nullptr) return print_left_out("rows", capacity, "out of memory");
-    // Options of a call that differ from the buffer's, and new batch sizes, allocate memory the first time, which is
-    // impossible after a capture.
+    // A call allocates memory the first time that its options differ from the buffer's, or that its batch is larger. It
+    // cannot do so after a capture.
     const int64_t largest = *std::max_element(given.updates.begin(), given.updates.end());
     const BatchArrays arrays(largest, capacity, stream);
     per_batch ids;

@@ -48,7 +48,7 @@ class Stopwatch {
     Stopwatch(const Stopwatch&) = delete;
     Stopwatch& operator=(const Stopwatch&) = delete;
 
-    // For a call that cannot be captured.
+    // Times a call that cannot be captured.
     template <class Call>
     Timing time_uncaptured(const Call& call) {
         Timing timing;

@@ -1,13 +1,12 @@
 """Builds the package: the bridge for each interpreter found, XLA's custom calls of per.jax, and libper beside them.
 
-libper is always built here, from the sources that the package is made from: those of the source tree, or what an sdist
-carries of them; with zstd, where its static library is. An sdist carries xxHash's header and XLA's, too. CMAKE_ARGS has
-further arguments for cmake, such as -DPER_CUDA=OFF. An editable installation holds what is compiled here but libper,
-which is then loaded from the source tree's build/. Where XLA's headers are not found, the package is made without the
-custom calls, and per.jax says so.
+libper is built from the sources of the tree that contains this file, or from their copy in an sdist; with zstd if its
+static library is found. An sdist also contains the headers of xxHash and XLA. CMAKE_ARGS has further arguments for
+cmake, such as -DPER_CUDA=OFF. An editable installation does not build libper, and loads it from build/ of the source
+tree. If XLA's headers are not found, the package has no custom calls, and importing per.jax reports that.
 
-_PYTHON_HOST_PLATFORM=linux-aarch64, with CC and CXX, makes a wheel for another processor. Its bridges are compiled with
-the headers of this machine's interpreters: on 64-bit Linux they describe the same types.
+_PYTHON_HOST_PLATFORM=linux-aarch64, with CC and CXX, builds a wheel for another processor. Its bridges are compiled
+with the headers of this machine's interpreters, which describe the same types on every 64-bit Linux.
 """
 
 import importlib.metadata
@@ -28,7 +27,7 @@ from setuptools.command.sdist import sdist
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCES = ("CMakeLists.txt", "LICENSE", "cmake", "include", "src")
-# What `python -m per bench` and `python -m per demo` run, in the source tree and in the package's folder "programs".
+# The files that `python -m per bench` and `python -m per demo` run, in the source tree or in the package's "programs".
 PROGRAMS = (
     *(f"bench/{name}.py" for name in ("libper_buffers", "peer_buffers", "peers", "picture", "torchrl_extension")),
     "bench/transitions.py",
@@ -37,7 +36,7 @@ PROGRAMS = (
 
 
 def library_source() -> pathlib.Path:
-    """The folder of libper's sources: the repository, or what an sdist has of it."""
+    """The folder of libper's sources: the repository, or its copy in an sdist."""
     places = (HERE / "libper", HERE.parent.parent)
     for place in places:
         if (place / "include" / "per.h").is_file():
@@ -53,11 +52,11 @@ LIBRARY = f"libper.so.{ABI_VERSION}"
 HEADERS = sorted(map(str, (LIBPER / "include").rglob("*.h")))
 XLA_LIBRARY = "libper_xla"
 BUILD_MACHINE = os.uname().machine
-MACHINE = sysconfig.get_platform().removeprefix("linux-")  # what _PYTHON_HOST_PLATFORM says, else this one
+MACHINE = sysconfig.get_platform().removeprefix("linux-")  # that of _PYTHON_HOST_PLATFORM, else this one
 
 
 def xxhash_header() -> pathlib.Path:
-    """The header that libper has its checksum from: what an sdist has of it, or the system's."""
+    """The header of xxHash, which computes libper's checksums: from the sdist, or the system's."""
     places = (LIBPER / "xxhash", pathlib.Path("/usr/local/include"), pathlib.Path("/usr/include"))
     for place in places:
         if (place / "xxhash.h").is_file():
@@ -66,7 +65,7 @@ def xxhash_header() -> pathlib.Path:
 
 
 def xla_headers() -> tuple[pathlib.Path, pathlib.Path] | None:
-    """The folder of XLA's headers, and their licence: what an sdist has of jaxlib, or an installed one has; or None."""
+    """The folder of XLA's headers, and their licence, from the sdist or the installed jaxlib; None without either."""
     carried = LIBPER / "jaxlib"
     if carried.is_dir():
         return carried / "include", carried / "LICENSE.txt"
@@ -79,7 +78,7 @@ def xla_headers() -> tuple[pathlib.Path, pathlib.Path] | None:
 
 
 def opening_comment(source: pathlib.Path) -> str:
-    """Of a C source: where it has its licence."""
+    """The first comment of a C file, which has its licence."""
     return source.read_text().partition("*/")[0] + "*/\n"
 
 
@@ -95,7 +94,7 @@ def tool(name: str) -> str | None:
 
 
 def other_interpreters() -> dict[str, str]:
-    """Include folders of the other Python 3 interpreters on PATH that have headers, by the ending of their modules."""
+    """Include folders of the other Python 3 interpreters on PATH that have headers, by the suffix of their modules."""
     program = (
         "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_path('include'), sep='\\n')"
     )
@@ -112,7 +111,7 @@ def other_interpreters() -> dict[str, str]:
 
 
 class BuildBridge(build_ext):
-    """Builds the bridge, and for a wheel those of other interpreters, and libper."""
+    """Builds the bridge and libper, and for a wheel also the bridges of other interpreters."""
 
     def run(self) -> None:
         with_library = not (self.inplace or self.editable_mode)
@@ -159,7 +158,7 @@ class BuildBridge(build_ext):
 
     def libper(self) -> pathlib.Path:
         folder = pathlib.Path(self.build_temp, "libper").absolute()
-        shutil.rmtree(folder, ignore_errors=True)  # what an earlier build left there, with other arguments perhaps
+        shutil.rmtree(folder, ignore_errors=True)  # an earlier build may have had other arguments
         options = [
             "-DPER_BUILD_TESTS=OFF",
             "-DPER_BUILD_BENCH=OFF",
@@ -182,7 +181,7 @@ class BuildBridge(build_ext):
 
 
 class SourceDistribution(sdist):
-    """Adds libper's sources, from which the wheel is then built, and headers of others with their licences."""
+    """Adds libper's sources, from which the wheel is then built, and headers of other projects with their licences."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
@@ -201,7 +200,7 @@ class SourceDistribution(sdist):
 
 
 class Wheel(bdist_wheel):
-    """py3-none: the package works with every Python 3, faster where it holds a bridge."""
+    """py3-none: the package works with every Python 3, and faster with those that it has a bridge for."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]

@@ -5,7 +5,7 @@ import numpy as np
 import per
 
 envs = gymnasium.make_vec("Pendulum-v1", num_envs=4, vectorization_mode="sync", max_episode_steps=50)
-# for_env() reads the fields, the number of environments and how they reset: here in the step after an end.
+# for_env() reads the fields, the number of environments and their autoreset mode: these reset in the step after an end.
 buffer = per.ReplayBuffer.for_env(envs, 10_000, n_step=3, gamma=0.9, seed=7)
 assert buffer.options["autoreset"] == "next_step"
 

@@ -360,13 +360,13 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  *
  * The memory of these frames is allocated when steps are added, not by this call, in pieces of 128 KiB and, beyond 16
  * MiB, of 2 MiB and more. It is reused for frames of any size once rows are overwritten, and returned to the system
- * when the buffer is freed. A call needs memory for its frames in addition to the stored ones, but never for more than
- * twice the rows of the buffer, even if it overwrites slots several times; so add long data in pieces. Without memory,
- * per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY and change only memory_bytes. The data of the
- * steps, including those from a channel's writer, determines the compression and thus the memory used, up to the limits
- * above. On PER_CUDA, with `allocate` and with `storage` a compressed field is PER_ERROR_UNSUPPORTED: there all frames
- * have fixed places from creation, and are uncompressed. A file holds uncompressed frames and a mark that the field is
- * compressed; a buffer loaded to a place that does not support compression is uncompressed.
+ * when the buffer is freed. During a call its frames take memory in addition to the stored ones: that of at most twice
+ * as many frames as the buffer has rows, even if the call overwrites slots several times. So add long data in pieces.
+ * Without memory, per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY and change only memory_bytes. The
+ * data of the steps, including those from a channel's writer, determines the compression and thus the memory used, up
+ * to the limits above. On PER_CUDA, with `allocate` and with `storage` a compressed field is PER_ERROR_UNSUPPORTED:
+ * there all frames have fixed places from creation, and are uncompressed. A file holds uncompressed frames and a mark
+ * that the field is compressed; a buffer loaded to a place that does not support compression is uncompressed.
  *
  * More rows than memory.  With `storage` rows are kept in a mapped file in that directory: the system holds as many of
  * them in memory as fit, and the others on the disk. The directory is created if it does not exist; its parent must

@@ -15,7 +15,8 @@ using namespace per;
 
 namespace {
 
-// The options of a call. Those of hindsight are copied to `hindsight`, to which the result then points.
+// Converts the options of a call to this library's struct. If they have a struct for hindsight, it is converted into
+// `hindsight`, and the result points to that copy.
 per_sample_options read_options(const per_sample_options* options, per_hindsight_options& hindsight) {
     per_sample_options known = read_struct_or(default_sample_options, "options", options);
     read_nested("hindsight", known.hindsight, hindsight);

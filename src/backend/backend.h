@@ -84,10 +84,10 @@ struct ReplaySteps {
 // A draw for a loader. It advances the schedule of beta at once for later draws ahead, and for all other calls when its
 // batch is handed out.
 struct DrawAhead {
-    // On a device: pinned memory for the outcome of the draw, which synchronize() then does not report.
+    // On a device: pinned memory that receives the outcome of the draw. synchronize() then does not report it.
     DrawOutcome* outcome_out;
-    // On the CPU: writes where frames lie, for the fields that it wants, in place of the frames. The caller queues it.
-    // NULL: all frames are copied.
+    // On the CPU: for fields with an array in this gather, the draw writes the addresses of their frames there and
+    // copies no frames. The caller then queues the gather. NULL: all frames are copied.
     FrameGather* gather;
 };
 

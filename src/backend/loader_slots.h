@@ -27,7 +27,8 @@ class LoaderSlots {
  public:
     virtual ~LoaderSlots() = default;
 
-    // NULL unless the device copies frames out of the rows. The loader begins and ends it.
+    // Copies frames out of the rows on the device; NULL if the draw itself copies them. The loader calls begin() and
+    // end().
     virtual FrameGather* gather() { return nullptr; }
 
     // Waits until nothing reads the slot's previous batch, or makes the stream wait.

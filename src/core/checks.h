@@ -29,8 +29,8 @@ void check_replay_options(const per_replay_options& options);
 // The result of per_replay_compute_capacity().
 int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length);
 
-// Returns the options with the final capacity and stride. In the functions below `buffer` are such options, and
-// `fields` those of the buffer.
+// Returns the options with capacity and stride resolved. The functions below take such options as `buffer`, and the
+// buffer's fields as `fields`.
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields);
 
 void check_settings(const per_replay_settings& settings, const per_replay_options& buffer, const Fields& fields);

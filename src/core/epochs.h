@@ -6,16 +6,17 @@
 
 namespace per {
 
-// The ids of the transitions, and the place of the next minibatch. Its callers hold the buffer's lock.
+// The ids of the transitions in the order of the current epoch, and the position of the next minibatch. The caller
+// holds the buffer's lock.
 //
-// Each epoch shuffles the order of the epoch before, and the first one the order given (Fisher-Yates): from the last
-// place to the second, the transition at place i is swapped with the one at
-// mulhi(random64(seed, batch_number, i), i + 1). Each epoch has its own batch number, so its order does not depend on
-// draws in between.
+// Each epoch shuffles the order of the previous epoch; the first epoch shuffles the order given to start(). This is
+// Fisher-Yates: from the last place to the second, the transition at place i is swapped with the one at place
+// mulhi(random64(seed, batch_number, i), i + 1). Each epoch has a separate batch number, so its order does not depend
+// on draws in between.
 class Epochs {
  public:
-    // drop_last leaves out the last minibatch of an epoch if it is smaller than the others; at least one must be left.
-    // n_step is only stored.
+    // drop_last leaves out the last minibatch of an epoch if it is smaller than the others; an epoch must keep at least
+    // one minibatch. n_step is only stored.
     void start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
                uint64_t seed, uint64_t first_batch);
 

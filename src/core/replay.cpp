@@ -172,13 +172,15 @@ void Replay::get_windows(const per_sample_options& options, int64_t count, const
     if (count > 0) backend_->sample(sample, stream);
 }
 
-// A draw that fails later is taken back. With max_times_sampled the rate limiter counts it all the same: transitions
-// that it has used up stay used up, and adds would otherwise wait for draws for which nothing is left.
+// A draw is taken back if its rewards or its relabelling fail. With max_times_sampled the rate limiter counts it all
+// the same: transitions that it has used up stay used up, and adds would otherwise wait for draws for which nothing is
+// left.
 void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                               const per_hindsight_options& hindsight, void* stream) {
     const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
     if (sample.batch_size == 0) return;
-    // The memory is returned in any case. The lock is held wherever this scope ends.
+    // Lends memory for the relabelling, and puts it back when this scope ends, even by an exception. The lock is held
+    // then.
     struct Loan {
         std::list<Relabelling>& spare;
         std::list<Relabelling> lent;

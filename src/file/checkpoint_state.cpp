@@ -18,7 +18,8 @@ constexpr float not_given = -1.0f;  // stands for the priority of a row without 
 constexpr size_t max_seen = 1024;  // priorities at once
 static_assert(leaf_mass_limit <= uint64_t{1} << 53);
 
-// Calls visit(number, least, most) for the numbers of the section "counters", in order, with the range of each.
+// Calls visit(number, least, most) for each number of the section "counters", in the order of the file. In a valid file
+// the number is in least .. most.
 template <class Numbers, class Visit>
 void for_each_number(Numbers& numbers, const Visit& visit) {
     const auto visit_count = [&](auto& count) { visit(count, int64_t{0}, max_counter); };

@@ -138,7 +138,7 @@ class CheckpointState {
     // read from the file of the rows; a buffer that has that file need not read them.
     bool is_in_rows() const { return reader_.is_in_rows(); }
     void read(const SlotArray& array, std::byte* bytes, std::size_t size);
-    // The tree's leaves for the priorities that were read last: p^alpha for live rows, 0 for others.
+    // The leaves of the tree for the priorities of the last read(): p^alpha for live rows, 0 for others.
     const float* leaves() const { return leaves_.data(); }
     void end(const SlotArray& array);
     template <class Visit>

@@ -21,9 +21,9 @@ class Compression {
 
     // Largest size of a packed piece.
     std::size_t max_packed() const;
-    // Writes a packed piece of up to max_packed() bytes and returns its size.
+    // Compresses `size` bytes into at most max_packed() bytes, and returns the compressed size.
     std::size_t pack(void* out, const void* piece, std::size_t size);
-    // Writes a piece of `size` bytes. Returns false if `packed` is not a packed piece of that size.
+    // Decompresses a piece of `size` bytes. Returns false if `packed` does not decompress to exactly that many.
     bool unpack(void* piece_out, std::size_t size, const void* packed, std::size_t packed_size);
 
  private:

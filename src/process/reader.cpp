@@ -184,7 +184,7 @@ std::size_t Reader::room() const {
     return share_.mail_bytes() - static_cast<std::size_t>(n_waiting());
 }
 
-// Completes the mail at the end: a process that dies before has not written it.
+// Publishes the mail once all of its bytes are written. If the process dies earlier, no mail was sent.
 void Reader::write(const Mail& mail, const int64_t* ids, const void* values, std::size_t value_bytes) {
     const std::size_t id_bytes = ids != nullptr ? static_cast<std::size_t>(mail.number) * sizeof *ids : 0;
     share_.write_mail(place_, written_, &mail, sizeof mail);

@@ -270,7 +270,7 @@ void Writer::copy(const cpu::GivenValues& values, const ReplaySteps& steps, int6
             values.copy((k + i) * steps.n_envs + j, 1, 1, bytes, column.from((slot + i) * n_envs + steps.env_ids[j]));
 }
 
-// Completes the slots: a process that dies before has written none of them.
+// Makes the written slots visible to the channel, all at once. If the process dies earlier, none of them is visible.
 void Writer::publish(int64_t count) {
     is_waiting_ = false;
     written_ += static_cast<uint64_t>(count);

@@ -78,7 +78,8 @@ PER_HOST_DEVICE UnitOrRank part_of_mixture(uint64_t target, uint64_t uniform, ui
 
 // ---- without replacement: independent draws in rounds, repeats discarded
 
-// The number of independent draws in a round that is to find n more: usually enough, and even.
+// The number of independent draws in a round that is to find n more leaves. One round is usually enough. The number is
+// even.
 PER_HOST_DEVICE int64_t distinct_round_size(int64_t n_to_find) {
     return (n_to_find + n_to_find / 4 + 17) / 2 * 2;
 }

@@ -44,8 +44,8 @@ struct Return {
     PER_HOST_DEVICE float discount() const { return is_terminated() ? 0.0f : gamma_m; }
 };
 
-// flags_at(k) and reward_at(k) are those of the k-th row after the first, which is live with this n_step or a larger
-// one.
+// Computes the return of a row that is live with this n_step or a larger one. flags_at(k) and reward_at(k) read the
+// k-th row after it, and the row itself for k = 0.
 template <class FlagsAt, class RewardAt>
 PER_HOST_DEVICE Return n_step_return(int64_t n_step, double gamma, const FlagsAt& flags_at, const RewardAt& reward_at) {
     double reward = 0.0;

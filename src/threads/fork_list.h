@@ -7,9 +7,10 @@
 
 namespace per {
 
-// A member of each object of a class whose objects fork() concerns. The class has three functions: before_fork(),
-// which runs for all objects before a fork; after_fork(), which runs for them in the parent; and in_child(), which runs
-// for them in the child. No object is created or destroyed in between.
+// Registers an object with the fork handlers: a member of each object whose class must act at a fork(). The class has
+// before_fork(), called for all objects in the parent before the fork; after_fork(), called for them in the parent
+// after it; and in_child(), called for them in the child. No object is created or destroyed from before_fork() until
+// the other two have run.
 template <class Object>
 class ForkListEntry {
  public:

@@ -343,7 +343,7 @@ def fills_struct(function: Function) -> bool:
 
 
 def sizes_of_results(interface: Interface) -> Iterator[str]:
-    """Calls that fill a struct accept the sizes that it has had and no other smaller size."""
+    """Calls that fill a struct accept the sizes that the struct has had, and no other smaller size."""
     had = sizes_in(golden_path(read_interface(HEADER)).read_text())
     world = World(interface, 0)
     for function in interface.functions:

@@ -144,7 +144,7 @@ class World:
         self.channel_move_channel = self.pulled_channel
 
     def make_shared_loaders(self) -> None:
-        # Shared loaders need buffers on the CPU: `host` has none, those of transitions and of sequences have one.
+        # Shared loaders need buffers on the CPU. `host` has no shared loader; `shared` are the buffers that have one.
         lib, options = self.lib, self.shared_loader_options()
         self.host, *self.shared = (self.buffer(sequence_length, 0) for sequence_length in (0, 0, 3))
         self.shared_loaders = [self.made(lib.per_shared_loader_create, replay, options) for replay in self.shared]
@@ -333,8 +333,8 @@ class World:
 
     reader_next_batch_out = loader_next_batch_out
 
-    # Each call on a coordinator gets a coordinator whose only shard has reported, at the stage of a batch that the call
-    # needs.
+    # Each call on a coordinator gets a separate coordinator. Its only shard has reported, and its batch is at the stage
+    # that the call needs.
 
     def coordinator(self) -> Any:
         made = self.made(self.lib.per_coordinator_create, self.replay_options(), 1, self.ffi.NULL)

@@ -136,7 +136,7 @@ static void write_frame(per_writer* writer, const uint8_t* frame) {
     CHECK_OK(per_writer_add(writer, &steps, 10000));
 }
 
-/* A compressed frame that changes while it is packed becomes one frame, of bytes it had, and touches no other frame. */
+/* A frame that changes while it is compressed is stored as one frame, of bytes that it had. No other frame changes. */
 static void frames_change_while_they_are_packed(void) {
     enum { CAPACITY = 1000, N_STEPS = 4000, GUARD = 64, MARK = 0xa7 };
     static const int64_t shape[] = {FRAME / 64, 64};
@@ -217,8 +217,8 @@ static void numbers_of_steps_taken_are_those_of_a_channel(void) {
     }
 }
 
-/* The format of its label, whose other numbers are invented, and the options of a channel that its header has: the number
-   of slots, when_full and moved_by, behind the label. */
+/* Forges numbers of the header: the format in its label, with formats that do not exist, and the options when_full and
+   moved_by behind the label. */
 static void choices_of_the_header_are_those_of_a_channel(void) {
     enum { FORMAT = 8, WHEN_FULL = 40, MOVED_BY = 44 };
     static const int formats[] = {0, 2, 77};

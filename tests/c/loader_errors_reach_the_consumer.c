@@ -41,7 +41,7 @@ static void an_empty_buffer(void) {
     free_loader(loader, replay, twin);
 }
 
-/* Filled after the loader was created: draws that failed ahead of their turn are repeated. */
+/* The buffer is filled after the loader was created: draws ahead have failed, and are repeated. */
 static void a_buffer_that_is_filled_later(void) {
     per_replay *replay = create(100), *twin = create(100);
     per_loader* loader = create_loader(replay, 8, 3, NULL);

@@ -42,7 +42,7 @@ static void change(per_replay* replay, int round, const int64_t* ids) {
 }
 
 static void follows_the_order_of_calls(int slots) {
-    static rows ahead[MOST_SLOTS]; /* of the buffer without a loader, by batch number modulo slots */
+    static rows ahead[MOST_SLOTS]; /* batches of the buffer without a loader, by number modulo slots */
     per_replay *replay = filled(), *twin = filled();
     per_loader* loader = create_loader(replay, batch_size, slots, NULL);
     for (int round = 0; round < slots; ++round) draw(twin, batch_size, &ahead[round]);

@@ -1,7 +1,7 @@
 /*
- * per_loader_next() waits no longer than its timeout, whatever locks the buffer: its own draw after draws ahead failed,
- * or a long call. Here a fork locks it, since it takes the locks of all handles. A handler that was registered before
- * the library's runs after it, and waits there until the polls are done.
+ * per_loader_next() waits no longer than its timeout, whatever locks the buffer: a long call, or a draw that repeats a
+ * failed one. Here a fork locks the buffer, since it takes the locks of all handles. A fork handler that was registered
+ * before the library's runs after it, and waits until the polls are done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>

@@ -116,7 +116,7 @@ static void tree_of_changing_priorities(void) {
         const int32_t scheme = (int32_t)(round % 4);
         const int64_t n = scheme == PER_WITHOUT_REPLACEMENT ? BATCH / 16 : BATCH;
         for (int64_t i = 0; i < BATCH; ++i) {
-            /* a run, or anywhere; of equal indices the last one wins */
+            /* consecutive leaves, or random ones; the last of equal indices wins */
             indices[i] = (int64_t)((round % 3 == 0 ? (uint64_t)(round * BATCH + i) : next_random(&state)) % LEAVES);
             priorities[i] = any_priority(&state, round);
             shadow[indices[i]] = priorities[i];

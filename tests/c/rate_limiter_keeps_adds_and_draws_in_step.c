@@ -30,7 +30,7 @@ static int64_t random_below(int64_t n) {
     return (int64_t)((random_state >> 33) % (uint64_t)n);
 }
 
-/* Rounds down to quarters of a transition. All rates below are multiples of a quarter. */
+/* Converts quarters of a transition to whole transitions, rounded down. All rates below are multiples of a quarter. */
 static int64_t floored_quarters(int64_t quarters) {
     return quarters >= 0 ? quarters / 4 : -((3 - quarters) / 4);
 }
@@ -91,7 +91,7 @@ static void what_is_allowed_is_said(void) {
     CHECK_REFUSED(per_replay_wait_to_add(replay, 5, -1), "steps of the call are 5");
     CHECK_REFUSED(draw_some(replay, 9), "batch_size is 9: allowed by samples_tolerance are 1 .. 8");
     CHECK_REFUSED(per_replay_wait_to_sample(replay, 9, -1), "batch_size is 9");
-    /* 8 are due, and 16 may be drawn. */
+    /* 8 transitions are due, and up to 16 may be drawn. */
     CHECK_OK(draw_some(replay, 4));
     CHECK_FAILS(add_steps(replay, 3), PER_ERROR_BUSY,
                 "steps of the call are 3: the rate limiter allows 0 .. 2 before more is drawn; 9 steps are added, 4 "

@@ -1,6 +1,6 @@
 /*
- * Every step of a call to an empty buffer can be drawn, however much larger the buffer is: one draw without replacement
- * returns all of them, and equal parts of the total fall on each once. Likewise after clear().
+ * Every step of a call to an empty buffer can be drawn, however much larger the buffer is: a draw of that many
+ * transitions, systematic or without replacement, returns each of them once. The same holds after clear().
  */
 #include "replay_check.h"
 

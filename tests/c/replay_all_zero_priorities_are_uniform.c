@@ -1,7 +1,7 @@
 /* If all priorities are 0, the draw is uniform over the live transitions, and all weights are 1. */
 #include "replay_check.h"
 
-/* Live are 0, 1, 2, 3, 5, 6, 7, 8, 9: row 4 is a final observation, row 10 waits. */
+/* Rows 0 to 3 and 5 to 9 are live: row 4 is a final observation, and row 10 is pending. */
 static per_replay* create(double alpha, int32_t scheme) {
     per_replay_options options = replay_options(20, 1);
     options.alpha = alpha;

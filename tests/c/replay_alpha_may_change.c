@@ -26,7 +26,7 @@ static void check_total(per_replay* replay, double alpha) {
     for (int i = 0; i < LIVE; ++i) CHECK(priority_of(replay, i) == given[i]);
 }
 
-/* The same draws, weights and probabilities as from a buffer that had this alpha from the start. */
+/* Expects the draws, weights and probabilities of a buffer that had this alpha from the start. */
 static void check_same_draws(per_replay* replay, double alpha) {
     per_replay* twin = create(alpha);
     static rows drawn, of_twin;

@@ -253,7 +253,7 @@ static const int64_t bad_ids[] = {-2, LAST_ID, INT64_MAX, INT64_MIN};
 static void priority_entries(void) {
     int64_t ids[] = {0, 4, 2};
     float values[] = {9, 9, 9, 9, 9, 9}, out[] = {-7, -7, -7};
-    /* In each position, with good entries around it. */
+    /* The bad entry is at any position, with good entries around it. */
     for (int i = 0; i < 4; ++i) {
         for (int at = 0; at < 3; ++at) {
             const int64_t good = ids[at];
@@ -501,7 +501,7 @@ static void entries_are_left_out(void) {
         for (int k = 0; k < 3; ++k) values[k] += 1;
     }
     CHECK(stats_of(replay).updates == stats_of(twin).updates && stats_of(twin).rejected_updates == 0);
-    /* Two updates for each bad entry; reads of bad entries are reported. */
+    /* Each bad entry was in two updates. Reads of bad entries are reported, and not counted here. */
     CHECK(stats_of(replay).rejected_updates - rejected == 3 * (4 + 3) * 2);
     goes_on_like(twin);
 }

@@ -30,8 +30,8 @@ static void ranks_are_those_of_what_follows(void) {
     per_replay_free(replay);
 }
 
-/* Ranks are recomputed after more than a 32nd of the live transitions has changed: one of 31, however many were live
-   before clear(). */
+/* Ranks are recomputed after more than a 32nd of the live transitions has changed. If 31 are live, one change suffices,
+   however many were live before clear(). */
 static void ranks_are_due_for_what_is_live(void) {
     enum { BEFORE = 1500, AFTER = 31 };
     static rows drawn;

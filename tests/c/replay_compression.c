@@ -107,7 +107,7 @@ static per_status try_steps(per_replay* replay, int length, int t, look kind) {
     return per_replay_add(replay, &steps, NULL, NULL);
 }
 
-/* The same with next observations at every step, as store_next_observation requires. */
+/* A step of all environments with their next observations, as store_next_observation requires. */
 static per_status try_step_with_next(per_replay* replay, int t) {
     static uint8_t screens[2][N_ENVS][SCREEN];
     static float achieved[2][N_ENVS][GOAL], rewards[N_ENVS];
@@ -321,7 +321,8 @@ static void memory_that_is_refused_changes_nothing(void) {
     free(maps);
 }
 
-/* A full ring: a call that fails would overwrite 16 rows of each environment, and the next one overwrites one. */
+/* The ring is full. A call that runs out of memory would have overwritten 16 rows of each environment; the next call
+   overwrites one. */
 static void what_was_packed_before_memory_ended_is_put_nowhere(void) {
     per_replay* buffers[2];
     int t;
@@ -406,7 +407,7 @@ static void a_long_call_takes_the_memory_of_what_stays(void) {
     free(ids);
 }
 
-/* Rows of another scene than the steps that are added meanwhile. */
+/* Sets rows to frames of an earlier scene than that of the steps that are added meanwhile. */
 static void what_is_set_leaves_the_keys_of_steps(void) {
     enum { CAPACITY = 2000, STEPS_OF_SCENE = 500, LARGE_MAP = 1024 };
     static uint8_t scenes[4][LARGE_MAP], screen[SCREEN], map[LARGE_MAP];

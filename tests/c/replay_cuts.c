@@ -40,7 +40,7 @@ static const numbers all_numbers[] = {
     {PER_BFLOAT16, 2, 0x8000, 0x7fc0, 0xff81, 0x7f80, 1},
     {PER_FLOAT32, 4, 0x80000000, 0x7fc00000, 0xff800001, 0x7f800000, 1},
     {PER_FLOAT64, 8, 0x8000000000000000, 0x7ff8000000000000, 0xfff0000000000001, 0x7ff0000000000000, 1},
-    /* The bits of a float's sign and NaN belong to the value of an integer. */
+    /* Integers with the bits of -0 and of NaNs: each of them is another number. */
     {PER_UINT16, 2, 0x8000, 0x7e00, 0xfc01, 0x7c00, 1},
     {PER_INT64, 8, 0x8000000000000000, 0x7ff8000000000000, 0xfff0000000000001, 0x7ff0000000000000, 1},
 };
@@ -56,8 +56,9 @@ static void set_element(void* frame, const numbers* of, int i, uint64_t bits) {
 }
 
 /*
- * Adds a step that announces `announced` in one element of its next observation, and one whose observation has `given`
- * there, in one call or in two. Returns the number of cuts; without one the row of the second step keeps the announced value.
+ * Adds a step that announces `announced` in one element of its next observation, and a second step whose observation
+ * has `given` there, in one call or in two. Returns the number of cuts. Without a cut the row of the second step keeps
+ * the announced value.
  */
 static int64_t cuts_between(const numbers* of, uint64_t announced, uint64_t given, int place, int in_one_call) {
     static const int64_t shape[] = {ELEMENTS};
@@ -129,7 +130,7 @@ static void comparison_is_after_casting(void) {
     per_replay_free(replay);
 }
 
-/* All of several observations must agree. */
+/* With several observation fields, every one must be as announced. */
 static void every_observation_is_compared(void) {
     per_replay_options options = cut_options();
     float a = 0, b = 0, action = 0, next_a = 1, next_b = 1, reward = 0;

@@ -89,7 +89,7 @@ static void fields_that_are_left_out_hold_their_default(void) {
     found = row_of(replay, 20);
     CHECK(found.advantage == 3 && found.target[2] == 9 && found.state[1] == 0.25f);
 
-    /* Overwritten later, and by the next round of the ring. */
+    /* per_replay_set() overwrites the default. The next round of the ring writes it again. */
     id = 4;
     CHECK_OK(per_replay_set(replay, 1, &id, given, NULL));
     found = row_of(replay, 4);

@@ -28,8 +28,8 @@ static void order_of_walk(int64_t* ids_out) {
     per_replay_free(replay);
 }
 
-/* With windows of three, the last two of 10 are pending again: each of the two minibatches has those of its ids that
-   are live. */
+/* With windows of three steps, the last two of 10 transitions are pending again. A minibatch has -1 in place of their
+   ids. */
 static void dead_rows_are_left_out(void) {
     static rows out;
     per_replay* replay = filled(10);
@@ -67,7 +67,7 @@ static void dead_rows_are_left_out(void) {
     per_replay_free(replay);
 }
 
-/* Other rows, 16 to 34 of 20 slots, do not replace cleared ones. */
+/* Later rows in the slots of cleared rows do not replace these in the epoch: rows 16 to 34 are live in the 20 slots. */
 static void cleared_rows_are_left_out(void) {
     static rows out;
     per_replay* replay = filled(10);
@@ -97,7 +97,7 @@ static void dead_rows_are_refused(void) {
     order_of_walk(expected);
     CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
 
-    /* With windows of three the last two are pending again; they are in one minibatch or the other. */
+    /* With windows of three steps the last two transitions are pending again, in the first or the second minibatch. */
     CHECK_OK(change_n_step(replay, 3, NULL));
     CHECK(live_of(replay) == 8);
     fill_rows(&out);
@@ -120,7 +120,7 @@ static void dead_rows_are_refused(void) {
     count = -1;
     for (i = 0; i < 2; ++i) CHECK_REFUSED(per_epochs_next(walk, &out.batch, &count, NULL), "not live any more");
     CHECK(count == -1 && out.ids[0] == -1);
-    /* Other rows, live in each of the slots, do not replace them: rows 16 to 34 of 20 slots. */
+    /* Later rows in the slots of cleared rows do not replace these: rows 16 to 34 are live in the 20 slots. */
     add_run(replay, 0, 25);
     CHECK_REFUSED(per_epochs_next(walk, &out.batch, &count, NULL), "not live any more");
     per_epochs_free(walk);

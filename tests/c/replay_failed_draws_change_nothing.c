@@ -72,7 +72,7 @@ static void check_same_draws(per_replay* replay, per_replay* twin, int n_draws) 
 
 typedef struct caller {
     per_replay* replay;
-    int changes_priorities; /* of a few transitions, while the call waits for its rewards */
+    int changes_priorities; /* true: the reward function changes a few priorities */
     int draws_in_vain;      /* number of further failing calls, each nested in the previous one */
     int32_t answer;
 } caller;
@@ -105,7 +105,8 @@ static void draw_with_hindsight(caller* context, per_status expected) {
     CHECK(sample_with_hindsight(context->replay, NULL, &hindsight, BATCH, &batch, NULL) == expected);
 }
 
-/* Ranks are due when the failing call begins, and 3 of 200 priorities change between it and the next draw. */
+/* Ranks are due when the failing call begins. Before the next draw, 3 of 200 priorities change: during the call if
+   changes_within is 1, otherwise after it. */
 static void a_reward_that_fails(int changes_within, int draws_in_vain) {
     per_replay *replay = create(PER_RANK), *twin = create(PER_RANK);
     caller context;
@@ -131,7 +132,7 @@ static void a_reward_that_fails(int changes_within, int draws_in_vain) {
     free_both(replay, twin);
 }
 
-/* It computes ranks too; the nested calls then fail without effect on them. */
+/* The outer call computes ranks and succeeds. The calls in its reward function fail, and do not change these ranks. */
 static void a_reward_that_is_had_after_failures(void) {
     per_replay *replay = create(PER_RANK), *twin = create(PER_RANK);
     caller context;

@@ -68,7 +68,7 @@ static per_replay_options shape(int which) {
     return options;
 }
 
-/* Holds for any draws and weights. */
+/* Windows equal those of a draw, for every kind of draw and of weights. */
 static void equal_those_of_a_draw(void) {
     static batch drawn, windows;
     for (int which = 0; which < 6; ++which) {

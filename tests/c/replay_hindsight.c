@@ -468,7 +468,7 @@ static void loaders_refuse_hindsight(void) {
     per_replay_free(replay);
 }
 
-/* Stored as terminated, since both flags were set; neither once the function says that the episode goes on. */
+/* A step with both flags is stored as terminated. If the function says that the episode goes on, it has neither. */
 static void a_step_with_both_flags_is_terminated_or_neither(void) {
     static batch out;
     static calls seen;
@@ -477,7 +477,7 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
     per_replay* replay = create(options);
     add_goal_step(replay, 0, 0, 1, 1);     /* both flags */
     add_goal_step(replay, 10, 0, 0, 1);    /* one flag */
-    for (int kind = 0; kind < 3; ++kind) { /* not requested; requested: neither is terminal; both are */
+    for (int kind = 0; kind < 3; ++kind) { /* no rewards are requested; no step ends; both end */
         const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, kind > 0);
         int has_ended;
         seen.says_no = kind == 1;
@@ -493,7 +493,8 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
     per_replay_free(replay);
 }
 
-/* A goal may be an observation. With n_step > T it fills only the entries that the sequence has. */
+/* The goal may be an observation field. With n_step > T, new goals are written only to observations that the sequence
+   uses. */
 static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     enum { STEPS = 6, N = 3, ENTRIES = 1 + N };
     static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},

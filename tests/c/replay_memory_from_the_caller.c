@@ -132,7 +132,7 @@ static void rows_and_priorities_lie_there(void) {
     add_images(replay, 150);
     add_images(twin, 150);
     check_same_draws(replay, twin);
-    /* The last image of the first lane is 149 .. 448, in slot 49. */
+    /* The last image of the first lane has the numbers 149 .. 448, and is in slot 49. */
     for (i = 0; i < from.n_asked; ++i)
         if (from.arrays[i].bytes == 200 * 1216) has_image = ((float*)(from.arrays[i].memory + 49 * 1216))[299] == 448;
     CHECK(has_image);

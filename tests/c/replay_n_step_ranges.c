@@ -70,7 +70,7 @@ static per_replay* filled(int kind) {
     return replay;
 }
 
-/* Goals are near, and terminal for single transitions. */
+/* A step that reaches the goal has the reward 1, and is terminal if single transitions are drawn. */
 static int32_t reward(void* kind, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                       uint8_t* terminated_out) {
     for (int64_t i = 0; i < count; ++i) {

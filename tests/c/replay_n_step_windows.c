@@ -77,7 +77,7 @@ static void terminated_at_an_unknown_observation(void) {
     per_replay_free(replay);
 }
 
-/* Rows before the ending one bootstrap from its observation; it is not live itself. */
+/* Rows before the last one bootstrap from the observation of the last one, which is not live itself. */
 static void truncated_at_an_unknown_observation(void) {
     per_replay* replay = create(20, 3, 0.5);
     add_step(replay, 0, 30, 31);

@@ -106,7 +106,7 @@ static void given_priorities(void) {
     per_replay_free(replay);
 }
 
-/* A call gives one environment 7. A transition of the other environment that becomes live in it gets the earlier 1. */
+/* A call gives its steps priorities 7 and 2. Transitions that become live in it get 1, the largest before the call. */
 static void a_priority_counts_for_later_calls(void) {
     per_replay* replay = create(40, 2, PER_MAX_EVER);
     const float observations[] = {0, 100}, next[] = {1, 101}, rewards[] = {0, 0}, priorities[] = {7, 2};

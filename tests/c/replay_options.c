@@ -307,7 +307,7 @@ static void describe_resolves_what_was_left_open(void) {
     o.frame_stack = 4;
     o.alpha = 0.5;
     per_replay* replay = create_replay(&o);
-    /* They were copied. */
+    /* The buffer has copied names, shapes and declarations. */
     name[0] = 'x';
     shape[0] = 99;
     memset(fields, 0, sizeof fields);

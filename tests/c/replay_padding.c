@@ -200,7 +200,7 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
     return 0;
 }
 
-/* Windows of up to 4 steps end where the goal is reached, which determines the padding of the next goal. */
+/* Windows of up to 4 steps end where the goal is reached, and their ends determine the padding of the next goal. */
 static void goals_take_no_place_of_zeros(void) {
     static stacks drawn;
     per_replay_options options = replay_options(40, 1);

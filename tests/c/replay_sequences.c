@@ -439,7 +439,7 @@ static void observations_that_no_step_needs_are_zeros(void) {
     CHECK(live_of(replay) == 3);
     draw_sequences(replay, NULL, MOST_SEQUENCES, &drawn);
     for (int64_t i = 0; i < MOST_SEQUENCES; ++i) {
-        /* Observations 0, 1 and 4, 5, with 5 unknown; 2, 3 and 5; 4 and 5. */
+        /* Used are observations 0, 1, 4 and 5; 2, 3 and 5; 4 and 5. Observation 5 is unknown, so 4 is repeated. */
         static const float wanted[3][6] = {{0, 1, 0, 0, 4, 4}, {2, 3, 0, 4, 0, 0}, {4, 4, 0, 0, 0, 0}};
         CHECK(memcmp(drawn.observation + 6 * i, wanted[drawn.ids[i] / 2], sizeof *wanted) == 0);
     }

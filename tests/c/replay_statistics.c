@@ -49,7 +49,7 @@ static void a_batch_by_hand(void) {
     /* The newest row is 4: ages are 4, 3, 1 twice and 0 four times. */
     CHECK(stats.last_max_age == 4 && stats.last_mean_age == 9.0 / 8.0);
 
-    /* They keep the values of the draw, whatever changes later, and after failing calls. */
+    /* These statistics keep the values of the draw, whatever changes later, also after calls that fail. */
     CHECK_OK(write_priorities(replay, 2, ids, priorities + 2, NULL));
     CHECK_OK(change_alpha(replay, 0, NULL));
     add_step(replay, 0, 5, 0);

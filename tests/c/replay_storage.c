@@ -84,8 +84,8 @@ static void check_room(void) {
     CHECK(errno == ENXIO);
 }
 
-/* The bytes lie in the file, and were requested. They may lie there twice: as a final observation and as the first
-   observation of the next episode. */
+/* The file contains the bytes, and the library has requested them from the system. The file may contain them twice: as
+   a final observation and as the first observation of the next episode. */
 static void check_asked_for(const void* bytes, size_t size) {
     static unsigned char file[MAX_BLOCKS * BLOCK];
     const ssize_t n = pread(row_file, file, sizeof file, 0);
@@ -171,7 +171,7 @@ static void draw_all(per_replay* replay, int has_sequences, drawn* out) {
     memcpy(out->reward, rewards, sizeof out->reward);
 }
 
-/* Frames side by side; padding is zeros. */
+/* The library has requested n adjacent frames, except those of zeros, which are padding. */
 static void check_frames_are_asked_for(const float* frames, int n) {
     for (; n > 0; --n, frames += LARGE)
         if (frames[1] != 0) check_asked_for(frames, LARGE * sizeof(float));

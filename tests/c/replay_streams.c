@@ -87,7 +87,7 @@ static per_replay* load(stream* s, int32_t device) {
     return replay;
 }
 
-/* Both continue alike. */
+/* Expects both buffers to continue alike. */
 static void check_twins(per_replay* replay, per_replay* twin) {
     static rows drawn;
     const per_replay_statistics a = stats_of(replay), b = stats_of(twin);

@@ -69,7 +69,7 @@ static void maximum_over_critics(void) {
     per_replay_free(replay);
 }
 
-/* The largest finite error would hide it. */
+/* The largest of the finite errors must not hide one that is not finite. */
 static void one_critic_that_is_not_finite(void) {
     static const float td_errors[][3] = {
         {NAN, 2, 3}, {2, NAN, 3}, {2, 3, NAN}, {-INFINITY, 2, 3}, {INFINITY, -INFINITY, 0}};
@@ -160,7 +160,7 @@ static void given_priorities_are_kept_as_they_are(void) {
     per_replay_free(replay);
 }
 
-/* The same in per_replay_add(). */
+/* per_replay_add() treats bad values in the same way. */
 static void values_given_with_a_step(void) {
     static const float bad[] = {NAN, INFINITY, -1};
     const float observation = 5, reward = 0;

@@ -105,7 +105,7 @@ static void counts_are_those_of_the_ids_drawn(void) {
     }
 }
 
-/* The largest count is 2^31 - 1. Here: a transition at many positions of a batch is counted at each. */
+/* A transition at many positions of a batch is counted once for each. (The largest count is 2^31 - 1.) */
 static void one_transition_is_counted_at_each_place(void) {
     static counted_rows out;
     per_replay* replay = counting(0, PER_PROPORTIONAL, PER_MAX_EVER);
@@ -154,7 +154,7 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
                 CHECK_OK(change_alpha(replay, (double)random_below(3) / 2, NULL));
                 break;
             case 1:
-                /* Rows at the end die, and become live again unless they were used up. */
+                /* The newest rows die, and become live again unless they were used up. */
                 CHECK_OK(change_n_step(replay, 4, NULL));
                 add_steps(replay, 2);
                 CHECK_OK(change_n_step(replay, 1, NULL));
@@ -181,7 +181,7 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
     fill_counted(&out);
     CHECK_BAD(per_replay_sample(replay, NULL, 3, &out.of.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_size is 3",
               "draws without replacement had batch_size above what can be drawn");
-    /* It was not a draw. */
+    /* The failed call was not a draw. */
     draw_counted(replay, NULL, 2, most);
     per_replay_free(replay);
 }
@@ -214,7 +214,8 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     batch.ids = &id;
     CHECK_FAILS(sample_with_hindsight(replay, NULL, &hindsight, 1, &batch, NULL), PER_ERROR_CALLBACK, "reward");
     CHECK(stats_of(replay).samples == 0 && live_of(replay) == 0);
-    /* The rate limiter counts it. Otherwise the third add would have to wait for a draw of used-up transitions. */
+    /* The rate limiter counts the failed draw, as it has used up its transition. Otherwise the third add would wait for
+       a draw, but no transition is left. */
     for (int i = 0; i < 3; ++i) CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
     CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_BUSY, "");
     per_replay_free(replay);

@@ -39,7 +39,7 @@ static void check_batch(double beta, int32_t scheme) {
     }
     for (i = 0; i < 3; ++i) chi_square += pow(counts[i] - 200 * pow(2, i), 2) / (200 * pow(2, i));
     CHECK(chi_square < 13.8); /* 2 degrees of freedom: false alarm 1 in 1000, seed 99 */
-    /* 1400 strata of 1/200 of the smallest: only those at the borders are shared. */
+    /* Each of 1400 strata is 1/200 of the smallest transition: only the strata at borders have two transitions. */
     if (scheme != PER_INDEPENDENT) CHECK(abs(counts[0] - 200) <= 2 && abs(counts[2] - 800) <= 2);
     per_replay_free(replay);
 }
@@ -81,7 +81,7 @@ static void options_of_a_call(void) {
     options.beta = NAN;
     CHECK_OK(per_replay_sample(replay, &options, 7, &drawn.batch, NULL));
     for (int i = 0; i < 7; ++i)
-        CHECK(drawn.ids[i] == (i < 1 ? 0 : i < 3 ? 1 : 2)); /* of 7 parts, they have one, two and four */
+        CHECK(drawn.ids[i] == (i < 1 ? 0 : i < 3 ? 1 : 2)); /* their shares are 1, 2 and 4 of 7 */
     CHECK(drawn.weights[0] == 1 && drawn.weights[1] == 0.5f && drawn.weights[6] == 0.25f);
     per_replay_free(replay);
 }
@@ -116,8 +116,8 @@ static void arrays_may_be_left_out(void) {
     free_both(replay, twin);
 }
 
-/* Ranks are recomputed after more than a 32nd has changed. Until then, a changed transition weighs as much as the rank
-   of its new priority, which another transition keeps as well. */
+/* Ranks are recomputed after more than a 32nd of the transitions has changed. Until then, a changed transition shares
+   the rank of its new priority with the transition that already has it. */
 static void ranks_between_two_takings(void) {
     enum { N = 100 };
     static rows drawn;
@@ -128,7 +128,7 @@ static void ranks_between_two_takings(void) {
     per_replay* replay = create_replay(&options);
     for (int t = 0; t < N; ++t) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-        set_priority(replay, t, (float)ldexp(1, t - 50)); /* of rank N - t */
+        set_priority(replay, t, (float)ldexp(1, t - 50)); /* its rank is N - t */
         sum += 1.0 / (t + 1);
     }
     draw(replay, 16, &drawn);
@@ -143,7 +143,7 @@ static void ranks_between_two_takings(void) {
     per_replay_free(replay);
 }
 
-/* (N P)^-30 of N = 32: values too large for float32 become its largest number, and so does each weight of a batch. */
+/* Weights (N P)^-30 with N = 32 that are too large for float32 become its largest number, in batches of any size. */
 static void weights_beyond_float32(void) {
     enum { N = 32 };
     static rows drawn;
@@ -164,7 +164,7 @@ static void weights_beyond_float32(void) {
         fill_rows(&drawn);
         CHECK_OK(per_replay_get_windows(replay, &sample, PER_INVALID_ERROR, n, ids, &drawn.batch, NULL));
         for (int t = 1; t < n; ++t) CHECK(drawn.weights[t] == FLT_MAX);
-        /* It has nearly all of the mass: (32 P)^-30 is about 2^-150, half of the smallest number of float32. */
+        /* Transition 0 has nearly all of the mass: (32 P)^-30 is about 2^-150, half of the smallest float32. */
         CHECK(drawn.weights[0] >= 0 && drawn.weights[0] <= 1.5e-45f);
     }
     sample.beta = 8;

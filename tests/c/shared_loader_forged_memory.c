@@ -150,8 +150,9 @@ static void check_reader(per_reader* reader) {
 }
 
 /*
- * If the number of readers is false, the loader releases the slots of the place's reader: that reader is cut off, or
- * not answered any more, and other readers are unaffected. The loader continues, and so does the place.
+ * A mailbox has a false number of readers. The loader releases the slots of the reader of this mailbox: that reader is
+ * cut off, or gets no more answers, and other readers are unaffected. The loader continues, and another reader can use
+ * the mailbox.
  */
 static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     per_replay* replay = filled_buffer();

@@ -96,7 +96,7 @@ static void no_reader_keeps_all_slots(void) {
     join_thread(waits.thread);
     CHECK(waits.status == PER_OK && waits.slot != second);
     CHECK_REFUSED(per_reader_release(one, first == waits.slot ? 99 : first), "slot is");
-    /* Its place is free at once, and its slots are reused. */
+    /* When a reader stops, its place is free at once, and its slots are reused. */
     CHECK_OK(per_reader_stop(one));
     CHECK_OK(per_reader_stop(one));
     CHECK_REFUSED(try_read(one, -1, &batch, &slot), "reader was stopped");
@@ -150,7 +150,7 @@ static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
     CHECK_OK(send_td_errors(other, 1, ids, 1, errors, -1));
     CHECK_OK(per_reader_flush(other, 60000));
     CHECK(stats_of(replay).updates == 1);
-    /* Writers and readers at different speeds, each of which would run ahead. */
+    /* The writer and the reader have different speeds. Without the rate limiter one would run ahead of the other. */
     for (int i = 0; i < 200; ++i) {
         CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
         ++t;

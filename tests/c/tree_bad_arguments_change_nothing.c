@@ -51,7 +51,7 @@ static void check_update(void) {
     float priorities[BATCH] = {4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f, 4.5f};
     static const int64_t bad_indices[] = {-1, N, INT64_MAX, INT64_MIN};
     static const float bad_priorities[] = {-1, -1e-45f, INFINITY, -INFINITY, NAN};
-    /* At the end and in the middle, in a batch that is a run and in one that is not. */
+    /* The bad entry is at any position of a batch of consecutive indices (`run`), or of one with a gap. */
     for (int run = 0; run < 2; ++run) {
         indices[7] = run ? 7 : 9;
         for (int at = 0; at < BATCH; ++at) {

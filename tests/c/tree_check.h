@@ -46,7 +46,7 @@ static inline int64_t find_mass(per_tree* tree, uint64_t unit) {
     return index;
 }
 
-/* In [0, 1). */
+/* A random number in [0, 1). */
 static inline double next_uniform(uint64_t* state) {
     return (double)(next_random(state) >> 11) * 0x1p-53;
 }

@@ -93,7 +93,7 @@ static void all_leaves_and_one_more(void) {
                   on_cuda() ? "batch_size" : "batch_size is 7: only 6");
     CHECK(indices[0] == after_bad_entry() && weights[0] == (on_cuda() ? 0 : -7));
     CHECK(total_mass_of(tree) == total_mass_of(twin));
-    /* It did not count as a draw. */
+    /* The refused call did not count as a draw. */
     CHECK_OK(per_sample(tree, 6, PER_WITHOUT_REPLACEMENT, 1, indices, NULL, weights, NULL));
     CHECK(memcmp(indices, twin_indices, 6 * sizeof *indices) == 0);
     for (int i = 0; i < 6; ++i) {

@@ -72,7 +72,7 @@ elseif(MODE STREQUAL "static")
     run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/find_package_consumer.txt ${WORK_DIR}/static_consumer.txt)
 
 elseif(MODE STREQUAL "debian")
-    # Both packages, unpacked into a folder that holds nothing else for the consumer.
+    # Unpacks both packages into a folder that holds nothing else, and builds the consumer with it.
     file(REMOVE_RECURSE ${WORK_DIR}/debian-packages ${WORK_DIR}/debian-root)
     run(${CPACK} --config ${BUILD_DIR}/CPackConfig.cmake -B ${WORK_DIR}/debian-packages)
     foreach(package IN ITEMS libper1 libper-dev)

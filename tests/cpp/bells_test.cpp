@@ -181,7 +181,7 @@ TEST_F(ChannelBells, who_waits_hears_that_the_writer_was_cut_off) {
     Waiting flushing_writer([&] { return per_writer_flush(writer_, -1); });
     while (channel_stats(channel_).added < 5) pause();
     const StepRing forger(path_of(channel_), -1);
-    for (int64_t slot = 8; slot <= 10; ++slot) forger.kind(slot) = slot_kinds;  // slot 0 has a cut, 1 to 5 are taken
+    for (int64_t slot = 8; slot <= 10; ++slot) forger.kind(slot) = slot_kinds;  // slots 0 to 5 are taken: cut and steps
     ASSERT_EQ(draw_one(replay_), PER_OK) << per_last_error();  // slot 6 is taken, and the next kinds are read
     pause();
     ASSERT_EQ(per_replay_stop_limiting(replay_), PER_OK);

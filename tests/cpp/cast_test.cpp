@@ -524,7 +524,7 @@ TEST(CheckArray, another_number_of_environments_is_told_as_the_reason) {
     EXPECT_EQ(refusal_of({4}, 1, 3, {}), "x has shape (4,): expected is (3,), as n_envs is 3");
     EXPECT_EQ(refusal_of({5, 4, 84}, 5, 1, {84}), "x has shape (5, 4, 84): expected is (5, 1, 84), as n_envs is 1");
     EXPECT_EQ(refusal_of({1, 4, 84}, 1, 1, {84}), "x has shape (1, 4, 84): expected is (1, 1, 84), as n_envs is 1");
-    // The reason differs.
+    // n_envs is not the cause, so the message does not name it.
     EXPECT_EQ(refusal_of({4, 83}, 1, 1, {84}), "x has shape (4, 83): expected is (1, 84)");
     EXPECT_EQ(refusal_of({4, 84}, 5, 1, {84}), "x has shape (4, 84): expected is (5, 84)");
     EXPECT_EQ(refusal_of({1, 83}, 1, 1, {84}), "x has shape (1, 83): expected is (1, 84)");

@@ -255,7 +255,7 @@ TEST_F(Folder, only_what_differs_is_written) {
     EXPECT_EQ(load(path()), bytes.substr(2 * part) + bytes);
 }
 
-// Like a buffer: each time, old parts are removed, new ones added, and two changed.
+// Each save has changes like those of a buffer: old parts are removed, new ones added, and two changed.
 TEST_F(Folder, takes_no_more_than_some_twice_what_it_holds) {
     std::vector<std::string> parts;
     int64_t written = 0;
@@ -453,7 +453,7 @@ class Disk {
     }
 
  private:
-    // The names after those pending operations whose bit is set in the subset.
+    // The names after a power failure that let only some pending operations happen: those whose bit in `subset` is set.
     std::map<std::string, ino_t> names_after(std::size_t subset) const {
         std::map<std::string, ino_t> names = names_;
         for (std::size_t i = 0; i < pending_.size(); ++i) {
@@ -628,8 +628,8 @@ TEST_F(Folder, manifest_of_a_newer_format_is_unsupported) {
     EXPECT_EQ(load(path()), "first");
 }
 
-// Each failing call leaves this checkpoint or the previous one, whatever is written to rows later. The next one is
-// complete, and its rows stay in their file unless that file could not be written.
+// A save in which a system call fails leaves this checkpoint or the previous one, whatever is written to rows later.
+// The next save is complete, and leaves the rows in their file unless that file could not be synced before.
 TEST_F(Folder, after_any_failing_call_rows_of_the_checkpoint_of_before_are_there) {
     std::set<std::string> failed;
     for (const bool is_first : {false, true}) {
@@ -684,7 +684,7 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
         const std::string after = {value, '#'};
         set_piece(rows, 0, value);
         save_rows(path(), after, rows);
-        // The next change reuses the place that only the previous checkpoint used.
+        // The next change of rows overwrites the place that only the previous checkpoint refers to.
         const std::size_t n_until_committed = done.size();
         set_piece(rows, 0, 'x');
         operations = nullptr;

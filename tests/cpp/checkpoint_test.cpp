@@ -101,7 +101,7 @@ class Walk {
     float serial_[2] = {0, 0};
 };
 
-// For tests that load a file once for each of its bytes.
+// Options for tests that load a file once for each of its bytes.
 per_replay_options small_options() {
     per_replay_options options = Buffer::options(12, 1, 2);
     options.seed = 12;
@@ -187,7 +187,7 @@ TEST_F(Checkpoint, loaded_buffer_goes_on_bit_for_bit) {
     }
 }
 
-// Frames of which a section has several pieces, so that reads end within pieces and at their borders.
+// A section has several compressed pieces, so that reads end within pieces and at their borders.
 TEST_F(Checkpoint, compressed_buffer_goes_on_bit_for_bit) {
     if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
     per_replay_options options = walk_options();
@@ -209,7 +209,8 @@ TEST_F(Checkpoint, compressed_buffer_goes_on_bit_for_bit) {
     walk.use(saved, loaded, 50);
 }
 
-// More rows than are read or written at a time, and lanes that begin in the middle of their part of each array.
+// More rows than are read or written at a time, in lanes that have wrapped around: the oldest row of a lane is in the
+// middle of its slots.
 TEST_F(Checkpoint, buffer_of_many_rows_goes_on_bit_for_bit) {
     per_replay_options options = Buffer::options(80000, 1, 2);
     options.store_next_observation = 1;
@@ -786,7 +787,7 @@ TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_sig
             EXPECT_FAILS(status, expected, "File too large");
         };
         expect_too_large(per_replay_save(saved.get(), path().c_str(), nullptr), PER_ERROR_IO);
-        // The delta to the last checkpoint is short.
+        // A further checkpoint in `folder` writes few bytes, and fails only under the lower limits.
         if (most_bytes <= 100)
             expect_too_large(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr, nullptr), PER_ERROR_IO);
         expect_too_large(per_replay_checkpoint(saved.get(), (folder_ / "other").c_str(), nullptr, nullptr),
@@ -795,7 +796,7 @@ TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_sig
         EXPECT_OK(per_replay_save_start(saved.get(), path().c_str(), nullptr, &save));
         expect_too_large(per_save_wait(save, -1, nullptr, nullptr), PER_ERROR_IO);
         per_save_free(save);
-        // Its ring lies in a file in memory.
+        // The ring of a channel is a file in memory, to which the limit applies.
         per_channel_options options = initialized(per_channel_options_init);
         options.slots = 100000;
         per_channel* channel = nullptr;

@@ -1,4 +1,4 @@
-// Checks of a device that this machine need not have: they depend only on the numbers.
+// Checks of arguments for CUDA. They depend only on the numbers, so this machine needs no such device.
 #include "core/checks.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace per {
 namespace {
 
-// "": the device is allowed.
+// The message with which the count is refused, or "".
 std::string refusal_of_count(int64_t count, int32_t device) {
     try {
         check_count_set(count, device);

@@ -160,7 +160,7 @@ void add_zeros(per_replay* replay, int64_t length, bool with_next = false) {
     ASSERT_OK(per_replay_add(replay, &steps, nullptr, nullptr));
 }
 
-// A search for the start of an episode must not read beyond the first row of such a file.
+// If no row starts an episode, a search for the start must not read beyond the first row.
 TEST_F(CraftedFile, episodes_that_never_start_are_refused) {
     for (const bool has_sequences : {false, true}) {
         per_replay_options options = options_of(20);
@@ -176,7 +176,7 @@ TEST_F(CraftedFile, episodes_that_never_start_are_refused) {
     }
 }
 
-// Once its row became live, such a priority would be counted in a bucket beyond the last one.
+// Once its row became live, an infinite priority would be counted in a bucket beyond the last one.
 TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) {
     per_replay_options options = options_of(20);
     options.prioritization = PER_RANK;
@@ -493,7 +493,8 @@ int64_t resident_bytes() {
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-// The priorities of 2^28 rows alone take 1.2 GB. A few huge pages of 2 MiB for each array take a tenth of that.
+// Memory that is never touched costs nothing. If all of it were touched, the priorities of 2^28 rows alone would take
+// 1.2 GB; a few huge pages of 2 MiB for each array take a tenth of that.
 constexpr int64_t sparse_capacity = int64_t{1} << 28;
 constexpr int64_t most_touched = int64_t{200} << 20;
 
@@ -722,7 +723,7 @@ TEST_F(CraftedFile, what_is_loaded_can_be_used) {
             user.use(loaded.get(), 12);
             user.sample(loaded.get());
             user.read(loaded.get());
-            // Its state is still valid.
+            // The state of the buffer is still valid.
             ASSERT_OK(per_replay_save(loaded.get(), path("again.per").c_str(), nullptr));
             Replay again;
             ASSERT_EQ(load(again, "again.per"), PER_OK)
@@ -770,7 +771,7 @@ class CraftedTable : public CraftedFile {
         std::memcpy(&bytes[place_of(number)], &value, sizeof value);
         write_file(manifest(), sealed(bytes));
     }
-    // The rows stay in their file, or are copied into memory.
+    // If `stays` is false, the rows are copied into memory; otherwise they stay in their file.
     per_status load_to(bool stays, Replay& replay_out) const {
         per_load_options place = initialized(per_load_options_init);
         if (stays) place.memory.storage = storage_.c_str();

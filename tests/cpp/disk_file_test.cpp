@@ -252,7 +252,7 @@ TEST_F(File, what_others_called_alike_is_left_alone) {
                                            "buffer.per.tmp",
                                            "buffer"};
     for (const std::string& name : foreign) write_file(path(name), "mine");
-    // These have the names of temporaries, but are not regular files.
+    // A directory, a link and a FIFO that have the names of temporaries.
     fs::create_directory(path("buffer.per.libper-0.tmp"));
     fs::create_symlink("buffer", path("buffer.per.libper-1.tmp"));
     ASSERT_EQ(mkfifo(path("buffer.per.libper-2.tmp").c_str(), 0600), 0);
@@ -434,7 +434,7 @@ TEST_F(File, message_keeps_its_reason_and_its_one_line) {
 TEST_F(File, what_is_no_regular_file_is_refused_at_once) {
     alarm(60);
     ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
-    // If the library did not refuse them it would replace them, so all are in the folder of the test.
+    // They are in the folder of the test, since a library that did not refuse them would replace them.
     sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
     ASSERT_LT(path("socket").size(), sizeof address.sun_path);
     std::strcpy(address.sun_path, path("socket").c_str());
@@ -490,7 +490,8 @@ TEST_F(File, errors_of_the_system_have_their_status_and_leave_what_was_there) {
     EXPECT_THROWS(load(path()), PER_ERROR_IO, std::strerror(EMFILE));
 }
 
-// Every 8 MiB are sent to the disk, and errors are reported. Without that call the system would only wait at the end.
+// Each 8 MiB are sent to the disk when they have been written, and errors are reported. Without sync_file_range() all
+// writing would happen in the sync at the end.
 TEST_F(File, disk_that_cannot_take_a_large_file_says_so_while_it_is_written) {
     const std::string large(std::size_t{20} << 20, 'x');
     int n_begun = 0;

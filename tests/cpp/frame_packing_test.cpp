@@ -29,7 +29,7 @@ const std::byte* at(const Bytes& bytes) {
     return reinterpret_cast<const std::byte*>(bytes.data());
 }
 
-// Packs a frame; an empty result: it does not fit. Checks the bytes behind.
+// Packs a frame. Returns nothing if it does not fit. Checks that the bytes after the output are unchanged.
 std::optional<Bytes> packed(const FrameShape& shape, const Bytes& frame, const Bytes& key) {
     const size_t room = static_cast<size_t>(most_packed_bytes(shape));
     Bytes out(room + n_guards, guard);
@@ -134,7 +134,7 @@ TEST(FramePacking, frames_come_out_as_they_went_in) {
 }
 
 #ifndef __SANITIZE_THREAD__
-// A frame may change while it is packed: the steps written then still stay within it.
+// A frame may change while it is packed. The steps in the output must still end within the frame.
 TEST(FramePacking, frames_that_change_meanwhile_are_frames) {
     const FrameShape shape = {64, 1, 16};
     const Bytes key(64, 7);

@@ -58,7 +58,7 @@ void expect_same(const SumTree& tree, const NaiveChanges& naive) {
     expect_same_levels(tree, naive);
 }
 
-// Changes as calls make them: leaves given once or repeatedly, leaves that become 0; some are runs, some come one by
+// Random changes like those of calls. Leaves are set once or repeatedly, or become 0; they are set as runs or one by
 // one, in any order and in pieces of any size.
 class RandomChanges {
  public:
@@ -139,7 +139,8 @@ class FullTree : public testing::Test {
         tree_.set(capacity, all_.data(), ones.data());
     }
 
-    // 8192 * 2^45 is 2^58; lowered by 2, the total could slightly exceed 2^56, depending on the rounding of masses.
+    // At scale 45 the total is 8192 * 2^45 = 2^58. At a scale 2 lower it could slightly exceed 2^56, if masses are
+    // rounded up.
     static constexpr int scale = 45 - 3;
 
     std::vector<int64_t> all_ = std::vector<int64_t>(capacity);
@@ -250,8 +251,8 @@ TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_count_until_then
     add(priorities);  // without the leaves of 2^60 the others need another scale: 8192 * 2^45 is 2^58
     EXPECT_EQ(tree().scale(), 45 - 3);
     EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 42);
-    // The 4080th of 2^8 takes the total beyond 2^62: 4080 * 2^50 + 4112 * 2^42. At the scale of the largest, 45 - 8, it
-    // is 4080 * 2^45 + 4112 * 2^37, and at half of that still more than 2^56.
+    // With the 4080th leaf of 2^8 the total exceeds 2^62: 4080 * 2^50 + 4112 * 2^42. The scale 45 - 8, which fits the
+    // largest leaf, gives 4080 * 2^45 + 4112 * 2^37. Half of that is still above 2^56, so the scale is 2 lower.
     std::fill_n(priorities.begin(), capacity, 0x1p8f);
     std::fill(priorities.begin() + capacity, priorities.end(), 0.5f);
     add(priorities);
@@ -263,19 +264,20 @@ TEST_F(WholeCalls, a_long_update_is_one_decision) {
     add(std::vector<float>(n_steps, 1.0f));
     ASSERT_EQ(tree().scale(), 45);
 
-    // 5000 * 2^49 and the earlier total: below 2^62.
+    // The new total 5000 * 2^49 and the earlier one are together below 2^62: the scale stays.
     update(first_slots(), std::vector<float>(n_steps, 0x1p4f));
     EXPECT_EQ(tree().scale(), 45);
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 49));
     EXPECT_EQ(tree().rescales_below(), precise_total);
 
-    // 5000 * 2^51 are not, though 2000 are: 5000 * 2^45 at the scale of the largest, which is lowered by 2.
+    // 5000 * 2^51 exceeds 2^62, while 2000 * 2^51 would not. The scale 45 - 6, which fits the largest leaf, gives
+    // 5000 * 2^45. It is lowered by 2, so that the total is at most 2^56.
     update(first_slots(), std::vector<float>(n_steps, 0x1p6f));
     EXPECT_EQ(tree().scale(), 45 - 6 - 2);
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 43));
 }
 
-// The large leaves come last, and the total is the same: without them it would need another scale.
+// The second update gives the large leaves last. The total is the same; without them it would need another scale.
 TEST_F(WholeCalls, a_long_update_is_not_looked_at_half_way) {
     add(std::vector<float>(n_steps, 1.0f));
     std::vector<float> priorities(n_steps, 0x1p-40f);
@@ -300,12 +302,12 @@ TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_does_not_count) {
     update(slots, priorities);
     EXPECT_EQ(tree().scale(), 45);
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 45));
-    // The largest priority is raised by the rest.
+    // The overwritten 2^100 does not raise the largest priority.
     EXPECT_EQ(state_->priorities.largest(), 1.0f);
 }
 
-// The fourth step overwrites the row of 2^31, and 45 is chosen for three leaves of 1. The fifth keeps that scale, which
-// would be 42 if it were chosen after it.
+// The fourth step overwrites the row of 2^31, so that scale 45 is chosen for three leaves of 1. The fifth step keeps
+// this scale. A scale chosen after the fifth step would be 42.
 TEST_F(WholeCalls, the_largest_row_may_die_soon_after_it_came) {
     use_capacity(3);
     add({0x1p31f, 1.0f, 1.0f, 1.0f, 0x1p3f});

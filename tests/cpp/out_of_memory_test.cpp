@@ -219,8 +219,9 @@ class OutOfMemory : public ::testing::Test {
 
 using Work = std::function<per_status(per_replay*, int64_t size, Arrays&)>;
 
-// The work on many entries fails at its n-th allocation. A warm buffer has done it on a few entries before. After the
-// failure, work on fewer and on as many entries gives the results of a buffer without the failure.
+// Makes the work on many entries fail at its n-th allocation. A warm buffer has done the same work on a few entries
+// before. After the failure, the work on half as many entries, and on as many, gives the results of a buffer without
+// the failure.
 void fail_allocation(int64_t n, bool is_warm, const per_replay_options& options, const Work& work, bool writes_early) {
     const Handle replay = create(options);
     const Handle twin = create(options);
@@ -347,8 +348,8 @@ TEST_F(OutOfMemory, draws_with_hindsight_allocate_nothing_after_the_first) {
     check(PER_OK);
 }
 
-// Transitions that a draw used up before memory ran out stay used up. They count for the rate limiter, which would
-// otherwise block adds, and as a change of the summary.
+// Transitions that a draw used up before memory ran out stay used up. The rate limiter counts them as drawn, since it
+// would otherwise block adds, and the summary counts a change.
 TEST_F(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
     per_replay_options options = options_of(fields_of_buffers());
     options.max_times_sampled = 1;
@@ -563,7 +564,8 @@ TEST_F(OutOfMemory, a_loader_that_cannot_be_made_leaves_the_buffer_as_it_was) {
     });
 }
 
-// A failed draw leaves the previous batch unfinished. After a draw the other calls need no memory.
+// After a failed draw the units of the previous batch can still be fetched. After a draw, the calls that finish its
+// batch allocate nothing.
 TEST_F(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
     const per_replay_options options = options_of(fields_of_buffers());
     per_coordinator* coordinator = nullptr;

@@ -35,8 +35,8 @@ TEST(Random, stratified_targets_lie_in_their_strata_and_below_the_total) {
             for (int64_t i = 0; i < batch_size; i += 1 + batch_size / 50) {
                 const uint64_t smallest = stratified_target(0, static_cast<uint64_t>(i), width, total);
                 const uint64_t largest = stratified_target(~uint64_t{0}, static_cast<uint64_t>(i), width, total);
-                // i total / B, rounded down. Rounding takes at most one more, and the rounding of the width counts i
-                // times.
+                // i total / B, rounded down. The target may be lower: by 1 as it is rounded down, and by i total / 2^64
+                // as the width is.
                 const auto exact = static_cast<uint64_t>(static_cast<unsigned __int128>(total) *
                                                          static_cast<uint64_t>(i) / static_cast<uint64_t>(batch_size));
                 EXPECT_LE(smallest, exact);
@@ -54,7 +54,7 @@ TEST(Random, stratified_targets_lie_in_their_strata_and_below_the_total) {
 // number.
 template <class TargetOf>
 unsigned __int128 numbers_below(uint64_t unit, const TargetOf& target_of) {
-    uint64_t first = 0;  // numbers below it have such a target
+    uint64_t first = 0;  // the targets of all smaller numbers are below `unit`
     for (uint64_t step = uint64_t{1} << 63; step != 0; step /= 2)
         if (target_of(first + (step - 1)) < unit) first += step;
     return target_of(first) < unit ? static_cast<unsigned __int128>(first) + 1 : first;

@@ -332,7 +332,7 @@ TEST(ReplayRank, where_all_priorities_are_0_all_weights_are_1) {
 TEST(ReplayRank, buffer_maximum_of_mixtures_and_of_distinct_draws_is_that_of_the_last_positive_priority) {
     Filled buffer({0, 1, 2, 4}, with_alpha(1.0));
     per_sample_options options = sample_options(1.0, -1, PER_RANK, PER_BUFFER_MAX);
-    // Half of the draws are uniform: P is half of the sum of 12, 16, 24 and 48 hundredths and of 25 each.
+    // Half of the draws are uniform: P is the mean of 12, 16, 24 and 48 hundredths, by rank, and of 25 hundredths.
     options.uniform_fraction = 0.5;
     const float mixed[] = {20.5f / 18.5f, 1, 20.5f / 24.5f, 20.5f / 36.5f};
     for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, mixed[row.id]);

@@ -80,8 +80,8 @@ class ReplayModel {
         }
     }
 
-    // Sequences: errors of each critic and step. First the mean over critics or the largest, then eta max + (1 - eta)
-    // mean over the steps after the burn-in.
+    // Sets the priorities of sequences from errors of each critic and step: first the mean or the maximum over the
+    // critics, then eta max + (1 - eta) mean over the steps after the burn-in.
     void update(const std::vector<int64_t>& ids, const std::vector<std::vector<std::vector<float>>>& errors) {
         std::vector<int64_t> known_ids;
         std::vector<float> priorities;

@@ -137,11 +137,11 @@ struct VariedOption {
     void (*set)(per_replay_options& options, double value);
 };
 
-// Spare rows of each lane, and whether the capacity includes the last row of each lane or is rounded up to it: see
-// options_of().
+// Numbers of two varied options: the spare rows of each lane, and the rows by which the capacity is less than whole
+// lanes, to which creation rounds it up. See options_of().
 inline constexpr size_t spare_rows = 0;
 inline constexpr size_t rows_left_out = 1;
-// Padding of the observation's stacks.
+// Number of the varied option for the padding of the observation's stacks.
 inline constexpr size_t padding = 2;
 
 // Single transitions, and sequences with and without burn-in that overlap, are adjacent, or skip steps.
@@ -347,7 +347,7 @@ class RandomUse {
         const per_status expected = next.add(call, expected_ids);
         const per_status status = buffer_.add(call, &ids);
         if (expected != PER_OK && on_cuda()) {
-            // The device refuses single steps and adds the others, which the model does not support.
+            // The device skips invalid steps and adds the others. The model has no such case, so the walk stops here.
             ASSERT_NE(status, PER_OK);
             stopped_ = true;
             return;

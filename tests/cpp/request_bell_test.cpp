@@ -98,7 +98,7 @@ TEST_F(RequestBellAlone, naps_until_the_next_request_is_due) {
     });
     ASSERT_EQ(sleeps.size(), 5u);
     EXPECT_LE(sleeps[0], longest_ + longest_ / 16 - 2ms);
-    // Naps of an eighth, a quarter and half an interval wait for a late request.
+    // If the request is late, naps of an eighth, a quarter and half an interval follow.
     EXPECT_GE(sleeps[1], 5ms / 8);
     EXPECT_LE(sleeps[1], longest_ / 8);
     EXPECT_EQ(sleeps[2], 2 * sleeps[1]);
@@ -113,7 +113,7 @@ TEST_F(RequestBellAlone, a_pause_between_even_requests_is_no_interval) {
     const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); });
     ASSERT_EQ(sleeps.size(), 1u);
     EXPECT_LE(sleeps[0], longest_ + longest_ / 16);
-    // After two of them, requests come at long intervals.
+    // After two long intervals the thread does not expect even ones any more.
     request_evenly();
     for (int i = 0; i < 2; ++i) {
         std::this_thread::sleep_for(101ms);

@@ -249,7 +249,8 @@ TEST_F(RowFileTest, a_name_that_is_taken_is_left_alone) {
     EXPECT_THROWS(NewRowFile((folder_ / "below").c_str(), 1, false), PER_ERROR_IO, "cannot be written: No such file");
 }
 
-// Only names in the folder are looked up. Its path is relative, as other users may not read the parent folders.
+// The library looks up names in the folder, but does not list it. The test uses a relative path, since other users may
+// not read the parent folders.
 TEST_F(RowFileTest, a_folder_that_cannot_be_read_has_rows) {
     const fs::path before = fs::current_path();
     fs::current_path(folder_);
@@ -277,7 +278,7 @@ TEST_F(RowFileTest, nobody_else_reads_it) {
 
 // ---- checkpoints
 
-// Does the work of a checkpoint. is_kept: it has replaced the previous one.
+// Does the work of a checkpoint. If is_kept is true, the checkpoint has replaced the previous one.
 RowTable checkpoint(RowFile& file, const char* folder, bool is_kept = true) {
     const LockedFolder locked(folder, LockedFolder::Use::writing);
     RowTable table;
@@ -335,7 +336,7 @@ TEST_F(RowFileTest, what_a_checkpoint_names_is_not_written_again) {
         EXPECT_NE(second.pieces[i].hash, first.pieces[i].hash);
     }
     EXPECT_EQ(second.pieces[2], first.pieces[2]);
-    // Places that only the first one referred to are reused, and the file does not grow indefinitely.
+    // Places that only earlier checkpoints refer to are reused, so that the file does not grow indefinitely.
     for (int value = 3; value < 20; ++value) {
         const std::string before(reinterpret_cast<const char*>(file.data()), 3 * piece);
         const RowTable table = checkpoint(file, folder());
@@ -371,7 +372,7 @@ TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
         EXPECT_THROWS(file.reserve(0, 1), PER_ERROR_IO, "");
         EXPECT_EQ(read(folder(), table, 0, block), std::string(block, 1));
         EXPECT_EQ(file.data()[0], std::byte{1});
-        if (is_preallocated) write(file, piece, 10, 5);  // it has space, and no row
+        if (is_preallocated) write(file, piece, 10, 5);  // this piece has space, and no rows
         fallocate_error = 0;
         reserved.clear();
         write(file, 0, 1, 2);

@@ -256,7 +256,7 @@ TEST(RowStore, memory_of_a_million_rows_keeps_the_bounds) {
     EXPECT_LE(static_cast<double>(Rows(images, 1000000).store().memory_use().bytes) + 4.72e6, 7.2e9);
 }
 
-// The rows have all other flags or none, in memory of exactly that size.
+// The other rows have none of these flags: they have all others, or no flag at all. The array has exactly n bytes.
 TEST(Flags, front_and_back_without_some_are_those_of_a_look_at_each) {
     for (const uint8_t bits : {1, 2, 4, 6, 0x18, 0x80})
         for (const uint8_t others : {uint8_t{0}, static_cast<uint8_t>(~bits)})

@@ -148,7 +148,7 @@ enum { image, position, action, value, advantage, result, n_fields };
 struct Kind {
     std::string name;
     int64_t capacity;
-    int64_t image_bytes;  // from 1024 on they are stored in a separate array
+    int64_t image_bytes;  // images of 1024 bytes or more are stored in a separate array
     std::function<void(per_replay_options& options)> change;
     int32_t compression = PER_COMPRESSION_NONE;  // of the image
 };

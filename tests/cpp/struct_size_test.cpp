@@ -117,7 +117,7 @@ TEST(StructSize, init_fills_the_fields_that_the_caller_has) {
     EXPECT_EQ(newer.as<Newer>().unknown, 0u);
 }
 
-// They are not set to defaults: zero in an appended field means that the field has no effect.
+// Fields that an older struct lacks are not set to defaults: an appended field has no effect if it is zero.
 TEST(StructSize, fields_that_an_older_struct_does_not_have_are_read_as_zero) {
     EndOfPage first(sizeof(First)), second(sizeof(Second));
     first.put(First{sizeof(First), 3});

@@ -178,8 +178,8 @@ TEST(SumTree, alternating_extremes_cost_one_change_of_scale) {
     EXPECT_EQ(changes, 1);
 }
 
-// Masses are 2^42 per unit of priority. The first piece of the change has 1.497 * 2^63 of them, too much to update the
-// sums, and both pieces together have 2^64 + 0.19 * 2^62: a 64-bit sum would be the latter part.
+// Masses are 2^42 per unit of priority. The first piece of the change has the mass 1.497 * 2^63, too much to update the
+// sums. Both pieces together have 2^64 + 0.19 * 2^62, of which a 64-bit sum would keep only 0.19 * 2^62.
 TEST(SumTree, a_change_in_pieces_beyond_64_bits_is_not_taken_for_what_is_left_of_it) {
     constexpr int64_t n = 8192, n_first = 3072;
     NaiveTree naive(n, 1.0f);

@@ -61,8 +61,8 @@ TEST(AddedStep, that_leaves_a_gap_is_skipped_where_gaps_are_errors) {
     declared.options.on_gap = PER_GAP_ERROR;
     Buffer buffer(declared);
     HandMade call(3, 1, 0, true);
-    call.observation[1] = 77;  // the announced observation is 1
-    call.observation[2] = 1;   // which comes one step later
+    call.observation[1] = 77;  // step 0 has announced 1
+    call.observation[2] = 1;   // the announced observation, one step late
     EXPECT_EQ(buffer.add(call), (Ids{0, no_id, 1}));
     EXPECT_EQ(reported(buffer),
               "1 steps were not allowed: not added, id -1 (1 with an observation that was not the one announced "
@@ -112,7 +112,7 @@ TEST(AddedStep, with_a_nan_is_skipped_where_nan_is_an_error) {
         EXPECT_EQ(ids, (Ids{0, 1, no_id, 2}));
         HandMade more(4, 1, 4, true);
         more.observation[1] = NAN;
-        more.next[2] = NAN;  // the last step then does not bring the observation announced by the first one, in row 4
+        more.next[2] = NAN;  // the last step does not continue the first, whose announced observation stays in row 4
         buffer.queue(more, reinterpret_cast<int64_t*>(ids_out.device()));
         cudaDeviceSynchronize();
         std::memcpy(ids.data(), ids_out.device(), 4 * sizeof(int64_t));
@@ -123,7 +123,8 @@ TEST(AddedStep, with_a_nan_is_skipped_where_nan_is_an_error) {
     }
 }
 
-// The end announces 5. The step after it is the reset step, unless it has a reward or an end.
+// The first step ends at observation 5, which the second step brings again. With PER_AUTORESET_NEXT_STEP the second is
+// dropped as the reset step, and is also suspect if it has a reward or an end.
 TEST(AddedStep, that_brings_the_final_observation_again_is_suspect_or_the_reset_step) {
     const struct {
         int32_t autoreset;
@@ -159,7 +160,7 @@ TEST(AddedStep, without_what_the_buffer_asks_for_is_skipped_and_each_reason_repo
     call.truncated = {0, 1, 0, 0, 1, 0};
     EXPECT_EQ(buffer.add(call), (Ids{no_id, no_id, no_id, no_id, no_id, no_id}));
     call.next_mask = {1, 1, 1, 1, 0, 1};
-    buffer.add(call);  // now step 1 does not say in what it ends, and step 4 that it is not known
+    buffer.add(call);  // now step 1 ends without its final observation, and step 4 says that its own is unknown
     EXPECT_EQ(reported(buffer),
               "11 steps were not allowed: not added, id -1 (2 with a value out of range, 2 ending an episode without "
               "next_mask (autoreset is PER_AUTORESET_SAME_STEP), 1 ending an episode without its final observation, "
@@ -189,7 +190,7 @@ TEST(AddOfHostMemory, whose_value_does_not_fit_is_refused_as_a_whole) {
     EXPECT_EQ(buffer.refusal(call), "field_1[2] is 32768: allowed are -32768 .. 32767 (int16)");
     EXPECT_EQ(buffer.state().counters.added, 0);
     EXPECT_EQ(buffer.device().lanes[0].head, 0);
-    call.mask = {1, 1, 0};  // then it is not read
+    call.mask = {1, 1, 0};  // then the bad value is not read
     EXPECT_EQ(buffer.refusal(call), "");
     EXPECT_EQ(buffer.state().counters.added, 2);
 }
@@ -240,8 +241,8 @@ TEST(AddOfHostMemory, does_not_take_ids_out_that_the_device_cannot_write) {
     cudaFreeHost(pinned);
 }
 
-// The buffers of the staging ring hold 256 KiB; a step of all environments needs 2 MiB of it, as masks on the device
-// keep the host from casting.
+// The buffers of the staging ring hold 256 KiB. A step of all environments takes 2 MiB of the ring: the host does not
+// cast values before it copies them, as it cannot read masks on the device.
 TEST(AddOfHostMemory, takes_a_step_that_is_larger_than_the_staging_ring) {
     Declared declared;
     declared.fields = {{{7000}, PER_UINT8, PER_ROLE_OBSERVATION}};
@@ -376,7 +377,7 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         EXPECT_EQ(std::memcmp(device.flags, expected.device().flags, n), 0);
         EXPECT_EQ(std::memcmp(device.priorities.tree.leaves, expected.device().priorities.tree.leaves, 4 * n), 0);
         EXPECT_EQ(std::memcmp(&device.state->counters, &expected.state().counters, sizeof device.state->counters), 0);
-        EXPECT_EQ(device.state->counters.cuts, 3 * call.n_envs);  // each launch begins at the same row as the first
+        EXPECT_EQ(device.state->counters.cuts, 3 * call.n_envs);  // each launch but the first cuts
     }
 }
 

@@ -90,7 +90,7 @@ class BothBuffers {
         cpu_.update({static_cast<int64_t>(ids.size()), ids.data(), 1, nullptr, priorities.data()}, nullptr);
     }
 
-    // From here on both have the same content.
+    // Copies the CPU's buffer to the device: from here on both have the same content.
     void take_over() {
         cudaDeviceSynchronize();
         mirror(cpu_, memory_);
@@ -311,8 +311,9 @@ class BatchArrays {
         gamma_m
     };
 
-    // For steps of drawn sequences, or single transitions if `steps` is 0; n_step -1: rows as they were added. For each
-    // array, `skips` tells whether it is omitted, and `offsets` how far it is from a multiple of 16 bytes.
+    // Arrays for n sequences of `steps` steps, or for n single transitions if `steps` is 0. With n_step -1, for rows as
+    // they were added. For each array, `skips` tells whether it is omitted, and `offsets` how far it is from a multiple
+    // of 16 bytes.
     BatchArrays(const Fields& fields, int64_t n, int64_t steps, int64_t n_step, uint64_t skips, uint64_t offsets) {
         const int64_t n_each = n * (steps > 0 ? steps : 1);
         n_ = static_cast<std::size_t>(n);
@@ -377,7 +378,7 @@ class BatchArrays {
 
     template <class Element>
     Element* array(int64_t bytes, bool is_skipped, int offset = 0) {
-        // Present in both of two batches or in none: NULL arrays have memory, too, which must not be written.
+        // An array that is left out of a batch (NULL) has memory, too, which must not be written.
         memory_.emplace_back(static_cast<std::size_t>(bytes) + 3 * border, std::byte{0xa5});
         offsets_.push_back({static_cast<std::size_t>(bytes), static_cast<std::size_t>(offset), is_skipped});
         if (is_skipped) return nullptr;

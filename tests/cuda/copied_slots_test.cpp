@@ -155,7 +155,7 @@ TEST_F(CopiedSlots, a_copy_that_failed_is_made_when_the_batch_is_handed_out) {
     EXPECT_GE(n_failed, 3);
 }
 
-// Without its event, only the stream shows when the copy is complete.
+// If the event after a copy cannot be recorded, only the stream shows when the copy is complete.
 TEST(Staging, fills_no_buffer_again_whose_copy_may_be_under_way) {
     for (simulator::options().seed = 1; simulator::options().seed < 20; ++simulator::options().seed) {
         cudaStream_t stream;

@@ -122,7 +122,7 @@ TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
 }
 
 // Code that the driver compiled from older PTX neither waits for the previous kernel nor has cluster barriers. The
-// simulator fails if such a kernel is launched as if it did.
+// simulator fails if a kernel with such code is launched to start early, or in clusters.
 TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs_in_clusters) {
     simulator::options().n_devices = 4;
     simulator::options().ptx_version = 80;
@@ -197,7 +197,7 @@ TEST_F(CudaDevices, arrays_of_another_one_are_refused_by_name) {
     per_tree_free(tree);
 }
 
-// Each of them is checked, as host arrays are copied.
+// Every array is checked, and not only one, as host arrays are copied.
 TEST_F(CudaDevices, every_array_of_an_add_is_refused_by_name) {
     const ReplayHandle replay = create_buffer();
     const Array here(own_device), elsewhere(2);

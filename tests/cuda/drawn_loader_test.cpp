@@ -139,7 +139,7 @@ TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated)
         expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, twins.stream));
     }
     expect_free_running_consumer();
-    EXPECT_GE(simulator::counters().host_waits, 2u);  // of the drawing thread
+    EXPECT_GE(simulator::counters().host_waits, 2u);  // waits of the drawing thread
 }
 
 TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reported_again) {

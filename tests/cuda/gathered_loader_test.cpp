@@ -254,7 +254,7 @@ TEST_F(GatheredLoader, batches_are_those_of_a_loader_on_the_cpu_under_any_schedu
 
 // ---- copies by the device or the CPU
 
-// Uses slots without a loader, whose pinned memory can be read here: no frame is copied there.
+// Uses the slots without a loader, so that their pinned memory can be read: no frame is copied to it.
 TEST_F(GatheredLoader, the_cpu_copies_no_large_frame) {
     per_replay_options options = options_of(10);
     constexpr int64_t shape = 1040;
@@ -335,7 +335,7 @@ TEST_F(GatheredLoader, arrays_of_large_fields_are_pinned_as_long_as_the_loader_r
     EXPECT_EQ(simulator::held().bytes - bytes_before, 2 * bytes_of_slots + pinned + places);
     expect_status(PER_OK, per_loader_stop(loader.get()));
     EXPECT_EQ(simulator::held().bytes - bytes_before, 2 * bytes_of_slots + places);
-    // A stopped loader does not keep the next one from pinning them.
+    // A stopped loader does not keep the next one from pinning the rows.
     const LoaderHandle another = loader_of(replay, true, 2);
     EXPECT_GT(simulator::held().bytes - bytes_before, 3 * bytes_of_slots + pinned);
 }
@@ -357,7 +357,7 @@ TEST_F(GatheredLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) 
     expect_free_running_consumer();
 }
 
-// The batches drawn ahead wait for a slot that is never released.
+// The test never releases its slot, so that batches drawn ahead keep waiting for one.
 TEST_F(GatheredLoader, add_waits_for_frames_that_it_overwrites_and_for_no_others) {
     ReplayHandle replay = create_replay(options_of(40));
     Walk walk(3, true);
@@ -365,7 +365,7 @@ TEST_F(GatheredLoader, add_waits_for_frames_that_it_overwrites_and_for_no_others
     LoaderHandle loader = loader_of(replay, true);
     ASSERT_EQ(take(loader, streams_[0]).status, PER_OK);
     simulator::reset_counters();
-    // The newest observation, which a batch may well contain, is that of the next step, and is not written again.
+    // A batch may contain the newest observation. The next step brings the same one, which is not written again.
     fill(replay, walk, 5);
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
     for (int i = 0; i < 30; ++i) fill(replay, walk, 2);

@@ -114,7 +114,7 @@ TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
         ASSERT_EQ(per_loader_release(loader.get(), taken.slot, streams_[0]), PER_OK);
     }
     expect_free_running_consumer();
-    EXPECT_GE(simulator::counters().host_waits, 50u);  // of the drawing thread
+    EXPECT_GE(simulator::counters().host_waits, 50u);  // waits of the drawing thread
 }
 
 TEST_F(CudaLoader, several_consumers_each_get_whole_batches_on_their_streams) {

@@ -28,7 +28,7 @@ void fill_sums(const cuda::DeviceSums& sums, const LeafAt& leaf_at) {
     }
 }
 
-// The same for maxima, of non-negative numbers.
+// Maxima of a node's children, from level 1 on, of non-negative numbers.
 template <class LeafAt>
 void fill_maximum(const cuda::DeviceMaximum& maximum, int64_t n_leaves, const LeafAt& leaf_at) {
     for (int level = 0; level < maximum.n_levels; ++level) {

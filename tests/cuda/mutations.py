@@ -5,15 +5,15 @@ each.
     mutations.py BUILD [--tsan BUILD] [--pitfalls] [--unseen] [--jobs N] [NAME...]
 
     BUILD       a build folder in which the target `simulated` has been built; --tsan: another one, with ThreadSanitizer
-    --pitfalls  only one or two of each kind that CUDA kernels of sum trees have had: a minute, the gate
-    --unseen    only faults that BUILD has not seen caught since they, their sources or their tests last changed
+    --pitfalls  only one or two faults of each kind that CUDA kernels of sum trees have had: a minute, for the gate
+    --unseen    only faults that were not caught in BUILD since they, their sources or their tests last changed
     NAME        only faults with this in their names
 
-A fault is compiled with BUILD's commands - the file it is in, or those that include it - into a separate test program.
-It is caught if that program fails or does not end. Exits with 1 if a fault is not caught, does not compile, or its text
-is no longer in the sources. Faults and the tests that must catch them are listed in faults.diff. A fault in PTX is
-planted in nvcc's output in BUILD, which tests/ptx then translates; it represents a compiler error in a kernel whose
-source is right.
+A fault gets a separate test program: the file with the fault, or the files that include it, are compiled with BUILD's
+commands. The fault is caught if that program fails or does not end. Exits with 1 if a fault is not caught, does not
+compile, or its text is no longer in the sources. Faults and the tests that must catch them are listed in faults.diff. A
+fault in PTX is planted in nvcc's output in BUILD, which tests/ptx then translates; it represents a compiler error in a
+kernel whose source is right.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class PriorityTwin {
         const std::vector<Lane> before = cpu_.lanes;
         cpu::StepWriter(cpu_, options_).add(steps, nullptr);
         copy_rows(before);
-        // Given with the steps: the kernels that add raise the maximum.
+        // The kernels that add would raise the maximum by the priorities that are given with steps.
         device().state->largest_bits = bit_cast<uint32_t>(cpu_.priorities.scale().largest_ever);
         change_lanes(1);
     }
@@ -190,7 +190,7 @@ class PriorityTwin {
         for (int i = 0; i < 2; ++i) {
             cpu_.priorities.take_ranks_if_due();
             cuda::queue_take_ranks_if_due(device(), {0, 1}, nullptr);
-            // Too few changes to be due.
+            // A single change is too few for ranks to be due again.
             const int64_t env = below(options_.n_envs);
             const std::vector<int64_t> ids = {cpu_.ring().id(env, cpu_.lane(env).head - 1 - below(10))};
             const std::vector<float> priorities = {any_priority()};
@@ -319,7 +319,7 @@ class PriorityTwin {
         if (kind == 22) exponent_ = static_cast<int>(numbers_() % 160) - 80;
         return static_cast<float>(std::ldexp(static_cast<double>(numbers_() >> 11) * 0x1p-53, exponent_));
     }
-    // Some of them are not valid priorities.
+    // A priority, which is sometimes invalid.
     float any_given() {
         const uint64_t kind = numbers_() % 100;
         return kind == 0 ? nan : kind == 1 ? infinity : kind == 2 ? -1.0f : any_priority();
@@ -404,7 +404,7 @@ class PriorityTwin {
             else
                 cuda::erase(replay.priorities.live, slot);
         }
-        // The code that changes the bits counts the changes of live rows.
+        // The kernels that change these bits also count the changes of live rows. Here the count is copied.
         if (cpu::RankTree* const ranks = cpu_.priorities.known_ranks();
             ranks != nullptr && replay.priorities.ranks.state != nullptr)
             replay.priorities.ranks.state->n_changes = ranks->state().n_changes;

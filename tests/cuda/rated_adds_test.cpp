@@ -41,7 +41,7 @@ TEST(RatedAdd, gives_rows_the_largest_priority_before_the_step_at_which_they_bec
     EXPECT_EQ(bit_cast<float>(buffer.state().largest_bits), 9.0f);
 }
 
-// A row is live at once.
+// A row whose next observation is given is live at once.
 TEST(RatedAdd, does_not_count_a_priority_within_its_own_step) {
     Buffer buffer(small_buffer(2, 10));
     buffer.add(rated_by_hand(true));
@@ -104,7 +104,7 @@ TEST(RatedAdd, waits_for_the_slowest_warp_of_all_blocks) {
     simulator::options().seed = 1;
 }
 
-// A tree of leaves of 1e-6 has no room for a leaf of 1: the waiting rows need another scale.
+// At the scale of leaves of 1e-6, a leaf of 1 is too large: rows that wait for their priority need another scale.
 TEST(RatedAdd, chooses_the_scale_for_rows_that_wait) {
     Declared declared = small_buffer(1, 100);
     declared.options.on_invalid = PER_INVALID_SKIP;
@@ -148,7 +148,7 @@ void expect_same_tree(const cuda::DeviceTree& one, const cuda::DeviceTree& other
     for (int64_t i = 0; i < one.capacity; ++i) ASSERT_EQ(one.leaves[i], other.leaves[i]) << i;
 }
 
-// The scale follows from the sums after each step; within a call they may exceed its limits and return.
+// The scale depends on the sums after each step. Within a call they may leave the limits of a scale, and return.
 TEST(RatedAdd, of_several_steps_leaves_the_scale_that_single_steps_leave) {
     Declared declared = small_buffer(2, 40);
     declared.fields[0].stack = 3;
@@ -206,8 +206,8 @@ TEST(RatedAdd, takes_two_launches_besides_those_of_the_leaves_however_many_steps
     }
 }
 
-// A piece has 2^14 entries, or a 24th of the rows if that is more, and at most so many steps that each row made live by
-// it stays live until its end.
+// Calls are added in pieces of 2^14 entries, or a 24th of the rows if that is more. The steps of a piece are few enough
+// that each row which becomes live in it stays live until its end.
 TEST(RatedAdd, takes_three_launches_for_each_piece) {
     for (const int64_t n_rows : {int64_t{100}, int64_t{1} << 17, int64_t{1} << 19}) {
         Buffer buffer(small_buffer(1, n_rows));
@@ -215,7 +215,7 @@ TEST(RatedAdd, takes_three_launches_for_each_piece) {
         call.priorities.assign(call.observation.size(), 2.0f);
         simulator::reset_counters();
         buffer.queue(call, nullptr);
-        // 47 steps of a ring of 100 rows, as a window has 3.
+        // In a ring of 100 rows a piece has 47 steps, as a window has 3 rows.
         EXPECT_EQ(simulator::counters().launches, 3 * (n_rows == 100 ? 5 : n_rows == 1 << 17 ? 2 : 1));
         cudaDeviceSynchronize();  // the arrays must outlive the work
     }

@@ -97,8 +97,8 @@ TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
     }
 }
 
-// A single block would take too long for a small update of so large a tree: a following launch on the whole device does
-// it.
+// A single block, which makes a small update, would take too long to change the scale of so large a tree. A following
+// launch on the whole device does this.
 TEST_F(CudaReplayCalls, a_buffer_of_more_than_2_20_rows_gets_its_scale_from_the_whole_device) {
     per_replay_options options = twin_options();
     options.capacity = (1 << 20) + 64;
@@ -472,7 +472,7 @@ TEST_F(CudaReplayCalls, the_current_device_is_restored) {
     cudaSetDevice(0);
 }
 
-// Streams, events and kernels of a device are refused if another device is current.
+// The simulator, like CUDA, refuses streams, events and kernels of a device that is not the current one.
 TEST_F(CudaReplayCalls, a_buffer_lies_on_the_device_that_was_asked_for) {
     simulator::options().n_devices = 3;
     per_replay_options options = twin_options();
@@ -502,7 +502,7 @@ TEST_F(CudaReplayCalls, a_forked_child_may_only_free) {
         n_right += std::strstr(per_last_error(), "forked") != nullptr;
         n_right += per_replay_get_live_ids(gpu, 0, nullptr, &live) == PER_ERROR_NO_DEVICE;
         n_right += per_replay_synchronize(gpu, twins.stream) == PER_ERROR_NO_DEVICE;
-        // Any call of the runtime would fail.
+        // In the child any call of the CUDA runtime would fail, so freeing must make none.
         simulator::reset_counters();
         twins.gpu.reset();
         n_right += simulator::counters().allocations == 0;

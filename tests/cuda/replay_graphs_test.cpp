@@ -21,7 +21,7 @@
 namespace per::test {
 namespace {
 
-// A graph contains the addresses of all memory. Its updates would not maintain structures added after the capture.
+// A graph has the addresses of its capture. Its updates would not maintain structures that are allocated later.
 void expect_refused_after_a_capture(const per_sample_options& options, const char* text) {
     Twins twins(twin_options());
     twins.begin(2, 20);
@@ -136,7 +136,7 @@ TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
     twins.expect_same();
 }
 
-// With a smaller n_step, rows become live whose longer window would extend beyond the last step.
+// A smaller n_step makes rows live whose window would, with the n_step of the graph, extend beyond the last step.
 TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
         per_replay_options options = twin_options();
@@ -158,7 +158,7 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
         EXPECT_EQ(drawn.ids, std::vector<int64_t>(4, -1));
         EXPECT_EQ(drawn.weights, std::vector<float>(4, 0.0f));
         EXPECT_EQ(drawn.n_steps, std::vector<int32_t>(4, 0));
-        twins.sample(4);  // it did not count
+        twins.sample(4);  // the launch did not count as a draw
 
         set_n_step(3);
         graph.launch();

@@ -80,7 +80,7 @@ struct TwinSteps {
     std::vector<uint8_t> terminated, truncated, mask, next_mask;
     bool with_priorities = false;
     bool with_ids = true;
-    bool leaves_out = false;  // of advantages and returns
+    bool leaves_out = false;  // leaves out advantages and returns, which have defaults
     int64_t length = 1;
 
     per_status add(per_replay* replay, void* stream) {
@@ -301,7 +301,7 @@ class Twins {
         EXPECT_EQ(ids, steps.ids);
     }
 
-    // Makes a call on both; it must succeed.
+    // Makes a call on both buffers, which must succeed.
     template <class Call>
     void both(const Call& call) {
         EXPECT_EQ(call(cpu.get(), nullptr), PER_OK) << per_last_error();
@@ -323,7 +323,7 @@ class Twins {
         return of_cpu.ids;
     }
 
-    // The same for a call that does not wait.
+    // Like fill_alike_at_once(), for a call that does not wait for the device.
     template <class Batch = TwinBatch, class Call>
     std::vector<int64_t> fill_alike(int64_t size, const Call& call, bool is_drawn = true) {
         const auto call_and_wait = [&](per_replay* replay, const per_batch& batch, void* on) {

@@ -52,7 +52,7 @@ TEST(CudaWalks, epochs_give_the_minibatches_of_the_cpu) {
             EXPECT_EQ(count, counts[1]);
         }
     }
-    // Orders consume random numbers of the draws.
+    // The orders of epochs use up random numbers of draws.
     twins.use(walk, 3);
     twins.expect_same();
 }
@@ -176,7 +176,7 @@ TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(twins.gpu.get(), twins.stream),
                   "5 calls for advantages");
     expect_same_rows(twins);
-    // And after that as if they had not been.
+    // A valid call has the results that it would have without the failed calls.
     twins.both([&](per_replay* replay, void* on) { return advantages(replay, due, return_field, on); });
     twins.synchronize();
     expect_same_rows(twins);
@@ -316,8 +316,8 @@ TEST(CudaWalks, rewards_that_cannot_be_written_are_no_draw) {
     twins.expect_same();
 }
 
-// The failing calls are made only on the device. Between them and the next draw one of many priorities changes, so
-// ranks that they computed would not be recomputed.
+// The failing calls are made only on the device. Before the next draw one of many priorities changes: too few for ranks
+// to be recomputed, if the failing calls had computed them.
 TEST(CudaWalks, draws_that_fail_leave_ranks_as_they_were) {
     constexpr int64_t most = 1000;
     per_replay_options options = twin_options();

@@ -220,7 +220,7 @@ TEST(ClusterDeath, shared_memory_of_a_block_that_may_not_have_begun) {
                  "may not have begun");
 }
 
-// The block may return first, or another block's thread may write to it first.
+// Depending on the seed the block returns first, or the thread of another block writes to its memory first.
 TEST(ClusterDeath, shared_memory_of_a_block_that_returns_without_another_barrier) {
     for (uint64_t seed = 0; seed < 10; ++seed)
         EXPECT_DEATH(run_in_cluster(2, 32, seed,
@@ -748,7 +748,7 @@ TEST_F(Streams, what_a_capture_forbids_is_refused) {
     EXPECT_EQ(cudaEventSynchronize(event_), cudaErrorCapturedEvent);
 }
 
-// A thread may wait while another one captures only if it has exchanged its mode; otherwise it invalidates the capture.
+// A thread that waits while another one captures invalidates the capture, unless it has exchanged its own capture mode.
 TEST_F(Streams, a_wait_of_another_thread_spoils_a_capture_unless_that_thread_says_otherwise) {
     cudaGraph_t graph;
     for (const cudaStreamCaptureMode mode :

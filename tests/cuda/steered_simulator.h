@@ -24,7 +24,7 @@ class SteeredSimulator : public testing::Test {
     simulator::Options options_ = simulator::options();
 };
 
-// The same with two streams.
+// A fixture of this kind with two streams.
 class TwoStreams : public SteeredSimulator {
  protected:
     void SetUp() override {

@@ -40,7 +40,7 @@ class StreamsThatEnd : public SteeredSimulator {
 
     per_tree* tree_ = nullptr;
     std::vector<int64_t> indices_;
-    std::deque<std::vector<float>> given_;  // of each update; a stream reads it when it gets there
+    std::deque<std::vector<float>> given_;  // priorities of each update, which its stream may read later
     std::vector<float> read_;
 };
 
@@ -80,7 +80,7 @@ TEST_F(StreamsThatEnd, a_thread_with_the_id_of_one_that_has_ended_waits_for_its_
     EXPECT_GT(n_same, n_seeds / 2);  // otherwise nothing was shown
 }
 
-// Such waits would add the device's time to each call of a training loop.
+// Waits for events would add the device's time to each call of a training loop.
 TEST_F(StreamsThatEnd, calls_on_one_stream_wait_for_nothing) {
     cudaStream_t stream;
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);

@@ -158,8 +158,8 @@ TEST_F(CudaTreeCalls, an_update_that_allocates_is_refused_in_a_capture) {
     tree.synchronize(stream_);
 }
 
-// A single block would take too long for a small update of so large a tree: a following launch on the whole device does
-// it.
+// A single block, which makes a small update, would take too long to change the scale of so large a tree. A following
+// launch on the whole device does this.
 TEST_F(CudaTreeCalls, a_tree_of_more_than_2_20_leaves_gets_its_scale_from_the_whole_device) {
     constexpr int64_t n_leaves = (1 << 20) + 40;
     per_tree_options options = options_with(5);
@@ -216,7 +216,7 @@ TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     EXPECT_EQ(simulator::counters().allocations, 0u);
 }
 
-// Its blocks wait for each other, also in a graph.
+// The blocks of the update wait for each other, also in a graph.
 TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
     constexpr int64_t n = 2000;
     cuda::CudaTreeBackend tree(options_with(5));
@@ -233,7 +233,7 @@ TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
     }
 }
 
-// A block would wait for others that cannot run: CUDA refuses such a launch.
+// In a larger grid blocks would wait for others that cannot run at the same time: CUDA refuses such a launch.
 TEST_F(CudaTreeCalls, a_context_with_fewer_multiprocessors_than_the_device_gets_smaller_grids) {
     constexpr int64_t n = 2000;
     const std::vector<int64_t> indices = all_in_turn(n);
@@ -278,7 +278,7 @@ TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
     EXPECT_TRUE(meeting.is_broken());
 }
 
-// The blocks of both arrive at the same barrier, and count each other.
+// The blocks of the call and of the graph arrive at the same barrier, and count each other.
 TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_then_on) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr int64_t n = 2000;
@@ -383,7 +383,7 @@ TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
         tree.update(capacity, indices.data(), priorities.data(), stream_);
         expect_report(PER_ERROR_INVALID_ARGUMENT, tree,
                       "2 entries were not allowed, and skipped: 1 of indices, 1 of priorities");
-        // The others count as if the entry were absent.
+        // The other entries count as if the bad one were absent.
         indices = all_;
         priorities = priorities_;
         indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(at));
@@ -547,7 +547,7 @@ TEST_F(CudaTreeCalls, a_forked_child_may_only_free) {
         n_right += status_of([&] { fill(*tree); }, "forked") == PER_ERROR_NO_DEVICE;
         n_right += status_of([&] { tree->mass(); }, "forked") == PER_ERROR_NO_DEVICE;
         n_right += status_of([&] { tree->synchronize(stream_); }, "forked") == PER_ERROR_NO_DEVICE;
-        // Any call of the runtime would fail.
+        // In the child any call of the CUDA runtime would fail, so freeing must make none.
         simulator::reset_counters();
         tree.reset();
         n_right += simulator::counters().allocations == 0;

@@ -200,8 +200,8 @@ class TwinUse {
         return status;
     }
 
-    // The same for a call that writes a batch. If the CPU refuses it, it is not made on the GPU, where perhaps only the
-    // device would notice.
+    // Makes a call that writes a batch on both, and expects the same batch. A call that the CPU refuses is not made on
+    // the GPU, where perhaps only the device would notice.
     template <class Call>
     std::vector<int64_t> both(int64_t size, int64_t n_step, Arrays::Of of, const Call& call) {
         const bool has_times_sampled = options_.keep_times_sampled != 0;

@@ -124,7 +124,7 @@ class Tree:
         return indices
 
     def distinct(self, batch_size):
-        """Makes rounds of independent draws without repeats, until one leaf more than wanted is found or none is left.
+        """Draws in rounds, and leaves out repeats, until one leaf more than wanted is found or none is left.
 
         After a round in which more than half of the draws are repeats, the leaves found so far are removed.
         """

@@ -28,7 +28,7 @@ FLOAT_TREE = "libfloat_tree.so"
 
 
 def nvcc_of_this_machine() -> str:
-    """Returns an empty string if there is no nvcc."""
+    """The path of nvcc; empty if there is none."""
     found = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     return found if pathlib.Path(found).exists() else ""
 
@@ -46,7 +46,7 @@ def beside(nvcc: str, name: str) -> str:
 
 
 def architecture_of_device(nvcc: str) -> str:
-    """In the format of CMake and nvcc; empty without a device to query."""
+    """The architecture of the device, as CMake and nvcc name it; empty without a device to query."""
     answer = output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     if match := re.match(r"(\d+)\.(\d+)", answer):
         return f"{match[1]}{match[2]}"
@@ -207,7 +207,7 @@ def build(builder: Builder, device_programs: Iterable[str], model_tests: Iterabl
 
 # ---------------------------------------------------------------------------------------------------------- carrying
 
-# Needed to build on the other machine. Debian's packages install them here.
+# Needed to build on the machine with the device. Debian's packages install them at these paths.
 HEADERS = ("/usr/include/xxhash.h", "/usr/include/gtest")
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu/libgtest.a", "/usr/lib/x86_64-linux-gnu/libgtest_main.a")
 

@@ -67,7 +67,7 @@ def figures(text: str) -> list[Figure]:
 def run_to_the_end(
     command: list[str], folder: pathlib.Path, log: pathlib.Path, limit_s: float, environment: dict[str, str]
 ) -> int | None:
-    """Its status; None if it timed out, and was killed with all of its children."""
+    """Runs a command. Returns its status, or None if it timed out and was killed with all of its children."""
     with log.open("w") as output:
         try:
             process = subprocess.Popen(
@@ -113,7 +113,7 @@ class Check:
 
     @contextlib.contextmanager
     def part(self, end: float) -> Iterator[None]:
-        """Programs that run inside it end by then, in time for later parts."""
+        """A context. Programs that run in it must end by `end`, so that later parts have time."""
         self.part_end = min(self.end, end)
         try:
             yield

@@ -1,10 +1,10 @@
 // Lets programs pass host arrays to handles on PER_CUDA, as the C tests do, if the device cannot use them. Linked into
 // the program, the functions of host_tree_arrays.cpp and host_replay_arrays.cpp replace libper's of the same names.
-// Each copies its arrays to the device, calls libper's function, waits without fetching its report, and copies them
-// back. Batches that a loader hands out are copied to host memory. Handles on PER_CPU, and calls that libper refuses,
-// are unaffected.
+// Each copies its arrays to the device, calls libper's function, waits without fetching the report of errors, and
+// copies the arrays back. Batches that a loader hands out are copied to host memory. Handles on PER_CPU, and calls that
+// libper refuses, are unaffected.
 //
-// They also form a shared library, for programs that load libper: PER_LIBRARY is then the path of libper.
+// The functions also form a shared library, for programs that load libper. PER_LIBRARY is then the path of libper.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,7 +38,7 @@ Function* in_library(Function*, const char* name) {
 }
 #define IN_LIBRARY(name) in_library(name, #name)
 
-// Neither fetches the report of the device.
+// Waits for the work of the handle, without fetching the device's report of errors.
 inline void wait_for(per_tree* tree) {
     per_tree_description description;
     require(per_tree_describe(tree, &description, sizeof description) == PER_OK, "per_tree_describe");

@@ -195,7 +195,7 @@ class StagedSteps {
     std::vector<per_array> fields_, next_fields_;
 };
 
-// The same for a buffer, whose options it passes on.
+// Like host_arrays::with_staged(), for a buffer. Passes its options on to the call.
 template <class Call>
 per_status with_staged(per_replay* replay, const Call& call) {
     per_replay_options options;

@@ -147,7 +147,7 @@ class Comparison {
     }
 
  private:
-    // A batch of both: the device's batch is read and overwritten there, behind work that delays it.
+    // Takes a batch of each loader. The device reads and overwrites its batch, after work that delays it.
     void take(std::size_t i) {
         per_batch batch;
         int64_t slot = -1;

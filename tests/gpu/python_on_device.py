@@ -183,7 +183,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def steps(numbers: np.random.Generator, length: int) -> dict[str, np.ndarray]:
-    """Steps of environments that are reset at the end of an episode, and the following ones."""
+    """Steps of environments that reset at the end of an episode, with their next observations."""
     arrays = {
         "observation": numbers.normal(size=(length, N_ENVS, 3)).astype(np.float32),
         "action": numbers.integers(0, 9, (length, N_ENVS)).astype(np.int32),

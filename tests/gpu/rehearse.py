@@ -29,7 +29,7 @@ BENCH = "--capacity 2e3 --batch 40 --update 4200 --images 100 --seconds 0"
 
 
 def arguments_of_device_programs() -> dict[str, str]:
-    """Their arguments in ctest on the simulated GPU."""
+    """The arguments of each program in ctest on the simulated GPU."""
     text = (REPOSITORY / "tests" / "simulator" / "CMakeLists.txt").read_text()
     return dict(re.findall(r"^per_add_device_check\((\w+) (.*)\)$", text, re.MULTILINE))
 

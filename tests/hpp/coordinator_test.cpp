@@ -56,7 +56,7 @@ TEST(Coordinator, writes_no_more_than_the_spans_hold) {
 TEST(Coordinator, leaves_n_step_to_the_shards) {
     per::Coordinator coordinator = settled_coordinator();
     per::SampleOptions sample;
-    sample.n_step = 5;  // of shards that were created with it: the coordinator was not
+    sample.n_step = 5;  // that of the shards; the coordinator was created without it
     EXPECT_EQ(coordinator.draw(4, &sample), 4);
     sample.n_step_min = 1;
     EXPECT_ERROR(coordinator.draw(4, &sample), Unsupported, "n_step_min is 1");

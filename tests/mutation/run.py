@@ -81,7 +81,7 @@ def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
 
 
 def unique_names(found: list[Mutant]) -> dict[Mutant, str]:
-    """Their names in equivalent.txt. Equal names in a function are numbered from the second on."""
+    """The names of mutants in equivalent.txt. Equal names in a function are numbered from the second on."""
     counts: collections.Counter[str] = collections.Counter()
     names = {}
     for mutant in found:
@@ -293,7 +293,7 @@ class Trial:
             outcomes.setdefault(names[number], {"outcome": outcome, "by": "", "how": "", "met": []})
 
     def reaching(self, number: int) -> list[str]:
-        is_kernel = self.chosen[number].file.startswith("src/cpu/kernels/")  # others do the same for each of these
+        is_kernel = self.chosen[number].file.startswith("src/cpu/kernels/")  # only kernels depend on PER_ISA
         return [
             name
             for name, test in self.tests.items()

@@ -232,7 +232,7 @@ struct Shuffled {
     bool is_in_range;
 };
 
-// A lane outside of the segment is not read: the calling lane gets its own value.
+// If `from` is outside of the segment, the calling lane gets its own value.
 inline Shuffled shuffled(const char* kind, U32 value, U32 mask, unsigned from, bool is_in_range) {
     U64 values[32];
     grid->exchange(kind, mask, value, values);
@@ -241,7 +241,7 @@ inline Shuffled shuffled(const char* kind, U32 value, U32 mask, unsigned from, b
     return {static_cast<U32>(values[from]), is_in_range};
 }
 
-// The last lane of the calling lane's segment that may be read; for shfl.up, the first one.
+// The last lane that may be read in the segment of the calling lane; for shfl.up, the first lane.
 inline unsigned last_lane(U32 clamp) {
     const unsigned segment_mask = clamp >> 8 & 31;
     return (place().lane & segment_mask) | (clamp & 31 & ~segment_mask);

@@ -1,4 +1,4 @@
-// Memory accesses of kernels on the device. Detects only kernels compiled with -fsanitize=thread and
+// Memory accesses of kernels on the device. Counts only those of kernels compiled with -fsanitize=thread and
 // -fsanitize-coverage=trace-pc, and linked with accesses.cpp instead of ThreadSanitizer: they call functions for each
 // access and for each piece of code without a jump.
 #pragma once
@@ -12,19 +12,18 @@ namespace simulator {
 struct KernelAccesses {
     unsigned n_blocks;
     unsigned block_size;
-    // The maximum over the threads. It is unknown which addresses come from other loads, but there are two bounds. A
-    // thread waits for memory at least once in each phase, between barriers or warp intrinsics, in which it reads or
-    // does an atomic. It waits at most once for each pass through a piece of code without jumps that does, as the
-    // device reads on within such a piece, unless an address is loaded in the same piece. A barrier of a cluster is a
-    // wait, as writes to other blocks arrive there, unless the thread has waited for memory between arriving and
-    // waiting there.
+    // Two bounds of the number of times that a thread waits for memory, each the maximum over the threads. The number
+    // itself depends on which addresses come from other loads. Lower bound: the phases, between barriers or warp
+    // intrinsics, in which the thread reads or does an atomic. Upper bound: its passes through pieces of code without
+    // jumps that read or do an atomic, as the device reads on within such a piece, unless an address is loaded in the
+    // same piece. A barrier of a cluster counts in both, as writes to other blocks arrive there, unless the thread has
+    // waited for memory between arriving and waiting there.
     uint64_t phases;
     uint64_t round_trips;
-    uint64_t barriers;        // of the block, passed before the last access
-    uint64_t cluster_fences;  // barriers of the cluster that it has come to with a fence, likewise
-    // The most atomics on 128 bytes, which wait for each other; and the bytes of all threads together.
-    uint64_t atomics_of_line;
-    uint64_t bytes;
+    uint64_t barriers;         // barriers of the block that a thread has passed before its last access
+    uint64_t cluster_fences;   // arrivals with a fence at barriers of the cluster, before the last access
+    uint64_t atomics_of_line;  // the most atomics on the same 128 bytes, which wait for each other
+    uint64_t bytes;            // of all threads together
 };
 
 // Starts counting, and returns the counts since the last call, launch by launch. Launches without any access are

@@ -72,7 +72,7 @@ T reduce(const char* kind, unsigned mask, T value, Reduce reduce) {
     return reduced;
 }
 
-// CUDA's atomics order no other memory. Declared as relaxed, they give TSan no more order than that.
+// CUDA's atomics do not order other memory. They are relaxed here, so that TSan assumes no such order.
 template <class T, class Combine>
 T atomic_update(T* at, T value, Combine combine) {
     T old;
@@ -228,7 +228,7 @@ inline void* __cluster_map_shared_rank(const void* memory, unsigned rank) {
 inline void cudaGridDependencySynchronize() {
     simulator::wait_for_work_before();
 }
-// The time at which other grids may start is not modelled: any that may start early may do so before this call.
+// Has no effect: a grid that may start early may start even before this call.
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 // ----------------------------------------------------------------------------------------------------- runtime

@@ -140,24 +140,24 @@ struct Cluster {
     unsigned n_arrived = 0;
     uint64_t n_barriers = 0;  // barriers reached by all threads
     std::vector<Fiber*> waiting;
-    char clocks[2];  // of these barriers in turn
+    char clocks[2];  // used in turn by these barriers
 };
 
 struct Block {
     unsigned n_threads = 0;
     unsigned n_at_barrier = 0;
     unsigned n_done = 0;
-    int any = 0, all = 1, sum = 0;  // of the barrier that is being reached
-    int counts[3] = {};             // of the last barrier passed
+    int any = 0, all = 1, sum = 0;  // results so far of the next barrier
+    int counts[3] = {};             // results of the last barrier
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::unique_ptr<Warp[]> warps;
     std::vector<SharedVariable> shared;
-    // One for every second barrier: a thread that continues late must not see writes made by others before the next
-    // barrier.
+    // Used in turn by the barriers: a thread that continues late must not be ordered after writes that others make
+    // before the next barrier.
     char clocks[2];
     uint64_t n_barriers = 0;
     Cluster* cluster = nullptr;
-    // Number of barriers passed by the cluster when another block could last reach this one's shared memory; 0: never.
+    // Number of barriers that the cluster had passed when another block last reached this block's shared memory, or 0.
     uint64_t reached_after = 0;
     bool has_returned = false;
 };
@@ -196,11 +196,11 @@ struct Scheduler {
     bool has_slow_warps = false;
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
-    std::function<void()> before;  // not done yet; empty: it is done
+    std::function<void()> before;  // work that is not done yet; empty once it is
     std::vector<Fiber*> wait_for_it;
-    char made = 0;  // a clock: threads come after the host made them
-    // A second clock for work that follows the grid. It is not options->clock, since threads that start later would
-    // then appear to follow threads that have ended. On the heap, as TSan forgets the clocks of freed memory there.
+    char made = 0;  // a clock, after which threads are ordered: the host has made them
+    // A second clock, for work that follows the grid. With options->clock, threads that start later would appear to
+    // follow threads that have ended. It lies on the heap, as TSan forgets the clocks of freed memory there.
     std::unique_ptr<char> ended = std::make_unique<char>();
     Fiber main;
     Fiber* running = &main;
@@ -343,7 +343,7 @@ std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 bl
     block->cluster = &cluster;
     cluster.blocks.push_back(block.get());
     cluster.n_threads += block->n_threads;
-    // For overwriting: clearing the values costs more than a small kernel.
+    // The warps are not cleared, which would cost more than a small kernel.
     block->warps = std::make_unique_for_overwrite<Warp[]>((block->n_threads + warp_size - 1) / warp_size);
     block->shared.reserve(max_shared_variables);
     for (unsigned i = 0; i < block->n_threads; ++i) {

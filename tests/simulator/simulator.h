@@ -11,16 +11,16 @@ struct Options {
     uint64_t seed;
     bool all_blocks_resident;
     int n_devices;
-    int driver_version;         // as cudaDriverGetVersion() says it; 0: no driver
+    int driver_version;         // as cudaDriverGetVersion() returns it; 0: no driver
     int compute_capability;     // 10 * major + minor
-    int ptx_version;            // for which code of kernels was compiled, as cudaFuncGetAttributes() says it
-    int cluster_blocks;         // of the largest cluster; 0: it has none. Above 8 kernels must allow it
-    int n_multiprocessors;      // few: all threads of a cooperative launch must be resident
-    int green_multiprocessors;  // that the current context has, and those of streams, if not 0: as a green one
-    bool has_host_memory;       // otherwise memory that was not allocated here counts as device memory
-    bool reads_pageable;        // the device does, by its attribute
-    bool reaches_registered;    // likewise, by the host's addresses
-    uint64_t memory_bytes;      // of the device: allocations beyond it fail
+    int ptx_version;            // architecture of the kernels' code, as cudaFuncGetAttributes() returns it
+    int cluster_blocks;         // blocks of the largest cluster; 0: no clusters. Kernels must allow more than 8
+    int n_multiprocessors;      // few, since all threads of a cooperative launch are resident
+    int green_multiprocessors;  // multiprocessors of the current context and of streams' contexts, if not 0
+    bool has_host_memory;       // if false, memory that was not allocated here counts as device memory
+    bool reads_pageable;        // the attribute: the device can access pageable memory
+    bool reaches_registered;    // the attribute: the device can use the host's addresses of registered memory
+    uint64_t memory_bytes;      // memory of the device; allocations beyond it fail
     // Destroying a stream does its remaining work at once, so that tests need not wait for it. CUDA only promises that
     // the work will be done.
     bool destroying_waits;
@@ -29,38 +29,38 @@ struct Options {
 // Counts since the last reset_counters().
 struct Counters {
     uint64_t launches;
-    uint64_t cluster_launches;  // of them, those of clusters
-    uint64_t allocations;       // and frees, of device and pinned memory
+    uint64_t cluster_launches;  // launches with clusters
+    uint64_t allocations;       // allocations and frees of device and pinned memory
     uint64_t host_waits;        // calls that wait for the device
-    uint64_t spins;             // of them, those whose thread busy-waits
-    uint64_t interrupts;        // of the host, by the events that let threads sleep, each time one is recorded
-    uint64_t event_waits;       // of streams
+    uint64_t spins;             // those of host_waits whose thread busy-waits
+    uint64_t interrupts;        // interrupts of the host: one each time an event that lets threads sleep is recorded
+    uint64_t event_waits;       // waits of streams for events
 };
 
 // Resources that have not been released. ASan's leak check does not see them, as the simulator holds pointers to them.
 struct Held {
-    uint64_t bytes;  // of device and pinned memory
+    uint64_t bytes;  // device and pinned memory
     uint64_t streams;
     uint64_t events;
 
     bool operator==(const Held&) const = default;
 };
 
-// The options, initially from the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34),
-// PER_SIMULATOR_DEVICES (default 1), PER_SIMULATOR_CLUSTERS (cluster_blocks; default 0). Architectures are those of the
-// kernels that PER_SIMULATOR_KERNELS names (translation.h). Changes hold from the next call on.
+// The options, initially from the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default
+// 2^34), PER_SIMULATOR_DEVICES (default 1), PER_SIMULATOR_CLUSTERS (cluster_blocks; default 0). Architectures are those
+// of the kernels that PER_SIMULATOR_KERNELS names (translation.h). Changes take effect with the next call.
 Options& options();
 
 Counters counters();
 // The counts of this thread of the host.
 Counters counters_of_thread();
-// Both, the latter of this thread.
+// Resets the counts of the process, and those of this thread.
 void reset_counters();
 
 Held held();
 
-// From now on every call returns this error, as after a fault of a kernel, and work waiting in streams is never done; 0
-// ends that.
+// Makes every later call return this error, as after a fault of a kernel; work that waits in streams is never done.
+// Error 0 ends this.
 void stick(int error);
 
 // True if a device has a context, which takes some 500 MB on a real one. The second function resets all devices to
@@ -72,8 +72,8 @@ void forget_contexts();
 // Returns true if an earlier request had not taken effect yet.
 bool fail_call(uint64_t n, int error);
 
-// For programs that load libper_simulated.so: the same for calls of this thread, and the function that has returned the
-// error since then, or NULL.
+// For programs that load libper_simulated.so. The first function is fail_call() for calls of this thread only. The
+// second returns the name of the function that has returned the error since then, or NULL.
 extern "C" void simulator_fail_call(uint64_t n, int error);
 extern "C" const char* simulator_failed_call();
 

@@ -27,7 +27,7 @@ namespace simulator {
 
 struct Stream;
 
-// Place `n` of a stream: reached when that much of its work is done.
+// A point of a stream, which is reached when `n` pieces of its work are done.
 struct Point {
     Stream* stream;
     uint64_t n;
@@ -39,13 +39,13 @@ struct LaunchKind {
     unsigned cluster_blocks = 1;
 };
 
-// On the heap, as threads of the kernel read it: the stack of the host is the host's again before it has waited.
+// Allocated on the heap, as threads of the kernel read it: the host may reuse its stack before it waits for them.
 struct Work {
     dim3 grid_size, block_size;
     std::function<void()> kernel;  // empty: only waits
     LaunchKind kind;
     std::vector<Point> after;
-    std::unique_ptr<char> clock;  // the work of the host before it enqueued this
+    std::unique_ptr<char> clock;  // orders it after the host's work before the enqueue
 };
 
 struct Capture;
@@ -57,9 +57,9 @@ struct Stream {
     bool is_destroyed = false;
     uint64_t n_enqueued = 0;
     uint64_t n_done = 0;
-    std::deque<std::unique_ptr<Work>> work;  // from n_done on
+    std::deque<std::unique_ptr<Work>> work;  // the work that is not done: from number n_done on
     Capture* capture = nullptr;
-    std::size_t last_node = no_node;  // of the capture
+    std::size_t last_node = no_node;  // the last node of this stream in the capture
     char clock = 0;
 
     static constexpr std::size_t no_node = ~std::size_t{0};
@@ -99,7 +99,7 @@ struct Capture {
 
 struct Event {
     int device = 0;
-    bool lets_sleep = false;  // a thread that waits for it
+    bool lets_sleep = false;  // a thread that waits for it sleeps
     Point point = {nullptr, 0};
     Capture* capture = nullptr;  // recorded in it
     std::size_t node = Stream::no_node;
@@ -160,15 +160,15 @@ struct Machine {
     Stream legacy;
     std::vector<std::unique_ptr<Stream>> destroyed;  // events may still name them
     std::deque<StreamHandle> handles;
-    std::vector<cudaStream_t> free_handles;  // of them
+    std::vector<cudaStream_t> free_handles;  // those of destroyed streams
     std::set<int> contexts;                  // devices that have one
     std::map<int, Context> primary;
     std::vector<std::unique_ptr<Capture>> captures;
     unsigned long long n_captures = 0;
     int n_capturing = 0;
     std::map<uintptr_t, Allocation> allocations;  // by address
-    uint64_t device_bytes = 0;                    // of them
-    std::map<uintptr_t, uintptr_t> registered;    // pages of the host, from the first byte of some to their end
+    uint64_t device_bytes = 0;                    // bytes of those on devices
+    std::map<uintptr_t, uintptr_t> registered;    // ranges of host pages: first byte and end
     std::deque<Freed> freed;
     uint64_t freed_bytes = 0;
     uint64_t n_events = 0;
@@ -176,8 +176,8 @@ struct Machine {
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
     uint64_t calls_until_planned = 0;
-    std::optional<std::thread::id> planned_thread;  // whose calls count; none: those of all
-    const char* failed_call = nullptr;              // the name of the one that answered it
+    std::optional<std::thread::id> planned_thread;  // the thread whose calls count; none: all threads
+    const char* failed_call = nullptr;              // name of the call that returned the planned error
 
     uint64_t next_random() {
         random ^= random << 13;
@@ -194,7 +194,7 @@ Machine& machine() {
 }
 
 thread_local int chosen_device = 0;
-thread_local std::vector<int> pushed_devices;  // whose contexts were made current after that
+thread_local std::vector<int> pushed_devices;  // devices of the contexts that were pushed
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local Counters thread_counters = {};
 
@@ -386,8 +386,8 @@ cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::fun
     return cudaSuccess;
 }
 
-// For calls that invalidate captures: those of this thread, and those of others in the global mode unless this thread has
-// exchanged its mode for another.
+// For calls that invalidate captures: those of this thread unless a mode is relaxed, and those of other threads if both
+// modes are global.
 cudaError_t require_no_capture() {
     cudaError_t error = cudaSuccess;
     for (const auto& capture : machine().captures) {
@@ -531,9 +531,9 @@ extern "C" [[gnu::visibility("default")]] const char* simulator_failed_call() {
 
 namespace {
 
-// Clusters of more blocks are for kernels that allow it.
+// Kernels must allow clusters of more blocks.
 constexpr unsigned portable_cluster_blocks = 8;
-// The first architecture whose code waits for the previous kernel, and has cluster barriers.
+// The first architecture whose code can wait for the previous kernel, and has cluster barriers.
 constexpr int first_ptx_with_clusters = 90;
 
 bool has_cluster(const void* kernel, unsigned n_blocks) {
@@ -578,7 +578,7 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, s
                 return cudaErrorInvalidClusterSize;
         }
     }
-    // A device would start it: its code has neither the wait nor the barriers.
+    // A device would start such a kernel, although its code has neither the wait nor the barriers.
     if ((kind.is_early || kind.cluster_blocks > 1) && machine().options.ptx_version < first_ptx_with_clusters)
         fail("a kernel whose code is for an older architecture starts early, or in a cluster");
     // The number of blocks that fit depends on the kernel; at least one fits each multiprocessor.
@@ -593,7 +593,7 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, s
 
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
     BEGIN_CALL_IN_CONTEXT();
-    // It loads the kernel, which may allocate and wait.
+    // CUDA loads the kernel in this call, and may allocate and wait.
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     attributes->maxThreadsPerBlock = 1024;
     attributes->ptxVersion = machine().options.ptx_version;
@@ -785,7 +785,7 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
     return cudaSuccess;
 }
 
-// Unregisters even if the call fails, as cudaFree() frees. It does not wait: CUDA does not promise that.
+// Unregisters even if the call fails, like cudaFree(). Does not wait, as CUDA does not promise that it does.
 cudaError_t cudaHostUnregister(void* memory) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     Machine& m = machine();
@@ -836,14 +836,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         return kind != cudaMemcpyDefault && allocation != nullptr &&
                (allocation->type == cudaMemoryTypeHost) != is_host;
     };
-    // Undefined in CUDA.
+    // CUDA leaves the result of such a copy undefined.
     if (contradicts(target, is_to_host) || contradicts(source, is_from_host)) return cudaErrorInvalidMemcpyDirection;
-    // Such a copy uses a buffer of the driver, which may wait or allocate.
+    // A copy of pageable memory uses a buffer of the driver, which may wait or allocate.
     const bool is_pageable = (is_to_host && target == nullptr) || (is_from_host && source == nullptr);
     if (is_pageable && stream_of(stream).capture == nullptr)
         if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     const cudaError_t error = enqueue(stream, 1, 1, [=] { std::memcpy(to, from, bytes); });
-    // Such a copy is complete when the call returns, as CUDA documents.
+    // A copy to pageable memory is complete when the call returns, as CUDA documents.
     if (error == cudaSuccess && is_to_host && target == nullptr && stream_of(stream).capture == nullptr)
         run_until(end_of(stream_of(stream)));
     return error;

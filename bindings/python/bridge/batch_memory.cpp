@@ -21,8 +21,8 @@ constexpr size_t whole_lines(size_t n_bytes) {
 
 PyTypeObject memory_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-// Memory of closed buffers, for later ones. None of it is ever freed, since threads may return memory until the process
-// ends.
+// SpareMemory of closed buffers, to be reused by later buffers. These objects are never freed, since threads may return
+// memory to them until the process ends.
 std::vector<SpareMemory*>& unused() {
     static auto& those = *new std::vector<SpareMemory*>;
     return those;
@@ -104,7 +104,7 @@ void SpareMemory::keep_nothing() {
     }
 }
 
-// Memory returned while another thread closes this may be kept all the same, for a later buffer.
+// If another thread closes this object meanwhile, the memory may still be kept; a later buffer then uses it.
 void SpareMemory::give_back(ArrayMemory* memory) {
     for (std::atomic<ArrayMemory*>& place : places_) {
         ArrayMemory* nothing = nullptr;
@@ -121,7 +121,7 @@ ArrayMemory::Owner SpareMemory::take(size_t element_bytes) {
         ArrayMemory* memory = place.exchange(nullptr);
         if (memory == nullptr) continue;
         if (memory->n_bytes_ == n_bytes) return ArrayMemory::Owner(memory);
-        release(memory);  // it is of batches of another size
+        release(memory);  // it belonged to a batch of another size
     }
     void* place = std::aligned_alloc(line, n_bytes);
     if (place == nullptr) return nullptr;

@@ -40,9 +40,9 @@ class ArrayMemory : public PyObject {
     static bool prepare_type();
 
     /*
-     * Elements of a numpy array begin half a cache line past the beginning of one. JAX then copies such arrays, and
-     * reports when it is done. Memory aligned to a line it would use in place permanently, even while `out` reuses it
-     * for a batch.
+     * Elements of a numpy array begin half a cache line past the beginning of one. JAX therefore copies such arrays,
+     * and reports when it is done. If they were aligned to a cache line, JAX would use them in place permanently, even
+     * while `out` reuses them for a batch.
      */
     void* numpy_elements();
     /* A new reference, for the base of an array. */
@@ -66,9 +66,9 @@ class ArrayMemory : public PyObject {
 };
 
 /*
- * Memory for the arrays of one output of a buffer, which each batch creates anew. Freed arrays leave their memory to
- * later ones of the same size: two are kept, since a learner holds one batch while it draws the next. Memory from
- * malloc has often left the caches, or is mapped by the kernel page by page, which for a batch of images takes longer
+ * Memory for the arrays of one output of a buffer; each batch has new arrays. The memory of a freed array is kept for a
+ * later array of the same size: two are kept, since a learner holds one batch while it draws the next. Memory from
+ * malloc is often no longer in the caches, or the kernel maps it page by page, which for a batch of images takes longer
  * than the draw.
  *
  * Arrays are freed by any thread, also without the GIL, and the process may fork at any time, so there is no lock.

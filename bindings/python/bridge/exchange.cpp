@@ -113,7 +113,7 @@ void* Exchange::number_of(const py::object& stream) const {
     return number;
 }
 
-// False if only Python can read them.
+// Reads the arrays of steps. Returns false if only Python can read one of them.
 bool Exchange::read_steps(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
                           Reader& reader, std::vector<std::byte>& block) const {
     for (size_t i = 0; i < step_arrays_.size(); ++i) {

@@ -26,7 +26,7 @@ struct Output {
  * For a buffer on CUDA, arrays are those of a tensor library with DLPack's C functions, on the buffer's device.
  *
  * A block is per_steps followed by one per_array for each field and next field, or per_batch followed by one pointer
- * for each; offsets count from its start. Anything unreadable here is left to `plain`, the exchange in Python.
+ * for each; offsets count from its start. Arrays that cannot be read here are left to `plain`, the exchange in Python.
  */
 class Exchange {
  public:

@@ -126,7 +126,7 @@ const TensorType& ArrayTypes::find(PyTypeObject* type) {
         }
         found.is_negated = py::getattr(found.type, "is_neg", py::none());
     }
-    // Programs have few types; one that creates thousands is served without the cache.
+    // Programs have few array types. For one that creates thousands, further types are not cached.
     if (types_.size() >= 64) return other_ = std::move(found);
     return types_.emplace_back(std::move(found));
 }

@@ -47,8 +47,8 @@ class ArrayTypes {
     const DLPackExchangeAPI* exchange_api(PyTypeObject* type) { return find(type).api; }
 
     /*
-     * Describes the memory of a tensor. False if it must be read in another way: if it is not a tensor, has no memory,
-     * as inside a transformation, or is lazily negated.
+     * Describes the memory of a tensor. Returns false if the source must be read in another way: it is not a tensor, it
+     * has no memory (as inside a transformation), or it is lazily negated.
      */
     bool find_tensor(PyObject* source, DLTensor& tensor);
 
@@ -87,8 +87,8 @@ class Reader {
     Reader& operator=(const Reader&) = delete;
 
     /*
-     * name: of the argument, for messages. Returns false without an error if only Python can read it, which never
-     * happens for `host`. None is read as an array that is not given.
+     * `name` is the argument's name for messages. Returns false without an error if only Python can read the array,
+     * which never happens for `host`. None is read as an array that is not given.
      */
     bool read(PyObject* source, py::handle name, per_array& array, Where where = Where::host);
 

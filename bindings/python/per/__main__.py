@@ -192,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
             return (bench if options.command == "bench" else demo)(options.rest)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader closed the pipe, as `| head` does. Python flushes again at exit, into a file that accepts it.
+        # The reader closed the pipe, as `| head` does. Python's flush at exit would fail again: it goes to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except per.Error as error:
         print(f"python -m per {options.command}: {error}", file=sys.stderr)

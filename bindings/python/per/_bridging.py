@@ -55,7 +55,8 @@ def load() -> Any:
 
 bridge = load()
 
-# The largest axis that the bridge can represent. Larger ones go to `plain`, which reports that no memory is that large.
+# The largest axis that per._bridge can represent. Buffers with a larger one use the exchange in Python, which reports
+# that no memory is that large.
 _LARGEST_AXIS = 2**63 - 1
 
 

@@ -1,8 +1,9 @@
 """Library calls that call Python back, and interpreter shutdown.
 
 After finalisation, a thread that returns from C to run a callback crashes: cffi acquires the GIL with
-PyGILState_Ensure(), which needs a live interpreter. At exit, therefore, such calls of other threads fail at their next
-callback, which releases the buffer's lock, and do not return. The exit waits briefly for them.
+PyGILState_Ensure(), which needs a live interpreter. Therefore, at exit, such a call in another thread fails at its next
+callback, so that it releases the buffer's lock, and then never returns to its caller. The exit waits briefly until all
+of them have failed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The libraries whose arrays a handle on CUDA gives out: torch, CuPy, JAX.
+"""The libraries whose arrays a handle on CUDA returns: torch, CuPy, JAX.
 
 Each allocates arrays on one device, recognises its own arrays, and names its current stream. The library converts its
 own arrays on the device; arrays of other libraries must already have the required form.

@@ -44,12 +44,13 @@ class DrawingAhead(RateLimiter[Array]):
         batch_size : int
             B, 1 to 2^24.
         slots : int, default 3
-            Batches drawn ahead, and the most that may be out at a time, 1 to 1024. One more is kept in memory.
+            Batches drawn ahead, and the most that the caller may hold at a time, 1 to 1024. The loader has memory for
+            one more.
         device : str, optional
             The device of the batches. None: that of the buffer. A buffer on the CPU may also deliver to "cuda" or
             "cuda:1", with asynchronous copies. Neither requesting a batch nor releasing one waits for the device; only
-            the streams passed to take() do, by default the current ones. A CUDA graph copies each batch to arrays that
-            belong to the graph.
+            the streams passed to take() do, by default the current ones. For a CUDA graph, copy each batch to arrays
+            that belong to the graph.
         gather_on_device : bool, default False
             For batches on CUDA of a buffer on the CPU: the device itself copies the frames of large fields (1 KiB and
             more) from the rows, which stay pinned while the loader is open. The batches are the same. add() and set()

@@ -133,7 +133,7 @@ class Exchange:
         Parameters
         ----------
         options : int
-            Address of a per_sample_options, which receives the call and the key; 0 only without these.
+            Address of a per_sample_options, into which `call` and `key` are entered. 0 is allowed only without them.
         """
         handle, queue = self.handle(), self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)

@@ -25,9 +25,9 @@ class RateLimiter(Buffer[Array]):
         min_size_to_sample (at least 1), it allows adding k steps if floor(r (a + k - m)) - d <= e, and drawing b
         transitions if a >= m and floor(r (a - m)) - d - b >= -e. With r = 0 only draws are limited, by a >= m.
 
-        No call may be for more than e transitions, or for more than e / r steps beyond the first m, so one of the two
-        is always allowed. Choose m so large that a draw succeeds by then, and that a prefill by one extend() belongs to
-        the first m steps.
+        A call for more than e transitions, or for more than e / r steps beyond the first m, is an error. So either an
+        add or a draw is always allowed. Choose m so large that a draw succeeds after m steps, and that a prefill by one
+        extend() is within the first m steps.
 
         Channels wait without this call: their writers see a full ring. The add may still raise Busy if another thread
         adds first: then wait again.

@@ -46,7 +46,7 @@ class Sampling(Buffer[Array]):
             Not with hindsight.
         hindsight : Hindsight, optional
             Replaces the goals of some transitions by goals reached later. Exceptions of its reward function propagate;
-            the call is then no draw, but counts in `times_sampled`.
+            the call then does not count as a draw, but does count in `times_sampled`.
         out : Batch[Array], optional
             An earlier batch of the same size, which is overwritten and returned. Not for JAX. Required in a captured
             CUDA graph.
@@ -226,9 +226,9 @@ class Sampling(Buffer[Array]):
     ) -> Batch[Array]:
         """Live transitions by id, as sample() would have drawn them: n-step returns, stacks, sequences, weights.
 
-        This is no draw: the random state, the schedule of beta and all statistics stay unchanged. Probabilities and
-        weights are those of one draw with replacement, whatever the scheme, by the current priorities. A transition
-        that can never be drawn, because its priority is 0, has weight 0.
+        This does not count as a draw: the random state, the schedule of beta and all statistics stay unchanged.
+        Probabilities and weights are those of one draw with replacement, whatever the scheme, by the current
+        priorities. A transition that can never be drawn, because its priority is 0, has weight 0.
 
         Parameters
         ----------

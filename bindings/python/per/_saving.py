@@ -102,11 +102,11 @@ class Saving(Settings[Array]):
     ) -> int:
         """Writes an incremental checkpoint to a directory: only what differs from the last checkpoint there.
 
-        That is new or set rows, priorities, and other changed state. load() reads the directory. It is created if
-        missing; its parent must exist. It takes at most about twice the space of a file from save(). At any time, also
-        after an error, a kill or a power failure, it holds either this checkpoint or the one before, complete. If it is
-        the buffer's `storage`, rows stay in their file, and load() with the same `storage` continues from it. Other
-        files in the directory stay.
+        It writes rows that were added or set, priorities, and other changed state. The directory is created if missing;
+        its parent must exist. It takes at most about twice the space of a file from save(). At any time, also after an
+        error, a kill or a power failure, it holds either this checkpoint or the one before, complete; load() reads it.
+        If the directory is the buffer's `storage`, rows stay in their file, and load() with the same `storage`
+        continues from it. Other files in the directory stay.
 
         Calls for one directory are serialised, also across processes. Other threads may use the buffer while this call
         waits for its turn.
@@ -302,7 +302,7 @@ class Saving(Settings[Array]):
         return np.frombuffer(file.getbuffer(), np.uint8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled or copied buffer continues bit-identically, on its own device. Loaders and epochs stay behind."""
+        """A pickled or copied buffer continues bit-identically, on the same device. It has no loaders and no epochs."""
         others = {name: value for name, value in vars(self).items() if name != "_handle"}
         return _from_checkpoint, (type(self), self._checkpoint(), self._device, self._kind), others or None
 
@@ -329,7 +329,7 @@ class Saving(Settings[Array]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Replaces the buffer by that of a state_dict(), with its options, but this buffer's device and kind of arrays.
+        """Replaces the contents and options by those of a state_dict(). The device and the kind of arrays stay.
 
         No other thread may use the buffer meanwhile. Loaders and epochs created before continue with the earlier
         contents.

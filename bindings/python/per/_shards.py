@@ -44,7 +44,7 @@ class Shard(Buffer[Array]):
         """The transitions that own units of the total mass of summarize(), in the form of get_windows().
 
         Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. A negative
-        unit -1 - r is the live transition of rank r: by environment, and by place in its ring.
+        unit -1 - r stands for the r-th live transition, counted from 0 by environment and then by place in its ring.
 
         Parameters
         ----------

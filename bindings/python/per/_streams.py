@@ -21,7 +21,7 @@ class Queue(NamedTuple):
 
     @property
     def dlpack_number(self) -> int:
-        """DLPack's number of the stream: 1 for the legacy default stream, since 0 could also be the thread's."""
+        """DLPack's number of the stream: 1 for the legacy default stream, since 0 could mean the per-thread one."""
         return self.number or 1
 
 

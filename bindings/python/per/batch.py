@@ -18,9 +18,9 @@ Node = Any
 
 
 def structure_of(names: list[str]) -> dict[str, Node]:
-    """The containers that names describe, by the first step of each name: see per.spaces.
+    """The containers that field names describe, by the first step of each name: see per.spaces.steps_of().
 
-    The steps 0, 1, .. make a tuple. A name with one step stands for itself.
+    A container with the steps 0, 1, .. is a tuple. A name with one step is mapped to itself.
     """
     tree: dict[str, Any] = {}
     for name in names:

@@ -266,12 +266,13 @@ class Coordinator(Handle):
     def agree_on_scale(self, chooses_anew: bool = False) -> ScaleRequest | None:
         """Brings all shards to the scale that one buffer would have. Returns None once batches can be drawn.
 
-        Otherwise do what it requests with every present shard, report its summary, and call it again.
+        Otherwise carry out the returned request on every present shard, report the new summaries, and call it again.
 
         Parameters
         ----------
         chooses_anew : bool, default False
-            Choose as after setting alpha, whatever the scale was; for the first of these calls.
+            True: choose a new scale whatever the current one is, as is necessary after setting alpha. Only for the
+            first call.
 
         Raises
         ------

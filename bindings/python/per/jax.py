@@ -201,8 +201,8 @@ class Buffer:
         state : State
             The state returned by the previous call.
         key : Any
-            A key of jax.random.key() or PRNGKey(). The same state and key give the same batch. The key of a seed draws
-            what a per.ReplayBuffer with that seed draws first.
+            A key of jax.random.key() or PRNGKey(). The same state and key give the same batch. The batch of
+            jax.random.key(seed) is the first one that a per.ReplayBuffer with that seed draws.
         """
         ticket, *arrays = self._call("sample", state, self._results, _xla.numbers_of(key))
         # XLA may delay operations whose result nothing needs. The draw's ticket keeps the state in use until the draw.
@@ -284,7 +284,7 @@ def make_prioritised_flat_buffer(
     Parameters
     ----------
     max_length : int
-        Steps held, over all environments.
+        Number of steps that the buffer holds, over all environments.
     min_length : int
         Steps until can_sample() is true.
     sample_batch_size : int
@@ -329,13 +329,13 @@ def make_prioritised_trajectory_buffer(
     sample_batch_size : int
         Trajectories in a batch.
     sample_sequence_length : int
-        L, from 2 to the number of steps held of an environment.
+        L, from 2 to the number of steps that the buffer holds of each environment.
     period : int
         Distance between the starts of trajectories.
     min_length_time_axis : int
         Steps of each environment until can_sample() is true.
     max_size, max_length_time_axis : int, optional
-        Steps held, of all environments together or of each; give one of the two.
+        Number of steps that the buffer holds, of all environments together or of each; give one of the two.
     priority_exponent : float, default 0.6
         As in make_prioritised_flat_buffer().
     device : str, optional
@@ -349,7 +349,7 @@ def make_prioritised_trajectory_buffer(
     if not 2 <= sample_sequence_length <= rows:
         allowed = f"2 or more, up to the {rows} steps that it holds of an environment"
         raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: {allowed}")
-    # L steps are L - 1 transitions of the library and the observation after the last of them.
+    # A trajectory of L steps is a sequence of L - 1 transitions and the observation after the last one.
     sequences = {"sequence_length": sample_sequence_length - 1, "sequence_stride": period}
     options = {"alpha": priority_exponent, "device": _device(device), **sequences, **options}
     min_rows = max(min_length_time_axis, sample_sequence_length)

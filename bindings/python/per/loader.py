@@ -72,9 +72,10 @@ def loader_kind(arrays: object, device: str) -> Arrays:
 class Loader(Handle):
     """An endless iterator over batches, from ReplayBuffer.loader().
 
-    Requesting the next batch releases the one before. A loop that ends keeps its last batch out: release it, continue
-    with next(), or count it among the `slots` that may be out. take() leaves the release to the caller, and lets
-    several threads take batches from one loader. A loader closes itself, or earlier at the end of a `with` block.
+    Requesting the next batch releases the one before. After a loop its last batch is still held: release it, continue
+    with next(), or leave it, as one of the `slots` batches that may be held. take() leaves the release to the caller,
+    and lets several threads take batches from one loader. A loader closes itself, or earlier at the end of a `with`
+    block.
     """
 
     _noun = "loader"
@@ -112,8 +113,8 @@ class Loader(Handle):
         ----------
         timeout : float, optional
             Seconds to wait: for the draw, for the buffer's rate limiter, and, while `slots` batches are out, for a
-            release; None: no limit. Ctrl-C interrupts the wait. A thread that itself holds all batches then waits
-            forever.
+            release; None: no limit. Ctrl-C interrupts the wait. Without a limit, a thread that itself holds all batches
+            waits forever.
         stream : object, optional
             On CUDA, the stream of the work with the batch: work queued there from now on sees the batch, and work
             queued there before its release finishes before the slot is overwritten. None: the current one.

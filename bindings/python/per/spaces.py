@@ -60,7 +60,7 @@ def parts_of(name: str, container: Mapping[Any, Any] | Sequence[Any]) -> dict[st
 
 
 def steps_of(name: str) -> list[str]:
-    """Splits a name into the steps from container to container."""
+    """Splits a name at its dots into steps: the keys of the containers and of the part, with escapes."""
     steps = [""]
     for text in _MARKED_OR_NOT.findall(name):
         if text == ".":

@@ -1,6 +1,6 @@
 """Types of arguments: the words of each choice, the accepted arrays, and options by name.
 
-Use them to annotate programs that pass such arguments on:
+Use them to annotate programs that forward such arguments:
 
 >>> import per.typing
 >>> def make(capacity: int, scheme: per.typing.Scheme = "stratified") -> per.ReplayBuffer:

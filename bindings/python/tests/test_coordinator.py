@@ -525,7 +525,7 @@ def test_shards_that_grow_beyond_a_total_mass_while_they_are_settled_are_not_set
     for s in range(8):
         coordinator.report(s, LAW)
     assert coordinator.agree_on_scale() == ("set", 0)
-    # Each is a summary that a buffer may have. Their sum is 2^65 - 8, of which 64 bits hold 2^64 - 8.
+    # A buffer may have each of these summaries. Their sum is 2^65 - 8, which 64 bits truncate to 2^64 - 8.
     summary = dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True)
     for s in range(8):
         coordinator.report(s, summary)

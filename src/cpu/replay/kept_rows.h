@@ -20,7 +20,7 @@ namespace per::cpu {
 // held.
 class KeptRows final : public ChangeListener {
  public:
-    // `columns` in the order in which they will be read, with the rows that a checkpoint of the lanes holds.
+    // Keeps the rows that a checkpoint of `lanes` holds. `columns` are in the order in which they will be read.
     KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
              const std::vector<Column<const std::byte>>& columns);
     ~KeptRows();

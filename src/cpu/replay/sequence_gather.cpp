@@ -117,7 +117,8 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
         for (int64_t t = 0; t < span.n_steps; ++t) out[t] = static_cast<float>(sums_[static_cast<size_t>(t)]);
         std::fill(out + span.n_steps, out + steps, 0.0f);
     }
-    // Writes `whole` for the first steps, of_step(t) for the last, and 0 in the padding.
+    // Writes one value for each step: `whole` where the window has all n_step steps and does not reach the last
+    // transition, of_step(t) for the later steps, and 0 in the padding.
     const int64_t n_whole = whole_windows(span, n_step);
     const auto write = [&](auto* array, auto whole, const auto& of_step) {
         if (array == nullptr) return;

@@ -19,8 +19,8 @@ class SequenceGather {
  public:
     explicit SequenceGather(const ReplayState& state) : state_(state) {}
 
-    // Comes before run(). Takes the arrays of `batch` that are not NULL. For fields that `gather` wants, only the
-    // places of frames are written. Only this function may throw.
+    // Plans the copies into the arrays of `batch` that are not NULL; call it before run(). For fields with an array in
+    // `gather`, run() writes the addresses of the frames instead of copying them. Only prepare() may throw.
     void prepare(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather);
     // Writes the sequences that start in these slots, all of them live.
     void run(const std::vector<int64_t>& slots);
@@ -33,7 +33,7 @@ class SequenceGather {
         int64_t n_step;         // of its returns
         SequenceSpan span;
     };
-    // Consecutive frames of an array of the batch: their bytes, or their places.
+    // Consecutive frames of an array of the batch: their bytes, or their addresses.
     struct Frames {
         std::byte* out;
         const std::byte** places;  // NULL: they are copied

@@ -110,7 +110,7 @@ void LiveSet::clear() {
     count_ = 0;
 }
 
-// Goes level by level for all ranks, so that the lines of each level are fetched together.
+// Descends level by level for all ranks together, so that the cache misses of a level overlap.
 void LiveSet::select(int64_t n, uint64_t* ranks, int64_t* slots_out) const {
     int64_t* const nodes = slots_out;
     for (int64_t i = 0; i < n; ++i) nodes[i] = 0;

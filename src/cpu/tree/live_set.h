@@ -9,8 +9,8 @@
 
 namespace per::cpu {
 
-// A bitmap, 512 slots to a line, and counts above it: one for each line, then level by level one for 8 of the level
-// below. 0.143 bytes a slot; insert, erase and select cost O(log capacity), contains one read.
+// A bitmap, 512 slots to a line, and counts above it: one for each line, then level by level one for every 8 counts of
+// the level below. 0.143 bytes a slot; insert, erase and select cost O(log capacity), contains one read.
 class LiveSet {
  public:
     explicit LiveSet(int64_t capacity, const MemorySource& source = {});
@@ -38,8 +38,8 @@ class LiveSet {
         for_each_used(n_levels_, 0, visit_line, [](int64_t) {});
     }
 
-    // Writes, for each of n ranks in 0 .. count() - 1, the slot of the set with that number of smaller ones in it.
-    // Overwrites `ranks`.
+    // Writes to slots_out[i] the slot of the set that has ranks[i] smaller slots in the set, for i < n. Each rank is in
+    // 0 .. count() - 1. Overwrites `ranks`.
     void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
 
  private:

@@ -36,7 +36,7 @@ class PriorityStore {
     bool take_ranks_if_due() { return ranks().take_ranks_if_due(alpha_); }
     void forget_ranks() { ranks_->forget_ranks(); }
 
-    // For draws, which leave both unchanged when they end. `prioritization` selects the tree.
+    // For draws, which may change both meanwhile, but restore them. `prioritization` selects the tree.
     SumTree& tree_to_draw(int32_t prioritization) { return prioritization == PER_RANK ? ranks_->tree() : tree_; }
     LiveSet& live_to_draw() { return live_; }
     double alpha() const { return alpha_; }

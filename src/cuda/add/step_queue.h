@@ -18,11 +18,11 @@ namespace per::cuda {
 // call, as kernel parameters, others through the staging ring.
 void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call);
 
-// The counterpart of the CPU's StepWriter. A warp adds the steps of a lane in order, and at once those that run on
-// (window.h). The copies of their frames are independent and spread over the whole device. Then the leaves of all rows
-// that died or became live are changed. A piece of many steps takes two launches, and one for the change of the leaves;
-// with PER_MAX_NOW each step takes that many. Few steps of few lanes take one launch. A step that the CPU would refuse
-// is skipped and counted.
+// The counterpart of the CPU's StepWriter. A warp adds the steps of a lane in order, and the steps of a run (see
+// longest_run()) at once. The copies of their frames are independent and spread over the whole device. Then the leaves
+// of all rows that died or became live are changed. A piece of many steps takes two launches, and one for the change of
+// the leaves; with PER_MAX_NOW each step takes that many. Few steps of few lanes take one launch. A step that the CPU
+// would refuse is skipped and counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
 class StepQueue {
@@ -34,7 +34,8 @@ class StepQueue {
     // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
     // memory while the stream is captured; nothing has changed then. ids_out is memory that the device can write.
     void add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call);
-    // env_ids lie in host memory and name each environment once; NULL means the first `count`.
+    // Ends the running episodes of `count` environments. env_ids lie in host memory, without repeats; NULL means the
+    // first `count` environments.
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
 

@@ -66,7 +66,7 @@ struct Extent {
     std::size_t bytes;
 };
 
-// Calls visit(field, is_next) for each array of a batch whose frames are gathered, in the batch's order.
+// Calls visit(field, is_next) for each array of gathered frames in a batch, in the batch's order.
 template <class Visit>
 void for_each_gathered(const Fields& fields, const BatchShape& shape, const FrameArrays& rows, const Visit& visit) {
     for (int64_t i = 0; i < fields.count(); ++i) {

@@ -1,5 +1,5 @@
-// Hindsight relabelling of batches in device memory. The host is asked for rewards: their arguments are copied there,
-// and the results are copied back.
+// Hindsight relabelling of batches in device memory. The reward function runs on the host: its arguments are copied
+// there, and its results are copied back.
 #pragma once
 
 #include <cstddef>

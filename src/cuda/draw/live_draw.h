@@ -78,7 +78,8 @@ __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawM
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
-// Rows that are written as if they had been drawn. They count as no draw; only ids that are not live are counted.
+// Rows that are written as if they had been drawn, which does not count as a draw. Only ids that are not live are
+// counted.
 struct WindowsPlan {
     DrawPlan draw;       // the draw with replacement that would give them
     const int64_t* ids;  // [n]; may be memory.found

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int32_t buckets_per_thread = (n_rank_buckets + n_threads - 1) / n_threads;
 
-// One block calls it. Each thread has some buckets, from the largest priority down.
+// Computes the weight of the transitions in each bucket of priorities from their ranks. One block calls it; each thread
+// takes consecutive buckets, from the largest priority down.
 __device__ __forceinline__ void weigh_buckets(const DeviceRanks& ranks, double alpha, TopRow& row) {
     const int32_t first = static_cast<int32_t>(threadIdx.x) * buckets_per_thread;
     const int32_t end = first + buckets_per_thread < n_rank_buckets ? first + buckets_per_thread : n_rank_buckets;

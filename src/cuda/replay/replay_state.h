@@ -135,9 +135,9 @@ PER_HOST_DEVICE bool has_ranks(const DevicePriorities& priorities) {
 
 inline constexpr float not_given = -1.0f;
 
-// Stands for the priority of a row that became live without one at `step`, at most 2^24 - 2, of a launch with several
-// steps. The priority depends on those that other lanes were given before that step, and is written once the launch has
-// ended.
+// A placeholder for the priority of a row that became live, without a given priority, at `step` of a launch of several
+// steps. The priority depends on those given in other lanes before that step, so it is written after the launch.
+// `step` is at most 2^24 - 2, so that the float is exact.
 __device__ __forceinline__ float waiting_since(int64_t step) {
     return -2.0f - static_cast<float>(step);
 }

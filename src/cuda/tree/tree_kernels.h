@@ -22,11 +22,11 @@ void queue_reset(const DeviceTree& tree, cudaStream_t stream);
 void queue_rebuild(const DeviceTree& tree, const DeviceTree& other, cudaStream_t stream);
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 
-// Computes the sums at the given scale, and sets the total below which the scale is chosen again. A restored tree takes
-// both from the saved one.
+// Computes the sums of the leaves at the given scale, and sets the total mass below which another scale is chosen. A
+// restored tree takes both values from the saved one.
 void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
 
-// Fixes the scale until leaves or their sum become too large for it. They must fit it now.
+// Keeps this scale until a leaf or the sum becomes too large for it. The leaves and their sum must fit it now.
 void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t stream);
 // Chooses the scale for the leaves now, and again whenever they require it.
 void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream);

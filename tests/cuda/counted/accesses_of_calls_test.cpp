@@ -59,9 +59,9 @@ class AccessesOfCalls : public testing::Test {
     }
     void TearDown() override { simulator::options() = options_; }
 
-    // Also prints the row of the table in docs/maintainers/cuda.md, followed by atomics of a line, bytes and blocks.
-    // Round trips depend on how a compiler divides the code into pieces, and bytes on what it keeps in registers: both
-    // may be a quarter more.
+    // Compares the counts of a call. Also prints its row of the table in docs/maintainers/cuda.md, followed by atomics
+    // of a line, bytes and blocks. Round trips depend on how a compiler divides the code into pieces, and bytes on what
+    // it keeps in registers: both may be up to a quarter larger.
     template <class Call>
     void expect(const char* name, const Counts& expected, const Call& call) {
         simulator::take_accesses();
@@ -292,7 +292,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
     per_replay_free(replay);
 }
 
-// The write-back of dirty L2 lines would disturb the timing of a call.
+// Lines of the L2 that are written would have to be written back while a call is timed.
 TEST_F(AccessesOfCalls, of_what_makes_the_benchmark_cold_are_reads) {
     simulator::options().n_multiprocessors = 3;  // few threads
     const Conditions conditions(nullptr);

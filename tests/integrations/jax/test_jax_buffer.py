@@ -143,7 +143,7 @@ def test_trajectories_are_the_whole_ones_that_start_at_multiples_of_the_period(
 
 
 def test_a_sequence_may_be_as_long_as_the_buffer_and_not_longer():
-    """Flashbax's buffers return the newest such sequence; ours can return it, too."""
+    """If a sequence is as long as the buffer, Flashbax's buffers return the newest one; ours can return it, too."""
     trajectories = {"add_batch_size": 1, "sample_batch_size": 64, "min_length_time_axis": 4, "period": 1}
     trajectories |= {"sample_sequence_length": 4, "max_length_time_axis": 4}
     pairs = {"max_length": 2, "min_length": 1, "sample_batch_size": 2}

@@ -191,7 +191,7 @@ def test_a_draw_that_is_refused_does_not_count(buffer):
 
 
 def test_one_environment_needs_no_axis_of_environments(in_process):
-    """Steps without an axis of environments are not cut along one."""
+    """Arrays without an axis of environments are not split along their first axis."""
     given = {"observation": [1.0, 2.0], "action": 0, "reward": [0.5], "terminated": [True], "truncated": False}
     whole = per.ReplayBuffer(40, FIELDS)
     buffer = per.ray.ReplayBuffer(40, FIELDS)

@@ -16,7 +16,7 @@ from per.ray.shard import Message, Shard
 
 
 def writers_of(sharded, slots=0):
-    """Channels and writers of Ray in turn, one for each environment. The last two of a shard share one."""
+    """Channels and writers of Ray in turn, one for each environment; the last two environments of a shard share one."""
     per_shard = ENVS // sharded.shards
     firsts = range(0, ENVS, per_shard)
     runs = [[env] for first in firsts for env in range(first, first + per_shard - 2)]
@@ -226,7 +226,7 @@ def test_channels_go_on_though_the_coordinator_dies(in_process):
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_turns(in_process, shards):
-    """At every moment one buffer would have allowed the steps added and transitions drawn. All steps are added."""
+    """One buffer would, at every moment, have allowed the steps added and transitions drawn. All steps are added."""
     sharded = sharded_buffer(shards=shards, **LIMITS)
     writers = writers_of(sharded, slots=8)
     coordinator = sharded._coordinator.object
@@ -269,13 +269,13 @@ def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_t
 
 
 def limited_shard(*envs):
-    """A shard of four environments with a writer for each of `envs`. Each question allows it a number of steps."""
+    """A shard of four environments, a writer for each of `envs`, and a function that allows more steps."""
     shard = Shard({"capacity": 4 * ROWS, "fields": FIELDS, "n_envs": 4}, True)
     shard.open(0, None, False)
     paths = [shard.channel(np.array([env]), 0, 0, "waits")[0] for env in envs]
 
     def added_of(allowed):
-        """Allows more steps. Returns the number of steps of each environment, and the calls that wait."""
+        """Allows `allowed` steps. Returns the number of added steps of each environment, and the calls that wait."""
         _, told = shard.ask(Message(0, 1.0, allowed, b""), "summary")
         live = shard._buffer.live_ids()
         return np.bincount(live % 4, minlength=4).tolist(), told.waiting
@@ -288,7 +288,7 @@ def running_step(n_envs=1):
 
 
 def test_channels_and_the_calls_of_writers_take_turns(in_process):
-    """One step is allowed at a time, and many more of each wait."""
+    """One step is allowed at a time, while many steps wait in each channel and many calls of a writer."""
     shard, writers, added_of = limited_shard(1, 2)
     for _ in range(20):
         shard.write("one", False, {**running_step(), "env_ids": [0]}, 1)
@@ -306,7 +306,7 @@ def test_a_call_of_many_steps_is_not_overtaken_by_a_channel(in_process):
     for _ in range(9):
         writer.add(**running_step())
     shard.write("one", False, {**running_step(3), "env_ids": [0, 1, 2]}, 3)
-    assert added_of(0) == ([0, 0, 0, 0], (3, *[1] * 10))  # the tenth is the cut, which counts as a step while it waits
+    assert added_of(0) == ([0, 0, 0, 0], (3, *[1] * 10))  # 9 steps and a cut, which counts as a step while it waits
     for _ in range(3):
         assert added_of(2)[0] == [0, 0, 0, 0]
     assert added_of(4)[0] == [1, 1, 1, 1]

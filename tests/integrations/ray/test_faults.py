@@ -154,7 +154,7 @@ def test_a_death_while_a_checkpoint_is_written_leaves_the_one_before(buffer, tmp
     loaded = per.ray.ReplayBuffer.load(tmp_path)
     assert_goes_on_as_one(whole, loaded, np.random.default_rng(4), 10)
 
-    # The shard comes back from that checkpoint. The next save is complete and removes the files that the death left.
+    # The next save restores the dead shard from the first checkpoint, succeeds, and removes the incomplete files.
     buffer.save(tmp_path)
     assert len(list(tmp_path.iterdir())) == SHARDS + 1
     assert len(per.ray.ReplayBuffer.load(tmp_path)) == len(buffer)
@@ -203,7 +203,7 @@ def test_writers_count_what_waited_at_a_shard_that_died(buffer):
         writer.flush()
     assert [(writer.lost, writer.refused) for writer in writers] == [(0, 0), (20, 0), (0, 0), (0, 0)]
 
-    # Steps in the buffer of a shard that dies are no loss of the writer; steps that Ray did not deliver are.
+    # The writer counts steps that Ray did not deliver as lost, but not those that were in the buffer of a dying shard.
     buffer._shards[1].die()
     with buffer._shards[2].raising(ray.exceptions.ActorUnavailableError("not now", None)):
         for s, writer in enumerate(writers):
@@ -249,7 +249,7 @@ class Death(BaseException):
 
 @pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
 def test_a_coordinator_that_dies_between_calls_goes_on_as_one_buffer(buffer, scheme):
-    """It dies before every third call on average, changes of scale included; seed 1."""
+    """The coordinator dies before every third call on average, changes of scale included; seed 1."""
     random = np.random.default_rng(1)
     deaths = []
 

@@ -237,7 +237,7 @@ def test_a_shard_that_dies_takes_its_mass_out_and_comes_back_from_its_checkpoint
     wait_for(lambda: buffer.stats().shards == 2)
     assert len(buffer) == at_save + HALF
 
-    # Shard 1 reuses the numbers that it gave after the checkpoint, but ids of its next life differ from those.
+    # Shard 1 gives the same numbers to rows as it did after the checkpoint, but its ids contain the number of its life.
     again = buffer.add(**steps_of(random, ENVS))[HALF:]
     assert ((again & (2**48 - 1)) == late).all()
     assert (again >> 48 == 1).all()
@@ -346,7 +346,7 @@ def test_a_coordinator_that_is_killed_goes_on_as_one_buffer(buffer):
 
 
 def test_actors_and_a_learner_stay_in_step_though_a_shard_dies(cluster):
-    """Both run to the end, each as fast as the rate limiter allows."""
+    """Actors and learner run to the end, as fast as the rate limiter allows."""
     rate, tolerance, least = 2.0, 64, 50
     limits = {"samples_per_insert": rate, "samples_tolerance": tolerance, "min_size_to_sample": least}
     buffer = made(**limits)

@@ -107,7 +107,7 @@ def test_limits_are_refused_as_one_buffer_refuses_them(in_process, wrong):
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 def test_steps_of_writers_wait_for_draws_and_all_of_them_come(in_process, ahead):
-    """At every moment one buffer would have allowed the steps added and the transitions drawn."""
+    """One buffer would, at every moment, have allowed the steps added and the transitions drawn so far."""
     sharded = sharded_buffer(**LIMITS)
     random = np.random.default_rng(ahead)
     writers = writers_by_shard(sharded)

@@ -76,7 +76,7 @@ def test_saved_algorithms_and_buffers_go_on_as_if_they_had_not_been_saved(name, 
 
 
 def of_theirs(buffer):
-    """The transitions of a buffer of theirs, sorted: reward, action, termination, observation, next observation."""
+    """The transitions of a buffer of SB3, sorted: reward, action, termination, observation, next observation."""
     n = buffer.buffer_size if buffer.full else buffer.pos
     terminated = buffer.dones[:n] * (1 - buffer.timeouts[:n])
     columns = (buffer.rewards, buffer.actions, terminated, buffer.observations, buffer.next_observations)
@@ -84,7 +84,7 @@ def of_theirs(buffer):
 
 
 def of_ours(buffer):
-    """The same for a buffer of libper."""
+    """The transitions of a buffer of libper, in the same form."""
     rows = buffer.replay.get(buffer.replay.live_ids())
     columns = (rows.reward, rows.action, rows.terminated, rows.observation, rows.next_observation)
     return sorted(np.concatenate([column.reshape(len(rows.reward), -1) for column in columns], 1).tolist())

@@ -66,7 +66,7 @@ def parameters_after_updates(agent, updates):
     ("ours", "theirs"), [(DQN, skrl.agents.torch.dqn.DQN), (DDQN, skrl.agents.torch.ddqn.DDQN)], ids=["DQN", "DDQN"]
 )
 def test_with_equal_priorities_an_update_is_skrls(ours, theirs, tmp_path):
-    """With alpha = 0 both draw the same rows, and all weights are 1."""
+    """With alpha = 0 both agents draw the same rows, and all weights are 1."""
     found, expected = (parameters_after_updates(agent_of(kind, tmp_path, alpha=0.0), 25) for kind in (ours, theirs))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 

@@ -64,7 +64,7 @@ def test_a_buffer_is_one_of_tianshous(kinds, n_envs):
 
 
 def test_rows_priorities_and_weights_are_those_of_tianshous_buffer(kinds, n_envs):
-    """Both get the same calls and are asked for the same rows, before and after the ring wraps around."""
+    """The buffers of both libraries get the same calls and return the same rows, before and after they wrap around."""
     random = np.random.default_rng(1)
     ours, theirs = (new(kind, 30, n_envs) for kind in kinds)
     for t in range(60):

@@ -62,7 +62,7 @@ end
 
 const STEP_ARRAYS = (:reward, :terminated, :truncated, :mask, :next_mask, :priorities, :td_errors)
 
-# The shape of the first of them that is an array; () if all are numbers.
+# The shape of the first array among reward and the flags; () if all are numbers.
 function shape_of_steps(arguments)
     for name in (:reward, :terminated, :truncated)
         array = get(arguments, name, nothing)

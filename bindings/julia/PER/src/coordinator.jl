@@ -1,8 +1,8 @@
 """
     summarize(buffer; measured_scale = nothing)
 
-The summary of a shard, which determines its draws, in integers: the fields of `per_shard_summary` in per.h, as a
-struct. With a `measured_scale` it also sums the masses at that scale, in one pass over the buffer.
+The integers that determine the draws of a shard, as a struct with the fields of `per_shard_summary` in per.h. With a
+`measured_scale` it also sums the masses at that scale, in one pass over the buffer.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -24,8 +24,8 @@ end
 """
     set_scale!(buffer, scale)
 
-Set the scale of `mass(p^alpha) = ceil(p^alpha 2^scale)`. It stays until masses outgrow it or alpha is set. With
-`nothing` the buffer chooses the scale. Returns the buffer.
+Set the scale of `mass(p^alpha) = ceil(p^alpha 2^scale)`. The scale stays until masses become too large for it, or alpha
+is set. With `nothing` the buffer chooses the scale. Returns the buffer.
 """
 function set_scale!(buffer::ReplayBuffer, scale)
     chosen = scale === nothing ? PER_SCALE_AUTOMATIC : converted(Int32, "scale", scale)
@@ -48,8 +48,8 @@ end
     get_units(buffer, units; stream, options...)
 
 The transitions that own units of the total mass, in the form of [`get_windows`](@ref): a batch, their masses and their
-first units. A unit is one of `0:total_mass - 1`; `-1 - r` is the transition with `r` live ones before it. Throws a
-[`PERError`](@ref) for the first unit that does not exist.
+first units. A unit is one of `0:total_mass - 1`; `-1 - r` stands for the transition with `r` live transitions before
+it. Throws a [`PERError`](@ref) for the first unit that does not exist.
 """
 function get_units(buffer::ReplayBuffer, units; stream = nothing, options...)
     queue = stream_of(buffer.memory, stream)
@@ -71,9 +71,9 @@ end
     Coordinator(capacity, n_shards; n_envs, state = nothing, options...)
 
 Draws from several buffers, the shards, as one buffer with all their lanes would: the same ids, transitions, weights and
-priorities, bit for bit. It calls none of them; the program passes the messages between coordinator and shards, as per.h
-describes. `capacity` and the options are those of the whole buffer; fields are not given. With the `state` of another
-coordinator it continues from there. Shards count from 1.
+priorities, bit for bit. The coordinator does not call the buffers; the program passes the messages between coordinator
+and shards, as per.h describes. `capacity` and the options are those of the whole buffer; fields are not given. With the
+`state` of another coordinator it continues from there. Shards count from 1.
 
 ```jldoctest
 julia> coordinator = Coordinator(40, 2; n_envs = 4, seed = 3);
@@ -187,8 +187,7 @@ end
 """
     draw!(coordinator, batch_size; options...)
 
-Begin a batch and return the shards and units of its first round. There is one round; without replacement there may be
-several.
+Begin a batch and return the shards and units of its first round. Only draws without replacement may need more rounds.
 """
 function draw!(coordinator::Coordinator, batch_size; options...)
     chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)

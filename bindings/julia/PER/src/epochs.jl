@@ -78,9 +78,9 @@ Write generalised advantage estimates (Schulman et al. 2016, arXiv:1506.02438, e
 `A_t = delta_t + gamma lambda A_(t+1)` with `delta_t = r_t + gamma V(next_t) - V_t`. `V(next_t)` is 0 after a terminal
 state, and `A_(t+1)` after any end of an episode. Returns the buffer.
 
-`V_t` is the field `value` as added with the step, and `V(next_t)` that of the next step. Steps without a next step - at
-the end of a truncated episode, and the latest step of a running one - get it from `bootstrap(batch)`, which computes it
-for a [`Batch`](@ref PER.Batch) of such steps from `batch.next_observation`. `returns` names a field for `A_t + V_t`.
+`V_t` is the field `value` as added with the step, and `V(next_t)` that of the next step. Some steps have no next step:
+the last step of a truncated episode, and the latest step of a running one. For a [`Batch`](@ref PER.Batch) of such
+steps `bootstrap(batch)` computes `V(next_t)` from `batch.next_observation`. `returns` names a field for `A_t + V_t`.
 All are plain `Float32` numbers.
 
 ```jldoctest

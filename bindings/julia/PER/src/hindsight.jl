@@ -8,10 +8,10 @@ derived values are recomputed; nothing in the buffer changes.
 - `achieved`: the observation field with the goal that a state achieves
 - `goal`: the field with the goal pursued, of the same type and size. If it is an observation, its next observation gets
   the same goal
-- `reward(achieved, goal)`: called once per batch with arrays whose last axis counts `n` steps: the goals achieved after
-  them, and the goals pursued. Returns `n` rewards, or a tuple of `n` rewards and `n` flags that are true if the step
-  ends in a terminal state. Without flags, terminal states stay as they were. With n-step returns, all steps of a window
-  are among the `n`; the window ends at the first terminal one
+- `reward(achieved, goal)`: called once per batch with two arrays whose last axis counts `n` steps: the goals achieved
+  after these steps, and the goals pursued. Returns `n` rewards, or a tuple of `n` rewards and `n` flags that are true
+  if the step ends in a terminal state. Without flags, terminal states stay as they were. With n-step returns, all steps
+  of a window are among the `n`; the window ends at the first terminal one
 - `strategy`: the states that provide goals: `:future`, those after the step or later; `:final`, the episode's last;
   `:episode`, any of the episode. Only states in the buffer count, and of a running episode only those so far
 - `k`: achieved goals for each pursued one; `Inf`: all transitions get an achieved one

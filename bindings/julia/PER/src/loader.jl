@@ -22,13 +22,14 @@ end
 An endless iterator over batches that a thread of the library draws ahead, into memory that is reused. `options` are
 those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the loader.
 
-Creating it requests `slots` batches, and handing one out requests the next: up to `slots` batches are drawn before the
-changes that the latest one leads to. Every other call on the buffer waits for the draws requested before it. The same
-seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing changes in between.
+Creating it requests `slots` batches, and handing one out requests the next: up to `slots` batches are drawn before
+updates made with the latest one take effect. Every other call on the buffer waits for the draws requested before it.
+The same seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing changes in
+between.
 
 Requesting the next batch releases the previous one, whose arrays are then overwritten: copy anything that must last
-longer. At most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the
-caller. A buffer has one loader at a time, until `close(batches)`.
+longer. The caller may hold at most `slots` batches at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing
+them to the caller. A buffer has one loader at a time, until `close(batches)`.
 
 Batches lie in the memory of the buffer. From a buffer in host memory, `device = :cuda` or `"cuda:1"` hands them out in
 the memory of a CUDA device; the copies overlap with earlier work. Neither `take!` nor `release!` waits for the device.
@@ -87,7 +88,7 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0), memory)
 end
 
-# Takes the device of the buffer.
+# Sets the device to that of the buffer.
 function set_device!(filled, buffer)
     options = initial(per_replay_options)
     call(pointer -> per_replay_describe(pointer, options), buffer.handle)
@@ -128,9 +129,10 @@ end
 """
     take!(loader; timeout = Inf, stream)
 
-The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). Throws a [`PERError`](@ref) with status
-`PER.PER_ERROR_BUSY` after `timeout` seconds if the batch is still being drawn, if the rate limiter does not allow it
-yet, or if all slots are out. On CUDA, work enqueued on `stream` from now on sees the whole batch.
+The next batch of a [`loader`](@ref), which the caller holds until [`release!`](@ref). Throws a [`PERError`](@ref) with
+status `PER.PER_ERROR_BUSY` after `timeout` seconds if the batch is still being drawn, if the rate limiter does not
+allow it yet, or if the caller holds `slots` batches. On CUDA, work enqueued on `stream` from now on sees the whole
+batch.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -174,8 +176,8 @@ function give_back(loader, slot, stream)
     return nothing
 end
 
-# The slot of the next batch. A call of the library may only wait for the library's own thread, which needs nothing of
-# Julia. With every slot out it would wait for another task, and block the garbage collector.
+# The slot of the next batch. A call of the library may only wait for the library's thread, which does not run Julia
+# code. If all slots are held, it would wait for another Julia task, and block the garbage collector.
 function hand_out(loader::Loader, timeout, stream)
     deadline = time() + converted(Float64, "timeout", timeout)
     while true
@@ -190,7 +192,7 @@ function hand_out(loader::Loader, timeout, stream)
     end
 end
 
-# Requires the lock. Nothing if the rate limiter allows no draw yet and time is left.
+# Requires the lock. Returns nothing if the rate limiter does not allow a draw yet and time is left.
 function hand_out_now(loader, left, stream)
     filled, queue = initial(per_batch), stream_of(loader.memory, stream)
     timeout_ms = left == Inf ? -1 : ceil(Int64, 1000 * min(left, 1e9))

@@ -34,8 +34,8 @@ is_callable(value) = !isempty(methods(value))
 """
     PER.is_device_array(array)
 
-True if an array lies in the memory of a CUDA device. `false` except for types with a method of their own; arrays of the
-type that a tree or buffer was created with (`arrays = CuArray`) need no method.
+True if an array lies in the memory of a CUDA device. `false` for every type that has no method of this function. Arrays
+of the type that a tree or buffer was created with (`arrays = CuArray`) are recognised without a method.
 """
 is_device_array(array) = false
 

@@ -36,10 +36,10 @@ With CUDA.jl, on the current device:
 
 A [`loader`](@ref) there also needs a method of [`PER.device_view`](@ref).
 
-Calls on CUDA enqueue their work and return at once. Arrays on the device are read in place, and must be whole and of
-the documented element types. Arrays in host memory are copied, on the current stream only (`add!` and `extend!` accept
-them with any stream). Invalid values are only detected on the device: [`PER.synchronize`](@ref) reports them. Other
-array libraries need the methods of [`PER.is_device_array`](@ref), [`PER.device_pointer`](@ref),
+Calls on CUDA enqueue their work and return at once. Arrays on the device are read in place, and must be contiguous and
+of the documented element types. Arrays in host memory are copied, on the current stream only (`add!` and `extend!`
+accept them with any stream). Invalid values are only detected on the device: [`PER.synchronize`](@ref) reports them.
+Other array libraries need the methods of [`PER.is_device_array`](@ref), [`PER.device_pointer`](@ref),
 [`PER.device_view`](@ref) and [`PER.stream_pointer`](@ref).
 
 `length(buffer)` is the number of live transitions or sequences, which can be drawn. `buffer.capacity` and
@@ -304,7 +304,7 @@ buffer was created or cleared. `r`, `e` and `m` are the options `samples_per_ins
 transitions is allowed if `a >= m` and `floor(r * (a - m)) - d - b >= -e`. With `r = 0` only draws are limited, by `a >=
 m`. A call that is not allowed yet throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`; so does this function
 after `timeout` seconds. A call for more than `e` transitions, or for more than `e / r` steps beyond the first `m`, is
-never allowed and throws with status `PER.PER_ERROR_INVALID_ARGUMENT`. Hence adding or drawing is allowed at any time.
+never allowed and throws with status `PER.PER_ERROR_INVALID_ARGUMENT`. Hence either an add or a draw is always allowed.
 Choose `m` so large that a draw succeeds after `m` steps, and that a prefill by one `extend!` lies within the first `m`
 steps. Loaders and channels wait on their own. The add may still be `PER.PER_ERROR_BUSY` if another task adds first:
 then wait again.

@@ -102,7 +102,7 @@ function Reader(path::AbstractString)
     options, layouts = try
         described(FieldLayout, handle, describe)
     catch
-        close(handle)  # else it stays attached until it is collected
+        close(handle)  # otherwise it stays attached until it is collected
         rethrow()
     end
     steps = options[].sequence_length > 0 ? options[].burn_in + options[].sequence_length : 0

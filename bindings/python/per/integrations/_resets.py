@@ -24,7 +24,7 @@ class SuspectedResets:
         self._announced: Any = None  # [n_envs, ...], the next observations of that step
 
     def look(self, observation: Any, next_observation: Any, reward: Any, ends: Any) -> None:
-        """Takes a step of every environment.
+        """Looks at a step of every environment, and warns if enough steps look like resets.
 
         Parameters
         ----------

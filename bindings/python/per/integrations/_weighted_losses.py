@@ -57,8 +57,9 @@ class WeightedRewards(torch.Tensor):
     batch: elementwise functions keep the row, and functions that only move numbers move it with them. After any other
     function the row is unknown, and a loss that would be weighted raises an error.
 
-    Learners with several critics compute a loss for each: the first sets priorities by its TD errors, the next by those
-    of both. Axes before that of the batch are critics, too. A row with further axes uses the mean of its TD errors.
+    Learners with several critics compute a loss for each. The first loss sets priorities by its TD errors, and each
+    later loss by the TD errors of all critics so far. Axes before the axis of the batch are critics, too. A row with
+    further axes uses the mean of its TD errors.
     """
 
     _origin = _Origin((), None)

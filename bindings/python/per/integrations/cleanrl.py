@@ -263,7 +263,7 @@ class ReplayBuffer(_Buffer):
 
 
 class PrioritizedReplayBuffer(_Buffer):
-    """The buffer of rainbow_atari.py. It also draws the last n_step - 1 starts of an episode.
+    """The buffer of rainbow_atari.py. It also draws the last n_step - 1 transitions of an episode.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ class PrioritizedReplayBuffer(_Buffer):
     def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, done: Any, truncated: Any = False) -> None:
         """Adds one step. An episode truncated without a flag ends where the next observation does not follow.
 
-        With autoreset "next_step" the next observation always follows: `truncated` must be given. With autoreset
+        With autoreset "next_step" the next observation follows even then, so `truncated` must be given. With autoreset
         "same_step" next_obs is ignored after a terminal state; batches have obs in its place.
         """
         truncated = np.broadcast_to(np.reshape(truncated, -1), self._shapes["observation"][:1])

@@ -49,9 +49,9 @@ class _Rows:
 class ReplayBuffer(theirs.ReplayBuffer):
     """LeRobot's ReplayBuffer with prioritized draws.
 
-    This alone prioritizes the learner's critics: mse_loss(), smooth_l1_loss() and huber_loss() of targets computed from
-    a batch's reward are weighted, and their TD errors become priorities, also if an online and an offline batch are
-    concatenated. Batches have "weights" and "ids" in their complementary_info, for learners that call
+    This class is enough to prioritize the learner's critics: mse_loss(), smooth_l1_loss() and huber_loss() of targets
+    computed from a batch's reward are weighted, and their TD errors become priorities, also if an online and an offline
+    batch are concatenated. Batches have "weights" and "ids" in their complementary_info, for learners that call
     update_priorities().
 
     Parameters

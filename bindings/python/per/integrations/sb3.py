@@ -60,9 +60,9 @@ _NO_ARRAYS = "allowed, as rows have ids here: replay.get(replay.live_ids()), wit
 class PrioritizedReplayBuffer(buffers.ReplayBuffer):
     """A replay_buffer_class for any off-policy algorithm of stable-baselines3.
 
-    It alone prioritizes algorithms whose critics learn by the mean mse_loss(), smooth_l1_loss() or huber_loss() of
-    targets computed from `samples.rewards`; train() is unchanged. Other algorithms draw uniformly, with weights 1,
-    unless they use `samples.weights` and update_priorities() themselves.
+    This class is enough to prioritize algorithms whose critics learn by the mean mse_loss(), smooth_l1_loss() or
+    huber_loss() of targets computed from `samples.rewards`; train() is unchanged. Other algorithms draw uniformly, with
+    weights 1, unless they use `samples.weights` and update_priorities() themselves.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
                 raise per.InvalidArgument(f"{name} of the buffer is {given}; allowed: {allowed}")
         self.reset()
         n_rows = theirs.buffer_size if theirs.full else theirs.pos
-        # With optimize_memory_usage the row at `pos` of a full buffer has the observation after the newest one.
+        # With optimize_memory_usage the row at `pos` of a full buffer has the observation after the newest step.
         first = int(theirs.full and theirs.optimize_memory_usage)
         for i in (np.arange(first, n_rows) + (theirs.pos if theirs.full else 0)) % theirs.buffer_size:
             following = (i + 1) % theirs.buffer_size
@@ -364,7 +364,8 @@ class _Prioritized:
     """
 
     def __init__(self, *args: Any, _init_setup_model: bool = True, **options: Any) -> None:
-        # load() calls _setup_model() later. It is then True only if it was saved, which SB3's algorithms do not do.
+        # load() passes False, restores the saved attributes, and calls _setup_model(). The attribute is then True only
+        # if libper's algorithm saved the model: the files of SB3's algorithms do not have it.
         self._has_chosen_buffer = _init_setup_model
         super().__init__(*args, _init_setup_model=_init_setup_model, **options)  # type: ignore[call-arg]
 
@@ -381,7 +382,7 @@ class _Prioritized:
             if gamma != self.gamma:
                 raise per.InvalidArgument(f"gamma of replay_buffer_kwargs is {gamma}; the algorithm's is {self.gamma}")
             self.replay_buffer_kwargs = {"n_steps": n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
-            self.n_steps = 1  # otherwise SB3 warns that it does not reach a given replay_buffer_class
+            self.n_steps = 1  # otherwise SB3 warns that a given replay_buffer_class does not get n_steps
         super()._setup_model()  # type: ignore[misc]
         self.n_steps = n_steps
 

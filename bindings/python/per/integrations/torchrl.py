@@ -205,8 +205,8 @@ def _new_seed() -> int:
     return int(torch.randint(2**63 - 1, ()))
 
 
-# A field is named by a place and its key. An entry both at the top and in "next" is an observation; the others are of
-# the step, or only of its successor.
+# The name of a field is one of these words and the entry's key. An entry both at the top and in "next" is an
+# observation; other entries at the top belong to the step, and other entries in "next" to its successor.
 _OBSERVATION, _STEP, _NEXT = "observation", "step", "following"
 _OWN = (("reward",), ("done",), ("terminated",), ("truncated",))
 

@@ -30,8 +30,9 @@ _T = TypeVar("_T")
 MANIFEST = "coordinator.json"
 VERSION = 1
 
-# An id of the whole has the shard's life in the bits from this one up, so that ids are unique: a shard restored from a
-# checkpoint continues counting from there, in its next life. In life 0, ids are those of one buffer.
+# The bits of an id from this one up hold the shard's life: 0 at first, and larger after each restart. A shard restored
+# from a checkpoint counts on from there, so that without its life it would give ids a second time. In life 0, ids are
+# those of one buffer.
 LIFE_BITS = 48
 _BELOW_LIFE = (1 << LIFE_BITS) - 1
 
@@ -173,7 +174,7 @@ class Coordination:
     # ------------------------------------------------------------ asking
 
     def _send(self, question: str, given: dict[int, tuple[Any, ...]], call: str = "ask") -> tuple[dict[int, Any], int]:
-        """Sends a question to shards without waiting: returns the future answers, and the steps they may add then."""
+        """Sends a question to shards without waiting. Returns the futures, and the steps that the shards may add."""
         allowed = self._allowed(sorted(given))
         largest = self._draws.state().max_priority
         memory = self._memory()
@@ -283,7 +284,7 @@ class Coordination:
         self._reasons[s] = reason
 
     def _begin_call(self, raises: bool = False) -> None:
-        """Takes in shards that have returned or are new, and drops the batches of loaders that are no longer used."""
+        """Uses shards that have returned or are new from now on, and drops the batches of loaders no longer in use."""
         if not self._is_open:
             self._recall()
         for s, reference in list(self._coming.items()):
@@ -308,7 +309,7 @@ class Coordination:
     def _recall(self) -> None:
         """Continues after a restart of the coordinator's process, from the state that it last sent to the shards.
 
-        Present shards keep their lives. Absent ones have lost one more.
+        Shards that answer stay in their lives. Those that do not are lost, and begin their next life.
         """
         references = {s: shard.recall.remote() for s, shard in enumerate(self._shards)}
         late = ray.wait(list(references.values()), num_returns=len(references), timeout=self._timeout)[1]
@@ -448,7 +449,7 @@ class Coordination:
             self._agree_on_scale()
 
     def _with_what_waits(self, draw: Callable[[], _T]) -> _T:
-        """Draws; if that fails, adds the steps that writers have given, which may be the only ones, and draws again."""
+        """Draws. If that fails, adds the steps that wait at the shards, which may be the only ones, and draws again."""
         self._begin_call()
         try:
             return draw()

@@ -53,7 +53,7 @@ class Loader:
         return self._batch(lambda: self._oldest(asked))
 
     def _oldest(self, asked: deque[Any]) -> Drawn:
-        """The oldest pending batch. One that could not be drawn ahead is drawn now.
+        """The oldest pending batch. If it could not be drawn ahead, it is drawn now.
 
         Waits until the rate limiter allows it.
         """

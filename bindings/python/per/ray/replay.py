@@ -48,7 +48,7 @@ _NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_ta
 
 _CHOICES = ("beta", "scheme", "prioritization", "uniform_fraction", "normalize_weights")
 
-# Draw options that need more than the total mass of each shard.
+# Draw options that draws in flight (exact=False) do not support: they need more than the total mass of each shard.
 _NOT_AHEAD = {"scheme": "without_replacement", "prioritization": "uniform", "normalize_weights": "buffer_max"}
 _MAX_SLOTS = 1024
 
@@ -128,8 +128,8 @@ class ReplayBuffer:
     shards : int, default 1
         Number of shards, 1 to n_envs. Shard s has the environments from s n_envs / shards on.
     least_shards : int, optional
-        Shards that must have been placed before this call returns; None: all. It waits as long as Ray has no room for
-        them. The others join once there is room, for example when a node joins.
+        Number of shards that must have started before this call returns; None: all. The call waits until Ray has room
+        for them. The others start once there is room, for example when a node joins.
     timeout : float or None, default 60.0
         Seconds that a shard has to answer, except to save. A slower one counts as gone until it answers again; None: no
         limit.
@@ -440,7 +440,7 @@ class ReplayBuffer:
         batch_size : int
             B, 1 to 2^24.
         slots : int, default 3
-            Batches drawn ahead, and the most that may be out at a time.
+            Batches drawn ahead, and the most that the caller may hold at a time.
         exact : bool, default True
             True: each batch is drawn after the one before, and they are those of sample(). False: several batches are
             in flight, each drawn from what was known of the shards when it began; its probabilities and weights are

@@ -274,7 +274,7 @@ class Shard:
     def _in_turns(self) -> list[tuple[int, int]]:
         """The waiting calls, in the order in which they are added if steps are limited: source, and number of steps.
 
-        A step of all environments of a channel is a call; masks may exclude some of them.
+        A step of all environments of a channel counts as a call; its mask may exclude some of the environments.
         """
         calls = [[call.n_steps for call in self._waiting]]
         calls += [[len(ring.envs)] * min(ring.n_waiting, _MAX_TOLD) for ring in self._rings]
@@ -310,7 +310,7 @@ class Shard:
             self._allowed = None if self._allowed is None else self._allowed - count
 
     def _take_steps(self, buffer: per.ReplayBuffer, ring: _Ring, most: int | None) -> None:
-        """Moves steps of a channel. Those that no memory is left for stay there, and are retried next time."""
+        """Moves steps of a channel. If no memory is left, the steps stay in the channel, and are moved another time."""
         if ring.n_waiting == 0:
             return
         buffer.raise_max_priority(self._max_priority)
@@ -360,9 +360,10 @@ class Shard:
     ) -> Any:
         """Rows, and their ids and masses, int64[2, n], for units of the summary `told`; None if it is outdated.
 
-        With is_stale the units are mapped to the current summary. Unit u of a total of T_told becomes a unit drawn
-        uniformly from those of T_now that lie where u does; the mass m of its owner becomes m T_told / T_now. Whatever
-        has changed since, a row is therefore drawn with probability m / T_now, and reports it in units of T_told.
+        With is_stale the units are mapped from the total T_told of that summary to the current total T_now: unit u
+        becomes the unit at a point drawn uniformly from u T_now / T_told to (u + 1) T_now / T_told. So a row of mass m
+        is drawn with probability m / T_now, whatever has changed since. Its mass is returned as m T_told / T_now, which
+        is that probability in units of T_told.
         """
         now = buffer.summarize()
         total, before = now.total_mass, told.total_mass
