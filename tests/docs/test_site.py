@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 RECIPES = sorted(DOCS.glob("recipes/*.py"))
 MIGRATIONS = sorted(path for path in DOCS.glob("migration/*.md") if path.stem != "index")
-SHORT = {"python": ["600"]}  # arguments for programs that would otherwise take long
+SHORT = {"python": ["600"], "atari": ["600"]}  # arguments for programs that would otherwise take long
 
 sys.path.insert(0, str(DOCS / "extensions"))
 import c_header  # noqa: E402
