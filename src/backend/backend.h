@@ -168,10 +168,10 @@ class ReplaySnapshot {
  public:
     virtual ~ReplaySnapshot() = default;
 
-    // The size of all arrays by slot.
+    // Bytes of the arrays that have a value for each slot.
     virtual int64_t n_bytes() const = 0;
-    // Writes all state but the options, once, and adds the bytes written of those arrays to *n_written_out. `lock` is
-    // the buffer's; it is held while a piece of the rows is read.
+    // Writes all state but the options; called once. Adds the bytes of these arrays to *n_written_out as it writes
+    // them. `lock` is the buffer's lock, held only while a piece of the rows is read.
     virtual void write(CheckpointWriter& writer, HandleLock& lock, std::atomic<int64_t>* n_written_out) = 0;
 };
 

@@ -47,10 +47,11 @@ class Replay {
     int32_t device_index() const { return options_.device_index; }
 
     void add(const per_steps& steps, int64_t* ids_out, void* stream);
-    // Adds the steps of a channel. Their arrays lie in host memory and may end with the call; step_sizes[k] is the
-    // number of environments that the mask of step k selects. Waits until the rate limiter allows the first step, adds
-    // as many as it allows, and returns their number; once `ends` is set, which wake_adds() must follow, it adds all.
-    // Throws Error with BUSY if no step is allowed by `allowed_by`, or other calls hold the buffer until `locked_by`.
+    // Adds steps of a channel, whose arrays lie in host memory and are needed only during the call. step_sizes[k] is
+    // the number of environments that the mask of step k selects. Waits until the rate limiter allows the first step,
+    // then adds as many steps as it allows, and returns their number. Once `ends` is true all steps are added without
+    // regard to the limiter; after setting it, call wake_adds(). Throws Error with BUSY if the limiter allows no step
+    // before the deadline `allowed_by`, or if other calls hold the buffer until the deadline `locked_by`.
     int64_t add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, const Deadline& locked_by,
                         const Deadline& allowed_by, const std::atomic<bool>& ends);
     void wake_adds() noexcept { limiter_.ring_adds(); }

@@ -18,7 +18,7 @@ const per_array& required(const char* name, const per_array& array) {
     return array;
 }
 
-// An array with a number for each step and environment, which may be missing.
+// Returns the array, which has one flag for each step and environment. An array without data is allowed: it is missing.
 const per_array& checked_flags(const char* name, const per_array& array, const Entries& entries) {
     if (array.data != nullptr) check_array(name, array, entries);
     return array;

@@ -78,8 +78,9 @@ class CheckpointWriter {
     // record of each slot, is written by leave_in_rows() instead of begin(), bytes() and end().
     bool leaves_rows() const { return folder_ != nullptr && folder_->leaves_rows(); }
     void leave_in_rows(std::string_view section, uint64_t size, uint64_t place, uint64_t record_bytes);
-    // If takes_turns(), several sections can be written together: begin() and put_off() for each of them, then the next
-    // bytes of the t-th section with take_turn(t), in any order of sections, and end_turns() at the end.
+    // If takes_turns(), the contents of several sections can be written alternately. For each, begin() and put_off()
+    // reserve its `size` bytes in the file. take_turn(t) writes the next bytes of the t-th, counted from 0; end_turns()
+    // ends them all.
     bool takes_turns() const { return file_ && compression_ == nullptr; }
     void put_off(uint64_t size);
     void take_turn(std::size_t t, const void* data, std::size_t size);
@@ -141,9 +142,9 @@ class CheckpointReader {
     // a compressed array if libper was built without zstd.
     void begin(std::string_view section, uint64_t size);
     void bytes(void* data, std::size_t size);
-    // If takes_turns(), and after one array has been read, several can be read together: begin() and put_off() for each
-    // of them. After take_up(t), bytes() and end() are those of the t-th. All must end, in order, before the next
-    // section begins.
+    // If takes_turns(), and after one array has been read, several arrays can be read alternately: call begin() and
+    // put_off() for each, which skips its content. After take_up(t), bytes() and end() act on the t-th of them, counted
+    // from 0. All must end, in order, before the next section begins.
     bool takes_turns() const { return file_ && compression_ == nullptr; }
     void put_off();
     void take_up(std::size_t t) { section_ = &put_off_[t]; }

@@ -259,7 +259,8 @@ void FolderWriter::write_manifest() {
     bytes.number(checksum.value());
     ReplacementFile file((folder_.path() + "/" + manifest_name).c_str());
     file.write(bytes.bytes().data(), bytes.bytes().size());
-    // Once the manifest has its name, the files that it names must stay, even if the folder cannot be synced.
+    // commit() may rename the manifest and then fail to sync the folder. The manifest then names these files, so they
+    // must stay.
     if (pack_) pack_->keep();
     if (rows_ != nullptr) rows_->keep();
     file.commit();

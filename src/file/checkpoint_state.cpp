@@ -417,8 +417,8 @@ void CheckpointState::see_priorities(const float* priorities, size_t n) {
     }
 }
 
-// n is small enough for the first-level cache, and for the sum of the masses to fit 64 bits. Rows that are not live
-// count as rows of priority 0 until their leaves are removed.
+// n is small enough for the priorities to fit the first-level cache, and for the sum of their masses to fit 64 bits.
+// Rows that are not live have a leaf of 0. It is cleared separately if alpha is 0, as 0^0 is 1.
 void CheckpointState::see_few_priorities(const float* priorities, size_t n, float* leaves_out) {
     const double factor = is_scale(numbers_.tree_scale) ? power_of_two(numbers_.tree_scale) : 1.0;
     const uint8_t* const is_live = is_live_.data() + n_priorities_;

@@ -24,7 +24,8 @@ inline constexpr uint32_t slot_has_priorities = 16;
 inline constexpr uint32_t slot_kinds = 32;  // all kinds are less
 
 // The header of the shared memory. Slots are numbered in the order of their steps; the numbers grow without limit. A
-// slot is complete once `written` counts it, which is stored last: a process that dies before has not written the slot.
+// slot is complete once `written` exceeds its number. The writer fills a slot first and stores `written` last, so a
+// writer that dies in between leaves no incomplete slot for the channel to read.
 struct RingHeader {
     MemoryLabel label;
     Untrusted<uint64_t> n_slots;
@@ -50,8 +51,9 @@ struct RingHeader {
 // Bytes of the file that the processes of the two ends have locked.
 enum RingLock : int { writer_lock = 0, channel_lock = 1 };
 
-// Offsets of the arrays of the slots. The entry of environment j in slot s is s * n_envs + j. Each end computes them
-// from options that it has checked: no offset is read from the shared memory.
+// Offsets of the arrays of the slots in the shared memory. In each array, environment j of slot s has entry
+// s * n_envs + j. The writer and the channel each compute the offsets from options that they have checked: no offset is
+// read from the shared memory.
 class RingArrays {
  public:
     // Throws Error with OUT_OF_MEMORY for sizes that no memory holds.

@@ -90,7 +90,7 @@ std::vector<std::byte> checked_default(const std::string& argument, const per_ar
     return frame;
 }
 
-// The size of a compressed frame must be bounded in advance; small frames would only grow.
+// Compression would only make smaller frames larger. The upper limit bounds the size of a compressed frame.
 void check_compression(const std::string& of, const Field& field) {
     if (!field.is_compressed()) return;
     if (field.bytes >= min_compressed_bytes && field.bytes <= max_compressed_bytes) return;

@@ -77,8 +77,8 @@ enum ScalePlan : int32_t {
     plan_rebuild   // the same, but the sums are not valid
 };
 
-// The only rule by which the scale changes. It compares the tree before and after a change, which is one step of an add
-// or one whole call of another kind. `total` is exact, except that a leaf that is too large counts as leaf_mass_limit.
+// The only rule by which the scale changes. An add applies it after each of its steps; any other call once, after all
+// its changes. `total` is the exact total after them, except that a leaf that is too large counts as leaf_mass_limit.
 PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total, bool has_too_large,
                                             uint64_t low_water) {
     if (total.high != 0) return plan_rebuild;  // sums of 64 bits may have wrapped

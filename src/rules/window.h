@@ -75,7 +75,8 @@ struct Ring {
     }
 };
 
-// Calls visit(slot, row, n) for each part of the rows, at most a whole lane, that lies in n adjacent slots.
+// Splits a range of rows, at most a whole lane, where the ring wraps around. Calls visit(slot, row, n) for each part: n
+// rows from `row` on, which lie in adjacent slots from `slot` on.
 template <class Visit>
 [[gnu::always_inline]] inline void for_each_part(const Ring& ring, int64_t env, RowRange range, const Visit& visit) {
     for (int64_t row = range.first; row < range.end;) {

@@ -24,7 +24,7 @@ struct FilePart {
     const Descriptor& file;
     uint64_t first;
 };
-// Maps a part of a file. An access reads missing pages only, and none around them, since the rows that are drawn lie at
+// Maps a part of a file. A page fault reads only the pages of the access, without read-ahead, since draws read rows at
 // random places. `address` and `flags` go to mmap().
 std::byte* map_part(std::size_t bytes, const FilePart& part, void* address = nullptr, int flags = 0);
 // Maps a part of a file in place of another one. If that fails the old part is still mapped there.

@@ -45,8 +45,8 @@ struct Awaited {
     AnyBell bell = {};
     std::atomic<uint32_t> is_awaited = 0;
 
-    // Call before the last check of the condition. Pass the result to bell.sleep(): a notifier that finds is_awaited
-    // set rings after this.
+    // Announces a wait. Call it before the last check of the condition, and pass its result to bell.sleep(). A
+    // notifier that makes the condition true after that check finds is_awaited set, and rings: the sleep ends.
     uint32_t await() noexcept {
         const uint32_t seen = bell.count;
         is_awaited = 1;

@@ -33,7 +33,8 @@ std::string refusal(const Call& call) {
     return "";
 }
 
-// One element of any dtype. C++'s own conversions replace the code under test if C++ has the type.
+// One element of any dtype. It is filled and read by C++ types and conversions, or by small_float() where C++ has no
+// such type, never by the code under test.
 struct Element {
     alignas(8) unsigned char bytes[8] = {};
 

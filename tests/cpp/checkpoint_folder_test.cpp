@@ -684,7 +684,8 @@ TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_
         const std::string after = {value, '#'};
         set_piece(rows, 0, value);
         save_rows(path(), after, rows);
-        // The next change of rows overwrites the place that only the previous checkpoint refers to.
+        // The save is complete. The next change overwrites the part of the file that only the previous checkpoint used.
+        // From here on a power failure must leave the new checkpoint.
         const std::size_t n_until_committed = done.size();
         set_piece(rows, 0, 'x');
         operations = nullptr;

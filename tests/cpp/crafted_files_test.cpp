@@ -891,7 +891,7 @@ TEST_F(CraftedTable, what_is_loaded_of_any_table_can_be_used) {
 }
 
 // Ids are 64-bit integers. A buffer whose lanes begin at row 2^53 is bit-identical to one whose lanes begin at 0,
-// except that its ids are larger by 2^54: float64 has no odd numbers there, and its two environments take turns.
+// except that its ids are larger by 2^54. A double would round the ids of the second environment, which are all odd.
 TEST_F(CraftedFile, ids_beyond_2_to_the_53_are_exact) {
     constexpr int64_t rows = int64_t{1} << 53;
     constexpr int64_t shift = 2 * rows;

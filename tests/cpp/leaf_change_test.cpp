@@ -251,8 +251,9 @@ TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_count_until_then
     add(priorities);  // without the leaves of 2^60 the others need another scale: 8192 * 2^45 is 2^58
     EXPECT_EQ(tree().scale(), 45 - 3);
     EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 42);
-    // With the 4080th leaf of 2^8 the total exceeds 2^62: 4080 * 2^50 + 4112 * 2^42. The scale 45 - 8, which fits the
-    // largest leaf, gives 4080 * 2^45 + 4112 * 2^37. Half of that is still above 2^56, so the scale is 2 lower.
+    // The 4080th leaf of 2^8 takes the total to 4080 * 2^50 + 4112 * 2^42, above total_mass_limit, 2^62. The new scale
+    // fits the largest leaf into 2^46 and the total into 2^56. The largest leaf alone allows 45 - 8, with a total of
+    // 4080 * 2^45 + 4112 * 2^37. Half of that is still above 2^56, so the scale becomes 45 - 8 - 2.
     std::fill_n(priorities.begin(), capacity, 0x1p8f);
     std::fill(priorities.begin() + capacity, priorities.end(), 0.5f);
     add(priorities);

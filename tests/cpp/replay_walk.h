@@ -137,11 +137,11 @@ struct VariedOption {
     void (*set)(per_replay_options& options, double value);
 };
 
-// Numbers of two varied options: the spare rows of each lane, and the rows by which the capacity is less than whole
-// lanes, to which creation rounds it up. See options_of().
+// Indices of two varied options: the spare rows of each lane, and the rows by which the capacity falls short of whole
+// lanes. Creation rounds it up to whole lanes; see options_of().
 inline constexpr size_t spare_rows = 0;
 inline constexpr size_t rows_left_out = 1;
-// Number of the varied option for the padding of the observation's stacks.
+// Index of the varied option that pads stacks of observations.
 inline constexpr size_t padding = 2;
 
 // Single transitions, and sequences with and without burn-in that overlap, are adjacent, or skip steps.

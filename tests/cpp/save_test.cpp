@@ -187,7 +187,8 @@ struct VariedOption {
 enum { in_memory, in_a_file, compressed };
 enum { some_slots_unused, all_slots_used, cleared };
 
-// The first two describe the rows, the last one the state of the slots before the save.
+// Option 0 is the size of an image in bytes, option 1 the storage of the rows, and the last one the state of the slots
+// before the save.
 const std::vector<VariedOption> varied_options = {
     {{8, 1100}},
     {{in_memory, in_a_file, compressed},

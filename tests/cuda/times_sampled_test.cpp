@@ -137,7 +137,7 @@ TEST(CudaTimesSampled, a_row_has_the_same_number_at_each_of_its_places) {
     twins.expect_same_files();
 }
 
-// The first change is the largest that one block makes; the second is larger.
+// One block uses up the first batch, of 200 rows. The second, of 900, takes several blocks.
 TEST(CudaTimesSampled, many_rows_are_used_up_at_once) {
     per_replay_options options = twin_options();
     options.capacity = 3000;

@@ -112,7 +112,7 @@ per_replay* load(std::span<const uint8_t> bytes) {
     return replay;
 }
 
-// True if a buffer has the fields that a User writes and reads, as made by create().
+// True if the buffer has the fields of create() (replay_user.h), which a User writes and reads.
 bool has_known_fields(const per_replay_options& options) {
     if (options.n_fields < 4) return false;
     for (int64_t i = 0; i < options.n_fields; ++i) {

@@ -138,7 +138,8 @@ ACCESSES_OF(4)
 ACCESSES_OF(8)
 ACCESSES_OF(16)
 
-// The simulator implements its atomics by a load and a compare-and-exchange; the latter is counted.
+// An atomic of the simulator is a load and a compare-and-exchange, or a fetch_add (see cuda_runtime.h). Only the
+// compare-and-exchange and the fetch_add are counted, so that each atomic counts once.
 #define ATOMICS_OF(bits, Type)                                                                                    \
     Type __tsan_atomic##bits##_load(const volatile Type* at, int order) {                                         \
         return __atomic_load_n(at, order);                                                                        \

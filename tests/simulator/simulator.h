@@ -6,8 +6,8 @@
 namespace simulator {
 
 struct Options {
-    // 0: each call does its work at once. Otherwise work waits in its stream, and this seed decides which stream
-    // continues, unless waits force one; also the order of threads and blocks.
+    // 0: each call does its work at once. Otherwise work waits in its stream until a wait forces it to run, or the seed
+    // lets it run. Any seed, 0 included, also decides the order of threads and blocks.
     uint64_t seed;
     bool all_blocks_resident;
     int n_devices;

@@ -207,7 +207,7 @@ void count(uint64_t Counters::*counter) {
     ++(thread_counters.*counter);
 }
 
-// The default stream of this host thread, if requested. Never destroyed: events may refer to it.
+// The per-thread default stream, made when it is first used. Never destroyed: events may refer to it.
 Stream& stream_of_thread() {
     static thread_local Stream* stream = nullptr;
     if (stream == nullptr) {

@@ -672,7 +672,8 @@ def test_what_no_shard_finds_for_a_round_is_refused_by_name():
     for bad in (unit + 1, unit - masses[1], -1):
         with pytest.raises(per.InvalidArgument, match=rf"first_units\[1\] is \d+: {allowed}"):
             coordinator.submit(ids, masses, spoiled(firsts, bad))
-    # One whose mass is the number of units before the drawn one cannot begin at the first unit.
+    # A row contains the drawn unit. If its mass equals that unit's number, it begins at 1 or later: from 0 it would end
+    # one unit before the drawn one.
     with pytest.raises(per.InvalidArgument, match=r"first_units\[1\] is 0: allowed are 1 \.\. "):
         coordinator.submit(ids, spoiled(masses, unit), spoiled(firsts, 0))
     with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is -1"):

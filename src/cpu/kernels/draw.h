@@ -1,5 +1,5 @@
-// Draws in vectors: makes random numbers and targets, finds the node of the start level that holds each target, and
-// searches down to the leaf.
+// The vectorised steps of a draw: random numbers; the targets, which are units of mass; the node of the frontier (the
+// level where the search starts) that holds each target; and the search from there down to the leaf.
 #pragma once
 
 #include "cpu/kernels/kernels.h"

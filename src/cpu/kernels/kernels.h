@@ -59,7 +59,7 @@ struct DrawKernels {
 struct UpdateKernels {
     // True if every index is below the capacity and every priority finite and not negative.
     bool (*valid)(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity);
-    // Sum of the masses of `count` priorities, all below leaf_mass_limit.
+    // Sum of the masses of `count` priorities. Each mass must be below leaf_mass_limit.
     WideSum (*sum_masses)(int64_t count, const float* priorities, double factor);
     float (*largest)(int64_t count, const float* priorities);
 

@@ -35,8 +35,9 @@ struct RecordRun {
         prefetch_to_read(column.at(slot));
         for (size_t k = 0; k < n_apart; ++k) prefetch_to_read(apart[k].at(slot));
     }
-    // Makes the same number of fetches for each row, though the last two may be of one line: a loop that ends with the
-    // line would be mispredicted at every other row.
+    // Prefetches the same number of lines for every row, although the last two prefetches may be of the same line. A
+    // number that depended on where the row begins would make the end of the loop hard to predict: a branch
+    // misprediction at every other row.
     void prefetch_rest(int64_t slot) const {
         const std::byte* const first = column.at(slot);
         for (int64_t at = line_bytes; at < bytes - 1; at += line_bytes) prefetch_to_read(first + at);

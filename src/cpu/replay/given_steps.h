@@ -14,8 +14,9 @@
 
 namespace per::cpu {
 
-// One array of the call in the buffer's dtype: entry i at data + i * stride. It is the caller's own memory if the dtype
-// agrees, otherwise `casts`. If a default stands in for the array, all entries have the same place.
+// The entries of one array of the call, in the buffer's dtype: entry i lies at data + i * stride. `data` points into
+// the caller's array, or into `casts` if the dtypes differ. If a field is not given, `data` is its default, and stride
+// is 0.
 struct GivenValues {
     const std::byte* data = nullptr;
     int64_t stride = 0;

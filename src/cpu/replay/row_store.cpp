@@ -132,8 +132,8 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     if (is_stored) {
         flags_ = flags_side_by_side_ = column_of_its_own<uint8_t>(sizeof(uint8_t), source);
     } else {
-        // These copies change together with the flags in the records. A background save reads only the records, so the
-        // copies need no part of their own.
+        // An array with a copy of the flags of all records. Only an array in parts_ is preserved for a background save
+        // when it changes. This one need not be: it changes together with the records, and saves read the flags there.
         flags_side_by_side_ = {{allocate(sizeof(uint8_t), source), sizeof(uint8_t)}, record_part, listener_};
         flags_ = column_of_records<uint8_t>(place_of_flags);
     }

@@ -54,8 +54,8 @@ class RankTree {
     };
     State state() const { return {n_changes_, tree_.scale(), tree_.rescales_below()}; }
     float* weights() { return weights_; }  // [n_rank_buckets]
-    // Restore a tree without live rows: weights() is filled first, then restore_state() is called, then restore() once
-    // for each live row.
+    // Restore a checkpoint, in a tree that has no live rows yet: fill weights(), then call restore_state(), then
+    // restore() until each live row has been given once.
     void restore_state(const State& state);
     void restore(int64_t n, const int64_t* slots, const float* priorities);
 

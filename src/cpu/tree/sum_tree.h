@@ -22,7 +22,7 @@ void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint6
 // and the draws allocate. Draws may run concurrently.
 class SumTree {
  public:
-    // All priorities are 0. The kernels are those of this machine or of PER_ISA; tests pass others.
+    // All priorities start at 0. The kernels are those of chosen_kernels(), which obeys PER_ISA; tests pass others.
     explicit SumTree(int64_t capacity, const MemorySource& source = {}) : SumTree(capacity, chosen_kernels(), source) {}
     SumTree(int64_t capacity, const Kernels& kernels, const MemorySource& source = {});
 

@@ -12,8 +12,8 @@
 
 namespace per::cuda {
 
-// The sums of a thread over the rows that it changes. 32 bits are enough, as a launch has fewer steps of a lane, and a
-// lane fewer rows for each thread; they save registers.
+// The sums of one thread over the rows that it changes in a launch. 32-bit counts take fewer registers, and are enough:
+// a launch adds fewer than 2^31 steps to a lane, and each thread handles fewer than 2^31 rows of the lane.
 struct RowSums {
     int32_t n_live = 0;
     int32_t n_born = 0;

@@ -23,8 +23,9 @@ namespace per::cuda {
 inline constexpr int distinct_threads = 512;
 inline constexpr int64_t distinct_warps = distinct_threads / warp_size;
 
-// The claim of an index that an earlier chunk has found. While the block processes a chunk, thread t claims the index
-// of its draw with distinct_threads - t, so that the first draw of an index has the largest claim.
+// `claims` of DistinctFound has a number for each index. Thread t, which makes draw t of a chunk, raises the claim of
+// the index it draws to distinct_threads - t: the first draw of an index leaves the largest claim, and finds the index.
+// Its claim then becomes is_found, larger than any thread's, so that draws in later chunks count as repeats.
 inline constexpr uint32_t is_found = ~0u;
 
 struct DistinctShared {
@@ -201,7 +202,8 @@ struct TreeSource {
     __device__ __forceinline__ void put_back(int64_t index) const { toggle_leaf(tree, index, factor); }
 };
 
-// Draws live rows by a law with a uniform part. Rows leave the tree and the live set for the time of the draw.
+// Draws live rows by a DrawLaw that mixes priorities with the uniform distribution. A row that take_out() was given is
+// in neither the tree nor the live set until put_back().
 struct MixtureSource {
     const DeviceTree& tree;
     const DeviceLive& live;

@@ -72,9 +72,9 @@ __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawM
     return has_windows(replay, plan) & has_rows;
 }
 
-// Queues a draw without its frames; with copies_rows, those of `copies` are copied, too. It takes one launch for up to
-// 1024 rows, another one for more, and another one without replacement. A cluster draws few rows if the device has
-// clusters.
+// Queues a draw. It copies no frames, except those of `copies` if plan.copies_rows is set. It takes one launch for up
+// to 1024 rows and two for more, and one launch more without replacement. Small batches are drawn by a single cluster
+// if the device has clusters.
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 

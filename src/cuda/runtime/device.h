@@ -28,8 +28,8 @@ int current_device();
 // MPS, may have fewer than the device.
 int32_t n_multiprocessors();
 
-// Notes the architecture, 10 * major + minor, for which a kernel that the current device runs was compiled. It may be
-// older than the device, whose driver then translates the PTX.
+// Records the architecture of a kernel's code, 10 * major + minor, for the current device, which has loaded the kernel.
+// Code for an older architecture is PTX that the driver translates.
 void note_architecture(int ptx_version);
 // True if kernels may start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and both the current device
 // and the code of all its loaded kernels support it.

@@ -167,7 +167,7 @@ __device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& r
     state.sum = {0, 0};
 }
 
-// Computes all sums at the tree's scale. The blocks have met before, and `row` is not in use.
+// Computes all sums at the tree's scale. Call it right after a meet() of all blocks; `row` must not be in use.
 __device__ __forceinline__ void refresh_sums(const DeviceTree& tree, TopRow& row) {
     for (int level = 1; level < tree.n_levels; ++level) {
         refresh_level(tree, level);
