@@ -14,8 +14,8 @@
  * Options.  ReplayOptions and similar types are the structs of per.h, filled by their _init functions.
  * Arrays.   A span refers to the caller's memory for the duration of the call; an empty span is NULL where that is
  *           allowed. For handles on PER_CUDA it refers to device memory: Span(pointer, size). A per::Batch allocated by
- *           this layer is in host memory, for buffers on PER_CPU. Every method that fills one has an overload for the
- *           caller's own per_batch, whose arrays the caller must have allocated.
+ *           this layer is in host memory, for buffers on PER_CPU. Every method that fills a Batch has an overload for
+ *           the caller's own per_batch, whose arrays the caller must have allocated.
  * Streams.  `stream` is the last parameter of methods whose function in per.h has one, and NULL by default.
  *
  *     #include <per.hpp>
@@ -135,7 +135,7 @@ template <per_status... Statuses>
 }
 }  // namespace detail
 
-/* Throws the error of a status, and does nothing for PER_OK. A status known only to a newer per.h is a plain Error. */
+/* Throws the error of a status, a plain Error for a status known only to a newer per.h. Does nothing for PER_OK. */
 inline void check(per_status status) {
     if (status == PER_OK) return;
     detail::fail<PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_EMPTY, PER_ERROR_FULL, PER_ERROR_BUSY,
@@ -323,7 +323,8 @@ Struct filled_by(per_status (*function)(Parameters...), Arguments... arguments) 
     return filled;
 }
 
-/* Adapts a function of the caller for the library, as run(this, ...), and keeps its exceptions out of the library. */
+/* Adapts a function of the caller for the library, which calls run() with `this` as the context. Exceptions of the
+   function are kept out of the library, and rethrown by check(). */
 template <class Result, class... Parameters>
 class Callback {
  public:
@@ -864,7 +865,7 @@ class Save : public detail::Handle<per_save, per_save_free> {
 /* The receiving end of a channel: ReplayBuffer::channel(). Must be destroyed before its buffer. */
 class Channel : public detail::Handle<per_channel, per_channel_free> {
  public:
-    /* For Writer, also in another process. */
+    /* The address for Writer, also in another process: a path, or a descriptor. */
     std::string path() const {
         const char* path = nullptr;
         check(per_channel_get_address(get(), &path, nullptr));
@@ -895,7 +896,7 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
     explicit Writer(const std::string& path) : Writer(attach(path.c_str(), -1)) {}
     /* The buffer must have these fields. */
     Writer(const std::string& path, Span<const Field> fields) : Writer(attach(path.c_str(), -1, fields)) {}
-    /* By a descriptor, which the caller keeps. */
+    /* Attaches by a descriptor, which the caller keeps. */
     explicit Writer(int32_t descriptor) : Writer(attach(nullptr, descriptor)) {}
 
     ReplayOptions describe() const {
@@ -935,7 +936,7 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
 /* A loader for readers in other processes: ReplayBuffer::shared_loader(). Must be destroyed before its buffer. */
 class SharedLoader : public detail::Handle<per_shared_loader, per_shared_loader_free> {
  public:
-    /* For Reader, also in another process. */
+    /* The address for Reader, also in another process: a path, or a descriptor. */
     std::string path() const {
         const char* path = nullptr;
         check(per_shared_loader_get_address(get(), &path, nullptr));
@@ -980,7 +981,7 @@ class Reader : public detail::Handle<per_reader, per_reader_free> {
 
     explicit Reader(const std::string& path)
         : Reader(detail::value_of<per_reader*>(per_reader_attach, path.c_str(), -1)) {}
-    /* By a descriptor, which the caller keeps. */
+    /* Attaches by a descriptor, which the caller keeps. */
     explicit Reader(int32_t descriptor)
         : Reader(detail::value_of<per_reader*>(per_reader_attach, nullptr, descriptor)) {}
 
@@ -1110,8 +1111,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     Save start_save(const std::string& path, const per_save_options& options = SaveOptions()) {
         return Save(detail::value_of<per_save*>(per_replay_save_start, get(), path.c_str(), &options));
     }
-    /* Byte streams; these methods set read and write of the options. A failing stream throws CallbackError, or its own
-       exception. */
+    /* Load from and save to byte streams. These methods set read, write and context of the options. If a stream fails,
+       they throw CallbackError, or the stream's own exception. */
     static ReplayBuffer load(std::istream& from, per_load_options options = LoadOptions()) {
         const std::function<int64_t(void*, int64_t)> read = [&](void* bytes_out, int64_t size) -> int64_t {
             from.read(static_cast<char*>(bytes_out), size);
@@ -1263,7 +1264,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         uint64_t* const first_units = detail::optional_array("first_units_out", first_units_out, n);
         check(per_replay_get_units(get(), options, n, units.data(), &batch, masses, first_units, stream));
     }
-    /* The summary for draws; with a scale, masses are also measured at it. */
+    /* The summary for a coordinator's draws. If a scale is given, masses are also measured at that scale. */
     ShardSummary summarize(int32_t measured_scale = PER_SCALE_AUTOMATIC) const {
         return detail::filled_by<per_shard_summary>(per_replay_summarize, get(), measured_scale);
     }
@@ -1431,7 +1432,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
 /* Draws from several buffers as if they were one with all their lanes: per_coordinator. */
 class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free> {
  public:
-    /* With a state it resumes from there. */
+    /* If a state is given, the coordinator resumes from it. */
     Coordinator(const per_replay_options& options, int64_t n_shards, const per_coordinator_state* state = nullptr)
         : Handle(detail::value_of<per_coordinator*>(per_coordinator_create, &options, n_shards, state)) {}
 

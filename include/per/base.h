@@ -24,8 +24,8 @@
  * Threads.    A handle may be used by several threads; each call is atomic with respect to the others. Different
  *             handles share no state and wait for each other only while a thread forks. _free must be the last call on
  *             a handle: no other call may be running or waiting in it, and none may follow. Violations are not
- *             detected. per_loader_stop() makes a thread that waits in per_loader_next() return, which must happen
- *             before per_loader_free().
+ *             detected. If a thread may wait in per_loader_next(), call per_loader_stop() before per_loader_free(): the
+ *             thread's call then returns, and must have returned before per_loader_free().
  * Timeouts.   timeout_ms is in milliseconds, >= 0, or -1 for no limit. It bounds all waits of a call, including those
  *             for another thread's call on the same handle and for a call that holds the buffer, such as a save. A call
  *             that finds its handle in use waits up to 100 ms beyond its timeout, even if that is 0, so that a poll

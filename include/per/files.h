@@ -158,8 +158,9 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path, const p
  * rows-*.per. Data not yet on the disk is synced, and not counted in *bytes_written_out. The file has up to 4096
  * pieces, of 1 MiB or more (256 MiB in a file of 1 TiB), each of which may be a separate mapping. Pieces are
  * copy-on-write: those that this checkpoint refers to are not written until the next one in this directory is complete.
- * A call that would write to one, such as the first add to each environment, copies it first. Space for the copy is
- * reserved then, even with storage_preallocated; if the disk is full, the call is PER_ERROR_IO and nothing has changed.
+ * A call that would write to such a piece, such as the first add to each environment, copies the piece first. Space for
+ * the copy is reserved then, even with storage_preallocated; if the disk is full, the call is PER_ERROR_IO and nothing
+ * has changed.
  * The file may thus grow to twice the size of the rows, and further while checkpoints fail. The call hashes pieces
  * written since the last checkpoint. If the file cannot have a name (no O_TMPFILE, no /proc, or its name was removed),
  * or once the disk has failed to write it, all rows are written as in any other directory. per_replay_save_start()
@@ -167,7 +168,8 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path, const p
  *
  * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE if the existing manifest is damaged; PER_ERROR_UNSUPPORTED if it was written by
  * a newer library, and as for per_replay_save(); PER_ERROR_BUSY, naming the directory, if its lock is not free in time
- * (PER_ERROR_BUSY before timeout_ms has another cause); PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY.
+ * (a PER_ERROR_BUSY that comes before timeout_ms has another cause); PER_ERROR_INVALID_ARGUMENT;
+ * PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_replay_checkpoint(per_replay* replay, const char* directory, const per_save_options* options,
                                          int64_t* bytes_written_out);

@@ -85,13 +85,13 @@ extern "C" {
  * 3.3). The buffer does not change.
  *
  * Each transition is relabelled with probability `fraction`. Its goal field is replaced, in every frame of a stack, by
- * the goal achieved after a step of its episode that `strategy` allows; so is the next_ value of the field if it is an
- * observation. Zero frames that precede the episode (PER_PADDING_ZERO) stay zero. Eligible steps of an episode are
+ * the goal achieved after a step of its episode that `strategy` allows. If the field is an observation, its next_ value
+ * is replaced, too. Zero frames that precede the episode (PER_PADDING_ZERO) stay zero. Eligible steps of an episode are
  * those whose rows have not been overwritten and whose next observation is known; of a running episode, those added so
  * far. A window that ends in an unknown terminal state (next_mask 0) is not relabelled. Relabelling does not affect
  * which transitions are drawn, their weights or priorities. The random choices are the handle's: the same seed and the
- * same calls give the same goals. For them per_replay_get_windows() advances the random state by one draw, as an epoch
- * does; that draw also serves n_step_min, and counts in `samples`.
+ * same calls give the same goals. To make these choices, per_replay_get_windows() advances the random state by one
+ * draw, as an epoch does; that draw also serves n_step_min, and counts in `samples`.
  *
  * One call of `reward` then computes the rewards of all steps in the windows of relabelled transitions, if there are
  * any. Its arrays are in host memory, on PER_CUDA too, so the same function serves both devices.

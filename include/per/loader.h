@@ -90,11 +90,11 @@ extern "C" {
  *          device without a copy by the CPU: their arrays are pinned as long as the loader runs, the drawing thread
  *          only records the address of each frame, and a kernel on the loader's stream copies the frames into the slot.
  *          Everything else is copied as described above. Batches are bit-identical. per_replay_add() and
- *          per_replay_set() wait, holding the buffer's lock, until the device has read any frame that they overwrite:
- *          until that kernel has finished, and with it the work enqueued before earlier releases on their streams. Work
- *          enqueued on a stream before a release must therefore not wait for a call on the buffer, from any thread. If
- *          the wait fails, these calls are PER_ERROR_CUDA and change nothing. Apart from them only the end of the
- *          loader waits in this way.
+ *          per_replay_set() wait, holding the buffer's lock, until the device has read any frame that they overwrite.
+ *          They wait for that kernel, and the kernel waits for the work that was enqueued before earlier releases on
+ *          the streams of these releases. Work enqueued on a stream before a release must therefore not wait for a call
+ *          on the buffer, from any thread. If the wait fails, these calls are PER_ERROR_CUDA and change nothing. Apart
+ *          from them only the end of the loader waits in this way.
  *
  * Counts.  A batch advances beta's schedule when it is handed out, and has the beta of its position. It advances
  *          `samples` and the random state when it is drawn, even if it is never handed out.

@@ -349,7 +349,7 @@ PER_API void per_writer_free(per_writer* writer);
  * Deaths.  A reading process that ends at any instruction, even by SIGKILL, loses at most the call in progress. The
  *          priorities of its earlier calls are applied, and its slots are released within about 100 ms and then reused.
  *          A save that holds the buffer delays only the reader's pending priorities and the next reader in its place.
- *          The batches that it held are not given to another reader: they count as handed out. If the process of the
+ *          The batches that the reader held are not given to another: they count as handed out. If the process of the
  *          buffer ends, waiting readers get an error, and the batches that readers hold stay readable. The memory has
  *          no name in any folder, and is freed with the last process that holds it.
  * Trust.   Shared memory is untrusted: readers can write anything there. The loader never reads a batch back and

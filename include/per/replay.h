@@ -190,10 +190,10 @@ typedef enum per_memory_use {
  * Next observations are not stored twice: a row's next observation is the observation of the following row. At the end
  * of an episode the final observation takes a separate row, which is never live; a truncated episode thus keeps its
  * true final observation. `capacity` counts rows: a full lane holds at least rows - 1 - ends - (n_step - 1) -
- * (frame_stack - 1) live transitions, where `ends` is the number of episodes that end in it, or the sequences that
- * start among all of these except the last T - 1, minus those retired by max_times_sampled.
- * per_replay_compute_capacity() computes the rows needed. Memory is allocated once, at creation, except that of
- * compressed fields; per_replay_create() lists the few calls that allocate later.
+ * (frame_stack - 1) live transitions, where `ends` is the number of episodes that end in it. If sequences are drawn, it
+ * holds at least the sequences that start among these transitions, the last T - 1 excepted. max_times_sampled retires
+ * some of them. per_replay_compute_capacity() computes the rows needed. Memory is allocated once, at creation, except
+ * that of compressed fields; per_replay_create() lists the few calls that allocate later.
  */
 typedef struct per_replay per_replay;
 
@@ -331,10 +331,10 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * aligned to cache lines of 64 bytes. PER_RANK takes 7 more bytes, PER_BUFFER_MAX and PER_MAX_NOW a quarter of a byte
  * each. If only the options of a call ask for PER_RANK or PER_BUFFER_MAX, the first such call allocates that memory,
  * even if it fails. With `storage` fields and reward are on the disk. On PER_CUDA nothing is padded, reward and flags
- * take 5 bytes, priorities 12.4, PER_RANK 8.3 more and the others an eighth of a byte; the first batch or update of a
- * size beyond 4096 also allocates. A call that allocates cannot be captured. Enable PER_RANK and PER_BUFFER_MAX before
- * capturing: a call that allocates for them fails after a capture, because graphs captured earlier do not maintain
- * them. keep_times_sampled takes 4 more bytes on each device.
+ * take 5 bytes, priorities 12.4, PER_RANK 8.3 more, PER_BUFFER_MAX and PER_MAX_NOW an eighth of a byte each; the first
+ * batch or update of a size beyond 4096 also allocates. A call that allocates cannot be captured. Enable PER_RANK and
+ * PER_BUFFER_MAX before capturing: a call that allocates for them fails after a capture, because graphs captured
+ * earlier do not maintain them. keep_times_sampled takes 4 more bytes on each device.
  *
  * Memory from the caller.  With `allocate` the caller provides the memory of the arrays of rows and priorities: shared
  * memory, huge pages, pinned memory. Only this call calls it, a few times. `deallocate` is called once for each array,
@@ -892,8 +892,8 @@ typedef struct per_replay_statistics {
 } per_replay_statistics;
 
 /*
- * Fills *statistics_out. Cost: that of a few weights, once for each batch, and independent of the size of the buffer.
- * Synchronises.
+ * Fills *statistics_out. Cost: independent of the size of the buffer; the first call after a batch computes the weights
+ * of that batch. Synchronises.
  *
  *   struct_size  sizeof(per_replay_statistics) of the caller
  */

@@ -268,8 +268,8 @@ typedef enum per_scale_request {
  * Brings all shards to one scale: that of one buffer with all their lanes. *todo_out and *scale_out request an action
  * on every shard. Perform it, report the new summaries, and call this function again. Most calls request nothing.
  *
- *   chooses_anew  1: choose the scale regardless of the current one, as after a change of alpha; for the first of the
- *                 calls
+ *   chooses_anew  1: choose the scale regardless of the current one, as after a change of alpha. Pass 1 to the first of
+ *                 the calls
  *
  * PER_ERROR_INVALID_ARGUMENT if a shard has never reported, has not performed the request, or has grown since it was
  * measured so that the total mass of all is 2^62 or more. The next call then starts over and still honours
@@ -325,7 +325,7 @@ PER_API per_status per_coordinator_submit(per_coordinator* coordinator, int64_t 
 
 /*
  * Finishes a batch, which then counts as a draw. With replacement its transitions are those of the round, in that
- * order. Without, per_coordinator_locate() and per_replay_get_windows() of the shards return them.
+ * order. Without replacement, per_coordinator_locate() and per_replay_get_windows() of the shards return them.
  *
  *   batch_size         batch_size of per_coordinator_draw()
  *   ids_out            [batch_size] global ids

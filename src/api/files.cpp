@@ -35,7 +35,7 @@ per_save_options read_options(const per_save_options* options) {
     return given;
 }
 
-// The options of a function that writes a file, not bytes to a function of the caller.
+// Reads the options of a call that writes a file. Such a call takes no function of the caller's to write with.
 per_save_options read_options_of_file(const per_save_options* options) {
     const per_save_options given = read_options(options);
     require_none("write", given.write != nullptr, "but for per_replay_save()");

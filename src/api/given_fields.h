@@ -1,4 +1,5 @@
-// The fields of a program, which may be built against another header: field_size says how far they are apart.
+// The fields that a program gives. It may be built against another header, in which a per_field has another size:
+// field_size is the distance between two fields.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace per {
 
-// Field i. Throws Error for a field_size that no header has had, and for what this library does not know in the field.
+// Returns field i. Throws Error for a field_size that no header has had, and for a member that this library does not
+// know, unless it is zero.
 per_field read_field(const char* name, const per_field* fields, int64_t field_size, int64_t i);
 
 // Copies of the fields; empty if there are no fields, or more than a buffer may have, which the checks refuse.

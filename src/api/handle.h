@@ -1,5 +1,5 @@
-// The handles of per.h. Each is a struct with an `object` of the library, the name that arguments of its type have, and
-// what errors about streams call it.
+// The handles of per.h. Each is a struct with an `object` of the library and a name, `argument`, that arguments of its
+// type have. If calls on it take a stream, it also has a `noun`, by which errors about streams call it.
 #pragma once
 
 #include "base/arguments.h"
@@ -34,7 +34,7 @@ per_status call_on(Handle* handle, void* stream, const Call& call) {
     return guarded([&] { call(object_of(handle, stream)); });
 }
 
-// Makes a handle of the object that make() returns. `name` is the argument's.
+// Makes a handle of the object that make() returns. `name` is the name of the argument handle_out.
 template <class Handle, class Make>
 per_status create(const char* name, Handle** handle_out, const Make& make) {
     return guarded([&] {

@@ -1,5 +1,5 @@
-// Stands in for channels and shared loaders where libper is built with PER_PORTABLE, as they need memory, wakes and
-// locks that only Linux has.
+// The functions of channels and shared loaders in a build with PER_PORTABLE. They refuse all calls, since channels and
+// shared loaders need memory, wakes and locks that only Linux has.
 #include "base/error.h"
 #include "per.h"
 

@@ -1,5 +1,6 @@
-// Structs of per.h that begin with struct_size, and per_field, whose size comes with the array of them. A caller may be
-// built against an older header, whose struct is shorter, or a newer one, whose struct has more members.
+// Structs of per.h that begin with struct_size, and per_field, whose size is given as field_size with an array of them.
+// A caller may be built against an older header, whose struct is shorter, or a newer one, whose struct has more
+// members.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,8 @@
 namespace per {
 
 // The sizes that a struct has had in released headers, in order. A struct that grows after a release gets its new size
-// here, at the end. A size that is missing does not compile; one that is removed breaks programs built with it.
+// here, at the end. If the new size is missing, the library does not compile; if an old size is removed, programs built
+// with that header break.
 template <class Struct>
 inline constexpr uint64_t struct_sizes[] = {0};
 template <>
@@ -70,8 +72,8 @@ uint64_t given_size(const Struct* given) {
     return size;
 }
 
-// True for a size that a header has had, or a newer one may have. Struct is the latest version and has no implicit
-// padding.
+// True for a size that a header has had, or a newer one may have. Struct is the latest version, and must have no
+// implicit padding.
 template <class Struct>
 bool is_struct_size(uint64_t size) {
     static_assert(sizeof(Struct) % 8 == 0 && sizeof(Struct) <= max_struct_size);
@@ -81,7 +83,7 @@ bool is_struct_size(uint64_t size) {
     return size > sizeof(Struct) && size % 8 == 0 && size <= max_struct_size;
 }
 
-// Refuses other sizes of a struct that an _init function fills. `name` is the argument's.
+// Throws Error for any other size of a struct that an _init function fills. `name` is the name of the argument.
 template <class Struct>
 void check_struct_size(const char* name, uint64_t size) {
     if (is_struct_size<Struct>(size)) return;
@@ -145,7 +147,8 @@ Struct read_struct_or(const Struct& defaults, const char* name, const Struct* gi
     return given == nullptr ? defaults : read_struct(name, given);
 }
 
-// Reads a struct that another one points to, if it does. `given` then points to the copy.
+// `given` is a member that points to another struct, or is NULL. Reads the struct into copy_out, and makes `given`
+// point to that copy.
 template <class Struct>
 void read_nested(const char* name, const Struct*& given, Struct& copy_out) {
     if (given == nullptr) return;
@@ -153,15 +156,15 @@ void read_nested(const char* name, const Struct*& given, Struct& copy_out) {
     given = &copy_out;
 }
 
-// Refuses a struct to be written that no _init function has filled.
+// Checks a struct to which a call will write. Throws Error if no _init function has filled it.
 template <class Struct>
 void check_struct_out(const char* name, const Struct* struct_out) {
     require_pointer(name, struct_out);
     check_struct_size<Struct>(name, given_size(struct_out));
 }
 
-// Writes a struct of this version into the caller's, as far as that goes. The caller's size stays, and so do members
-// that a newer header appended: its _init has set them to zero.
+// Writes as much of a struct of this version as the caller's struct has room for. The caller's size stays, and so do
+// members that a newer header appended: its _init function has set them to zero.
 template <class Struct>
 void write_struct(const char* name, Struct* struct_out, const Struct& value) {
     check_struct_out(name, struct_out);

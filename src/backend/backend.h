@@ -1,5 +1,5 @@
 // The interface of a device: one virtual call for a batch of work. Array arguments lie in the memory of the device;
-// `stream` is a cudaStream_t, NULL on the CPU. The callers have checked scalars, pointers and enums. The elements of
+// `stream` is a cudaStream_t, NULL on the CPU. Callers must have checked scalars, pointers and enums. The elements of
 // arrays are checked here, as far as the device can, before the first write.
 #pragma once
 
@@ -43,8 +43,8 @@ class TreeBackend {
  public:
     virtual ~TreeBackend() = default;
 
-    // True if several threads may make calls that only read at the same time: find..(), priorities(), mass(), and
-    // sample(), except without replacement, which may write in between.
+    // True if several threads may make calls that only read at the same time. These calls are find(), find_mass(),
+    // priorities(), mass(), and sample() with replacement. Without replacement, sample() may write in between.
     virtual bool reads_concurrently() const = 0;
 
     virtual void update(int64_t count, const int64_t* indices, const float* priorities, void* stream) = 0;
@@ -58,10 +58,10 @@ class TreeBackend {
     virtual void synchronize(void* stream) = 0;
 };
 
-// An array of a call: NULL data where it was not given.
+// An array of a call. array.data is NULL if it was not given.
 struct GivenArray {
     per_array array;
-    int64_t frames;  // of an entry, of which the newest is taken
+    int64_t frames;  // of an entry; only the newest one is taken
 };
 
 // The steps of per_replay_add(): `length` steps of `n_envs` environments.
@@ -69,7 +69,7 @@ struct ReplaySteps {
     int64_t length;
     int64_t n_envs;
     const int64_t* env_ids;         // [n_envs] in host memory, each once; NULL: 0 .. n_envs - 1
-    const GivenArray* fields;       // [n_fields]; the default of the field where not given
+    const GivenArray* fields;       // [n_fields]; steps get the field's default if its array is not given
     const GivenArray* next_fields;  // [n_fields], given for every observation; NULL: not given
     per_array reward;
     per_array terminated;
@@ -78,7 +78,7 @@ struct ReplaySteps {
     per_array next_mask;
     per_array priorities;
     per_array td_errors;
-    bool are_in_host_memory;  // true: all are, and are valid during the call only; false: the device is asked
+    bool are_in_host_memory;  // true: all arrays are, and are valid during the call only; false: the device is asked
 };
 
 // A draw for a loader. It advances the schedule of beta at once for later draws ahead, and for all other calls when its
@@ -139,11 +139,11 @@ struct ReplaySample {
     }
     bool is_drawn() const { return rows_as<DrawnRows>() != nullptr; }
     bool is_ahead() const { return is_drawn() && rows_as<DrawnRows>()->ahead.has_value(); }
-    // The windows of the batch with that key.
+    // The n_step of each window of the batch with that key.
     NSteps n_steps(const BatchKey& key) const { return {n_step, n_step_min, key.seed, key.batch_number}; }
 };
 
-// Priorities for ids: one of the two arrays is given.
+// Priorities for ids: td_errors or priorities is given, and the other is NULL.
 struct ReplayUpdate {
     int64_t count;
     const int64_t* ids;
@@ -170,13 +170,13 @@ class ReplaySnapshot {
 
     // Bytes of the arrays that have a value for each slot.
     virtual int64_t n_bytes() const = 0;
-    // Writes all state but the options; called once. Adds the bytes of these arrays to *n_written_out as it writes
-    // them. `lock` is the buffer's lock, held only while a piece of the rows is read.
+    // Writes all state but the options. Call it once. It adds the bytes of the arrays that n_bytes() counts to
+    // *n_written_out as it writes them. `lock` is the buffer's lock, held only while a piece of the rows is read.
     virtual void write(CheckpointWriter& writer, HandleLock& lock, std::atomic<int64_t>* n_written_out) = 0;
 };
 
 // The memory and the work of a replay buffer. It keeps all that changes as rows come and go (lanes, rows, priorities,
-// counters, the random state), since a device knows of those before the host does.
+// counters, the random state), since a device knows of such changes before the host does.
 class ReplayBackend {
  public:
     virtual ~ReplayBackend() = default;
@@ -184,12 +184,13 @@ class ReplayBackend {
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
     // env_ids [count] in host memory, each once; NULL: 0 .. count - 1.
     virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;
-    // If the rows are named, only ranks that are due change, and the number of batches if n_step_min is not 0. An id
-    // that is not live is an error (a device counts it), unless such ids are skipped. Its place gets id -1 and zeros.
+    // If the rows are named, the call takes ranks that are due, and counts a batch if n_step_min is not 0, but changes
+    // nothing else. An id that is not live is an error (a device counts it), unless such ids are skipped. The place of
+    // such an id gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
     // Like sample(), but replaces goals, and counts even a batch by ids as a draw. `relabelling_out`, in host memory,
-    // lists the steps whose rewards the caller then requests; relabel() writes the results. If there are no rewards,
-    // take_back_draw() undoes the counts, unless there was another draw since.
+    // lists the steps whose rewards the caller then requests. If the caller gets the rewards, it calls relabel(), which
+    // writes the results; otherwise take_back_draw(), which undoes the counts unless there was another draw since.
     virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
                                   Relabelling& relabelling_out, void* stream) = 0;
     virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
@@ -203,12 +204,13 @@ class ReplayBackend {
     // The arrays of frames, if they lie in host memory.
     virtual FrameArrays frame_arrays() const { return {}; }
 
-    // Makes the memory for a loader's draws, which are like `sample`. gather: see DrawAhead.
+    // Allocates the memory for a loader's draws, which are like `sample`. gather: see DrawAhead.
     virtual void begin_ahead(const ReplaySample& sample, FrameGather* gather) = 0;
-    // Counts that a batch drawn ahead, with a beta by the schedule, is handed out. On the CPU other calls may run at
-    // the same time.
+    // Call it when a batch is handed out that was drawn ahead, with a beta by the schedule. On the CPU other calls may
+    // run at the same time.
     virtual void hand_out() = 0;
-    // The loader has ended, or was left behind by a fork. Batches not handed out yet never will be.
+    // Call it when the loader has ended, or was left behind by a fork. Batches that are not handed out yet never will
+    // be.
     virtual void end_ahead() = 0;
 
     // Ids of the live transitions in host memory: environment by environment, in order of time.
@@ -222,7 +224,7 @@ class ReplayBackend {
     // Sets alpha, beta and gamma unless they are NAN, and n_step unless it is 0.
     virtual void change_settings(const per_replay_settings& settings, void* stream) = 0;
 
-    // Fills a summary but for `changes`, and with the smallest mass only if it is wanted.
+    // Fills all of a summary but `changes`, and smallest_mass only if it is wanted.
     virtual void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) = 0;
     virtual void set_scale(int32_t scale) = 0;
     virtual void raise_max_priority(float priority, void* stream) = 0;
@@ -231,14 +233,14 @@ class ReplayBackend {
     virtual void statistics(per_replay_statistics& statistics_out) = 0;  // all but struct_size and capacity
     virtual void synchronize(void* stream) = 0;
 
-    // The file of the rows; NULL if they lie in memory. restore() takes over the checkpoint's file or creates one;
-    // otherwise the caller creates it.
+    // The file of the rows; NULL if they lie in memory. restore() takes over the checkpoint's file or creates one. A
+    // caller that does not restore must create it.
     virtual RowFile* row_file() { return nullptr; }
-    // Save and restore all state but the options. The backend to restore was just made with the options of the saved
-    // one. Throws Error with CORRUPT_FILE for an impossible state.
+    // save() and restore() cover all state but the options. A backend to restore must be new, and have the options of
+    // the saved one. restore() throws Error with CORRUPT_FILE for an impossible state.
     virtual void save(CheckpointWriter& writer) = 0;
-    // The state that save() would write. Only one may exist at a time. If it is not written, it must end while the
-    // buffer is locked.
+    // The state that save() would write. Only one snapshot may exist at a time. If its write() is not called, it must
+    // be destroyed while the buffer is locked.
     virtual std::unique_ptr<ReplaySnapshot> snapshot() = 0;
     virtual void restore(CheckpointReader& reader) = 0;
 };

@@ -72,8 +72,8 @@ class BatchArrays {
     std::size_t n_bytes_;
 };
 
-// Offset within a cache line of host batches that are written again later. JAX uses numpy arrays that begin on a line
-// in place, and never says when it is done with them; it copies all others, and does say when.
+// Host batches that are written again later begin at this offset within a cache line. JAX uses numpy arrays that begin
+// on a line in place, and never says when it is done with them. It copies all others, and says when it is done.
 inline constexpr std::size_t host_batch_offset = BatchArrays::alignment / 2;
 
 // Host memory for a batch. Throws Error with OUT_OF_MEMORY.

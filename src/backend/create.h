@@ -15,7 +15,7 @@ namespace per::cpu {
 
 std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options);
 
-// `options` as resolved; `fields` must outlive the backend.
+// The options must have been resolved; `fields` must outlive the backend.
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
 
 }  // namespace per::cpu
@@ -25,11 +25,11 @@ namespace per::cuda {
 // Throws Error: NO_DEVICE, OUT_OF_MEMORY, CUDA.
 std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options);
 
-// `options` as resolved; `fields` must outlive the backend. The same errors.
+// The options must have been resolved; `fields` must outlive the backend. Throws the same errors.
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
 
-// Slots for a buffer in host memory, for one whose frames the device copies out of the arrays `rows`, and for one on
-// the device itself. The same errors, and UNSUPPORTED.
+// Slots for three kinds of buffers: in host memory; in host memory, where the device copies frames out of the arrays
+// `rows`; and on the device itself. Throw the same errors, and UNSUPPORTED.
 std::unique_ptr<LoaderSlots> create_copied_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
                                                  std::size_t n_slots);
 std::unique_ptr<LoaderSlots> create_gathered_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,

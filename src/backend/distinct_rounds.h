@@ -33,8 +33,8 @@ class DistinctRounds {
 
     int64_t n_out() const { return n_out_; }
     int64_t n_found() const { return n_found_; }
-    const int64_t* found() const { return found_.data(); }  // in order; one more than the batch wants, if there is
-    // The place in the last round where found index i came first; i >= n_found() before that round.
+    const int64_t* found() const { return found_.data(); }  // in order; at most one more than the batch wants
+    // The place in the last round where found index i came first. It must be that round that found the index.
     int64_t place_in_round(int64_t i) const { return places_[static_cast<size_t>(i)]; }
     // K, the number of independent draws before the one that would have found another index; infinite if there is no
     // such draw. An index that a draw gives with probability p is among those found with a probability close to

@@ -7,7 +7,7 @@
 
 namespace per {
 
-// Uses open addressing in a table of the caller's, with found_set_size() entries of index + 1 or 0.
+// Uses open addressing in a table of the caller's. It has found_set_size() entries, each of them an index + 1, or 0.
 class FoundSet {
  public:
     FoundSet(uint64_t* table, int64_t size)

@@ -26,8 +26,8 @@ class FrameGather {
 
     // Registers the arrays with the device. Throws Error.
     virtual void begin() = 0;
-    // Waits for all gathers, after the last was queued, and unregisters the arrays. Throws Error with CUDA; they may
-    // then stay registered until this object ends.
+    // Call it after the last gather has been queued. It waits for all gathers, and unregisters the arrays. If it throws
+    // Error with CUDA, the arrays may stay registered until this object is destroyed.
     virtual void end() = 0;
 
     // The number of the next gather to be queued.
@@ -35,7 +35,8 @@ class FrameGather {
     // The array to which the CPU writes the place of each frame of a batch's array, in the same order; NULL for a frame
     // that is all zero. If this returns NULL, the CPU copies the frames of that field.
     virtual const std::byte** places(int64_t field, bool is_next) const = 0;
-    // Queues the gather, once the places and the CPU's copies are written. If that fails, the CPU copies all frames.
+    // Queues the gather. Call it once the places and the CPU's copies are written. If the gather cannot be queued, the
+    // CPU copies all frames.
     virtual void queue() noexcept = 0;
     // Waits until the device has read all frames of the gathers up to `number`. Throws Error with CUDA.
     virtual void await(uint64_t number) = 0;

@@ -1,4 +1,4 @@
-// The mass of all leaves at a hypothetical scale, from which several buffers agree on one.
+// The mass of all leaves at a hypothetical scale. Several buffers use it to agree on a scale.
 #pragma once
 
 #include <cstdint>

@@ -21,27 +21,28 @@ struct OpenSlot {
     FrameGather* gather = nullptr;
 };
 
-// A slot goes through open() and send(), by the thread that draws, then hand_out() to a consumer and release() by it.
-// Between send() and hand_out() a batch may still be in flight; only the drawing thread ever waits.
+// The thread that draws calls open() and send() for a slot. hand_out() then gives the slot to a consumer, who ends with
+// release(). Between send() and hand_out() the copies of a batch may still be under way; only the drawing thread ever
+// waits.
 class LoaderSlots {
  public:
     virtual ~LoaderSlots() = default;
 
-    // Copies frames out of the rows on the device; NULL if the draw itself copies them. The loader calls begin() and
-    // end().
+    // The gather by which the device copies frames out of the rows; NULL if the draw itself copies them. The loader
+    // calls its begin() and end().
     virtual FrameGather* gather() { return nullptr; }
 
-    // Waits until nothing reads the slot's previous batch, or makes the stream wait.
+    // Waits until nothing reads the slot's previous batch, or makes the stream of the result wait for that.
     virtual OpenSlot open(std::size_t slot) = 0;
-    // Called once the draw is made or, on a stream, queued. Throws Error if it turns out to have failed. Copies that
-    // fail here are made by hand_out().
+    // Call it once the draw is made or, on a stream, queued. Throws Error if the draw turns out to have failed. Copies
+    // that fail here are made by hand_out().
     virtual void send(std::size_t slot) = 0;
 
     // Gives the batch to the consumer: work queued on `stream` after this call sees all of it. If this throws, the slot
     // is unchanged, and may be handed out later.
     virtual const per_batch& hand_out(std::size_t slot, void* stream) = 0;
-    // Takes the slot back. It is not written before the work already queued on `stream` is done. If this throws, the
-    // slot still belongs to the consumer.
+    // Takes the slot back. The slot is not written before the work already queued on `stream` is done. If this throws,
+    // the slot still belongs to the consumer.
     virtual void release(std::size_t slot, void* stream) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Defaults of the structs of a replay buffer, as their _init functions write them and calls that fill them begin; and
-// the window rules of a buffer with given options.
+// Defaults of the structs of a replay buffer: their _init functions write these, and calls that fill such a struct
+// start from these. Also the window rules of a buffer with given options.
 #pragma once
 
 #include "per.h"
@@ -29,7 +29,7 @@ extern const per_shared_loader_statistics default_shared_loader_statistics;
 // True if a buffer in this memory can keep fields compressed.
 bool can_compress(int32_t device, const per_memory& memory);
 
-// The rules that decide which transitions are live. The options have been resolved.
+// The rules that decide which transitions are live. The options must have been resolved.
 WindowRules window_rules(const per_replay_options& options, const Fields& fields);
 
 }  // namespace per

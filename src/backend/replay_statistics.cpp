@@ -24,7 +24,7 @@ const BatchFigures& LastBatch::figures() {
     figures_.size = static_cast<int64_t>(slots.size());
     figures_.max_age = *std::max_element(ages.begin(), ages.end());
     figures_.mean_age = static_cast<double>(std::accumulate(ages.begin(), ages.end(), int64_t{0})) / n;
-    // Weights all underflow to 0 for an extreme beta without normalisation.
+    // Without normalisation, all weights underflow to 0 if beta is extreme.
     figures_.effective_size = sum_of_squares > 0.0 ? sum * sum / sum_of_squares : 0.0;
     figures_.duplicates = static_cast<double>(n_repeats) / n;
     slots.clear();

@@ -32,7 +32,7 @@ struct BatchFigures {
 class LastBatch {
  public:
     LastBatch() = default;
-    // A batch of which only the figures are known: a loaded buffer's.
+    // A batch of which only the figures are known, such as the last one of a loaded buffer.
     explicit LastBatch(const BatchFigures& figures) : figures_(figures) {}
 
     // By row of the batch, as of the draw.
@@ -43,7 +43,7 @@ class LastBatch {
     double reference = 0;  // NAN: the smallest share of the batch
     double beta = 0;
 
-    // The figures replace the vectors from which they are computed.
+    // Computes the figures, unless they have been computed. The vectors are no longer valid after that.
     const BatchFigures& figures();
 
  private:

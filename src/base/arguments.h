@@ -94,7 +94,7 @@ inline void check_entries(const char* name, int64_t count, int64_t least) {
     check_range(name, count, least, max_count);
 }
 
-// Both arrays have `count` entries, and may be NULL if there are none.
+// Both arrays must have `count` entries. They may be NULL if there are none.
 template <class T, class Other>
 void require_arrays(int64_t count, const char* name, const T* array, const char* other_name, const Other* other) {
     check_entries("count", count, 0);

@@ -22,7 +22,7 @@ Error::Error(per_status status, const char* format, ...) noexcept : status_(stat
     const int length = std::vsnprintf(message_, sizeof message_, format, arguments);
     va_end(arguments);
     constexpr std::size_t most = sizeof message_ - 1;
-    // The cut may lie within the last character, which is then dropped as well.
+    // If the message was cut within a character, the rest of that character is dropped as well.
     if (length > static_cast<int>(most)) message_[whole_characters({message_, most}, most - 1)] = '\0';
 }
 

@@ -17,7 +17,7 @@ constexpr std::size_t character_bytes(std::string_view text) {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     if (text.empty()) return 0;
     const std::size_t size = byte(0) < 0x80   ? 1
-                             : byte(0) < 0xc2 ? 0  // a later byte of a character, or longer than needed
+                             : byte(0) < 0xc2 ? 0  // no first byte, or that of an encoding longer than needed
                              : byte(0) < 0xe0 ? 2
                              : byte(0) < 0xf0 ? 3
                              : byte(0) < 0xf5 ? 4

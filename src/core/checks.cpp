@@ -228,7 +228,7 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
     resolved.fields = fields.described();
     resolved.field_size = sizeof(per_field);
     check_range("capacity rounded up to a multiple of n_envs", resolved.capacity, 1, max_capacity);
-    // Without overwriting a buffer never holds more.
+    // If nothing is overwritten, a buffer never holds more rows than its capacity.
     if (options.overwrite == 0)
         check_range("min_size_to_sample", options.rate_limit.min_size_to_sample, 0, resolved.capacity);
     return resolved;
@@ -244,12 +244,13 @@ void check_settings(const per_replay_settings& settings, const per_replay_option
 }
 
 // Computes the worst case: an adversary chooses the episodes of a lane, so that the fewest rows are live. Not live are
-//   - in the oldest episode, cut off by the ring: stack - 1 rows that miss a frame, and stride - 1 + burn_in more rows,
-//     short of a start and of what follows the burn-in;
+//   - in the oldest episode, cut off by the ring: stack - 1 rows that miss a frame, stride - 1 rows before the next
+//     start of a sequence, and the last burn_in rows, from which a sequence would end within its burn-in;
 //   - in the running episode: its latest steps + n_step - 2 rows, and the row of its next observation;
 //   - the row of each episode's final observation.
-// The rest are full episodes, each as short as allowed and then longer up to its next start, and rows of which every
-// stride-th is a live start. With store_next_observation no observation takes a row.
+// The rest are full episodes, and rows of which every stride-th is a live start. Each full episode is as short as
+// allowed, and then as much longer as it can be without another start. With store_next_observation no observation takes
+// a row.
 int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length) {
     per_replay_options known = options;
     known.capacity = 1;  // not used
@@ -264,9 +265,9 @@ int64_t capacity_for(const per_replay_options& options, int64_t transitions, int
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "episode_length is %" PRId64 ": must be more than burn_in, %" PRId64 ", or no sequence is live",
                     episode_length, options.burn_in);
-    const int64_t others = (transitions - 1) / options.n_envs;  // of a lane, but one
-    const int64_t n_full =
-        episode_length == 0 ? 0 : others / ((episode_length - options.burn_in - 1) / stride + 1);  // starts of each
+    const int64_t others = (transitions - 1) / options.n_envs;  // transitions of a lane, less one
+    // The divisor is the number of starts of a full episode.
+    const int64_t n_full = episode_length == 0 ? 0 : others / ((episode_length - options.burn_in - 1) / stride + 1);
     const int64_t observation = options.store_next_observation != 0 ? 0 : 1;
     using Wide = __int128;
     const Wide rows = Wide{others + 1} * stride + Wide{n_full + 1} * (options.burn_in + observation) + observation +
@@ -282,7 +283,7 @@ int64_t capacity_for(const per_replay_options& options, int64_t transitions, int
 
 namespace {
 
-// The options that draws and windows share.
+// Resolves the options that draws and windows share.
 ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t batch_size,
                                      const per_replay_options& buffer) {
     check_range("batch_size", batch_size, 1, max_batch_size);
@@ -424,7 +425,7 @@ void check_critics(const per_priorities& given, const per_replay_options& buffer
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "n_critics is %" PRId64 ": td_errors of that many for %" PRId64 " ids fit into no memory",
                     given.n_critics, given.count);
-    // Nobody has as many critics as ids: values of shape [n, 1] were given where [n] was meant.
+    // Nobody has as many critics as ids. If there seem to be, values of shape [n, 1] were given where [n] was meant.
     constexpr int64_t max_critics_as_ids = 16;
     if (buffer.sequence_length == 0 && given.n_critics == given.count && given.count > max_critics_as_ids)
         throw Error(PER_ERROR_INVALID_ARGUMENT,

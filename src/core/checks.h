@@ -35,12 +35,12 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
 
 void check_settings(const per_replay_settings& settings, const per_replay_options& buffer, const Fields& fields);
 
-// Returns a draw with the options of a call, in which the buffer's options replace those left to it. The caller adds
-// the arrays.
+// Returns a draw with the options of a call. Options that the call leaves to the buffer are replaced by the buffer's.
+// The caller adds the arrays.
 ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
                                     const per_replay_options& buffer);
 
-// Refuses a key, for calls that make no draw, or more than one.
+// Refuses a key. Call it for calls that make no draw, or more than one.
 void require_no_key(const per_sample_options& given);
 void require_no_hindsight(const per_sample_options& given);
 

@@ -6,8 +6,8 @@
 
 namespace per {
 
-// The ids of the transitions in the order of the current epoch, and the position of the next minibatch. The caller
-// holds the buffer's lock.
+// The ids of the transitions in the order of the current epoch, and the position of the next minibatch. The caller must
+// hold the buffer's lock.
 //
 // Each epoch shuffles the order of the previous epoch; the first epoch shuffles the order given to start(). This is
 // Fisher-Yates: from the last place to the second, the transition at place i is swapped with the one at place

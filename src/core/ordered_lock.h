@@ -43,7 +43,7 @@ class OrderedLock {
     // The lock for the draws themselves, which have their place in the order already.
     ReservedLock& unordered() { return lock_; }
 
-    // Forgets all requests. Later ones are for a thread of this process.
+    // Forgets all requests. Later requests are for a thread of this process.
     void begin_draws() noexcept {
         made_ = asked_.load();
         process_ = ProcessMark::current();

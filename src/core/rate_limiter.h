@@ -26,10 +26,10 @@ namespace per {
 // allowed if m steps are added and due(added) - d >= -e. Draws of more than e transitions, and adds of more than e / r
 // steps beyond the first m, are never allowed; adds of zero steps always are. So one side can always go on: below m
 // steps every add that could ever be allowed is allowed; later, if an add of k steps is not allowed,
-// due(added) > drawn + e - ceil(r k) >= drawn, so a draw of up to e transitions is.
+// due(added) > drawn + e - ceil(r k) >= drawn, so a draw of up to e transitions is allowed.
 //
-// All functions but ring_adds() need the lock of the buffer. Waiters of a side are woken once the smallest call among
-// them is allowed.
+// All functions but ring_adds() need the lock of the buffer. Threads that wait to add, or to draw, are woken once the
+// smallest call among them is allowed.
 class RateLimiter {
  public:
     // The state in a checkpoint.
@@ -67,7 +67,8 @@ class RateLimiter {
     void count_drawn(int64_t n) {
         if (is_on()) count(counts_.drawn, n);
     }
-    // Takes back a draw that was counted when n_clears() had this value. A later clear() has forgotten it already.
+    // Takes back a draw, unless a clear() after it has forgotten it already. n_clears is the value that n_clears() had
+    // when the draw was counted.
     void take_back_drawn(int64_t n, int64_t n_clears) {
         if (n_clears == n_clears_) count_drawn(-n);
     }
@@ -81,9 +82,9 @@ class RateLimiter {
     // Makes threads in wait_to_add() check their condition. Needs no lock.
     void ring_adds() noexcept { adds_.bell.ring(); }
 
-    // Wait until an add of n steps, or a draw of n transitions, is allowed or never will be, until ends(), or until the
-    // deadline. They release the lock while they sleep, and hold it from the last check on. Throw Error with BUSY if
-    // other calls hold the lock for longer.
+    // Wait until an add of n steps, or a draw of n transitions, is allowed, or until the deadline. wait_to_add() also
+    // ends if the add can never be allowed, or if ends() is true. Both release the lock while they sleep, and hold it
+    // from the last check on. They throw Error with BUSY if other calls hold the lock for longer.
     template <class Ends>
     void wait_to_add(std::unique_lock<OrderedLock>& guard, int64_t n, const Deadline& deadline, Ends ends) {
         wait(guard, adds_, n, deadline, [&] { return allows_add(n) || never_allows_add(n) || ends(); });
@@ -92,8 +93,8 @@ class RateLimiter {
         wait(guard, draws_, n, deadline, [&] { return allows_draw(n); });
     }
 
-    // True if a draw of n transitions is allowed. If not, `listener` is called once it may be. It may also be called
-    // later, until stop_listening().
+    // True if a draw of n transitions is allowed. If not, `listener` is called once the draw may be allowed, and
+    // perhaps again later, until stop_listening().
     bool allows_draw_or_calls(int64_t n, std::function<void()> listener) {
         if (allows_draw(n)) return true;
         draws_.least = std::min(draws_.least, n);
@@ -109,7 +110,7 @@ class RateLimiter {
     struct Waiters {
         int64_t least = nobody;  // the smallest n that was checked since the bell rang
         Bell bell;
-        std::function<void()> listener;  // for a thread that waits elsewhere; throws nothing
+        std::function<void()> listener;  // wakes a thread that waits elsewhere; must throw nothing
 
         void wake() noexcept {
             least = nobody;

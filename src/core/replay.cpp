@@ -75,7 +75,8 @@ Replay::Replay(const per_replay_options& options) : Replay(options, WithoutRowFi
     if (options.memory.storage != nullptr) backend_->row_file()->create(options.memory.storage_preallocated != 0);
 }
 
-// Disk space is allocated only if the buffer does not continue with the row file of the checkpoint.
+// No row file is created before restore(), which may continue with that of the checkpoint: a new one would take disk
+// space for nothing.
 Replay::Replay(CheckpointReader& reader, const per_load_options& place)
     : Replay(checked(CheckpointOptions(reader), reader).options(place), WithoutRowFile()) {
     backend_->restore(reader);
@@ -214,8 +215,8 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
     }
 }
 
-// Counts drawn transitions for the rate limiter. If the draw may use transitions up, it also counts as a change of
-// later draws.
+// Counts drawn transitions for the rate limiter. If the draw may use transitions up, it also counts as a call that may
+// change later draws.
 void Replay::count_drawn(int64_t n) {
     limiter_.count_drawn(n);
     if (n > 0 && options_.max_times_sampled > 0) ++n_changes_;

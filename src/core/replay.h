@@ -26,12 +26,12 @@
 
 namespace per {
 
-// A backend, its lock, and the checks. The callers have checked pointers, and that `count` is not negative. A call with
-// a deadline throws Error with BUSY if other calls hold the buffer until then.
+// A backend, its lock, and the checks. Callers must have checked pointers, and that `count` is not negative. A call
+// with a deadline throws Error with BUSY if other calls hold the buffer until then.
 class Replay {
  public:
     explicit Replay(const per_replay_options& options);
-    // Loads a saved buffer to the device and memory of `place`, which has been checked.
+    // Loads a saved buffer to the device and memory of `place`, which must have been checked.
     Replay(CheckpointReader& reader, const per_load_options& place);
     // Waits for a save that was started.
     ~Replay();
@@ -81,23 +81,23 @@ class Replay {
     FrameArrays frame_arrays() const { return backend_->frame_arrays(); }
     const per_memory& memory() const { return options_.memory; }
 
-    // A loader calls begin_draws(), which throws Error with BUSY if there is a loader already, and at its end
-    // end_draws(), in whatever process. In between the consumer's thread asks lock() for draws, rings its bell and
-    // calls hand_out(), and the loader's own thread calls draw_ahead(), and then tells lock() that the draw is made,
-    // even if it failed.
+    // A loader first calls begin_draws(), which throws Error with BUSY if there is a loader already. At its end it
+    // calls end_draws(), in whatever process that is. In between, the consumer's thread asks lock() for draws, rings
+    // the bell of lock(), and calls hand_out(). The loader's own thread calls draw_ahead(), and then tells lock() that
+    // the draw is made, even if it failed.
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
     void begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather);
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
-    // Returns the lock that hand_out() needs. It is not owned on the CPU, where none is needed, or if a call is under
-    // way.
+    // Returns the lock that hand_out() needs. The result owns no lock if another call is under way, nor on the CPU,
+    // where hand_out() needs none.
     std::unique_lock<ReservedLock> try_lock_to_hand_out();
-    // Waits until no call is under way, at most until the deadline. Throws no Error with BUSY.
+    // Waits until no call is under way, or until the deadline. Then it returns, and does not throw Error with BUSY.
     void wait_for_call(const Deadline& deadline);
-    void hand_out() { backend_->hand_out(); }  // needs that lock
+    void hand_out() { backend_->hand_out(); }  // needs the lock of try_lock_to_hand_out()
     // Like RateLimiter::allows_draw_or_calls(), but also true if other calls hold the buffer until the deadline.
     bool allows_draw_or_calls(int64_t batch_size, std::function<void()> listener, const Deadline& deadline);
     void stop_listening();
-    void end_draws(uint64_t process);  // the ProcessMark::current() of begin_draws()
+    void end_draws(uint64_t process);  // `process` is what ProcessMark::current() was at begin_draws()
 
     per_shard_summary summarize(int32_t measured_scale);
     void set_scale(int32_t scale);
@@ -110,7 +110,7 @@ class Replay {
     void stop_limiting();
 
     per_replay_statistics statistics();
-    // Options of saves have been checked. If they have a function to write with, `path` is not used.
+    // Options of saves must have been checked. If they have a function to write with, `path` is not used.
     void save(const char* path, const per_save_options& options);
     // Returns the number of bytes that were written.
     int64_t checkpoint(const char* directory, const per_save_options& options);
@@ -143,8 +143,8 @@ class Replay {
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
     std::shared_ptr<Save> save_;   // the latest that was started
 
-    // Memory for calls that ask for rewards, during which they do not hold the lock: as much as ever was in use at
-    // once.
+    // Memory for draws with hindsight, of which several may run at once: they do not hold the lock while they ask for
+    // rewards. There is as much as was ever in use at the same time.
     std::list<Relabelling> spare_relabellings_;
 };
 

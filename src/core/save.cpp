@@ -28,7 +28,7 @@ void Save::write() {
         writer_->commit();
     });
     if (status != PER_OK) std::snprintf(message_, sizeof message_, "%s", last_error());
-    if (snapshot_.get() != nullptr) {  // its end changes the buffer, which holds rows for it
+    if (snapshot_.get() != nullptr) {  // its destructor changes the buffer, which keeps rows for it
         const std::lock_guard guard(*lock_);
         snapshot_.reset();
     }

@@ -18,7 +18,8 @@ const per_array& required(const char* name, const per_array& array) {
     return array;
 }
 
-// Returns the array, which has one flag for each step and environment. An array without data is allowed: it is missing.
+// Checks that the array has one flag for each step and environment, and returns it. An array without data is allowed:
+// it was not given.
 const per_array& checked_flags(const char* name, const per_array& array, const Entries& entries) {
     if (array.data != nullptr) check_array(name, array, entries);
     return array;
@@ -74,7 +75,7 @@ std::span<const int64_t> StepChecks::environments(int64_t count, const int64_t* 
     return environments_;
 }
 
-// Returns true if the observations after the steps are given: all of them or none.
+// Returns true if the observations after the steps are given. Throws Error if only some of them are.
 bool StepChecks::has_next_fields(const per_steps& steps) const {
     const Field* given = nullptr;
     const Field* missing = nullptr;

@@ -18,12 +18,12 @@ void check_fields_set(int64_t count, const per_array* given, const Fields& field
 // Checks steps that are added. Its results are valid until the next call.
 class StepChecks {
  public:
-    // Both must outlive it.
+    // Both arguments must outlive this object.
     StepChecks(const Fields& fields, const per_replay_options& buffer);
 
     ReplaySteps steps(const per_steps& steps);
 
-    // Returns each environment once. Repetitions are left out, or are an error.
+    // Returns each environment once. A repetition is left out if may_repeat, and otherwise an error.
     std::span<const int64_t> environments(int64_t count, const int64_t* env_ids, bool may_repeat);
 
  private:

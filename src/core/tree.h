@@ -11,7 +11,7 @@
 
 namespace per {
 
-// A backend, its lock, and the checks. The callers have checked pointers, and that `count` is not negative.
+// A backend, its lock, and the checks. Callers must have checked pointers, and that `count` is not negative.
 class Tree {
  public:
     explicit Tree(const per_tree_options& options);

@@ -23,7 +23,7 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
 
 // ---- batches
 
-// Comes before write_live(): if memory runs out, nothing has been written.
+// Call it before write_live(): it allocates, so if memory runs out, nothing has been written.
 void CpuReplayBackend::prepare_live(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather) {
     if (state_.has_sequences)
         sequences_.prepare(n_steps, batch, gather);
@@ -44,7 +44,7 @@ void CpuReplayBackend::write_live(const NSteps& n_steps, const std::vector<int64
     }
 }
 
-// Writes weights and probabilities, once draw_ has drawn or taken the batch.
+// Writes weights and probabilities. Call it after draw_ has drawn or taken the batch.
 void CpuReplayBackend::write_law(double beta, const per_batch& batch) const {
     if (batch.weights != nullptr) draw_.write_weights(state_.priorities.tree().kernels().power, beta, batch.weights);
     if (batch.probabilities != nullptr) draw_.write_probabilities(batch.probabilities);
@@ -64,8 +64,8 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     if (sample.n_step_min != 0) ++state_.batches;
 }
 
-// Calls choose(), which makes draw_ draw or take a batch. Returns true if ranks were taken for it; a batch that is
-// taken back then forgets them.
+// Takes ranks if they are due, and calls choose(), which makes draw_ draw or take a batch. Returns true if it took
+// ranks: if the batch is taken back later, these must be forgotten.
 template <class Choose>
 bool CpuReplayBackend::with_ranks(const ReplaySample& sample, const Choose& choose) {
     const bool took_ranks = sample.prioritization == PER_RANK && state_.priorities.take_ranks_if_due();
@@ -103,7 +103,7 @@ bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(static_cast<size_t>(n));
     write_live(n_steps, slots, sample.batch, last.ages.data());
-    // An update of these rows, which usually follows, begins with this.
+    // An update of these rows usually follows, and first reads what is prefetched here.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
     write_law(beta, sample.batch);
     if (state_.rows.has_times_sampled()) {
@@ -117,8 +117,9 @@ bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
     return took_ranks;
 }
 
-// Writes the transitions that are named. Returns true if this took ranks. In place of transitions that are not live,
-// others of the batch are written first and then cleared, so that the writing code needs no special case.
+// Writes the transitions that `sample` names by ids or units. Returns true if it took ranks. In place of transitions
+// that are not live, others of the batch are written first and then cleared, so that the writing code needs no special
+// case.
 bool CpuReplayBackend::take(const ReplaySample& sample) {
     const auto* const of_units = sample.rows_as<RowsOfUnits>();
     const std::vector<int64_t>& slots = of_units != nullptr

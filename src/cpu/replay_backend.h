@@ -23,7 +23,7 @@ namespace per::cpu {
 
 class CpuReplayBackend : public ReplayBackend {
  public:
-    // `options` as resolved; `fields` must outlive the backend.
+    // The options must have been resolved; `fields` must outlive the backend.
     CpuReplayBackend(const per_replay_options& options, const Fields& fields);
 
     void add(const ReplaySteps& steps, int64_t* ids_out, void*) override { writer_.add(steps, ids_out); }

@@ -38,8 +38,8 @@ Shape shape_of(const Entries& entries, bool with_length, bool with_envs, int64_t
     return shape;
 }
 
-// Calls visit(shape) for the shapes that entries with this number of frames may have, the shortest first, until it
-// returns true.
+// Calls visit(shape) for the shapes that entries with this number of frames may have, the shortest first, until visit()
+// returns true. Returns false if it never does.
 template <class Visit>
 bool any_shape(const Entries& entries, int64_t frames, Visit&& visit) {
     for (bool with_length : {false, true}) {
@@ -66,8 +66,8 @@ bool same_but_for_ones(std::span<const int64_t> a, std::span<const int64_t> b) {
     }
 }
 
-// The allowed shape for an error: the shortest if the given array has only axes of 1 too many; otherwise one with as
-// many axes as the array, if there is one.
+// The allowed shape that an error names. It is the shortest one if the given array differs from that only in axes of 1.
+// Otherwise it is one with as many axes as the array or, if there is none, again the shortest.
 Shape expected_shape(const Entries& entries, std::span<const int64_t> given) {
     Shape expected;
     bool first = true;

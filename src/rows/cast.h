@@ -44,7 +44,7 @@ struct CastSize {
     int64_t elements;
     int64_t frames = 1;
     const uint8_t* mask = nullptr;  // [entries] or NULL: all
-    int64_t first = 0;              // entries of the array before the first of these
+    int64_t first = 0;              // entries of the array that are skipped before these
 };
 void cast(std::string_view argument, const per_array& from, int32_t to_dtype, void* to, const CastSize& size);
 

@@ -38,8 +38,8 @@ struct SmallFloat {
         const int exponent = static_cast<int>(source >> 52 & 0x7ff) - 1023;
         if (exponent == 1024 && fraction != 0) return make(sign | infinity | 1u << (fraction_bits - 1));
         if (exponent > bias) return make(sign | infinity);
-        // A subnormal number of this format keeps fewer bits. If more than 53 bits are dropped, the rest is below half
-        // a unit.
+        // A subnormal number of this format keeps fewer bits. If more than 53 bits are dropped, the number is below
+        // half of the smallest one, and rounds to 0.
         const int below_normal = exponent < 1 - bias ? 1 - bias - exponent : 0;
         const int drop = 52 - fraction_bits + below_normal;
         if (drop > 53) return make(sign);

@@ -75,7 +75,7 @@ PER_HOST_DEVICE Element to_floating(Number value) {
 }
 
 // A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd:
-// rounding that to nearest gives the same as rounding the integer.
+// rounding the result to nearest then gives the same as rounding the integer.
 template <class Number>
 PER_HOST_DEVICE double double_to_round(Number value) {
     if constexpr (std::is_integral_v<Number> && sizeof(Number) == 8) {

@@ -51,7 +51,7 @@ bool is_plain_text(std::string_view text) {
     return true;
 }
 
-// `argument` identifies a name that is NULL.
+// Returns a name once it is checked. If the name is NULL, the error calls it `argument`.
 std::string checked_name(const std::string& argument, const char* given) {
     constexpr const char* allowed = ": allowed are 1 to 255 bytes of UTF-8 without control characters";
     if (given == nullptr) refuse(argument + " is NULL" + allowed);
@@ -99,7 +99,8 @@ void check_compression(const std::string& of, const Field& field) {
            std::to_string(max_compressed_bytes));
 }
 
-// A field without its name. `of` follows the names of its members in messages.
+// Checks all members of a field but its name, and returns the field without it. In messages, `of` follows the name of a
+// member.
 Field checked_members(const std::string& of, const per_field& given) {
     Field field;
     check_range("ndim" + of, given.ndim, 0, max_field_ndim);

@@ -37,7 +37,7 @@ void check_field(const per_field& field);
 class Fields {
  public:
     // Checks and copies options.fields. Throws Error with INVALID_ARGUMENT, or with OUT_OF_MEMORY if the bytes of a row
-    // are beyond 64 bits. options.frame_stack is the default stack, and has been checked.
+    // are beyond 64 bits. options.frame_stack is the default stack, and must have been checked.
     explicit Fields(const per_replay_options& options);
 
     // described() points into the fields, which stay in place when this object is moved, but not when it is copied.

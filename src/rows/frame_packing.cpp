@@ -14,7 +14,7 @@ constexpr int64_t most_skipped = 255;  // by one step
 constexpr int64_t most_given = 127;
 constexpr int64_t least_repeated = 4;  // a shorter repetition is given as bytes
 constexpr int64_t most_repeated = least_repeated + 63;
-constexpr int64_t least_skipped = 3;  // between given bytes: a step costs two
+constexpr int64_t least_skipped = 3;  // fewer equal bytes between given ones are given, too: a step costs two bytes
 constexpr unsigned repeats_pixel = 128;
 constexpr unsigned repeats_line = 192;
 
@@ -61,7 +61,7 @@ class FramePacker {
  private:
     int64_t n_left(int64_t at) const { return shape_.bytes - at; }
 
-    // True if the bytes at this distance before repeat for long enough to be worth a step.
+    // True if the next bytes repeat those at this distance before them for long enough to be worth a step.
     bool repeats(int64_t at, int64_t distance) const {
         return at >= distance && load<uint32_t>(frame_ + at) == load<uint32_t>(frame_ + at - distance);
     }
@@ -102,7 +102,7 @@ class FramePacker {
         return write((is_of_line ? repeats_line : repeats_pixel) + n - least_repeated);
     }
 
-    // Gives bytes up to the next repetition, or the next that are equal to the key's.
+    // Gives bytes of the frame up to the next repetition, or up to the next bytes that are equal to the key's.
     bool give(int64_t& at) {
         const int64_t most = std::min(most_given, n_left(at));
         int64_t n = 1;

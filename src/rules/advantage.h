@@ -23,8 +23,8 @@ PER_HOST_DEVICE bool needs_bootstrap(const Lane& lane, int64_t row, uint8_t flag
     return has_advantage(flags) && !(flags & row_terminated) && (flags & row_truncated || row == lane.head - 1);
 }
 
-// delta_t + gamma lambda A_(t+1) with delta_t = r_t + gamma V(next) - V_t. A value or advantage that does not count is
-// passed as 0.
+// delta_t + gamma lambda A_(t+1) with delta_t = r_t + gamma V(next) - V_t. Pass 0 for a next value or next advantage
+// that does not count.
 PER_HOST_DEVICE double advantage_of_step(double reward, double value, double next_value, double next_advantage,
                                          double gamma, double lambda) {
     const double delta = reward + gamma * next_value - value;

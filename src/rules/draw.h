@@ -89,8 +89,8 @@ PER_HOST_DEVICE bool repeats_prevail(int64_t n_repeats, int64_t round_size) {
     return 2 * n_repeats > round_size;
 }
 
-// The number of draws with replacement until one avoids parts that hold all but `share` of the total: a geometric
-// number, 1, 2, .., made from 64 random bits.
+// Indices that hold all but `share` of the total are taken out. Returns the number of draws from the whole up to the
+// first that gives another index: a geometric number, 1, 2, .., made from 64 random bits.
 PER_HOST_DEVICE double draws_until_outside(uint64_t random, double share) {
     const double uniform = (static_cast<double>(random >> 12) + 0.5) * 0x1p-52;
     const double more = log2_of<double, uint64_t>(uniform) / log2_of_1_minus<double, uint64_t>(share);
@@ -157,7 +157,8 @@ struct DrawLaw {
         return share_of(static_cast<double>(smallest_mass()));
     }
 
-    // While transitions are taken out: what is left of the uniform part, and of both parts, as shares of the whole.
+    // These are used while transitions are taken out. uniform_left() is what is left of the uniform part, share_left()
+    // what is left of both parts, as shares of the whole.
     PER_HOST_DEVICE double uniform_left(uint64_t n_left) const {
         return uniform_fraction * (static_cast<double>(n_left) / n_live);
     }
@@ -167,13 +168,13 @@ struct DrawLaw {
     }
     // The number of mixture_units that then draw uniformly.
     PER_HOST_DEVICE uint64_t uniform_units_left(uint64_t mass_left, uint64_t n_left) const {
-        if (mass_left == 0) return mixture_units;  // even if the uniform part is too small to be divided
+        if (mass_left == 0) return mixture_units;  // even if the uniform part is so small that the quotient is 0 / 0
         return uniform_units(uniform_left(n_left) / share_left(mass_left, n_left));
     }
 };
 
-// (reference / x)^beta, given log2(reference), for positive normal doubles: with masses q and the smallest one for
-// reference, the weights of section 3.4 normalised by their maximum; total and N cancel.
+// (reference / x)^beta for positive normal doubles, given log2(reference). If x is a mass and `reference` the smallest
+// mass, this is the weight of section 3.4 divided by the largest weight: the total and N cancel.
 template <class Real, class Bits>
 PER_HOST_DEVICE Real importance_weight_of(double log2_reference, Real x, double beta) {
     const Real unit{};

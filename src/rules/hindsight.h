@@ -74,8 +74,8 @@ PER_HOST_DEVICE int64_t goal_frames(int64_t stack, bool pads_with_zeros, int64_t
     return pads_with_zeros && n_of_episode < stack ? n_of_episode : stack;
 }
 
-// The return of a window of n_steps with other rewards and other terminal steps. The last of them was stored with
-// last_flags, and none of them leads to an unknown observation.
+// The return of a window of n_steps with other rewards and other terminal steps. The last step was stored with
+// last_flags. None of the steps may lead to an unknown observation.
 PER_HOST_DEVICE Return relabelled_return(double gamma, int32_t n_steps, uint8_t last_flags, const float* rewards,
                                          const uint8_t* terminated) {
     return n_step_return(

@@ -28,6 +28,6 @@ inline constexpr uint32_t max_name_length = 255;    // bytes
 inline constexpr int64_t min_compressed_bytes = 8;  // of a frame
 inline constexpr int64_t max_compressed_bytes = int64_t{1} << 24;
 
-inline constexpr uint64_t max_struct_size = 4096;  // beyond any struct of per.h: a larger one was never set
+inline constexpr uint64_t max_struct_size = 4096;  // more than any struct of per.h: a larger struct_size was never set
 
 }  // namespace per

@@ -134,8 +134,8 @@ PER_HOST_DEVICE uint64_t low_water(uint64_t total, int64_t n_leaves) {
 }
 
 // Finds the unit of mass that a prefix sum of priorities names, in a tree of this total mass, not 0. Returns false if
-// it is not within the tree. A rounded total may lie above the true one, but every double below it lies below the true
-// one, too.
+// the prefix sum is not within the tree. The total is rounded to a double, perhaps up, but every double below the
+// rounded total is below the exact one, too.
 PER_HOST_DEVICE bool unit_of_prefix_sum(double prefix_sum, uint64_t total, double factor, uint64_t& unit) {
     if (!(prefix_sum >= 0.0 && prefix_sum < static_cast<double>(total) / factor)) return false;
     unit = static_cast<uint64_t>(prefix_sum * factor);

@@ -1,4 +1,4 @@
-// Powers: p^alpha, which the tree holds, and those of which weights are made. The same text serves scalars, vectors of
+// Powers: p^alpha, which the tree holds, and those of which weights are made. The same code serves scalars, vectors of
 // lanes and CUDA. It uses only operations on doubles that IEEE 754 rounds in one way, and multiply and add are never
 // contracted, so every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials are summed
 // in pairs, which shortens the dependency chain.

@@ -29,10 +29,10 @@ PER_HOST_DEVICE PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low, uint6
     return x;
 }
 
-// Random number i of a batch: 64 bits. A block gives two, i even and i odd.
+// Random number i of a batch: 64 bits. A block gives two numbers, i even and i + 1.
 PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t batch_number, uint64_t i) {
     const PhiloxBlock block = philox4x32(seed, i >> 1, batch_number);
-    // An index would put the block into memory on a GPU.
+    // Words are not selected by index, since a GPU would put the block into memory for that.
     const bool is_odd = (i & 1) != 0;
     const uint64_t high = is_odd ? block.word[3] : block.word[1];
     return (is_odd ? block.word[2] : block.word[0]) | high << 32;

@@ -12,7 +12,7 @@
 
 namespace per {
 
-// A bucket is the exponent of a priority and five digits of its fraction.
+// A bucket is the exponent of a priority and the first five bits of its fraction.
 inline constexpr int rank_bucket_shift = 18;
 inline constexpr int32_t n_rank_buckets = (0x7f7fffff >> rank_bucket_shift) + 1;
 
@@ -28,7 +28,7 @@ inline constexpr int64_t ranks_never_taken = INT64_MAX / 2;
 
 // True if ranks are due: more than a 32nd of the transitions changed since they were last taken. A change is a
 // transition that was added, was used up, or moved to another bucket; an overwritten one counts through the one that
-// replaces it. In between ranks are off by at most a 32nd of all.
+// replaces it. So until ranks are due, a rank is off by at most a 32nd of the number of transitions.
 //
 // Ranks that are due stay due until they are taken, as no transition is added without a change. So a failed draw that
 // took ranks is undone by forgetting them: the next draw would have taken them in any case.

@@ -48,7 +48,7 @@ PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int6
     return row;
 }
 
-// True if two rows of the same slot have their frames in the same places.
+// True if two rows have their frames in the same places. Both rows must have the same slot.
 PER_HOST_DEVICE bool has_same_frames(const GatherRow& a, const GatherRow& b) {
     return a.next_slot == b.next_slot && a.frames_before == b.frames_before &&
            a.next_frames_before == b.next_frames_before && a.next_is_own_array == b.next_is_own_array;

@@ -21,8 +21,8 @@ struct SequenceSpan {
     bool repeats_last;
 };
 
-// The extent of the sequence that starts at a live row. The caller knows that its first n_known transitions do not end
-// the episode.
+// The extent of the sequence that starts at a live row. The caller must know that the first n_known transitions of the
+// sequence do not end the episode.
 template <class FlagsOf>
 PER_HOST_DEVICE SequenceSpan sequence_span(const Lane& lane, const WindowRules& rules, int64_t start, int64_t n_step,
                                            const FlagsOf& flags_of, int64_t n_known) {

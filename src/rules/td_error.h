@@ -8,8 +8,8 @@
 
 namespace per {
 
-// The magnitude |d| of several critics' errors, by a per_critics. It is not finite if one of them is not. The error of
-// critic c is td_errors[c * stride].
+// The magnitude |d| of several critics' errors: their mean or their largest, as `critics`, a per_critics, says. It is
+// not finite if one of the errors is not. The error of critic c is td_errors[c * stride].
 PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
     double sum = 0.0;
     double largest = 0.0;

@@ -33,8 +33,9 @@ PER_HOST_DEVICE TreeShape tree_shape(int64_t capacity) {
     return shape;
 }
 
-// The child among `n` whose mass holds unit `rest` of theirs, counted in order: m_0 + .. + m_(child-1) <= rest < m_0 +
-// .. + m_child. `rest` becomes the unit within it. The last child is chosen if no other one holds it.
+// Finds the child that holds unit `rest` of the masses of n children, counted in order: m_0 + .. + m_(child-1) <= rest
+// < m_0 + .. + m_child. `rest` becomes the unit within that child. The last child is chosen if no other one holds the
+// unit.
 template <class MassAt>
 PER_HOST_DEVICE int find_child(int n, MassAt mass_at, uint64_t& rest) {
     int child = 0;

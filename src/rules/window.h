@@ -12,8 +12,8 @@
 //
 // A draw gives a sequence of `steps` transitions, of which the first `burn_in` are not learned from. Sequences start at
 // every `stride`-th step of an episode. Single transitions are sequences of one. The live rows of a lane are the starts
-// among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their episode. The last
-// step of an episode truncated at an unknown observation is no transition.
+// among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their episode. If an
+// episode was truncated at an unknown observation, its last step is no transition.
 #pragma once
 
 #include <stdint.h>
@@ -35,7 +35,7 @@ enum RowFlag : uint8_t {
 };
 inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
 
-// True if a last step only serves the rows before it, which bootstrap from its observation.
+// True if a step ends its episode and only serves the rows before it, which bootstrap from its observation.
 PER_HOST_DEVICE bool is_never_live(uint8_t flags) {
     return (flags & (row_truncated | row_final_unknown)) == (row_truncated | row_final_unknown);
 }
@@ -60,7 +60,7 @@ struct Ring {
     // The one function that gives a row its place.
     PER_HOST_DEVICE int64_t slot(int64_t env, int64_t k) const { return env * rows + by_rows.remainder(k); }
     PER_HOST_DEVICE int64_t env_of_slot(int64_t slot) const { return by_rows.quotient(slot); }
-    // The row below `end` that lies in a slot of lane `env`.
+    // The latest row below `end` that a slot of lane `env` held.
     PER_HOST_DEVICE int64_t row_of_slot(int64_t env, int64_t slot, int64_t end) const {
         const int64_t last = end - 1;
         const int64_t behind = by_rows.remainder(last) - (slot - env * rows);
@@ -117,7 +117,7 @@ struct WindowRules {
     int64_t n_step;
     int64_t stack;  // the largest of all fields
     bool store_next_observation;
-    bool drops_reset_step;  // autoreset next_step
+    bool drops_reset_step;  // with PER_AUTORESET_NEXT_STEP
     SequenceRules sequence = {};
 };
 
@@ -204,7 +204,7 @@ PER_HOST_DEVICE bool is_pending(const Lane& lane, const WindowRules& rules, int6
 }
 
 // The number of transitions of the episode from a step on, at most `most`. flags_of(row) gives the RowFlags of a row
-// below the head. The first `count` are known not to end the episode.
+// below the head. The caller must know that the first `count` transitions do not end the episode.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t most, const FlagsOf& flags_of,
                                          int64_t count = 0) {
@@ -217,8 +217,9 @@ PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t 
     return count;
 }
 
-// The number of steps, burn-in included, that can be learned from by now in the sequence that starts at a row: all of
-// them, or those before the end of the episode; in a running one those whose return is complete.
+// The number of steps, burn-in included, that can be learned from by now in the sequence that starts at a row. These
+// are all steps of the sequence, or those up to the end of the episode; in a running episode those whose return is
+// complete.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t complete_steps(const Lane& lane, const WindowRules& rules, int64_t row,
                                        const FlagsOf& flags_of) {
@@ -359,8 +360,7 @@ PER_HOST_DEVICE bool next_is_there(const Lane& lane, int64_t row, uint8_t flags)
     return !(lane.state == LaneState::running && row == lane.head - 1) && !is_never_live(flags);
 }
 
-// The number of frames before that of `row` to which its stack reaches: stack - 1, or fewer if the episode starts after
-// them.
+// The number of older frames in the stack of `row`: stack - 1, or fewer if the episode starts less far back.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t frames_before(int64_t row, int64_t stack, const FlagsOf& flags_of) {
     int64_t count = 0;

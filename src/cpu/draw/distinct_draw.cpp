@@ -5,7 +5,8 @@
 namespace per::cpu {
 namespace {
 
-// A source for draw_from(), which takes leaves out of the tree itself; a source removes them from its other structures.
+// A source for draw_from(). draw_from() itself takes leaves out of the tree and puts them back; take_out() and
+// put_back() do the same in the other structures of the source.
 struct TreeSource {
     SumTree& tree;
     double whole;
@@ -44,7 +45,7 @@ void DistinctDraw::reserve(int64_t batch_size) {
     zeros_.resize(static_cast<size_t>(batch_size + 1));
 }
 
-// Makes the rounds, once memory has been reserved.
+// Makes the rounds. Call reserve() before.
 template <class Source>
 DistinctDraw::Found DistinctDraw::draw_from(const Source& source, const DrawRequest& request) {
     rounds_.begin(request);

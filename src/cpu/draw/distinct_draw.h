@@ -13,11 +13,11 @@
 
 namespace per::cpu {
 
-// Draws batch_size different indices, each in proportion to the remaining ones, in rounds by DistinctRounds. Indices
-// that the rounds take out are put back at the end.
+// Draws batch_size different indices: each draw gives one of the indices that are left, in proportion to its mass. The
+// draws are made in the rounds of DistinctRounds. Indices that the rounds take out are put back at the end.
 //
-// Tree and live set are unchanged afterwards but may be written in between, so nothing else may use them at the same
-// time. Throws only before it changes anything. Memory is kept from draw to draw.
+// The tree and the live set change during a draw, and are as before when it returns: nothing else may use them
+// meanwhile. Throws only before it changes anything. Memory is kept from draw to draw.
 class DistinctDraw {
  public:
     // The result of a draw, in order.
@@ -28,7 +28,8 @@ class DistinctDraw {
     };
 
     Found draw(SumTree& tree, const DrawRequest& request);
-    // Draws live slots by a law with a uniform part. Reads uniform_fraction, n_live and mass of the law.
+    // The same for live slots and a law whose uniform_fraction is not 0. Of the law it reads uniform_fraction, n_live
+    // and mass.
     Found draw(SumTree& tree, LiveSet& live, MixtureDraw& mixture, const DrawLaw& law, const DrawRequest& request);
 
  private:

@@ -27,7 +27,7 @@ bool LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
     if (law_.is_mixture() || (is_distinct && !law_.is_uniform()))
         for (size_t i = 0; i < slots_.size(); ++i) masses_[i] = tree.mass(slots_[i]);
     const DrawLaw law = law_;
-    if (law.are_shares_masses())  // far below 2^63: a signed number converts in a third of the time
+    if (law.are_shares_masses())  // masses are far below 2^63, and a signed number converts in a third of the time
         for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = static_cast<double>(static_cast<int64_t>(masses_[i]));
     else
         for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = law.share_of(static_cast<double>(masses_[i]));

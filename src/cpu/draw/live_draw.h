@@ -18,14 +18,16 @@ class LiveDraw {
  public:
     explicit LiveDraw(bool of_sequences) : of_sequences_(of_sequences) {}
 
-    // At least one transition must be live, or without replacement a whole batch. Before a draw by ranks,
-    // PriorityStore::take_ranks_if_due() must be called. Throws only before it changes anything. Returns true if it has
-    // prefetched `rows` of the slots that it drew, which only draws from the tree alone do.
+    // At least one transition must be live. Before a draw by ranks, PriorityStore::take_ranks_if_due() must be called.
+    // Throws only before it changes anything; a draw without replacement also if it finds fewer slots than a batch.
+    // Returns true if it has prefetched `rows` of the slots that it drew. Only a draw with replacement and without a
+    // uniform part does so.
     bool draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
               const RowsOfLeaves& rows);
 
-    // Takes these slots as if they had been drawn with replacement. At least one is not -1. slots() has another of them
-    // in place of each -1. Weight and probability are 0 there, and for each slot that a draw could never give.
+    // Takes these slots as if they had been drawn with replacement. At least one of them must not be -1. In place of
+    // each -1, slots() has one of the other slots, and its weight and probability are 0. They are also 0 for a slot
+    // that no draw can give.
     void take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots);
 
     // Returns the slots that own the units, and writes their masses. Throws Error for a unit out of range. The result
@@ -34,7 +36,8 @@ class LiveDraw {
 
     const std::vector<int64_t>& slots() const { return slots_; }
 
-    // (reference / share)^beta, which is (N P(i))^-beta over the normalisation of `sample` (section 3.4).
+    // The weight is (reference / share)^beta. That is (N P(i))^-beta, normalised as normalize_weights of `sample` says
+    // (section 3.4).
     void write_weights(const PowerKernels& kernels, double beta, float* weights_out) const;
     void write_probabilities(float* probabilities_out) const;
 

@@ -12,7 +12,7 @@ void reserve_entries(auto& entries, int64_t n) {
 }  // namespace
 
 void MixtureDraw::Part::reserve(int64_t batch_size) {
-    // Each is checked separately: their sizes differ if memory ran out between two of them.
+    // Each vector is checked separately: if memory ran out after one had grown, the sizes differ.
     reserve_entries(targets, batch_size);
     reserve_entries(places, batch_size);
     reserve_entries(slots, batch_size);

@@ -13,11 +13,12 @@ namespace per::cpu {
 // Memory is kept from batch to batch.
 class MixtureDraw {
  public:
-    // Draws with replacement; `uniform` of the mixture_units draw uniformly. Each part that can be drawn must have a
-    // transition. Throws nothing for batches for which memory was reserved.
+    // Draws with replacement. Of the mixture_units, `uniform` draw uniformly and the others by priority. If `uniform`
+    // is not 0 a transition must be live, and if it is not all units the tree must have some mass. Throws nothing if
+    // reserve() was called for a batch of this size.
     void draw(const SumTree& tree, const LiveSet& live, uint64_t uniform, const DrawRequest& request,
               int64_t* slots_out);
-    // Finds the slots that own units, as per_replay_get_units() has them. All of them must exist.
+    // Finds the slot that owns each unit. Units are numbered as in per_replay_get_units(), and all of them must exist.
     void find(const SumTree& tree, const LiveSet& live, int64_t count, const int64_t* units, int64_t* slots_out);
     void reserve(int64_t batch_size);
 

@@ -16,7 +16,7 @@ struct Philox {
     Bits x0, x1, x2, x3;  // words in the lower halves; the upper halves are undefined
 };
 
-// philox4x32(), a block a lane.
+// philox4x32() of one block in each lane.
 PER_INLINE Philox philox(uint64_t key, Bits counter, uint64_t batch_number) {
     uint32_t key0 = static_cast<uint32_t>(key);
     uint32_t key1 = static_cast<uint32_t>(key >> 32);
@@ -123,7 +123,7 @@ uint64_t sum_prefixes(const uint64_t* numbers, int64_t n, uint64_t* prefix_out) 
     return sum;
 }
 
-// The number of targets below `bound`, close to `guess`.
+// The number of targets below `bound`; the targets ascend. The search starts at `guess`, which should be close.
 PER_INLINE int64_t count_below(uint64_t bound, int64_t guess, int64_t batch_size, const uint64_t* targets) {
     int64_t count = guess < batch_size ? guess : batch_size;
     while (count < batch_size && targets[count] < bound) ++count;
@@ -134,7 +134,8 @@ PER_INLINE int64_t count_below(uint64_t bound, int64_t guess, int64_t batch_size
 // Up to this number of parts, comparing each target with all of them is faster than finding their ends.
 constexpr int64_t few_parts = 4 * lanes;
 
-// Each lane takes a target. Lanes past the last target are set to 0, as uninitialised values could overflow.
+// invert() and invert_strata() for few parts: each lane takes a target, and compares it with the ends of all parts.
+// Lanes past the last target are set to 0, since `target + 1` could overflow for uninitialised values.
 void invert_few(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out) {
     store(targets + count, Whole{});
     for (int64_t i = 0; i < count; i += lanes) {
@@ -153,11 +154,12 @@ void invert_few(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targ
     }
 }
 
-// Below this many units a stratum, the estimates of invert_strata() are too coarse.
+// If a stratum has fewer units than this, the estimates of mark_part_ends() are too coarse.
 constexpr uint64_t fine_stratum = uint64_t{1} << 24;
 
-// counts[c] becomes the number of parts that end where c targets lie below the end. c is estimated from the end's place
-// among the strata, and corrected if that is near a border of two strata. Of parts with the same c the last one counts.
+// For the end of each part, let c be the number of targets below it: counts[c] becomes the number of parts up to that
+// end. If several ends have the same c, the last one counts. c follows from the stratum in which the end lies, and from
+// the target of that stratum. Near a border of two strata the stratum is not certain, and the targets are searched.
 PER_INLINE void mark_part_ends(const uint64_t* prefix, int64_t n, int64_t batch_size, const uint64_t* targets,
                                uint32_t* counts) {
     const uint64_t total = prefix[n];
@@ -165,10 +167,11 @@ PER_INLINE void mark_part_ends(const uint64_t* prefix, int64_t n, int64_t batch_
     const bool fine = total / fine_stratum >= static_cast<uint64_t>(batch_size);
     int64_t part = 1;
     for (; fine && part + lanes <= n + 1; part += lanes) {
-        // Ends are below 2^62, and a double's 2^-52 of them is enough.
+        // Ends are below 2^62. Without their lower 10 bits they fit small_to_real(), and they move by less than 2^-14
+        // of a stratum: it has 2^24 units or more.
         const Real place = small_to_real(load<Bits>(prefix + part) >> 10) * (strata_a_unit * 1024.0);
         const Real shifted = place + 0x1p52;
-        const Real past = place - (shifted - 0x1p52);  // the nearest border, at -1/2 .. 1/2
+        const Real past = place - (shifted - 0x1p52);  // distance from the nearest border, -1/2 .. 1/2
         const Bits nearest = bit_cast<Bits>(shifted) & 0xffffffffu;
         const Bits stratum = nearest + bit_cast<Bits>(past < 0.0);
         const Whole near = (past < 0x1p-12) & (past > -0x1p-12);
@@ -206,8 +209,8 @@ void invert_strata(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64
     }
 }
 
-// The guide table divides the total into n to 4 n equal cells, and has for each the part in which it begins. A target's
-// part is that one or, rarely, one of the next.
+// The guide table divides the total into n to 4 n equal cells. For each cell it has the part in which the cell begins.
+// The part of a target in the cell is that one or, rarely, a later one.
 void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out, uint32_t* guide) {
     if (compares_lanes && n <= few_parts) return invert_few(prefix, n, count, targets, parts_out);
     const int total_bits = 64 - __builtin_clzll(prefix[n]);
@@ -235,7 +238,7 @@ void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets,
 constexpr int64_t block = 16;  // draws that go down together
 static_assert(block <= draw_padding);
 
-// find_child() among n masses without branches, which draws would make unpredictable.
+// find_child() among n masses. It has no branches, since draws would make them unpredictable.
 template <int n>
 PER_INLINE uint64_t search_one(const uint64_t* masses, uint64_t& unit) {
     uint64_t child = 0;
@@ -251,8 +254,8 @@ PER_INLINE uint64_t search_one(const uint64_t* masses, uint64_t& unit) {
     return child;
 }
 
-// find_child() among the 8 sums of each of `lanes` lines, one draw a lane: lines become those below the children, units
-// those within them.
+// find_child() for one draw in each lane, among the 8 sums of that draw's line. lines[l] becomes the line that the
+// child found sums up, in the level below, and units[l] the unit within that child.
 PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* units) {
     if constexpr (!compares_lanes) {
         for (int l = 0; l < lanes; ++l) lines[l] = lines[l] * 8 + search_one<8>(sums + 8 * lines[l], units[l]);
@@ -264,7 +267,7 @@ PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* uni
         transpose(x + first);
     }
     const Whole unit = load<Whole>(units);
-    const Whole beyond = unit + 1;  // GCC makes two compares of <= on 64-bit lanes
+    const Whole beyond = unit + 1;  // for beyond > sum: GCC compiles sum <= unit on 64-bit lanes to two compares
     Whole sum = x[0];
     Whole child = load<Whole>(lines) * 8;
     Whole before{};  // the child's first unit
@@ -284,14 +287,14 @@ struct Found {
     float* priorities;
 };
 
-// Reads masses and priorities of leaves whose indices are found.
+// Reads the masses and priorities of the leaves whose indices are in `found`.
 PER_INLINE void read_leaves(const TreeArrays& tree, int64_t first, const Found& found) {
     const Floats priorities = each_float([&](int l) { return tree.leaves[found.indices[first + l]]; });
     store(found.masses + first, masses_of(priorities, tree.factor));
     store(found.priorities + first, priorities);
 }
 
-// find_child() among the 16 leaves of each of `lanes` lines, for the draws of a block from `first` on.
+// find_child() for draws first .. first + lanes - 1 of a block, each among the 16 leaves of its line.
 PER_INLINE void search_leaves(const TreeArrays& tree, const uint64_t* lines, uint64_t* units, int64_t first,
                               const Found& found) {
     if constexpr (!compares_lanes) {
@@ -336,7 +339,7 @@ PER_INLINE const char* lines_of(const TreeArrays& tree, int level) {
     return level == 0 ? reinterpret_cast<const char*>(tree.leaves) : reinterpret_cast<const char*>(tree.sums[level]);
 }
 
-// Prefetches the line that the next search of each draw of a block reads.
+// For each draw of a block, prefetches the line that its next search reads.
 PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t* lines, bool into_first_level) {
     const char* const base = lines_of(tree, level);
     if (into_first_level)
@@ -354,8 +357,9 @@ PER_INLINE void prefetch_rows(const RowsOfLeaves& rows, int64_t n, const int64_t
     }
 }
 
-// is_direct: the searches write the results of a whole block directly to the arrays of the batch. That is allowed only
-// if they do not read them again, as another thread of the caller may write to these arrays.
+// is_direct: the searches write the results of a whole block directly to the arrays of the batch. Another thread of the
+// caller may write to these arrays, so it is done only with has_mask_registers: otherwise the searches read results
+// again.
 PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_direct, const uint64_t* lines,
                              uint64_t* units, int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
     int64_t indices[block];
@@ -372,8 +376,8 @@ PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_dire
     if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities_out);
 }
 
-// Draws that fit one vector: a small batch neither works on a whole block nor brings the code for blocks into the
-// cache.
+// descend() for a batch that fits one vector. With a function of its own, a small batch neither works on a whole block
+// nor brings the code for blocks into the cache.
 [[gnu::noinline]] void descend_few(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
                                    int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
     for (int64_t i = count; i < lanes; ++i) {
@@ -391,14 +395,15 @@ PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_dire
     if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities_out);
 }
 
-// A small tree lies in the second-level cache anyway. A small batch has too few blocks to hide another turn.
+// True if prefetching in stages (FetchPolicy) is worth another turn. It is not if the tree is small and lies in the
+// second-level cache anyway, or if the batch is small and has too few blocks to hide the turn.
 PER_INLINE bool is_worth_stages(const TreeArrays& tree, int64_t count) {
     return tree.shape.n_nodes[0] > 131072 && count > 3 * block;
 }
 
 // A software pipeline: while one block searches a level, the lines for the blocks behind it are in flight. A block
-// rests `distance` turns between two levels; in stages one more, in which its lines move from the second-level cache to
-// the first.
+// rests `distance` turns between two levels. With prefetches in stages that is one turn more, in which its lines move
+// from the second-level cache to the first.
 void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units, int64_t* indices_out,
              uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows) {
     const unsigned rounding = begin_rounding_up();
@@ -410,7 +415,8 @@ void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, 
     const bool in_stages = fetch_policy.in_stages && is_worth_stages(tree, count);
     const bool is_near = fetch_policy.in_stages && !in_stages;
     const int64_t distance = in_stages ? 3 : 2;
-    // The arrays of larger batches are not in the first-level cache, and searches would wait for their lines.
+    // Searches do not write directly to the arrays of larger batches: these are not in the first-level cache, and the
+    // searches would wait for their lines.
     constexpr int64_t most_direct = 1024;
     const int64_t n_blocks = (count + block - 1) / block;
     for (int64_t i = count; i < n_blocks * block; ++i) {

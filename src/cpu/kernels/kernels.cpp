@@ -21,8 +21,8 @@ bool always() {
 }
 
 #if defined(__x86_64__)
-// Exactly the features for which CMakeLists.txt compiles the kernels; tests/kernels compares the two. The answer
-// includes that the system saves their registers.
+// Checks exactly the features for which CMakeLists.txt compiles the kernels; tests/kernels compares the two.
+// __builtin_cpu_supports() also checks that the system saves the registers of these features.
 bool has_v3() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
            __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt");

@@ -38,20 +38,20 @@ struct DrawKernels {
     // Prefix sums of n numbers: prefix_out[0] = 0, .. prefix_out[n] = the total, which is returned.
     uint64_t (*sum_prefixes)(const uint64_t* numbers, int64_t n, uint64_t* prefix_out);
 
-    // For ascending targets, each drawn from its own stratum: finds the part, of n given by their prefix sums, that
-    // holds each target. `targets` become the units within the parts. counts has room for batch_size + 1 numbers,
-    // targets and parts_out for draw_padding more.
+    // For ascending targets, each drawn from its own stratum. The prefix sums describe n parts. For each target,
+    // parts_out becomes the part that holds it, and `targets` the unit within that part. counts has room for
+    // batch_size + 1 numbers, targets and parts_out for batch_size + draw_padding.
     void (*invert_strata)(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
                           uint32_t* counts);
 
-    // The same for targets in any order, with a guide table of guide_size(n) numbers. Here, too, targets and parts_out
-    // have room for draw_padding more.
+    // The same for targets in any order, with a guide table of guide_size(n) numbers. targets and parts_out have room
+    // for count + draw_padding numbers.
     void (*invert)(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out,
                    uint32_t* guide);
 
-    // Searches down from lines of `level` (0: leaves) for the units within them. Overwrites both arrays, which have
-    // room for draw_padding more. masses_out and priorities_out may be NULL. Prefetches the rows of found leaves,
-    // unless rows.bytes is 0.
+    // Finds leaves. Draw i starts at lines[i] of `level` (0: leaves), and searches down for the unit units[i] within
+    // that line. Overwrites both arrays, which have room for count + draw_padding numbers. masses_out and
+    // priorities_out may be NULL. Prefetches the rows of found leaves, unless rows.bytes is 0.
     void (*descend)(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
                     int64_t* indices_out, uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows);
 };
@@ -91,7 +91,7 @@ struct PowerKernels {
 };
 
 struct Kernels {
-    const char* name;  // in PER_ISA
+    const char* name;  // the value of PER_ISA for this variant
     DrawKernels draw;
     UpdateKernels update;
     PowerKernels power;
@@ -102,8 +102,8 @@ inline int64_t guide_size(int64_t n) {
     return 4 * n + 2;
 }
 
-// Number of elements that descend(), invert_strata() and invert() may read and write beyond the ends of arrays that say
-// so.
+// Number of elements that descend(), invert_strata() and invert() may read and write beyond the ends of those arrays
+// for which their comments say so.
 inline constexpr int64_t draw_padding = 16;
 
 // The kernels that PER_ISA names or, if it is not set, the widest that this machine supports. Throws Error for an

@@ -36,7 +36,8 @@ constexpr int lanes = 4;
 constexpr int lanes = 2;
 #endif
 
-// Without an instruction that compares lanes of 64 bits (SSE2), a draw a lane is slower than one draw after the other.
+// SSE2 has no instruction that compares lanes of 64 bits. Without one, drawing in lanes is slower than one draw after
+// the other.
 #if defined(__SSE4_2__) || defined(__aarch64__)
 constexpr bool compares_lanes = true;
 #else
@@ -61,14 +62,14 @@ PER_INLINE Vector load(const void* from) {
     return vector;
 }
 
-// To read single lanes, a vector is stored first: GCC keeps a vector with a computed subscript in memory.
+// To read single lanes, store the vector first: GCC keeps a vector with a computed subscript in memory.
 template <class Vector>
 PER_INLINE void store(void* to, Vector vector) {
     __builtin_memcpy(to, &vector, sizeof vector);
 }
 
-// A vector of of(0), of(1), .., called in this order. It is assembled in registers: loading a vector just stored in
-// pieces stalls until all of it is in the cache.
+// A vector of of(0), of(1), .., called in this order. It is assembled in registers: if its lanes were stored to memory
+// one by one, loading the vector would stall until all of them are in the cache.
 template <class Of>
 PER_INLINE Floats each_float(const Of& of) {
     if constexpr (lanes == 2) return Floats{of(0), of(1)};
@@ -247,9 +248,9 @@ PER_INLINE Floats to_floats(Real x) {
 #endif
 }
 
-// Between begin_rounding_up() and end_rounding_up(), which takes the result of the first, sums and products of doubles
-// round up on AVX2, as scaled_ceiling() requires. Nothing else that rounds may be computed meanwhile. This is no class,
-// as its destructor would bring exception tables, which are weak symbols.
+// From begin_rounding_up() to end_rounding_up(), sums and products of doubles round up on AVX2, as scaled_ceiling()
+// requires. Pass the result of the first to the second, and compute nothing else that rounds in between. These are two
+// functions and not a class, because a destructor would bring exception tables, which are weak symbols.
 PER_INLINE unsigned begin_rounding_up() {
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
     const unsigned before = _mm_getcsr();
@@ -268,7 +269,8 @@ PER_INLINE void end_rounding_up([[maybe_unused]] unsigned before) {
 #endif
 }
 
-// ceil(x factor) of 0 <= x factor < 2^52, the factor being a power of two, while sums round up.
+// ceil(x * factor) for 0 <= x * factor < 2^52 and a factor that is a power of two. Call it only between
+// begin_rounding_up() and end_rounding_up().
 PER_INLINE Bits scaled_ceiling(Floats x, double factor) {
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
     const Real offset = Real{} + 0x1p52;
@@ -278,7 +280,7 @@ PER_INLINE Bits scaled_ceiling(Floats x, double factor) {
 #endif
 }
 
-// mass_of() of each; the tree's scale keeps them below 2^52.
+// mass_of() of each priority; the tree's scale keeps masses below 2^52.
 PER_INLINE Bits masses_of(Floats priorities, double factor) {
     return ceiling(to_real(priorities) * factor);
 }
@@ -286,7 +288,7 @@ PER_INLINE Bits masses_of(const float* priorities, double factor) {
     return masses_of(load<Floats>(priorities), factor);
 }
 
-// As a double, exactly, of numbers below 2^52.
+// Converts numbers below 2^52 to doubles, exactly.
 PER_INLINE Real small_to_real(Bits x) {
     return bit_cast<Real>(x | bit_cast<Bits>(Real{} + 0x1p52)) - 0x1p52;
 }

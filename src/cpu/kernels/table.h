@@ -1,4 +1,5 @@
-// The table of one instruction set. Its file defines PER_KERNELS, the table's name, and PER_KERNELS_NAME, PER_ISA's.
+// The table of one instruction set. A file that includes this header first defines PER_KERNELS, the name of the table,
+// and PER_KERNELS_NAME, the value of PER_ISA that selects it.
 #pragma once
 
 #include "cpu/kernels/draw.h"

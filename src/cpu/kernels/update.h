@@ -19,12 +19,12 @@ PER_INLINE uint64_t sum_of_lanes(Bits x) {
 
 bool valid(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity) {
     const Bits last = each_lane(static_cast<uint64_t>(capacity - 1));
-    Whole outside{};  // negative where an index is
+    Whole outside{};  // a lane becomes negative if an index is out of range
     FloatMask bad{};
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
         const Whole index = load<Whole>(indices + i);
-        outside |= index | as_whole(last - bit_cast<Bits>(index));  // unsigned: -2^63 is given too
+        outside |= index | as_whole(last - bit_cast<Bits>(index));  // unsigned: signed, an index of -2^63 overflows
         const Floats priority = load<Floats>(priorities + i);
         bad |= ~((priority >= 0.0f) & (priority <= FLT_MAX));
     }
@@ -40,7 +40,7 @@ bool valid(int64_t count, const int64_t* indices, const float* priorities, int64
 }
 
 WideSum sum_masses(int64_t count, const float* priorities, double factor) {
-    // A lane can sum this many masses below 2^52, and all lanes together fit 64 bits.
+    // In a run each lane sums 512 masses below 2^52. The sum of all lanes, at most 8, then fits 64 bits.
     constexpr int64_t run = 512 * lanes;
     unsigned __int128 sum = 0;
     int64_t i = 0;
@@ -69,7 +69,8 @@ float largest_of(int64_t count, const float* priorities) {
     return largest;
 }
 
-// Fetches the lines that an update of a leaf changes: up to three levels of sums, as those above stay in the cache.
+// Fetches the lines that an update of a leaf changes: the leaf's, and those of up to three levels of sums. The levels
+// above these stay in the cache.
 template <class Fetch>
 PER_INLINE void prefetch_path(const TreeArrays& tree, int last_level, int64_t index, const Fetch& fetch) {
     fetch(tree.leaves + index);
@@ -107,7 +108,7 @@ void apply_fetching(const TreeArrays& tree, int last_level, int64_t count, const
         fetch(i + ahead);
         return write_leaf(tree, indices[i], priorities[i]);
     };
-    if (last_level == 0) {  // masses may be too large for this scale
+    if (last_level == 0) {  // masses are not computed, as they may be too large for this scale
         for (int64_t i = 0; i < count; ++i) write(i);
         return;
     }
@@ -130,8 +131,8 @@ void apply_fetching(const TreeArrays& tree, int last_level, int64_t count, const
     }
 }
 
-// Makes two passes over a run: leaves are written in order, and then the differences of their masses, a leaf a lane,
-// are added to the sums.
+// Makes two passes over each run of leaves. The first writes the leaves in order and computes how their masses change,
+// one leaf in each lane. The second adds these differences to the sums.
 void apply(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices, const float* priorities,
            bool in_stages) {
     if (in_stages)

@@ -1,4 +1,4 @@
-// The kernels for machines of x86-64-v3: AVX2. CMakeLists.txt compiles this file for what has_v3() asks for.
+// The kernels for machines of x86-64-v3: AVX2. CMakeLists.txt compiles this file for the features that has_v3() checks.
 #if defined(__x86_64__)
 #define PER_KERNELS kernels_v3
 #define PER_KERNELS_NAME "v3"

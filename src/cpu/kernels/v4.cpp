@@ -1,4 +1,5 @@
-// The kernels for machines of x86-64-v4: AVX-512. CMakeLists.txt compiles this file for what has_v4() asks for.
+// The kernels for machines of x86-64-v4: AVX-512. CMakeLists.txt compiles this file for the features that has_v4()
+// checks.
 #if defined(__x86_64__)
 #define PER_KERNELS kernels_v4
 #define PER_KERNELS_NAME "v4"

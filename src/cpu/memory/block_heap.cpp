@@ -13,7 +13,7 @@ constexpr std::size_t least_block_bytes = 32;
 constexpr std::size_t least_chunk_bytes = 16384;
 constexpr std::size_t small_area_bytes = std::size_t{1} << 17;
 constexpr std::size_t large_area_bytes = std::size_t{1} << 21;  // huge pages; see Memory
-// Large areas begin with a heap of this size, so that one is at most an eighth of the heap.
+// Areas become large once the heap has this size, so that a large area is at most an eighth of the heap.
 constexpr std::size_t least_bytes_of_large = std::size_t{1} << 24;
 constexpr std::size_t most_area_bytes = std::size_t{1} << 26;
 
@@ -31,7 +31,8 @@ std::size_t chunks_of_next_area(std::size_t bytes_so_far, std::size_t chunk_byte
 
 }  // namespace
 
-// The largest blocks fill a chunk. Each further class has an eighth more blocks in a chunk.
+// The chunk size is a multiple of the largest block. Each smaller class has an eighth more blocks in a chunk than the
+// class before it.
 BlockHeap::BlockHeap(std::size_t most_bytes) {
     const std::size_t largest = std::max(least_block_bytes, round_up(most_bytes + sizeof(Header), unit));
     std::size_t n = (least_chunk_bytes + largest - 1) / largest;

@@ -36,7 +36,7 @@ class BlockHeap {
         Chunk* previous;
         uint32_t size_class;
         uint32_t n_used;
-        uint32_t n_begun;  // blocks used since the chunk has its class: a chunk fills from its first block
+        uint32_t n_begun;  // blocks that have been used since the chunk got its class; later blocks are untouched
     };
     // Lies before each block.
     struct Header {
@@ -55,7 +55,7 @@ class BlockHeap {
     Chunk* empty_ = nullptr;          // list of chunks without blocks in use
     std::vector<Memory> areas_;
     std::vector<std::unique_ptr<Chunk[]>> chunks_;  // by area
-    std::size_t area_bytes_ = 0;                    // of all
+    std::size_t area_bytes_ = 0;                    // of all areas
     std::size_t n_chunks_ = 0;
 };
 

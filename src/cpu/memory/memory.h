@@ -15,7 +15,7 @@ struct MemorySource {
     decltype(per_memory::deallocate) deallocate = nullptr;
     void* context = nullptr;
     int32_t use = PER_MEMORY_ROWS;
-    bool takes_pages = false;  // whole pages of the system, as memory that is pinned must not share a page
+    bool takes_pages = false;  // allocates whole pages, since memory that is to be pinned must not share a page
 
     MemorySource() = default;
     MemorySource(const per_memory& memory, int32_t memory_use)
@@ -39,15 +39,16 @@ struct MemoryOrigin {
     std::size_t bytes = 0;
     std::size_t mapped = 0;  // bytes of the mapping; 0: from aligned_alloc, or of the caller
     MemorySource source;
-    bool is_huge = false;  // the first page, and so most likely the others
+    bool is_huge = false;  // true if the first page is a huge page; the others then most likely are, too
 
     void operator()(std::byte* data) const;
 };
 
-// Owns `bytes` of zeros, aligned to 64 bytes. From 512 KiB on, where every random read would miss the TLB, they lie on
-// whole huge pages of 2 MiB if the kernel provides any. The first page is touched to see whether it does; other pages
-// take no memory until they are touched. All of a caller's memory is touched, on pages of the caller's choice. Throws
-// Error with OUT_OF_MEMORY, or with CALLBACK for memory of a caller that is not aligned.
+// Owns `bytes` of zeros, aligned to 64 bytes. From 512 KiB on, they lie on whole huge pages of 2 MiB if the kernel
+// provides any: on small pages every random read would miss the TLB. The first page is touched to see whether it is
+// huge; the others take no memory until they are touched. Memory from a caller's functions has the pages that the
+// caller chose, and all of it is touched, to clear it. Throws Error with OUT_OF_MEMORY, or with CALLBACK for memory of
+// a caller that is not aligned.
 class Memory {
  public:
     Memory() = default;

@@ -6,7 +6,8 @@
 namespace per::cpu {
 namespace {
 
-// Small frames are copied by a number of moves that the compiler knows. The last two overlap.
+// Small frames are copied by a number of moves that the compiler knows. The last move overlaps the one before it,
+// unless the frame is a whole number of words.
 struct Block {
     uint64_t words[2];
 };

@@ -19,9 +19,9 @@ constexpr FetchPolicy intel = {true, false, true, true};
 // on Zen 3.
 constexpr FetchPolicy amd_family_25 = {true, true, false, false};
 
-// All others, including AMD's family 26 (Zen 5): after a TLB miss, a prefetch into its second level takes several times
-// as long as one into the first. With cold caches a batch of 4096 rows then takes twice the time, and for seconds at a
-// time batches of 32 and more took three times as long.
+// All others. They include AMD's family 26 (Zen 5), where after a TLB miss a prefetch into the second level takes
+// several times as long as one into the first. With such prefetches and cold caches, a batch of 4096 rows took twice
+// the time, and for seconds at a time batches of 32 and more took three times as long.
 constexpr FetchPolicy others = {false, false, false, false};
 
 FetchPolicy policy_of_this_processor() {

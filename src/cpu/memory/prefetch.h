@@ -3,9 +3,9 @@
 
 namespace per::cpu {
 
-// How lines are prefetched on this processor; prefetch.cpp has a row for each kind, and the measurements behind it. All
-// false until choose_fetch_policy() is called, which happens when the first handle is created: no code runs when the
-// library is loaded.
+// How lines are prefetched on this processor. prefetch.cpp has a policy for each kind of processor, and the
+// measurements behind it. All are false until the first handle is created, which calls choose_fetch_policy(): no code
+// runs when the library is loaded.
 struct FetchPolicy {
     // Into the second-level cache, which can wait for more lines at once than the first.
     bool reads_into_second_level;

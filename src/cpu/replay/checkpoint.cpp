@@ -32,7 +32,8 @@ RowColumn<std::byte> column_of(const ReplayState& state, const SlotArray& array)
     __builtin_unreachable();
 }
 
-// Flags are also stored side by side, where reading or writing them takes a 64th of the memory's time.
+// Flags are also stored side by side, 64 of them in a line of memory. There, reading or writing them all takes a 64th
+// of the time.
 RowColumn<std::byte> column_side_by_side(const ReplayState& state, const SlotArray& array) {
     if (array.kind != SlotArray::Kind::flags) return column_of(state, array);
     return state.rows.flags_side_by_side().as_bytes();
@@ -40,11 +41,13 @@ RowColumn<std::byte> column_side_by_side(const ReplayState& state, const SlotArr
 
 // A background save holds the lock for a part of this size.
 constexpr int64_t small_part_bytes = int64_t{1} << 18;
-// A part of a save in turns: smaller ones would make writes of a few KiB each.
+// A save in turns takes each record once, and writes all of its values before it takes the next part of the records.
+// Parts smaller than this would make writes of a few KiB each.
 constexpr int64_t part_of_turns_bytes = int64_t{1} << 20;
 // A load in turns reads parts of this size, which stay in the second-level cache until all of their values are read.
 constexpr int64_t turn_of_load_bytes = int64_t{1} << 18;
-// A load of many shorter lanes takes no turns: with 8192 lanes of 12 KiB that takes 0.86 of the time.
+// A load of many lanes that are shorter than this takes no turns: with 8192 lanes of 12 KiB that takes 0.86 of the
+// time.
 constexpr int64_t least_turn_bytes = int64_t{1} << 15;
 constexpr int64_t many_lanes = 64;
 
@@ -66,7 +69,7 @@ void for_each_part(const WindowRules& rules, const std::vector<Lane>& lanes, int
 // Finding a packed frame and its key takes about as long as copying this many bytes.
 constexpr int64_t least_packed_bytes = 512;
 
-// Bytes of memory, or of the disk, that are read for a value of a column.
+// Bytes of memory, or of the disk, that are read for a value of a column: of rows in a file, the whole record.
 int64_t bytes_of_slot(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes) {
     return state.rows.are_stored() ? column.stride : bytes;
 }
@@ -75,7 +78,8 @@ bool is_side_by_side(const ReplayState& state, const Column<const std::byte>& co
     return column.stride == bytes && state.rows.packed_of(column.first) == nullptr;
 }
 
-// Returns a buffer for values of any column. It only grows: a vector that also shrinks clears again what it grows by.
+// Returns a buffer for values of any column. It only grows: a vector that shrinks and grows again clears the new part
+// each time.
 std::byte* room(std::vector<std::byte>& bytes, size_t size) {
     if (bytes.size() < size) bytes.resize(size);
     return bytes.data();
@@ -130,7 +134,7 @@ std::vector<Column<const std::byte>> columns_of(const ReplayState& state, const 
     return columns;
 }
 
-// Rows stay in place. Those that change before they are read are kept.
+// Rows stay in place until write() reads them. If a row is about to change before that, KeptRows keeps a copy of it.
 class Snapshot final : public ReplaySnapshot {
  public:
     explicit Snapshot(ReplayState& state)
@@ -177,7 +181,7 @@ class Snapshot final : public ReplaySnapshot {
                 writer.bytes(side_by_side.data(), side_by_side.size());
                 *n_written_out += n * bytes;
             };
-            // Values in records are read with the lines that hold them.
+            // A value in a record counts as the whole record, since its lines are read with it.
             const bool are_packed = state_.rows.packed_of(columns_[i].first) != nullptr;
             const int64_t read_bytes = std::max(are_packed ? least_packed_bytes : columns_[i].stride, bytes);
             for_each_part(rules_, moment_.lanes, read_bytes, small_part_bytes, write_part);
@@ -193,7 +197,8 @@ class Snapshot final : public ReplaySnapshot {
     std::unique_ptr<KeptRows> kept_;
 };
 
-// Returns true if the state's rows are in the checkpoint's own file from here on, which is then not read.
+// Makes the checkpoint's own file of rows the file of the state, if it fits. Returns true if it does: the rows are then
+// not read.
 bool adopts_rows(const CheckpointReader& reader, ReplayState& state) {
     const FolderReader* const folder = reader.folder_with_rows();
     if (folder == nullptr || !state.rows.are_stored()) return false;
@@ -209,7 +214,7 @@ bool adopts_rows(const CheckpointReader& reader, ReplayState& state) {
 // Puts the arrays of a checkpoint into a buffer that nobody reads yet.
 class RestoredArrays {
  public:
-    // has_rows: the records are present already.
+    // has_rows: the records are present already (see adopts_rows()).
     RestoredArrays(CheckpointReader& reader, CheckpointState& saved, ReplayState& state, bool has_rows)
         : reader_(reader), saved_(saved), state_(state), has_rows_(has_rows), arrays_(arrays_of(state)) {}
 
@@ -231,7 +236,7 @@ class RestoredArrays {
         saved_.end(array);
     }
 
-    // In turns each part of an array is a system call: many short lanes would make too many.
+    // In a load in turns each part of an array is a system call. Many short lanes would make too many of them.
     bool has_long_turns() const {
         const int64_t n_envs = state_.ring().n_envs;
         const int64_t n_rows = n_saved_rows(state_.lanes, state_.rules) / n_envs;
@@ -311,7 +316,7 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
         });
     };
     if (writer.leaves_rows()) {
-        // Only arrays beside the file of the rows are written.
+        // Records stay in the file of the rows. Only the arrays that are not in it are written.
         write_numbers(writer, moment.numbers, moment.lanes);
         for (const SlotArray& array : arrays) {
             const int64_t place = state.rows.place_in_record(column_of(state, array).first);

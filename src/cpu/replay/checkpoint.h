@@ -12,8 +12,8 @@ namespace per::cpu {
 void save_state(CheckpointWriter& writer, ReplayState& state);
 // A snapshot for a thread that saves the present state while calls go on.
 std::unique_ptr<ReplaySnapshot> snapshot_of(ReplayState& state);
-// Restores a state that was just made with the options of the saved one. Throws Error with CORRUPT_FILE for an
-// impossible state.
+// Restores a saved state into `state`, which must be new and have the options of the saved one. Throws Error with
+// CORRUPT_FILE for an impossible state.
 void restore_state(CheckpointReader& reader, ReplayState& state);
 
 }  // namespace per::cpu

@@ -9,10 +9,10 @@
 namespace per::cpu {
 namespace {
 
-constexpr int64_t max_lines = 4;          // of a frame are fetched; the hardware's own prefetch takes over from there
-constexpr int64_t max_rewards = 16;       // of a window are fetched
-constexpr int64_t max_run_bytes = 1024;   // of records are fetched as one
-constexpr int64_t max_part_bytes = 4096;  // of a record are fetched, which may hold large frames
+constexpr int64_t max_lines = 4;          // fetched of a frame; the hardware's own prefetch takes over from there
+constexpr int64_t max_rewards = 16;       // fetched of a window
+constexpr int64_t max_run_bytes = 1024;   // of adjacent records that are fetched as one run
+constexpr int64_t max_part_bytes = 4096;  // fetched of a record, which may hold large frames
 
 void prefetch_lines(const std::byte* first, int64_t bytes) {
     const std::byte* line = first - reinterpret_cast<uintptr_t>(first) % line_bytes;
@@ -158,7 +158,8 @@ void GatherPlan::copy_packed(const Copy& copy, std::byte* out, const GatherRow* 
     });
 }
 
-// Finds the places of frames before it copies the first: interleaved with the copies that takes 4 ns a frame, alone 1.
+// Finds the places of all frames of a block before it copies the first. Finding a place takes 1 ns then, and 4 ns if
+// copies are made in between.
 void GatherPlan::copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
     const std::byte* frames[max_block_rows];
     for (int64_t first = 0; first < n; first += max_block_rows) {
@@ -272,7 +273,7 @@ struct TransitionWriter {
 };
 
 // Fetches the memory of rows first .. first + n - 1 as if their windows were whole and their stacks full, as most are.
-// Only the flags tell, but reading them first would mean waiting for memory twice.
+// Only the flags tell whether they are, but reading the flags first would mean waiting for memory twice.
 template <class Kind>
 void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind) const {
     GatherRow rows[GatherPlan::max_block_rows];
@@ -289,8 +290,8 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind
     plan.prefetch(rows, n);
 }
 
-// Each row is assembled in place: copying bytes just written in pieces stalls for 5 ns. Priorities and ids follow, one
-// array at a time.
+// Each GatherRow is made in place: copying one whose members have just been written stalls for 5 ns. Priorities and ids
+// follow, one array at a time.
 template <class Kind, class BeforeRow>
 void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const {
     const GatherWishes wishes = kind.wishes();
@@ -343,11 +344,11 @@ void TransitionWriter::write_blocks(int64_t first, int64_t end, const Kind& kind
     }
 }
 
-// The same if the memory of each row is one run of lines. The memory should be busy all the time, and can serve two
-// dozen lines at once: so the rest of a run is fetched row by row, between the work on other rows. Its first line is
-// fetched long before, in a loop that does nothing else, since that fetch also waits for the page to be found, and many
-// of these waits overlap only in such loops. The lines to be written are fetched, too: a batch has usually not been
-// touched for a while.
+// The same if the memory of each row is one run of lines. The memory can serve two dozen lines at once, and should be
+// busy all the time. The first line of a run is fetched long before the row is written, in a loop that does nothing
+// else: this fetch also waits for the page to be found, and many such waits overlap only in such a loop. The rest of
+// the run is fetched later, row by row, between the work on other rows. The lines of the batch that will be written are
+// fetched, too: a batch has usually not been touched for a while.
 template <class Kind>
 void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const {
     const int64_t block = plan.block_rows();

@@ -23,8 +23,8 @@ namespace per::cpu {
 // Columns of numbers that are not in records.
 using NumbersApart = std::array<Column<const std::byte>, 3>;
 
-// The memory that is read for each row of a batch, if that is a few lines of adjacent records: `bytes` from the
-// column's place for the row's slot, and numbers apart from records.
+// The memory that is read for each row of a batch, if that is a few lines of adjacent records: `bytes` bytes from
+// column.at(slot) on, and the numbers that are stored apart from the records.
 struct RecordRun {
     Column<const std::byte> column;
     int64_t bytes = 0;  // 0: there is no such run
@@ -62,17 +62,17 @@ class GatherPlan {
     int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, max_block_rows); }
     static constexpr int64_t max_block_rows = 32;
 
-    // Prefetch the memory of rows and of their n-step windows, a little before copy() is called. run_of() describes it
-    // if it is a few lines of adjacent records.
+    // The memory of rows and of their n-step windows is prefetched a little before copy() is called: by prefetch(), or
+    // as run_of() describes it if it is a few lines of adjacent records.
     RecordRun run_of(int64_t n_step) const;
-    // The rows that a draw of n rows fetches, so that memory works while it computes; none if that is slower.
+    // The rows that a draw of n rows prefetches while it computes; none if that would be slower.
     RowsOfLeaves rows_to_fetch(int64_t n, int64_t n_step) const;
     void set_fetched(bool are_fetched) { are_rows_fetched_ = are_fetched; }
     bool are_rows_fetched() const { return are_rows_fetched_; }
     void prefetch(const GatherRow* rows, int64_t n) const;
     // Prefetches from the disk the windows of n_step steps. Slots below 0 are skipped.
     void will_need(const std::vector<int64_t>& slots, int64_t n_step) const;
-    // Copy rows first .. first + n - 1 of the batch, and prefetch the lines to which copy() writes them.
+    // copy() writes rows first .. first + n - 1 of the batch; prefetch_out() prefetches the lines that copy() writes.
     void prefetch_out(int64_t first, int64_t n) const;
     void copy(int64_t first, const GatherRow* rows, int64_t n) const;
 
@@ -145,7 +145,7 @@ inline GatherRow frames_at(const ReplayState& state, int64_t env, int64_t slot, 
     return gather_row(state.rules, env, slot, window, wishes, flags_of);
 }
 
-// The number of rows that a lane took after its row k.
+// The number of rows that have been added to a lane after its row k.
 inline int64_t age_of_row(int64_t k, int64_t head) {
     return head - 1 - k;
 }

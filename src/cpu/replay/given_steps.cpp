@@ -11,7 +11,7 @@
 namespace per::cpu {
 namespace {
 
-// Returns the number of flags from `entry` on, `stride` apart and at most `most`, that are `flag`: 0 or 1.
+// Counts flags from `entry` on, `stride` apart, up to the first that is not `flag` (0 or 1). Returns at most `most`.
 int64_t steps_with(const std::vector<uint8_t>& flags, uint8_t flag, int64_t entry, int64_t stride, int64_t most) {
     const uint8_t* const first = flags.data() + entry;
     if (stride == 1) {

@@ -31,8 +31,8 @@ struct GivenValues {
     }
 };
 
-// Entry i = k * n_envs + j is step k of the call's j-th environment. Memory is kept from call to call. Where the mask
-// is 0 no value is read, and the values here are undefined.
+// Entry i = k * n_envs + j is step k of the call's j-th environment. If the mask of an entry is 0, none of its values
+// are read, and they are undefined here. Memory is kept from call to call.
 class GivenSteps {
  public:
     // refuses_nan: NaN in observations and rewards is an error.
@@ -45,16 +45,16 @@ class GivenSteps {
     bool next_known(int64_t entry) const { return next_known_[static_cast<size_t>(entry)] != 0; }
     bool terminated(int64_t entry) const { return terminated_[static_cast<size_t>(entry)] != 0; }
     bool truncated(int64_t entry) const { return truncated_[static_cast<size_t>(entry)] != 0; }
-    // Throws if step k of environment `env`, the given entry, lacks the observation after it and does not mark it as
-    // unknown, although it must. autoreset and stores_next are those of the buffer.
+    // Throws if a step must have the observation after it, or mark it as unknown, and does neither. The step is step k
+    // of environment `env`; `entry` is its entry. autoreset and stores_next are those of the buffer.
     void check_next(int64_t entry, int64_t k, int64_t env, int32_t autoreset, bool stores_next) const;
 
     // True if next_mask marks the observation after the step as unknown.
     bool next_unavailable(int64_t entry) const { return has_next_mask_ && next_mask_[static_cast<size_t>(entry)] == 0; }
 
-    // Returns the number of steps from `entry` on, `stride` entries apart and at most `most`, that are given, do not
-    // end an episode, have a valid priority if priorities are given, and agree on whether the observation after them is
-    // known.
+    // Counts steps from `entry` on, `stride` entries apart, as long as each is given, does not end an episode, and has
+    // a valid priority if priorities are given. The observation after it must also be known, or unknown, like that of
+    // the first. Returns at most `most`.
     int64_t steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const;
 
     const GivenValues& rewards() const { return rewards_; }
@@ -93,11 +93,11 @@ class GivenSteps {
     std::vector<GivenValues> next_values_;
 };
 
-// Casts if the dtypes differ. `frames` of the array make an entry, of which the last is taken.
+// Takes the last frame of each entry, which has given.frames of them. Casts if the dtypes differ.
 void read_values(std::string_view argument, const GivenArray& given, int32_t dtype, int64_t elements, int64_t n_entries,
                  const uint8_t* mask, GivenValues& values_out);
 
-// Writes the frames of entries to slots, adjacent ones at once. An entry with slot -1 is left out.
+// Writes the frame of entry i to slots[i]; an entry with slot -1 is left out. Adjacent slots are written at once.
 void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes,
                     const RowColumn<std::byte>& column);
 

@@ -9,7 +9,7 @@
 namespace per::cpu {
 namespace {
 
-// Returns one past the last step so far of the episode of `row`.
+// Returns one past the last step that the episode of `row` has so far.
 int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {
     const Ring& ring = state.ring();
     const int64_t head = state.lane(env).head;
@@ -23,7 +23,7 @@ int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {
     return head;
 }
 
-// Returns the first stored step of the episode of `row`: at or after `oldest`.
+// Returns the first step of the episode of `row` that is still stored. It is at or after `oldest`.
 int64_t episode_first(const ReplayState& state, int64_t env, int64_t row, int64_t oldest) {
     const Ring& ring = state.ring();
     while (row >= oldest) {
@@ -42,8 +42,8 @@ void write_goal_frames(const Field& field, const std::byte* goal, int64_t n_fram
         std::memcpy(out, goal, static_cast<size_t>(field.bytes));
 }
 
-// Appends the stacks of a goal after all transitions of a span but the last, with a zero in front for each frame from
-// before the episode.
+// For each transition of a span but the last, appends the goal's stack in the observation after it. Frames from before
+// the episode are zero.
 void append_inner_goals(const Field& field, const std::byte* goal, const SequenceSpan& span, int64_t frames_before,
                         std::vector<std::byte>& stacks) {
     const size_t bytes = static_cast<size_t>(field.stack * field.bytes);
@@ -67,7 +67,7 @@ const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env
     return unpacked.data();
 }
 
-// The transitions of the sequence or window that starts in a row. For a single one n_steps is 1.
+// Returns the transitions of the sequence that starts in a row, or of the row's window. For a window, n_steps is 1.
 SequenceSpan span_of(const ReplayState& state, int64_t env, int64_t row, int64_t n_step) {
     if (state.has_sequences)
         return sequence_span(
@@ -75,7 +75,8 @@ SequenceSpan span_of(const ReplayState& state, int64_t env, int64_t row, int64_t
     return span_of_window(window_at(state, env, state.ring().slot(env, row), n_step));
 }
 
-// Writes a goal over the frames of field and next field at place i, except over padding. n_step is that of the place.
+// At place i of the batch, writes a goal over the frames of the field and of its next observations, except over
+// padding. n_step is that of place i.
 void write_goal(const ReplayState& state, int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
                 int64_t n_step, int64_t frames_before, const ReplaySample& sample) {
     const Field& written = state.fields[field];
@@ -95,7 +96,7 @@ void write_goal(const ReplayState& state, int64_t i, int64_t field, const std::b
     }
 }
 
-// Puts the k-th of the inner next observations at place i.
+// Puts entry k of relabelling.next_fields at place i of the batch.
 void write_inner_observation(const ReplayState& state, int64_t i, int64_t k, const Relabelling& relabelling,
                              const per_batch& batch) {
     for (int64_t j = 0; j < state.fields.count(); ++j) {
@@ -120,7 +121,7 @@ void GoalWriter::choose_goals(const ReplaySample& sample, const ReplayHindsight&
     gather_inner_observations(sample.batch, hindsight.goal_field, relabelling);
 }
 
-// Relabels the transition, or the sequence that starts, in `slot`, at place i of the batch.
+// Relabels place i of the batch: the transition in `slot`, or the sequence that starts there.
 void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample, const ReplayHindsight& hindsight,
                              Relabelling& relabelling) {
     const Ring& ring = state_.ring();
@@ -161,8 +162,8 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
                            relabelling.next_fields[static_cast<size_t>(hindsight.goal_field)]);
 }
 
-// Gathers next observations of all steps but the last of each span. Their rows are in inner_rows_; their goal is that
-// of the span.
+// Gathers the inner observations: those after each transition of a span but the last. inner_rows_ has their rows. The
+// goal field is left out: relabel_row() has written it where it is needed.
 void GoalWriter::gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling) {
     if (inner_rows_.empty()) return;
     inner_arrays_.assign(static_cast<size_t>(state_.fields.count()), nullptr);
@@ -182,7 +183,7 @@ void write_returns(const ReplayState& state, const Relabelling& relabelling, con
     const int64_t returns_of_place = state.has_sequences ? state.rules.sequence.steps : 1;
     for_each_relabelled_return(relabelling, returns_of_place, [&](int64_t i, const Return& answer, int64_t inner) {
         write_return(i, answer, batch);
-        // A transition has one return.
+        // A transition has one return, so i is also its place in the batch.
         if (!state.has_sequences && inner >= 0) write_inner_observation(state, i, inner, relabelling, batch);
     });
 }

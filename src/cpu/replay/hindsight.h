@@ -16,8 +16,8 @@ class GoalWriter {
  public:
     explicit GoalWriter(const ReplayState& state) : state_(state), plan_(state) {}
 
-    // Must be called after batch number relabelling.batch_number was made of these slots. Puts other goals into the
-    // batch, and fills the arguments of the caller's reward function. A slot of -1 is skipped.
+    // Call it after batch number relabelling.batch_number has been written from these slots. It puts other goals into
+    // the batch, and fills the arguments of the caller's reward function. A slot of -1 is skipped.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const std::vector<int64_t>& slots,
                       Relabelling& relabelling);
 
@@ -34,7 +34,7 @@ class GoalWriter {
     std::vector<std::byte> achieved_;
 };
 
-// Writes the returns that follow from the rewards.
+// Writes the returns that follow from the new rewards.
 void write_returns(const ReplayState& state, const Relabelling& relabelling, const per_batch& batch);
 
 }  // namespace per::cpu

@@ -13,10 +13,10 @@ namespace per::cpu {
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
-// One release takes no longer than one piece of rows that is read.
+// Releasing this many frames takes no longer than reading one part of the rows, for which a save holds the lock, too.
 constexpr int64_t slots_released_at_once = 512;
 
-// The entry of a compressed field's column.
+// Returns the pointer that is stored in a compressed field's column.
 PackedFrames::Block* frame_in(const std::byte* value) {
     PackedFrames::Block* frame;
     std::memcpy(&frame, value, sizeof frame);

@@ -14,10 +14,10 @@
 
 namespace per::cpu {
 
-// Rows as they were when this object was made. They are read column by column, and stay in place until then. If one
-// changes first, the part of it that changes (its record, or one of its large frames) is copied once. A compressed
-// frame is held instead of copied. All calls need the lock of the buffer, and so does the destructor while frames are
-// held.
+// Rows as they were when this object was made. They stay in place, and are read column by column. If a row is about to
+// change before it has been read, the part of it that changes (its record, or one of its large frames) is copied once.
+// A compressed frame is held instead of copied. All calls need the lock of the buffer, and so does the destructor while
+// frames are held.
 class KeptRows final : public ChangeListener {
  public:
     // Keeps the rows that a checkpoint of `lanes` holds. `columns` are in the order in which they will be read.
@@ -27,15 +27,15 @@ class KeptRows final : public ChangeListener {
     KeptRows(const KeptRows&) = delete;
     KeptRows& operator=(const KeptRows&) = delete;
 
-    // Copies the values that have not been read yet. If memory runs out, read() says so.
+    // Copies the values that have not been read yet. If memory runs out, later calls of read() throw.
     void will_change(std::size_t part, int64_t first, int64_t n) noexcept override;
 
-    // Copies values of the i-th column, of `bytes` each, side by side; each may be read once. Compressed frames are
-    // unpacked and released. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
+    // Copies n values of the i-th column, of `bytes` each, side by side. Each value may be read only once. Compressed
+    // frames are unpacked and released. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
     void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
 
-    // Releases some of the frames that are held, once will_change() is not called any more; for a save that failed.
-    // Returns true if there may be more.
+    // Releases some of the frames that are held, which a save that failed has not read. Call it only when will_change()
+    // is not called any more. Returns true if more may be held.
     bool release_some() noexcept;
 
  private:
@@ -55,14 +55,14 @@ class KeptRows final : public ChangeListener {
         Column<const std::byte> column;
         PackedFrames* packed;  // NULL: the column holds values
         Memory groups;
-        std::size_t last_column = 0;  // of those in it
+        std::size_t last_column = 0;  // index of the last column that lies in this part
 
         Group* group(int64_t slot) const { return reinterpret_cast<Group*>(groups.data()) + slot / 64; }
     };
     struct Place {
         Column<const std::byte> column;
         std::size_t part;
-        int64_t offset;  // of its values within those of the part
+        int64_t offset;  // of the column's values within the values of the part
     };
 
     void keep(Part& part, int64_t slot);
@@ -79,7 +79,7 @@ class KeptRows final : public ChangeListener {
     int64_t slot_to_release_ = 0;
 
     std::vector<std::unique_ptr<std::byte[]>> chunks_;
-    std::byte* free_ = nullptr;  // in the last one
+    std::byte* free_ = nullptr;  // in the last chunk
     std::size_t n_free_ = 0;
     bool has_failed_ = false;
     const ProcessMark process_;  // a forked child reads and keeps nothing

@@ -9,7 +9,7 @@
 
 namespace per::cpu {
 
-// Environment by environment, in order of time.
+// Returns the ids of all live transitions, environment by environment, in order of time.
 std::vector<int64_t> live_ids(const ReplayState& state);
 
 // Returns the number of transitions that need a bootstrap value. slots_out gets the first `capacity` of them,

@@ -9,13 +9,14 @@
 namespace per::cpu {
 namespace {
 
-// A key ends once its frames take this multiple of its own memory. Frames of 84 by 84 bytes of 14 Atari games take an
-// eighth less with 4 than with 2, and hardly less with 8; if frames get ever less like the key, few are best.
+// A key ends once the frames packed by it take this multiple of its own memory. Frames of 84 by 84 bytes of 14 Atari
+// games take an eighth less memory with a multiple of 4 than with 2, and hardly less with 8 than with 4. If each frame
+// is less like the key than the one before, a small multiple is best.
 constexpr int64_t frames_of_key = 4;
-// A key takes no more frames, so that 32 bits can count them.
+// A key with this many frames takes no more of them, so that 32 bits can count them.
 constexpr uint32_t most_holders = std::numeric_limits<uint32_t>::max() / 2;
-// If a call takes a slot several times, only the last frame stays. Beyond this multiple of the slots, overwritten
-// frames are dropped early.
+// If a call puts several frames into a slot, only the last one stays. Once a call has prepared this multiple of the
+// slots, the frames that later ones overwrite are dropped early.
 constexpr size_t most_prepared_of_slot = 2;
 constexpr int64_t prefetched_bytes = 256;  // of a key; the hardware goes on from there
 
@@ -51,7 +52,7 @@ PackedFrames::Block* PackedFrames::allocate(int64_t n_bytes) {
     return new (heap_.allocate(sizeof(Block) + static_cast<size_t>(n_bytes))) Block{nullptr, 1, 0};
 }
 
-// Returns NULL if the packed frame would be too large.
+// Returns NULL if there is no key, if it has too many frames, or if the packed frame would be too large.
 PackedFrames::Block* PackedFrames::packed_by(Block* key, const std::byte* frame) {
     if (key == nullptr || key->n_holders >= most_holders) return nullptr;
     const int64_t n_packed = pack_frame(shape_, frame, key->bytes(), packed_.data());

@@ -54,7 +54,7 @@ class PackedFrames {
     void put_prepared() noexcept;
     void drop_prepared() noexcept;
 
-    // A frame that is held outlives its place in a slot.
+    // A frame that is held is not freed when another one takes its slot, but by release().
     static void hold(Block* frame) noexcept {
         if (frame != nullptr) ++frame->n_holders;
     }

@@ -8,7 +8,7 @@
 namespace per::cpu {
 namespace {
 
-// Returns the rows of a range that remain in the lane's slots at its end.
+// Returns the last rows of a range, at most as many as a lane has: later rows of the range have overwritten the others.
 RowRange last_rows(RowRange range, const Ring& ring) {
     return {std::max(range.first, range.end - ring.rows), range.end};
 }
@@ -112,7 +112,7 @@ void ReplayState::remember_lane(int64_t env) {
 }
 
 // In a full ring, the rows that a long add makes live and those that it overwrites are in the same slots, or in
-// adjacent ones.
+// adjacent ones. They are then committed together, as one range.
 void ReplayState::commit_lanes() {
     priorities.commit([this](const auto& commit_slots) {
         const auto commit_rows = [&](int64_t env, RowRange rows) {
@@ -122,7 +122,7 @@ void ReplayState::commit_lanes() {
         for (const LaneBefore& before : remembered_) {
             const int64_t end = complete_end(lane(before.env), rules);
             const RowRange decided = {std::min(before.complete_end, end), std::max(before.complete_end, end)};
-            // The slots of overwritten rows, named by the rows that took them or will.
+            // The slots of overwritten rows, named by the rows that have taken these slots or will take them.
             const RowRange died = {before.tail + ring().rows, lane(before.env).tail + ring().rows};
             const bool is_near = decided.first <= died.end + PriorityStore::min_run &&
                                  died.first <= decided.end + PriorityStore::min_run;

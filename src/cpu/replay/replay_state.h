@@ -20,7 +20,7 @@ namespace per::cpu {
 // Rows, lanes and priorities, the changes that keep them consistent, and the state of the draws. The rules are those of
 // window.h.
 struct ReplayState {
-    // The options have been resolved: capacity is a multiple of n_envs.
+    // The options must have been resolved: capacity is a multiple of n_envs.
     ReplayState(const per_replay_options& options, const Fields& fields);
 
     const Fields& fields;
@@ -48,21 +48,21 @@ struct ReplayState {
     int64_t row_in(int64_t env, int64_t slot) const { return ring().row_of_slot(env, slot, lane(env).head); }
     int64_t beta_step() const { return beta.step - n_ahead; }
 
-    // For rows that may lie on the disk. reserve() must be called before the lane's latest rows are written; it throws
-    // like RowStore::reserve(). will_need() is a hint that n rows, at most a lane, will be read for each slot, from
-    // `before` rows before it on. Slots below 0 are skipped.
+    // These two calls are for rows that may lie on the disk. reserve() must be called before the lane's latest rows are
+    // written; it throws like RowStore::reserve(). will_need() is a hint that for each slot, n rows will be read, at
+    // most a lane, of which the first lies `before` rows before the slot. Slots below 0 are skipped.
     void reserve(int64_t env, RowRange range);
     void will_need(const std::vector<int64_t>& slots, int64_t before, int64_t n) const;
 
-    // Makes rows live at which sequences start, with priority `otherwise` if they were given none.
+    // Makes those rows of a range live that can be (can_be_live()). A row that was given no priority gets `otherwise`.
     void make_live(int64_t env, RowRange range, float otherwise);
     void make_dead(int64_t env, RowRange range);
 
     // Applies the result of cut_episode() to rows.
     void apply(int64_t env, const Cut& cut, float largest);
 
-    // With keep_times_sampled: counts a draw of the rows in these slots. With max_times_sampled no slot may come twice,
-    // and rows that reach the maximum stop being live.
+    // Counts a draw of the rows in these slots. Call it only with keep_times_sampled. With max_times_sampled no slot
+    // may come twice, and rows that reach the maximum stop being live.
     void count_draws(const std::vector<int64_t>& slots);
     // Resets the counts of rows that are overwritten.
     void forget_draws(int64_t first, int64_t n);

@@ -40,7 +40,7 @@ class RowReads {
         for (int64_t slot = first; slot < first + n; ++slot) number = std::max(number, last(slot));
         if (number <= made_) return;
         gather_->await(number);
-        made_ = std::min(number, gather_->number() - 1);  // a failed draw may have noted the next one
+        made_ = std::min(number, gather_->number() - 1);  // a failed draw may have noted the number of the next gather
     }
 
  private:

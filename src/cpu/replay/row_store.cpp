@@ -19,8 +19,8 @@ int64_t round_up(int64_t bytes, int64_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-// The number of cache lines that records touch, each with the `reach` bytes from its beginning. The pattern repeats
-// after at most this many records.
+// The number of cache lines that are touched if `reach` bytes are read from the beginning of each of line_bytes / unit
+// records. After at most so many records, the places of records within lines repeat.
 int64_t touched_lines(int64_t stride, int64_t reach) {
     int64_t lines = 0;
     for (int64_t slot = 0; slot < line_bytes / unit; ++slot)
@@ -28,8 +28,8 @@ int64_t touched_lines(int64_t stride, int64_t reach) {
     return lines;
 }
 
-// The distance between records of `bytes`, where a transition also reads the first `followers` bytes of the next one.
-// Chooses the distance at which it touches the fewest lines, with at most a sixteenth of padding.
+// The distance between records of `bytes`, if a transition also reads the first `followers` bytes of the next record.
+// Chooses the distance at which transitions touch the fewest lines, with at most a sixteenth of padding.
 int64_t stride_of_records(int64_t bytes, int64_t followers) {
     int64_t best = round_up(bytes, unit);
     for (int64_t stride = best; stride <= bytes + bytes / 16; stride += unit) {
@@ -101,7 +101,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     if (stores_next) place_all(next_fields_, true);
     layout.bytes = round_up(layout.bytes, unit);
     const int64_t place_of_reward = layout.take(sizeof(float));
-    // With PER_MAX_NOW each change searches neighbouring priorities for the largest.
+    // With PER_MAX_NOW each change searches neighbouring priorities for the largest, so they lie side by side.
     const bool are_priorities_apart = is_stored || options.max_priority == PER_MAX_NOW;
     const int64_t place_of_priority = are_priorities_apart ? -1 : layout.take(sizeof(float));
     const bool counts_draws = options.keep_times_sampled != 0;

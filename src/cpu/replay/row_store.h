@@ -18,10 +18,10 @@
 
 namespace per::cpu {
 
-// The values of a row form a record, and the record of the next slot follows it: a transition whose next observation is
-// that of the following row is one run of lines on one page. A record begins with the observations, which keeps this
-// run short. Frames of at least large_frame_bytes have an array of their own, aligned to cache lines. Flags are stored
-// in the record, for draws, and also side by side, for searches through whole episodes.
+// The values of a row form a record, and the record of the next slot follows it. If the next observation of a
+// transition is that of the following row, both are thus one run of lines on one page. A record begins with the
+// observations, which keeps this run short. Frames of at least large_frame_bytes have an array of their own, aligned to
+// cache lines. Flags are stored in the record, for draws, and also side by side, for searches through whole episodes.
 //
 // Records may lie in a file. They then hold all fields and the reward, so that a transition is one run of bytes on the
 // disk. Flags are only side by side, and priorities and counts of draws are in memory, too: draws, updates and cuts do
@@ -34,7 +34,7 @@ class RowStore {
  public:
     static constexpr int64_t large_frame_bytes = 1024;
 
-    // `options` as resolved.
+    // The options must have been resolved.
     RowStore(const per_replay_options& options, const Fields& fields);
 
     // The frames of a field, or PackedFrames::by_slot() if packed() is not NULL.
@@ -50,7 +50,7 @@ class RowStore {
     void put_prepared() noexcept;
     void drop_prepared() noexcept;
     const RowColumn<float>& rewards() const { return rewards_; }
-    // Priorities as rows were given them. PriorityStore defines the values.
+    // The priorities that rows were given. PriorityStore defines the value that stands for none.
     const RowColumn<float>& priorities() const { return priorities_; }
     // The number of draws of each row, with keep_times_sampled.
     bool has_times_sampled() const { return times_sampled_.first != nullptr; }
@@ -139,7 +139,8 @@ class RowStore {
     RowColumn<uint8_t> flags_side_by_side_;
 };
 
-// The number of flags, of n adjacent ones and from the front or the back, before one that has some of `bits`.
+// Both search n adjacent flags, from the front or from the back, for the first that has some of `bits`. They return the
+// number of flags passed before it: n if there is none.
 int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits);
 int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits);
 

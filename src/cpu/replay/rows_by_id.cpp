@@ -25,7 +25,7 @@ RowOfId RowsById::find_row(int64_t id) const {
     return per::find_row(id, state_.rules, [&](int64_t env) -> const Lane& { return state_.lane(env); });
 }
 
-// The row of an id that must have been issued.
+// Returns the row of an id. Throws Error if the id was never issued.
 RowOfId RowsById::row_of(int64_t i, int64_t id) const {
     const RowOfId row = find_row(id);
     if (!row.is_issued) throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
@@ -33,7 +33,7 @@ RowOfId RowsById::row_of(int64_t i, int64_t id) const {
 }
 
 // Finds the slots of rows by id; -1 for missing rows. With a single environment a comparison decides most ids. Calls
-// fetch(slot) for the first fetched_ahead existing rows.
+// fetch(slot) for those of the first fetched_ahead ids whose rows exist.
 template <class Fetch>
 void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch) {
     slots_.resize(static_cast<size_t>(count));
@@ -102,8 +102,8 @@ void RowsById::read_priorities(const ReplayUpdate& update) {
             priorities[i] = td_error_priority(update.td_errors + i, update.n_critics, update.count, critics_, epsilon_);
 }
 
-// Comes after find_slots(). The mask of a sequence that can no longer be drawn is unknown, and the errors of one
-// without a step after the burn-in mean nothing: both are treated as missing.
+// Call it after find_slots(). Two kinds of sequences are treated as missing: those that can no longer be drawn, since
+// their mask is unknown, and those without a step after the burn-in, since their errors mean nothing.
 void RowsById::read_sequence_priorities(const ReplayUpdate& update) {
     const SequenceRules& sequence = state_.rules.sequence;
     const int64_t n_given = sequence.steps - update.n_left_out;
@@ -165,7 +165,7 @@ void RowsById::priorities(int64_t count, const int64_t* ids, float* priorities_o
 
 // ---- fields
 
-// The slot of a step. Throws Error unless it is there.
+// Returns the slot of a step. Throws Error unless the step, and with wants_next the observation after it, is there.
 int64_t RowsById::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
     const RowOfId row = row_of(i, id);
     if (!row.is_there)

@@ -18,7 +18,7 @@ class RowsById {
 
     void update(const ReplayUpdate& update);
     void priorities(int64_t count, const int64_t* ids, float* priorities_out);
-    // Rows as they were added.
+    // Reads rows as they were added.
     void get(int64_t count, const int64_t* ids, const per_batch& batch);
     void set(int64_t count, const int64_t* ids, const per_array* fields);
     // Returns the slots of the transitions that `sample` names by ids; -1 for those that are not live, if it skips

@@ -9,14 +9,15 @@
 namespace per::cpu {
 namespace {
 
-// The prefetch distance, in sequences, of their first flags and rewards.
+// The first flags of a sequence are prefetched this many sequences ahead.
 constexpr size_t numbers_distance = 8;
 // Bytes of each array that are prefetched one sequence ahead; the hardware continues from there.
 constexpr int64_t prefetched_bytes = 8192;
 
 }  // namespace
 
-// Fetches the rows of the next sequence, before its numbers are formed, while one is copied.
+// Prefetches the rows of a sequence before it forms the sequence's numbers and copies the frames of the one before, so
+// that the memory works meanwhile.
 void SequenceGather::run(const std::vector<int64_t>& slots) {
     const size_t n = slots.size();
     const int64_t n_before = longest_stack_ - 1;
@@ -178,7 +179,7 @@ void SequenceGather::copy_side_by_side(const Source& source, int64_t slot, int64
     }
 }
 
-// Copies rows first .. first + n - 1 after the start.
+// Copies n rows of the sequence, from row `first` on, counted from the sequence's start.
 void SequenceGather::copy_run(const Sequence& sequence, const Source& source, int64_t first, int64_t n,
                               const Frames& out) const {
     const Ring& ring = state_.ring();
@@ -210,7 +211,8 @@ void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64
         copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out.after(t * copy.stack));
 }
 
-// Copies frames up to that of row `newest`. They reach back by `reach`; older ones are padding.
+// Copies n_frames frames, up to that of row `newest`, counted from the sequence's start. Frames up to `reach` rows
+// before it are copied; older ones are padding.
 void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest,
                                 int64_t reach, Frames out) const {
     reach = std::min(reach, n_frames - 1);
@@ -223,7 +225,7 @@ void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int6
     copy_run(sequence, copy.source, newest - reach, reach + 1, out);
 }
 
-// Copies the observation after the last transition, if it is not that of the following row.
+// Copies the observation after the last transition. Call it only if the following row does not have that observation.
 void SequenceGather::copy_observation_after(const Sequence& sequence, const Copy& copy, const Frames& out) const {
     if (sequence.span.repeats_last) return out.repeat(copy.stack);
     // The newest of the older frames is the last transition's observation.

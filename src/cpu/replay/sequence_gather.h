@@ -37,11 +37,11 @@ class SequenceGather {
     struct Frames {
         std::byte* out;
         const std::byte** places;  // NULL: they are copied
-        int64_t bytes;             // of each
+        int64_t bytes;             // of each frame
 
         Frames after(int64_t n) const { return {out + n * bytes, places == nullptr ? nullptr : places + n, bytes}; }
         void clear(int64_t n) const;
-        // Copies the n frames before to this place.
+        // Copies the n frames that lie before this place to it.
         void repeat(int64_t n) const;
     };
     struct Source {
@@ -53,7 +53,7 @@ class SequenceGather {
         Source next_source;  // of observations, with store_next_observation
         Frames frames;
         int64_t stack;
-        int64_t length;  // of the sequence: steps, observations, or 1
+        int64_t length;  // entries for a sequence: one for each step, one for each observation, or 1
         bool is_observation;
         bool pads_with_zeros;
     };

@@ -12,7 +12,7 @@ namespace per::cpu {
 
 namespace {
 
-// The largest segment: the small rows that the first pass reads are still in the cache for the second.
+// The most steps of a segment: small rows that the first pass has read are still in the cache for the second.
 constexpr int64_t max_segment = 1024;
 // The prefetch distance, in rows, of the second pass.
 constexpr int64_t rows_fetched_ahead = 64;
@@ -118,7 +118,7 @@ void StepWriter::check_run(const Place& place, int64_t count) {
 }
 
 // Notes the first row whose frames the call will write. If the step brings the announced observation, that is the row
-// after it, since its own row has the observation already.
+// after the step's own, which has the observation already.
 void StepWriter::note_frames(LaneCheck& check, LaneState before, const StepOutcome& outcome) {
     if (check.first_frame >= 0) return;
     check.first_frame = outcome.row + (was_announced(before) && !outcome.is_cut ? 1 : 0);
@@ -171,7 +171,8 @@ int64_t StepWriter::run_length(const Place& place) const {
     const WindowRules& rules = state_.rules;
     const int64_t most = std::min({steps_->length - place.k, longest_run(lane, rules, overwrite_), max_segment});
     if (!takes_runs_ || most <= 1) return 1;
-    // Rows without a priority take the largest seen before the step that makes them live, which may be any of the run.
+    // Rows without a priority take the largest one seen before the step that makes them live. That can be any step of
+    // the run, so there is no run while such rows wait.
     if (given_.has_priorities() && complete_end(lane, rules) < check.ungiven_end) return 1;
     const bool next_known = given_.next_known(place.index);
     if (!next_known && rules.store_next_observation) return 1;
@@ -181,8 +182,8 @@ int64_t StepWriter::run_length(const Place& place) const {
 }
 
 // Number of steps from this one on, at most `most`, whose observations are byte-identical to those announced by the
-// steps before them. A run stores the given observations; where only the numbers are equal, the announced ones must
-// stay.
+// steps before them. A run stores the given observations. If an observation equals the announced one only in its
+// numbers, the announced bytes must stay, so it is in no run.
 int64_t StepWriter::matching_steps(int64_t index, int64_t most) const {
     const int64_t stride = steps_->n_envs;
     for (int64_t i = 0; i < state_.fields.count() && most > 1; ++i) {
@@ -233,7 +234,8 @@ void StepWriter::check_step(const Place& place) {
     if (step.next_known) check.announcing = place.index;
 }
 
-// Returns true if the step is given a valid priority. One at which no sequence starts has no use for it.
+// Returns true if the step is given a valid priority. If no sequence starts at the step, its priority is checked but
+// does not count for the largest one.
 bool StepWriter::check_priority(const Place& place, bool starts_sequence) {
     if (!given_.has_priorities()) return false;
     const float priority = given_.priority(place.index);
@@ -278,11 +280,12 @@ bool StepWriter::matches_announced(const Place& place) const {
 
 // ------------------------------------------------------------------------------------------------------ second pass
 
-// Writes steps in several changes of the tree: a call must leave the same scale as calls of single steps.
+// Writes the steps. They are split into several changes of the tree if need be: a call must leave the same scale as
+// calls of single steps.
 void StepWriter::write_all(int64_t* ids_out) {
     if (ids_out != nullptr) std::fill_n(ids_out, steps_->length * steps_->n_envs, int64_t{-1});
     int64_t n_raised = 0;
-    // A priority that is given with a step counts from the next step on, as if each were a call.
+    // The priority of a step counts for the largest one from the next step on, as if each step were a call.
     const auto raise_largest = [&](int64_t end) {
         if (given_.has_priorities())
             for (; n_raised < end; ++n_raised)
@@ -291,7 +294,7 @@ void StepWriter::write_all(int64_t* ids_out) {
     int64_t most = steps_->length;
     size_t n_written = 0;
     for (int64_t first = 0, end; first < steps_->length; first = end) {
-        raise_largest(first);  // bounds the rows that may die
+        raise_largest(first);  // the largest one then bounds the priorities of rows that may die
         end = end_of_change(first, most);
         most = 4 * (end - first);
         for (int64_t j = 0; j < steps_->n_envs; ++j) state_.remember_lane(place(0, j).env);
@@ -323,7 +326,7 @@ void StepWriter::write_all(int64_t* ids_out) {
     state_.counters.rejected_updates += n_rejected_;
 }
 
-// Splits the steps before `end` off a segment.
+// Takes the steps before `end` from the front of a segment, and returns them.
 StepWriter::Segment StepWriter::take_part(Segment& segment, int64_t end) const {
     Segment part = segment;
     part.count = std::min(segment.count, end - segment.place.k);
@@ -355,11 +358,12 @@ bool StepWriter::keeps_scales(int64_t first, int64_t n) const {
     float largest = state_.priorities.largest_ever();
     for (int64_t k = first; k < first + n && given_.has_priorities(); ++k)
         largest = std::max(largest, largest_given_[static_cast<size_t>(k)]);
-    // If each row is given a priority, all of them may be far below the largest that ever was.
+    // If each row is given a priority, all of these may be far below the largest that ever was: then a bound on them
+    // decides.
     return keep(largest) || (given_.has_priorities() && n_rejected_ == 0 && keep(largest_to_come(first, n)));
 }
 
-// Returns a bound on the priorities of the rows that n steps make live, if each step is given one.
+// Returns a bound on the priorities of the rows that n steps make live. Each of these steps must be given a priority.
 float StepWriter::largest_to_come(int64_t first, int64_t n) const {
     float largest = 0.0f;
     for (int64_t k = first; k < first + n; ++k) largest = std::max(largest, largest_given_[static_cast<size_t>(k)]);
@@ -458,7 +462,8 @@ void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* id
     });
 }
 
-// Calls visit(run) for all frames that the steps of a segment write, in the order of fields.
+// Calls visit(run) for all frames that the steps of a segment write, in the order of fields. first_is_there: the row of
+// the first step has its observation already.
 template <class Visit>
 void StepWriter::for_each_run(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row,
                               const Visit& visit) const {

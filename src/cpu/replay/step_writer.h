@@ -12,11 +12,11 @@
 
 namespace per::cpu {
 
-// Adds in two passes. The first casts and checks all values, and moves copies of the lanes; it changes nothing and may
-// throw. The second writes, and cannot fail. Memory is kept for the next call.
+// Adds in two passes. The first casts and checks all values, and advances copies of the lanes; it leaves the buffer
+// unchanged and may throw. The second writes, and cannot fail. Memory is kept for the next call.
 //
-// Steps of a lane that run on (window.h) are taken together, so that checks, copies and changes of the tree work on
-// whole arrays.
+// A run of steps of a lane (see longest_run() in window.h) is taken at once, so that checks, copies and changes of the
+// tree work on whole arrays.
 class StepWriter {
  public:
     StepWriter(ReplayState& state, const per_replay_options& options);
@@ -32,7 +32,7 @@ class StepWriter {
         int64_t env;
         int64_t index;
     };
-    // A step, or `count` steps that run on, of whose input only next_known is used.
+    // A step, or a run of `count` steps. Of the input of a run only next_known is used.
     struct Segment {
         Place place;
         int64_t count;
@@ -103,7 +103,7 @@ class StepWriter {
     const ReplaySteps* steps_ = nullptr;
     GivenSteps given_;
     std::vector<LaneCheck> checks_;     // by j
-    std::vector<Segment> segments_;     // checked, by k; a written one has no steps left
+    std::vector<Segment> segments_;     // those checked, by k; a segment that is written has no steps left
     std::vector<float> largest_given_;  // by k, if priorities are given
     int64_t n_rejected_ = 0;
     std::vector<Lane> packed_lanes_;            // by j, where fields are compressed

@@ -36,8 +36,8 @@ int64_t select_bit(uint64_t word, uint64_t rank) {
     return shift + std::countr_zero(rest);
 }
 
-// Calls visit(slot, mask) for each word that holds some of slots first .. first + n - 1, with the first of them in the
-// word and a mask of all their bits.
+// Calls visit(slot, mask) for each word that holds some of slots first .. first + n - 1: `slot` is the first of them in
+// that word, and `mask` has the bits of all of them there.
 template <class Visit>
 void for_each_word(int64_t first, int64_t n, const Visit& visit) {
     const int64_t end = first + n;

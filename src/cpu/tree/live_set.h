@@ -10,7 +10,7 @@
 namespace per::cpu {
 
 // A bitmap, 512 slots to a line, and counts above it: one for each line, then level by level one for every 8 counts of
-// the level below. 0.143 bytes a slot; insert, erase and select cost O(log capacity), contains one read.
+// the level below. A slot takes 0.143 bytes. insert(), erase() and select() cost O(log capacity), contains() one read.
 class LiveSet {
  public:
     explicit LiveSet(int64_t capacity, const MemorySource& source = {});
@@ -50,8 +50,8 @@ class LiveSet {
 
     void add(int64_t slot, int64_t difference);
 
-    // Calls visit_line(line) for the lines of the bitmap below a node that are not empty (level 0 are the lines), and
-    // visit_count(count) for each count that is not 0, after those below it.
+    // Walks the part of the tree below a node; the nodes of level 0 are the lines of the bitmap. Calls visit_line(line)
+    // for each line that is not empty, and visit_count(count) for each count that is not 0, after all below that count.
     template <class VisitLine, class VisitCount>
     void for_each_used(int level, int64_t node, const VisitLine& visit_line, const VisitCount& visit_count) const {
         if (level == 0) return visit_line(node);

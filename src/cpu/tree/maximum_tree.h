@@ -7,8 +7,8 @@
 
 namespace per::cpu {
 
-// Maxima of 16 leaves, of 16 such maxima, and so on. The leaves, not negative, belong to the caller. 0.27 bytes a leaf;
-// a change costs one line a level, and usually ends at the first.
+// Maxima of 16 leaves, of 16 such maxima, and so on. The caller keeps the leaves, which are not negative. The maxima
+// take 0.27 bytes a leaf. A change reads one line at each level until a maximum stays the same, usually at the first.
 class MaximumTree {
  public:
     static constexpr int64_t fan_out = 16;
@@ -17,11 +17,11 @@ class MaximumTree {
 
     MemoryUse memory_use() const { return memory_.use(); }
 
-    // 0 at first.
+    // The largest leaf. It is 0 at first.
     float maximum() const { return levels_[n_levels_ - 1][0]; }
 
-    // Updates the maxima after changes of leaf `index` or others of the same 16. leaf_at(i) gives the leaves, 0 ..
-    // capacity - 1.
+    // Updates the maxima. Call it after a change of leaf `index`, or of any leaves among the same 16. leaf_at(i) gives
+    // leaf i, 0 .. capacity - 1.
     template <class LeafAt>
     void update(int64_t index, const LeafAt& leaf_at) {
         int64_t node = index / fan_out;
@@ -44,7 +44,7 @@ class MaximumTree {
     int64_t capacity_;
     Memory memory_;
     int n_levels_ = 0;
-    float* levels_[max_levels];  // [0]: one for 16 leaves; the last has one node that counts
+    float* levels_[max_levels];  // [0]: one node for 16 leaves; in the last level only node 0 is used
 };
 
 }  // namespace per::cpu

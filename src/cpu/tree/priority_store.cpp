@@ -9,7 +9,7 @@
 namespace per::cpu {
 namespace {
 
-// Calls visit(slot) for a slot of each group that a MaximumTree updates at once.
+// Calls visit(slot) for one slot of each group of slots that MaximumTree::update() covers.
 template <class Visit>
 void for_each_group(int64_t first, int64_t end, const Visit& visit) {
     constexpr int64_t size = MaximumTree::fan_out;
@@ -39,7 +39,7 @@ float PriorityStore::largest() const {
     return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
 }
 
-// Caches priority_to_alpha(), which takes a tenth of the time of a single step.
+// Caches priority_to_alpha(), which takes a tenth of the time of adding a single step.
 float PriorityStore::power_of(float priority) const {
     if (last_power_.priority != priority) last_power_ = {priority, priority_to_alpha(priority, alpha_)};
     return last_power_.leaf;
@@ -91,8 +91,8 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
         if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
 }
 
-// Works in pieces whose lines stay in the cache from the first pass to the last. Ranks count changes, and must see only
-// the final priority of each slot: so with ranks all priorities are written first.
+// Works in pieces whose lines stay in the cache from the first pass to the last. Ranks count the rows that move, and
+// must see only the final priority of each slot. So with ranks all priorities are written first.
 void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorities) {
     constexpr int64_t piece = 256;
     static_assert(piece <= max_staged);
@@ -178,7 +178,7 @@ void PriorityStore::commit_slots(int64_t first, int64_t n) {
 }
 
 void PriorityStore::commit_run(int64_t first, int64_t n) {
-    commit_staged_slots();  // a part uses their memory
+    commit_staged_slots();  // the loop uses their memory
     for (const int64_t end = first + n; first < end; first += max_staged) {
         const int64_t size = std::min(max_staged, end - first);
         compute_run(first, size, staged_leaves_);
@@ -205,7 +205,8 @@ int64_t PriorityStore::commit_staged() {
     return n_moved;
 }
 
-// Overwrites the staged leaves.
+// Brings the priorities of these slots to the ranks. Returns the number of rows that moved there. Overwrites the staged
+// leaves.
 int64_t PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
     for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = live_.contains(slots[i]) ? priorities_[slots[i]] : -1.0f;
     return ranks_->set(n, slots, staged_leaves_);

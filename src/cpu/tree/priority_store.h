@@ -25,18 +25,19 @@ struct PriorityScale {
 // make_live() and make_dead() reach the tree with commit(), as one change. Only the constructor allocates.
 class PriorityStore {
  public:
-    // The options have been resolved. Priorities are kept in `priorities`, in which no slot has one yet.
+    // The options must have been resolved. Priorities are kept in `priorities`, in which no slot may have one yet.
     PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities);
 
     const SumTree& tree() const { return tree_; }
     const LiveSet& live() const { return live_; }
 
     // Must be called before draws by PER_RANK. Returns true if ranks were due; forget_ranks() makes them due again.
-    // Unless the options have ranks, the first call takes a pass over the buffer and 6.6 bytes a row.
+    // Unless the options have PER_RANK, the first call takes a pass over the buffer and 6.6 bytes a row.
     bool take_ranks_if_due() { return ranks().take_ranks_if_due(alpha_); }
     void forget_ranks() { ranks_->forget_ranks(); }
 
-    // For draws, which may change both meanwhile, but restore them. `prioritization` selects the tree.
+    // The tree and the live set for a draw. The draw may change them, but must restore them at its end.
+    // `prioritization` selects the tree.
     SumTree& tree_to_draw(int32_t prioritization) { return prioritization == PER_RANK ? ranks_->tree() : tree_; }
     LiveSet& live_to_draw() { return live_; }
     double alpha() const { return alpha_; }
@@ -58,7 +59,7 @@ class PriorityStore {
         tree_.prefetch_to_set(slot);
     }
 
-    // p of a row that was given one, even if it is not live.
+    // p of a row, even if it is not live; not_given if it was given none.
     float given(int64_t slot) const { return priorities_[slot]; }
 
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
@@ -66,9 +67,9 @@ class PriorityStore {
     // The largest priority ever: no row has a larger one.
     float largest_ever() const { return largest_ever_; }
 
-    // The smallest mass of a row of positive priority in the tree of a per_prioritization, which is not empty; if none
-    // is positive, of any row. Unless the options have PER_BUFFER_MAX, the first call takes a pass over the buffer and
-    // 0.27 bytes a row.
+    // The smallest mass of a live row in the tree of a per_prioritization, which must not be empty. Rows of priority 0
+    // count only if there are no others. Unless the options have PER_BUFFER_MAX, the first call takes a pass over the
+    // buffer and 0.27 bytes a row.
     uint64_t smallest_mass(int32_t prioritization);
 
     // Forgets the priorities of slots first .. first + n - 1, whose rows are not live.
@@ -83,9 +84,9 @@ class PriorityStore {
     void update(int64_t n, const int64_t* slots, const float* priorities);
     // Makes rows live, with priority `otherwise` if they were given none.
     void make_live(int64_t first, int64_t n, float otherwise);
-    // Makes rows dead. Their priorities stay. This is no change of ranks: the rows that replace them are counted.
+    // Makes rows dead. Their priorities stay. This does not count as a change of ranks: the rows that replace these do.
     void make_dead(int64_t first, int64_t n);
-    // Makes a live row dead that no other replaces. This is a change of ranks.
+    // Makes a live row dead that no other replaces, so this counts as a change of ranks.
     void use_up(int64_t slot);
     void raise_largest(float priority);
 
@@ -102,10 +103,10 @@ class PriorityStore {
         end_change(n_made_live_ + n_used_up_);
         n_made_live_ = n_used_up_ = 0;
     }
-    // True if the trees surely keep their scales, so that one commit of make_live() and make_dead() equals several:
-    // n_born rows become live, with priority `largest` at most, and n_dying rows die. visit_dying(visit) must call
-    // visit(first, n) for slots first .. first + n - 1 until all dying rows are among them; it is called only if their
-    // number does not decide.
+    // True if the trees surely keep their scales while n_born rows become live, with priority `largest` at most, and
+    // n_dying rows die. One commit() for all of these then has the same result as several. visit_dying(visit) must call
+    // visit(first, n) for slots first .. first + n - 1 until all dying rows are among them. It is called only if the
+    // number of dying rows does not decide.
     template <class VisitDying>
     bool keeps_scales(int64_t n_born, float largest, int64_t n_dying, const VisitDying& visit_dying) const {
         const auto keeps = [&](const SumTree& tree, float largest_leaf, float largest_written) {
@@ -120,7 +121,7 @@ class PriorityStore {
         if (!keeps(tree_, leaf_bound(largest_ever_), leaf_bound(largest))) return false;
         return !ranks_ || keeps(ranks_->tree(), ranks_->largest_weight(), ranks_->largest_weight());
     }
-    // If fewer slots lie between two runs, one run over all is cheaper.
+    // If fewer slots than this lie between two runs, one run over all of them is cheaper.
     static constexpr int64_t min_run = 8;
 
     // For checkpoints: priorities by slot, -1 where none was given, and the rest of the state that decides later draws.
@@ -129,15 +130,15 @@ class PriorityStore {
     // NULL if ranks were never asked for. With PER_RANK in the options they exist from the beginning.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
     bool always_has_ranks() const { return always_has_ranks_; }
-    // Restore the state of a saved buffer into one without rows, in this order: the caller fills by_slot(), passes the
-    // leaves of slots first .. first + n - 1 to restore_leaves() (p^alpha of live rows, which fit the scale, and 0 of
-    // others), and live slots to restore_live(); restore() then computes the rest.
+    // Restore a saved buffer into one without rows. First the caller fills by_slot(). It then passes the leaves of
+    // slots first .. first + n - 1 to restore_leaves(): p^alpha of live rows, which must fit the saved scale, and 0 of
+    // others. Then it passes live slots to restore_live(), and at last calls restore(), which computes the rest.
     void restore_leaves(int64_t first, int64_t n, const float* leaves) {
         std::copy_n(leaves, n, tree_.leaves() + first);
     }
     void restore_live(int64_t first, int64_t n) { live_.insert(first, n); }
     void restore(const PriorityScale& scale);
-    // Comes after restore(). weights: [n_rank_buckets].
+    // Call it after restore(). weights: [n_rank_buckets].
     void restore_ranks(const RankTree::State& state, const float* weights);
 
     MemoryUse memory_use() const;
@@ -179,16 +180,16 @@ class PriorityStore {
     SumTree tree_;
     LiveSet live_;
     std::optional<MaximumTree> live_maximum_;   // with PER_MAX_NOW
-    std::optional<MaximumTree> smallest_leaf_;  // of reversed leaves, once smallest_mass() was called
+    std::optional<MaximumTree> smallest_leaf_;  // of reversed leaves; made when it is first needed
     float largest_ever_ = 1.0f;
 
     const bool always_has_ranks_;
-    std::optional<RankTree> ranks_;  // once PER_RANK was used
+    std::optional<RankTree> ranks_;  // with PER_RANK in the options, or since a call used it
 
     Memory staging_;
     int64_t n_staged_ = 0;
     int64_t* staged_slots_;
-    float* staged_leaves_;  // computed when written
+    float* staged_leaves_;  // priorities, until commit_staged() computes leaves in their place
 
     // Since the last commit().
     int64_t n_made_live_ = 0;

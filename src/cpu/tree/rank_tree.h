@@ -10,9 +10,9 @@
 
 namespace per::cpu {
 
-// A sum tree of rank weights (rank.h). A draw takes ranks of all transitions if ranks_are_due(). In between, a
-// transition with a changed priority gets the weight that this priority had when ranks were last taken. 6.6 bytes a
-// row. Only the constructor allocates.
+// A sum tree of rank weights (rank.h). A draw takes ranks of all transitions if ranks_are_due(). If a priority changes
+// before that, its transition gets the weight that the new priority had when ranks were last taken. A row takes 6.6
+// bytes. Only the constructor allocates.
 class RankTree {
  public:
     explicit RankTree(int64_t capacity, const MemorySource& source = {});
@@ -33,7 +33,7 @@ class RankTree {
     }
     // The largest weight of a transition, until ranks are taken again.
     float largest_weight() const { return weights_[n_rank_buckets - 1]; }
-    // Makes all rows dead; `live` has the live ones.
+    // Makes all rows dead. `live` must still hold the live ones.
     void clear(const LiveSet& live);
 
     bool are_due() const { return ranks_are_due(n_changes_, n_live_); }
@@ -42,8 +42,8 @@ class RankTree {
     bool take_ranks_if_due(double alpha);
     void forget_ranks() { n_changes_ = ranks_never_taken; }
 
-    // The smallest mass of a live row of positive priority, or of any live row if all priorities are 0. Some row is
-    // live.
+    // The smallest mass of a live row of positive priority, or of any live row if all priorities are 0. Some row must
+    // be live.
     uint64_t smallest_mass() const;
 
     // For checkpoints: the state that, with the priorities, decides the weights.

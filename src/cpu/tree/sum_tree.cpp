@@ -53,7 +53,8 @@ void SumTree::begin_change(int64_t n) {
     while (refresh_level_ < top_level() && arrays_.shape.n_nodes[refresh_level_] > n / 2) ++refresh_level_;
 }
 
-// Decides if the sums can follow these leaves, too: each leaf keeps its limit, and no sum wraps.
+// Decides if the sums can still be updated together with the leaves, once these are written, too. They can if no leaf
+// is too large for the scale and no sum wraps.
 void SumTree::look_ahead(int64_t count, const float* priorities) {
     if (!sums_follow_) return;
     const float largest = kernels_.update.largest(count, priorities);
@@ -97,7 +98,8 @@ void SumTree::end_change() {
         rebuild();
 }
 
-// Ends a change that the sums did not follow. The tree was not empty, or its scale is fixed.
+// Ends a change in which sums_follow_ became false. At scale_while_empty it never does, so the tree was not empty
+// before the change, or its scale is fixed.
 void SumTree::end_change_of_leaves() {
     const bool has_too_large = is_too_large(kernels_.update.largest(capacity_, arrays_.leaves), arrays_.factor);
     if (has_too_large) return rebuild();
@@ -108,7 +110,8 @@ void SumTree::end_change_of_leaves() {
 }
 
 void SumTree::set(int64_t count, const int64_t* indices, const float* priorities) {
-    // Stages take 0.8 to 0.9 of the time with 1e7 leaves, but 1.04 with 1e6, most of whose lines a draw has brought in.
+    // Prefetching in stages takes 0.8 to 0.9 of the time with 1e7 leaves, but 1.04 with 1e6: most of their lines are in
+    // the cache, since a draw has read them.
     constexpr int64_t least_capacity_for_stages = int64_t{1} << 21;
     begin_change(count);
     change_leaves(count, indices, priorities, fetch_policy.in_stages && capacity_ >= least_capacity_for_stages);
@@ -170,7 +173,7 @@ void SumTree::fix_scale(int32_t scale) {
     is_scale_fixed_ = true;
     refresh_from(1);
     add_up_total();
-    low_water_ = 0;  // a loaded checkpoint keeps the scale, too
+    low_water_ = 0;  // so that a tree restored from a checkpoint keeps the scale, too
 }
 
 void SumTree::restore_scale(int32_t scale, uint64_t rescales_below) {
@@ -200,7 +203,7 @@ void SumTree::rebuild() {
 }
 
 // Walks over the part of the tree that is not 0, below a line of `level`. Calls visit_leaves(first leaf) for each line
-// of leaves in which one is not 0, and visit_sum(level, node) for each sum that is not 0, after those below it.
+// of leaves in which one is not 0, and visit_sum(level, node) for each sum that is not 0, after all that lies below it.
 template <class VisitLeaves, class VisitSum>
 void SumTree::for_each_used(int level, int64_t line, const VisitLeaves& visit_leaves, const VisitSum& visit_sum) const {
     if (level == 0) return visit_leaves(arrays_.leaves + line * leaves_per_line);
@@ -242,8 +245,9 @@ void SumTree::reset() {
 
 // ---- draws
 
-// The lowest level with at most one entry a draw. Below it each draw goes its own way; above it nothing is read. An
-// entry costs 0.9 ns, a search one level further down 1.1 ns a draw.
+// Returns the level where the draws of a batch start their way down: the lowest with at most as many entries as draws.
+// A batch reads all entries of this level, which costs 0.9 ns each, and nothing above it. If it started one level
+// higher, each draw would need one more search, which costs 1.1 ns.
 int SumTree::frontier_level(int64_t batch_size) const {
     int level = top_level();
     while (level > 1 && arrays_.shape.n_nodes[level - 1] <= batch_size) --level;

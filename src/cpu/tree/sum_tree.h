@@ -14,12 +14,13 @@
 
 namespace per::cpu {
 
-// Writes the targets of a batch of draws, as draw_target() gives them. targets_out has room for draw_padding more.
+// Writes the targets of a batch of draws, as draw_target() gives them. targets_out has room for batch_size +
+// draw_padding numbers.
 void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out);
 
-// Holds float32 priorities and the exact sums of their masses (mass.h). It has no locks and no checks: indices are in
-// range, priorities finite and not negative, the floating-point environment is the default one. Only the constructor
-// and the draws allocate. Draws may run concurrently.
+// Holds float32 priorities and the exact sums of their masses (mass.h). It has no locks and no checks: indices must be
+// in range, priorities finite and not negative, and the floating-point environment the default one. Only the
+// constructor and the draws allocate. Draws may run concurrently.
 class SumTree {
  public:
     // All priorities start at 0. The kernels are those of chosen_kernels(), which obeys PER_ISA; tests pass others.
@@ -50,8 +51,8 @@ class SumTree {
     void change_run(int64_t first, int64_t count, const float* priorities);
     void end_change();
 
-    // True if the scale surely stays, in one change or in many, if n leaves become `largest` at most, each at most
-    // once, and others, of `lost` units together, become 0.
+    // True if the scale surely stays when up to n leaves are set, each once and to `largest` at most, and other leaves,
+    // of `lost` units together, become 0. All of this may be one change or many.
     bool keeps_scale(int64_t n, float largest, uint64_t lost) const;
     uint64_t mass_of_run(int64_t first, int64_t n) const { return first_unit(first + n) - first_unit(first); }
 
@@ -59,22 +60,23 @@ class SumTree {
     // larger than when the scale was chosen. Touches only these leaves and the sums above them.
     void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
 
-    // Fixes the scale until leaves or their sum become too large for it, which they must not be now, or until
-    // rebuild().
+    // Fixes the scale. The leaves and their sum must not be too large for it. It stays until they become too large, or
+    // until rebuild().
     void fix_scale(int32_t scale);
     bool is_scale_fixed() const { return is_scale_fixed_; }
 
     // Makes all priorities 0. Takes time in proportion to those that were not.
     void reset();
 
-    // The priorities in order, to be changed as a whole. The caller must call rebuild() next, or add_run() in a tree
-    // that is restored.
+    // The priorities in order. A caller that writes to them must call rebuild() next, or add_run() while it restores a
+    // tree.
     float* leaves() { return arrays_.leaves; }
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
 
-    // Restores a tree whose priorities are 0: the scale of the saved tree, and the total below which it changes.
-    // Priorities, which fit that scale, follow by set_at_scale(), or are written to leaves() and summed by add_run().
+    // Restores the scale of a saved tree, and the total below which the scale changes. All priorities must be 0. The
+    // caller restores them next, by set_at_scale(), or by writing to leaves() and calling add_run(). They must fit the
+    // scale.
     void restore_scale(int32_t scale, uint64_t rescales_below);
     void add_run(int64_t first, int64_t count);
     uint64_t rescales_below() const { return low_water_; }
@@ -83,9 +85,9 @@ class SumTree {
     // this is the total.
     uint64_t first_unit(int64_t index) const;
 
-    // Draws leaves in proportion to their masses, total_mass() > 0. For draws without replacement see DistinctDraw.
-    // masses_out and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` has
-    // draw_scratch_bytes(). Prefetches rows of the leaves, if given.
+    // Draws leaves in proportion to their masses; total_mass() must not be 0. For draws without replacement see
+    // DistinctDraw. masses_out and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` is
+    // given: it must have draw_scratch_bytes(). Prefetches the rows of the leaves, unless rows.bytes is 0.
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
               std::byte* scratch = nullptr, const RowsOfLeaves& rows = {}) const;
     std::size_t draw_scratch_bytes(int64_t batch_size) const;
@@ -106,7 +108,7 @@ class SumTree {
         }
     }
 
-    // For tests: the sums of a level from 1 on, n_nodes of shape().
+    // For tests: the sums of a level from 1 on, shape().n_nodes[level] of them.
     const uint64_t* sums(int level) const { return arrays_.sums[level]; }
     const TreeShape& shape() const { return arrays_.shape; }
 
