@@ -18,13 +18,6 @@ struct FetchPolicy {
 extern FetchPolicy fetch_policy;
 void choose_fetch_policy();
 
-// A statement that no compiler removes. GCC 12 and later treat a function that only prefetches as one without side
-// effects and drop calls of it: without this, g++ 12 dropped three prefetches in four, and a batch took 1.4 times as
-// long.
-[[gnu::always_inline]] inline void keep_fetch() {
-    __asm__ volatile("");
-}
-
 // These functions take any address.
 [[gnu::always_inline]] inline void prefetch_to_read(const void* address) {
     if (fetch_policy.reads_into_second_level)
