@@ -171,7 +171,7 @@ class CheckpointReader {
     const FolderReader* folder_with_rows() const { return folder_ && folder_->rows() != nullptr ? &*folder_ : nullptr; }
     // Checks that the whole section was read, and its checksum.
     void end();
-    // Checks that the checkpoint is complete, and in a file that no bytes follow. It reads no further in a stream.
+    // Checks that the checkpoint is complete. In a file no bytes may follow it; in a stream nothing behind it is read.
     void finish();
 
     [[noreturn]] void refuse(const char* reason) const;

@@ -158,7 +158,7 @@ FolderWriter::FolderWriter(LockedFolder folder, int32_t compression, RowFile* ro
             kept.insert(number);
     for (const ChunkPlace& chunk : before_.chunks)
         if (kept.contains(chunk.pack)) known_.emplace(chunk.hash, chunk);
-    // A new pack gets a number above all in the folder, even those of packs that were left behind.
+    // A new pack gets a number above those of all packs in the folder, even of packs that were left behind.
     for (const std::string& name : folder_.names())
         if (const std::optional<uint64_t> number = number_in_name(name, "pack"))
             pack_number_ = std::max(pack_number_, *number + 1);

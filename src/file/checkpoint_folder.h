@@ -2,9 +2,9 @@
 //
 // The bytes of a checkpoint are cut into chunks, which are identified by their hash (XXH3, 128 bits) and lie in packs.
 // The manifest lists the chunks of the checkpoint in order, and where each of them lies. A checkpoint writes the chunks
-// that are in no pack into a new one, then replaces the manifest, and then removes packs that it does not name. If less
-// than half of a pack is still in use, its chunks in use are written again, so that the folder is at most about twice
-// as large as a file would be.
+// that are in no pack into a new one, then replaces the manifest, and then removes packs that the new manifest does not
+// name. If less than half of a pack is still in use, its chunks in use are written again, so that the folder is at most
+// about twice as large as a file would be.
 //
 // A power failure at any time leaves this checkpoint or the one before it: a pack and its name are on the disk before a
 // manifest names it, and the manifest is on the disk before a pack of the old one is removed. Writers and readers lock

@@ -20,7 +20,8 @@ class CheckpointOptions {
     explicit CheckpointOptions(CheckpointReader& reader);
 
     // Returns the options of a buffer on the device and in the memory of `place`. Fields are uncompressed if none can
-    // be compressed there. The options are valid as long as this object and the targets of `place`.
+    // be compressed there. The options point to data of this object and of `place`, and are valid only as long as both
+    // are.
     per_replay_options options(const per_load_options& place) const;
 
  private:

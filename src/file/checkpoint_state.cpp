@@ -15,7 +15,7 @@ constexpr int64_t max_changes = ranks_never_taken + (int64_t{1} << 61);
 
 constexpr float not_given = -1.0f;  // stands for the priority of a row without one
 
-constexpr size_t max_seen = 1024;  // priorities at once
+constexpr size_t max_seen = 1024;  // the most priorities that see_few_priorities() takes
 static_assert(leaf_mass_limit <= uint64_t{1} << 53);
 
 // Calls visit(number, least, most) for each number of the section "counters", in the order of the file. In a valid file
@@ -374,7 +374,7 @@ bool CheckpointState::is_order_possible(int64_t env) const {
     } else if (lane.head > oldest && expected != Expected::start) {
         return false;
     }
-    // The final observation of the episode is compared with the next one, even after a clear.
+    // The final observation of the last episode is compared with the observation of the next step, even after a clear.
     if (lane.state == LaneState::ended) {
         const uint8_t last = flags_of(compared_row(lane));
         if (next_takes_row(rules_) ? last != 0 : !(last & row_ends_episode) || last & row_final_unknown) return false;

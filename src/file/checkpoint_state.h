@@ -29,7 +29,8 @@ struct CheckpointNumbers {
     BatchFigures figures;  // of the last batch
 };
 
-// Ranks. The priorities may have changed since the ranks were taken. By default they were never taken.
+// Ranks as they were taken last; the priorities may have changed since. The default values stand for ranks that were
+// never taken.
 struct CheckpointRanks {
     int64_t n_changes = ranks_never_taken;
     int32_t tree_scale = 0;
@@ -37,9 +38,9 @@ struct CheckpointRanks {
     float weights[n_rank_buckets] = {};
 };
 
-// The ranks that a checkpoint stores while ranks are due. They have no values, since the next draw takes ranks again. A
-// draw that takes ranks and then fails makes them due, so it changes no byte of a checkpoint. `are_always_there`: the
-// options of the buffer ask for ranks.
+// The ranks that a checkpoint stores while ranks are due. They have no values, since the next draw takes ranks again.
+// If a draw takes ranks that are due and then fails, they are due again, so that the draw changes no byte of a
+// checkpoint. `are_always_there`: the options of the buffer ask for ranks.
 inline std::optional<CheckpointRanks> due_ranks(bool are_always_there) {
     return are_always_there ? std::optional(CheckpointRanks()) : std::nullopt;
 }
@@ -145,7 +146,7 @@ class CheckpointState {
     void for_each_part(const Visit& visit) const {
         for_each_saved_part(rules_, lanes_, visit);
     }
-    // A buffer with PER_RANK always has ranks.
+    // `are_required` for a buffer with PER_RANK, which always has ranks.
     std::optional<CheckpointRanks> read_ranks(bool are_required);
 
     // The slots of live rows, lane by lane and from the oldest row on; adjacent slots are one range. Valid after the

@@ -32,8 +32,8 @@ constexpr std::size_t max_digits = 10;
     throw_system_error(error, "path " + shown, action);
 }
 
-// Takes a lock that others may hold forever. It polls, since only a signal, which may reach any thread, would end a
-// system call that waits for the lock.
+// Takes a lock that others may hold forever. It polls: a system call that waits for the lock could be ended only by a
+// signal, and a signal may reach any thread.
 bool is_locked_in_time(const Descriptor& file, Lock lock, int64_t timeout_ms) {
     using std::chrono::nanoseconds;
     constexpr nanoseconds longest_nap = std::chrono::milliseconds(10);
@@ -45,7 +45,7 @@ bool is_locked_in_time(const Descriptor& file, Lock lock, int64_t timeout_ms) {
     }
 }
 
-// Throws Error if there is no status, or that of another kind of file.
+// Throws Error if there is no status, or if the file is not a regular one.
 void require_regular(const std::optional<FileStatus>& status, const std::string& shown, const char* action) {
     using Kind = FileStatus::Kind;
     if (!status) refuse(errno, shown, action);
@@ -69,8 +69,8 @@ std::string followed(std::string path, const std::string& shown) {
     refuse(ELOOP, shown, "written");
 }
 
-// Makes new names outlive a power failure. A folder that may not be read, and a file system that does not sync folders
-// (EINVAL), are left to the system.
+// Makes new names outlive a power failure. Does nothing for a folder that may not be read, or if the file system does
+// not sync folders (EINVAL).
 void sync_folder(const Descriptor& folder, const std::string& shown) {
     if (!folder.is_open() || sync(folder) || errno == EINVAL) return;
     throw Error(PER_ERROR_IO, "path %s is written, but its folder cannot be synced: %s", shown.c_str(),
@@ -138,7 +138,8 @@ LockedFolder::LockedFolder(const char* path, Use use, int64_t timeout_ms) : path
                     shown_.c_str(), action);
 }
 
-// A child that has just been forked may not have closed its copy yet, which would keep the lock.
+// Unlocks the folder, since closing it may not: a child that has just been forked may not have closed its copy of the
+// descriptor yet, and that copy would keep the lock.
 LockedFolder::~LockedFolder() {
     if (folder_.is_open()) unlock_file(folder_);
 }
@@ -323,9 +324,9 @@ void ReplacementFile::open_temporary() {
             create_file(folder_, name, replaced_ ? 0600 : 0666);  // no other user reads a half-written file
         if (!file.is_open() && errno == EEXIST) continue;
         if (!file.is_open()) refuse(errno, shown_, "written");
-        // A file system without locks refuses this one. It refuses those of other savers, too, so that they remove
-        // nothing. Another saver that checks whether the file was left behind removes it; any other process may hold
-        // the lock forever.
+        // If another process has locked the file, the next number is tried: a saver that takes the file for a leftover
+        // will remove it, and any other process may hold the lock forever. A file system without locks refuses this
+        // lock. It refuses those of other savers, too, so that they remove nothing.
         if (lock_file(file, Lock::exclusive) == LockResult::held_by_another) continue;
         if (!is_named(folder_, name, file)) continue;  // removed before it was locked
         temporary_ = name;

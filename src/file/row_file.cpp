@@ -155,8 +155,8 @@ void RowFile::allocate(std::size_t first, std::size_t n) {
     refuse("written");
 }
 
-// Replaces a piece that a checkpoint names by a copy, with room for more blocks. A concurrent reader of the piece finds
-// the same bytes before and after.
+// Replaces a piece that a checkpoint names by a copy, which has disk space for `blocks`, too. A concurrent reader of
+// the piece finds the same bytes before and after.
 void RowFile::replace(std::size_t i, uint64_t blocks) {
     // Reserves memory first: committed(), which moves all retired places to free_, must not fail, and neither must the
     // handler below.
@@ -203,8 +203,8 @@ void RowFile::copy(std::size_t i, uint64_t place) {
     });
 }
 
-// Calls visit(first, n) for the parts of a piece that hold rows, by their offsets in it, with the system reading ahead.
-// visit() returns the number of bytes that it has processed: the next part begins after these.
+// Calls visit(first, n) for the parts of a piece that hold rows, and lets the system read ahead. `first` is an offset
+// in the piece. visit() returns the number of bytes that it has processed: the next part begins after these.
 template <class Visit>
 void RowFile::for_each_part(std::size_t i, const Visit& visit) const {
     for_each_run(pieces_[i].held, [&](std::size_t first, std::size_t n) {

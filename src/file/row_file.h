@@ -104,7 +104,7 @@ class RowFile {
         uint64_t room;
     };
 
-    [[noreturn]] void refuse(const char* action) const;  // for errno
+    [[noreturn]] void refuse(const char* action) const;  // with the reason in errno
     bool has(uint64_t blocks, std::size_t block) const { return blocks >> block % n_blocks_ & 1; }
     void make_ready(std::size_t block);
     void allocate(std::size_t first, std::size_t n);

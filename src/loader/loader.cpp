@@ -172,7 +172,8 @@ int64_t Loader::next(const Deadline& deadline, per_batch& batch_out, void* strea
         }
         ++handed_;
         slot.state = State::idle;
-        // A draw that was requested ahead is repeated. If it was requested in its turn, this call fails with its error.
+        // The draw has failed. If it was requested ahead, it is repeated. If it was requested in its turn, this call
+        // fails with its error.
         if (std::exchange(slot.is_in_turn, false)) throw Error(slot.status, "%s", slot.message);
     }
 }
@@ -294,7 +295,7 @@ void Loader::draw_all() {
 }
 
 void Loader::draw(std::size_t slot) {
-    // Calls on the buffer wait for the draw, whether or not it fails.
+    // Calls on the buffer wait until this draw is over. So draw_is_made() must be called even if the draw fails.
     struct Made {
         Replay& replay;
         ~Made() { replay.lock().draw_is_made(); }

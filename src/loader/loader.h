@@ -76,7 +76,7 @@ class Loader {
     Replay& replay_;
     const int32_t device_;
     const int64_t batch_size_;
-    const int64_t max_out_;  // batches ahead, and batches out
+    const int64_t max_out_;  // the most batches ahead, and the most batches out
     per_sample_options sample_;
     std::unique_ptr<LoaderSlots> memory_;
     std::vector<Slot> slots_;
@@ -84,7 +84,7 @@ class Loader {
     uint64_t handed_ = 0;
     uint64_t drawn_ = 0;
     uint64_t asked_ = 0;
-    uint64_t refused_ = 0;  // earlier requests fail untried, as the rate limiter refused one before them
+    uint64_t refused_ = 0;  // requests below it fail untried, since the rate limiter refused an earlier one
     int64_t n_out_ = 0;
     bool stopping_ = false;
     bool stopped_ = false;  // and the thread has ended

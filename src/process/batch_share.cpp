@@ -11,7 +11,7 @@ namespace per {
 namespace {
 
 constexpr MemoryKind share_kind = {"PER LOAD", 1, "shared loader", sizeof(ShareHeader), loader_lock};
-// A ring always has room for an update of a batch by this many critics.
+// A ring always has room for the TD errors of a whole batch from this many critics.
 constexpr int64_t critics_with_room = 16;
 constexpr int64_t min_mail_bytes = int64_t{64} << 10;
 constexpr std::size_t line = BatchArrays::alignment;

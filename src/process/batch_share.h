@@ -27,9 +27,9 @@ struct ShareHeader {
     alignas(64) Untrusted<uint32_t> is_closed;    // stored by the loader
 };
 
-// The state that a reader and the loader share. Each place has one; a reader takes the first place whose lock it gets.
-// Mail is counted in bytes; the counts grow without limit. It is complete once `written` counts it, which is stored
-// last: a process that dies before has not written it.
+// The state that a reader and the loader share. There is one for each place; a reader takes the first place whose lock
+// it gets. Mail is counted in bytes; the counts grow without limit. The reader fills the ring first and stores
+// `written` last, so a reader that dies in between leaves no incomplete mail for the loader to read.
 struct Mailbox {
     // Stored by the reader.
     alignas(64) Untrusted<uint64_t> life;  // number of readers that have taken this place
@@ -66,7 +66,8 @@ struct Mail {
     int64_t n_steps;  // of each sequence; 0: all
 };
 
-// Bytes of the file that the process of the loader and, from place_lock on, those of the readers have locked.
+// Bytes of the file that serve as locks. The process of the loader locks the first; from place_lock on there is one for
+// each place, which the process of its reader locks.
 enum ShareLock : int { loader_lock = 0, place_lock = 1 };
 inline int lock_of_place(std::size_t place) {
     return place_lock + static_cast<int>(place);
@@ -93,7 +94,8 @@ class BatchShare {
     std::size_t n_slots() const { return batches_.size(); }
     const per_batch& batch(std::size_t slot) const { return batches_[slot].batch(); }
 
-    // Size of the mail ring of each place. `at` counts all bytes of mail so far; its place in the ring wraps around.
+    // Size of the mail ring of each place. `at` counts all bytes of mail before those that are written or read; their
+    // place in the ring wraps around.
     std::size_t mail_bytes() const { return mail_bytes_; }
     void write_mail(std::size_t place, uint64_t at, const void* bytes, std::size_t n) const;
     void read_mail(std::size_t place, uint64_t at, void* bytes_out, std::size_t n) const;
@@ -101,7 +103,7 @@ class BatchShare {
     int64_t steps_of(const Mail& mail) const;
     // Size of a mail with that kind and number of ids, critics and steps; -1 if no memory holds it.
     int64_t mail_size(const Mail& mail) const;
-    // Size limit of a mail with ids, which leaves room for all others.
+    // Size limit of a mail with ids. It leaves room for all mails without ids that may be in the ring at the same time.
     int64_t max_mail_size() const;
 
  private:

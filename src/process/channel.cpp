@@ -56,14 +56,14 @@ per_replay_options options_of_writer(Replay& replay, int64_t n_envs) {
 
 int64_t slots_at_a_time(const StepRing& ring) {
     const int64_t slot_bytes =
-        static_cast<int64_t>(ring.arrays().n_bytes()) / ring.n_slots();  // with a part of the header
+        static_cast<int64_t>(ring.arrays().n_bytes()) / ring.n_slots();  // includes a part of the header
     return std::clamp<int64_t>(max_batch_bytes / std::max<int64_t>(slot_bytes, 1), 1, ring.n_slots());
 }
 
 }  // namespace
 
-// The turn of a call that moves steps, if there is no thread. Throws Error with BUSY if the turns of other calls last
-// beyond the deadline.
+// With PER_MOVED_BY_CALLS only one call moves steps at a time: its turn lasts as long as this object. Throws Error with
+// BUSY if the turns of other calls last beyond the deadline.
 class Channel::Turn {
  public:
     Turn(Signals& signals, const Deadline& deadline) : signals_(signals) {
@@ -139,7 +139,7 @@ int64_t Channel::move(int64_t max_steps) {
 
 void Channel::flush_by_thread(const Deadline& deadline) {
     const uint64_t written = ring_.header().written.any();
-    // No writer can have stored more.
+    // No sound writer stores more, but the memory is untrusted.
     const uint64_t end = std::min(written, taken_ + static_cast<uint64_t>(ring_.n_slots()));
     struct Haste {
         std::atomic<int64_t>& n;
@@ -270,8 +270,8 @@ void Channel::wait_to_try_again(per_status status) {
     if (!stopping_ && !is_in_haste) bell.sleep(seen, pause_to_try_again);
 }
 
-// Sleeps until there is a step, and then a little longer, as moving many costs about as much as moving one. Steps that
-// come without a pause wait for the move of earlier ones, and not for each other.
+// Sleeps until there is a step, and then a little longer, as moving many costs about as much as moving one. The second
+// sleep ends early once many slots are written, or once a flush() waits.
 void Channel::wait_for_steps() {
     sleep_until(taken_ + 1, longest_sleep, false);
     if (n_written() > taken_) sleep_until(taken_ + static_cast<uint64_t>(max_batch_), batch_wait, true);
@@ -288,7 +288,7 @@ void Channel::sleep_until(uint64_t written, std::chrono::nanoseconds longest, bo
     header.wake_at = StepRing::never;
 }
 
-// Throws Error if no writer can have stored the number.
+// Throws Error if no sound writer can have stored the number.
 uint64_t Channel::n_written() const {
     const uint64_t taken = taken_;
     return ring_.memory().read(ring_.header().written, "the number of steps written", taken,
@@ -321,8 +321,8 @@ int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     return n;
 }
 
-// Copies the masks of slots and counts the environments that each selects. Returns the number of slots that have at
-// most max_steps steps of single environments together.
+// Copies the masks of slots and counts the environments that each selects. Returns how many slots, from the first on,
+// have at most max_steps steps of single environments together.
 int64_t Channel::read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t max_steps) {
     const auto n_envs = static_cast<std::size_t>(ring_.n_envs());
     const bool has_mask = (kind & slot_has_mask) != 0;
@@ -355,8 +355,8 @@ void Channel::add(int64_t slot, int64_t count, uint32_t kind, const Deadline& lo
 }
 
 // Tries to add `count` steps; `first` is the distance of the first one from the slot that read_masks() began with.
-// Returns the number of steps added, or 0 if the buffer refused one of them. Throws Error if it could add none: with
-// BUSY if the rate limiter needs draws and there is no thread that waits for them.
+// Returns the number of steps added, or 0 if the buffer refused one of them. Throws Error if it could add none for
+// other reasons: with BUSY if the rate limiter needs draws first and there is no thread that waits for them.
 int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind, const Deadline& locked_by) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {

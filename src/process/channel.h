@@ -94,8 +94,8 @@ class Channel {
     int64_t n_moved_ = 0;  // steps of single environments that the buffer has taken
     std::vector<per_array> fields_;
     std::vector<per_array> next_fields_;
-    // The masks of the slots that are moved together, which are read once, so that the steps counted are the steps
-    // added.
+    // The masks of the slots that are moved together, copied from the shared memory once: the steps that are counted
+    // must be the steps that are added.
     std::vector<std::byte> masks_;     // [max_batch_, environments]
     std::vector<int64_t> step_sizes_;  // [max_batch_] number of environments in the step of a slot
     int64_t size_waiting_ = 0;         // size of the step that was tried last

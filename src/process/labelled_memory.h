@@ -52,7 +52,7 @@ struct MemoryLabel {
     uint64_t options_bytes;  // size of the options, which follow the header
 };
 
-// One use of shared memory.
+// What shared memory is used for.
 struct MemoryKind {
     char magic[9];
     uint32_t version;
@@ -65,8 +65,8 @@ struct MemoryKind {
 // OUT_OF_MEMORY if the sum overflows.
 std::size_t line_after(std::size_t first, std::size_t count, std::size_t bytes);
 
-// One end of shared memory with a label. The process that opens the memory checks the label and the options like those
-// of a file.
+// Shared memory with a label, as one of its processes has it. A process that opens the memory checks the label and the
+// options like those of a file.
 class LabelledMemory {
  public:
     // Creates it with those options. size_from(first byte) returns its size. `fields` must outlive it. Throws Error.
@@ -88,7 +88,7 @@ class LabelledMemory {
     const per_replay_options& options() const { return options_; }
 
     // Returns the value of a number in the memory, which errors call `name`. Throws Error with CORRUPT_FILE unless it
-    // is in least .. most. A counter may wrap around between these two.
+    // is in least .. most. For a counter that wraps around, `least` may be larger than `most`.
     template <class Number>
     Number read(const Untrusted<Number>& number, const char* name, std::type_identity_t<Number> least,
                 std::type_identity_t<Number> most) const {
@@ -122,7 +122,7 @@ class LabelledMemory {
             const std::chrono::nanoseconds left = deadline.left();
             guard.unlock();
             if (left.count() > 0) bell.sleep(seen, std::min(left, longest_sleep));
-            const bool is_alive = is_creator_alive();  // read before the last check: it may have ended after its work
+            const bool is_alive = is_creator_alive();  // before is_over(): it may do its work and then end
             guard.lock();
             if (is_over()) return true;
             if (!is_alive) throw_ended();

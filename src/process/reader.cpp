@@ -119,7 +119,7 @@ void Reader::check_open() const {
         throw Error(PER_ERROR_CORRUPT_FILE, "the shared loader's memory is damaged: this reader was cut off");
 }
 
-// The checks of the buffer that do not depend on its rows.
+// Makes those checks of the buffer that do not depend on its rows.
 void Reader::check_values(const ReplayUpdate& update) const {
     const per_replay_options& options = share_.options();
     for (int64_t i = 0; i < update.count; ++i)

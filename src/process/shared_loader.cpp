@@ -245,8 +245,8 @@ void SharedLoader::give_back(std::size_t i, int64_t slot) {
     --n_out_;
 }
 
-// Called when a reader has ended. Takes back its slots, and drops its request. The rest of its mail then returns no
-// slots.
+// Called when a reader has ended. Takes back its slots, and drops its request. The rest of its mail is still taken, but
+// releases no slots.
 void SharedLoader::leave(std::size_t i) {
     for (std::size_t slot = 0; slot < holders_.size(); ++slot) {
         if (holders_[slot] != i) continue;
@@ -258,7 +258,7 @@ void SharedLoader::leave(std::size_t i) {
     places_[i].is_gone = true;
 }
 
-// Frees the place.
+// Frees the place for another reader.
 void SharedLoader::let_go(std::size_t i) {
     Place& place = places_[i];
     Mailbox& box = share_->mailbox(i);
@@ -283,7 +283,8 @@ void SharedLoader::cut_off(std::size_t i) {
 
 // ---------------------------------------------------------------------------------------------------------- answers
 
-// Answers the requests of all readers, except those at their quota, which wait until they release a batch.
+// Answers the requests of all readers, except those that hold as many batches as they may: they must release one first.
+// Returns true if there may be more to do at once.
 bool SharedLoader::answer_all(const Deadline& deadline) {
     for (std::size_t k = 0; k < askers_.size() && !stopping_;) {
         const std::size_t i = askers_[k];

@@ -22,9 +22,9 @@ namespace per {
 // The shared memory is untrusted. The thread keeps the owner of each slot and the amount of mail taken in private
 // memory, and copies a mail there before it reads it. It never reads a batch.
 //
-// A call such as a save may hold the buffer for long. The thread waits for the buffer only briefly at a time. In
-// between it does everything that does not need the buffer: it greets readers and takes slots back. A mail that has to
-// wait delays those behind it, so the calls of a reader stay in order.
+// A call such as a save may hold the buffer for long. The thread waits for the buffer only briefly at a time. Between
+// these waits it does everything that does not need the buffer: it greets readers and takes slots back. A mail that has
+// to wait delays later mails of the same reader, so that its calls stay in order.
 class SharedLoader {
  public:
     // Throws Error; with BUSY if the buffer has a loader.

@@ -48,7 +48,7 @@ struct RingHeader {
     SharedBell taken_bell;
 };
 
-// Bytes of the file that the processes of the two ends have locked.
+// Bytes of the file that serve as locks: the process of each end locks its own.
 enum RingLock : int { writer_lock = 0, channel_lock = 1 };
 
 // Offsets of the arrays of the slots in the shared memory. In each array, environment j of slot s has entry

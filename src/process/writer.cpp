@@ -127,8 +127,9 @@ void Writer::check_fields(const per_field* given, int64_t n_fields) const {
     }
 }
 
-// The checks of a buffer that do not depend on the steps before. With PER_AUTORESET_NEXT_STEP the buffer ignores the
-// step of a reset, and only the buffer knows which step that is.
+// Makes those checks of a buffer that do not depend on the steps before. With PER_AUTORESET_NEXT_STEP it checks neither
+// next observations nor priorities: the buffer ignores steps of a reset, and only the buffer knows which steps these
+// are.
 void Writer::check_values(const ReplaySteps& steps) const {
     const per_replay_options& options = ring_.options();
     const bool checks_next = options.autoreset != PER_AUTORESET_NEXT_STEP;
@@ -163,7 +164,7 @@ bool Writer::has_taken(uint64_t count) const {
     return n_waiting() <= written_ - count;
 }
 
-// Waits until there is room. Another thread may have used it by the time this returns. Throws Error with BUSY.
+// Waits until there is room. By the time this returns, another thread may have used the room. Throws Error with BUSY.
 void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadline) {
     if (!is_waiting_) ++header_.n_waits;
     is_waiting_ = true;
@@ -176,8 +177,8 @@ void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadli
 // Returns false if the deadline passes first. The mutex is free meanwhile.
 bool Writer::wait_until_taken(Guard& guard, uint64_t count, const Deadline& deadline) {
     const auto await = [&] {
-        // The count is read first: the bell may ring for a thread that waits for fewer slots before it is asked to ring
-        // for this one.
+        // The count is read first. If another thread waits for fewer slots, room_at stays, and the bell may already
+        // ring for that thread. Then this thread must not sleep, but set room_at again.
         const uint32_t seen = header_.taken_bell.count;
         uint64_t at = header_.room_at;
         while (at > count && !header_.room_at.compare_exchange_weak(at, count)) continue;

@@ -61,7 +61,7 @@ void check_entry(const char* name, size_t i, uint64_t value, uint64_t least, uin
 }
 
 // Refuses summaries that no buffer returns. So total masses are below 2^62, and every measured sum leads to a scale in
-// range: 2^40 leaves of 2^52 at the scale of the largest float need -119.
+// range. The lowest scale, -119, follows from 2^40 leaves that each measure 2^52 at the scale for the largest float.
 void check_summary(const per_shard_summary& summary, int64_t capacity) {
     check_range("live", summary.live, 0, capacity);
     check_range("changes", summary.changes, 0, INT64_MAX);
@@ -171,7 +171,7 @@ void Coordinator::require_answers(Agreement agreement) {
 
 // True if a single buffer would choose another scale now, by the rule of plan_after_change(). The shards check for
 // leaves that are too large. A shard that is now at another scale may have found such a leaf, or it was absent when the
-// scale was chosen.
+// scale was chosen. Either way the shards need a scale that fits them all.
 bool Coordinator::needs_scale(const WideSum& total) {
     bool has_too_large = false;
     for_each_there(
@@ -295,7 +295,8 @@ void Coordinator::units(int64_t count, int64_t* shards_out, int64_t* units_out) 
     std::copy(draw.units.begin(), draw.units.end(), units_out);
 }
 
-// Reads each entry once, as other threads may write to them, and accepts none unless a buffer could find all of them.
+// Reads each entry once, as other threads may write to them, and accepts them only if a buffer could have found all of
+// them.
 void Coordinator::read_found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
     for (size_t i = 0; i < draw_.units.size(); ++i) {
         const size_t s = static_cast<size_t>(draw_.shards[i]);
@@ -372,7 +373,7 @@ int64_t Coordinator::whole_id(const Shard& shard, int64_t id) const {
     return id / shard.n_envs * options_.n_envs + shard.first_env + id % shard.n_envs;
 }
 
-// For a larger id the id of the whole would exceed 63 bits.
+// The id in the whole that belongs to a larger id would exceed 63 bits.
 int64_t Coordinator::max_shard_id(const Shard& shard) const {
     return (INT64_MAX / options_.n_envs - 1) * shard.n_envs;
 }

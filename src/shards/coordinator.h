@@ -13,7 +13,7 @@
 
 namespace per {
 
-// Callers have checked pointers, and that `count` is not negative.
+// Callers must check pointers before, and that `count` is not negative.
 class Coordinator {
  public:
     // Continues from that state. Throws Error.
@@ -29,7 +29,7 @@ class Coordinator {
     void report(int64_t shard, const per_shard_summary* summary);
     per_scale_request agree_on_scale(bool chooses_anew, int32_t& scale_out);
 
-    // Both return the number of units in the next round.
+    // draw() and submit() return the number of units in the next round.
     int64_t draw(const per_sample_options& options, int64_t batch_size);
     int64_t submit(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
     void units(int64_t count, int64_t* shards_out, int64_t* units_out);
@@ -72,7 +72,8 @@ class Coordinator {
     int64_t samples_ = 0;
     float max_priority_ = 1.0f;
 
-    // The scale of the whole, like that of a tree (mass.h), since agree_on_scale() last found it in all shards.
+    // The scale of the whole and what follows from it, as in a tree (mass.h). They date from when agree_on_scale() last
+    // found one scale in all shards.
     int32_t scale_ = 0;
     uint64_t total_mass_ = 0;
     uint64_t low_water_ = 0;
@@ -80,7 +81,7 @@ class Coordinator {
     // The state of agree_on_scale() until it finds one scale in all shards.
     Agreement agreement_ = Agreement::none;
     int32_t asked_scale_ = 0;
-    float largest_leaf_ = 0.0f;  // 0: no scale is chosen
+    float largest_leaf_ = 0.0f;  // 0: no scale is being chosen
     bool chooses_anew_ = false;
 
     ShardDraw draw_;

@@ -50,7 +50,8 @@ void ShardDraw::add_shard(const per_shard_summary& summary) {
     live_before.push_back(live() + static_cast<uint64_t>(summary.live));
 }
 
-// Allocates memory for the whole batch, as no later round is larger: nothing throws std::bad_alloc after the draw.
+// Allocates memory for the whole batch and for the first round. No later round is larger, so nothing throws
+// std::bad_alloc after begin().
 int64_t ShardDraw::begin(const DrawRequest& request) {
     const size_t n = static_cast<size_t>(request.batch_size);
     ids.resize(n);
@@ -98,8 +99,8 @@ void ShardDraw::make_units(const DrawRequest& request) {
     }
 }
 
-// Adds the finds of a round without replacement to the batch. Returns false if the round found only transitions that
-// had been taken out, which is impossible unless a shard has changed.
+// Adds the transitions that a round without replacement found to the batch. Returns false if the round found only
+// transitions that had been taken out, which is impossible unless a shard has changed.
 bool ShardDraw::take_round() {
     for (size_t i = 0; i < units.size(); ++i) rounds.drawn()[i] = round_found[i].id;
     const double share = law.is_uniform() ? law.share_left(0, left()) : static_cast<double>(left()) / law.mass;

@@ -62,7 +62,8 @@ struct ShardDraw {
     bool of_sequences = false;
     DrawLaw law = {};
     uint64_t smallest_mass = 0;
-    // Mass and live transitions of the shards before each shard, and of all shards.
+    // For each shard, the total mass and number of live transitions of the shards before it; at the end, those of all
+    // shards.
     std::vector<uint64_t> mass_before;
     std::vector<uint64_t> live_before;
     // The current round.

@@ -155,14 +155,14 @@ bool rename_file(const Descriptor& folder, const std::string& from, const std::s
     return renameat(folder.number(), from.c_str(), folder.number(), to.c_str()) == 0;
 }
 
-// If the group cannot be kept, the file's new group gets the rights of all others.
+// If the group cannot be kept, the file's new group gets only the rights that all other users have.
 bool copy_owner_and_mode(const Descriptor& file, const FileStatus& other) {
     const std::optional<FileStatus> present = status_of(file);
     if (!present) return false;
     mode_t mode = other.mode;
     if (present->group != other.group && fchown(file.number(), static_cast<uid_t>(-1), other.group) != 0)
         mode = (mode & ~mode_t{S_IRWXG}) | (mode & S_IRWXO) << 3;
-    // A process that may not give the file away keeps it.
+    // A process that may not give the file to another user keeps it, without the set-user-ID bit.
     if (present->user != other.user && fchown(file.number(), other.user, static_cast<gid_t>(-1)) != 0)
         mode &= ~mode_t{S_ISUID};
     fchmod(file.number(), mode);  // some file systems have no modes

@@ -1,5 +1,5 @@
-// The functions of file_linux.cpp as far as POSIX goes: without the right to read a folder no file is made in it, and
-// an unnamed file never gets a name.
+// The functions of file_linux.cpp for other systems, with calls of POSIX only. They make no file in a folder without
+// the right to read the folder, and an unnamed file never gets a name.
 #include <fcntl.h>
 
 #include <cerrno>

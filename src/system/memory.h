@@ -15,8 +15,8 @@ std::size_t page_bytes();
 
 // Maps zeros, at an address that is a multiple of `alignment`, a number of whole pages.
 std::byte* map_zeros(std::size_t bytes, std::size_t alignment);
-// Asks for huge pages for zeros that were just mapped, aligned to huge pages. Returns true if the first byte is on one;
-// to see that, it is touched.
+// Asks the system for huge pages for zeros that were just mapped, at an address aligned to huge pages. Returns true if
+// the first byte is on a huge page; to find out, it writes to that byte.
 bool use_huge_pages(std::byte* zeros, std::size_t bytes);
 
 // A part of a file, to read and write. If the file is not open: addresses only, which cannot be accessed.

@@ -1,4 +1,4 @@
-// The functions of memory_linux.cpp as far as POSIX goes.
+// The functions of memory_linux.cpp for other systems, with calls of POSIX only.
 #include <sys/mman.h>
 
 #include <cerrno>

@@ -51,7 +51,8 @@ SharedMemory::SharedMemory(std::size_t n_bytes, const char* noun) : descriptor_(
     Opened opened{descriptor_};
     const auto size = static_cast<off_t>(n_bytes);
     if (exceeds_file_limit(n_bytes)) throw_no_memory("ftruncate", n_bytes, EFBIG);
-    // Without fallocate() a missing page would raise a signal later. On older systems signals interrupt it.
+    // Without fallocate(), a page that cannot be allocated later would raise a signal. On older systems signals
+    // interrupt fallocate().
     if (size < 0 || ftruncate(descriptor_, size) != 0 ||
         uninterrupted([&] { return fallocate(descriptor_, 0, 0, size); }) != 0)
         throw_no_memory("fallocate", n_bytes, errno);
@@ -80,7 +81,8 @@ SharedMemory::~SharedMemory() {
 }
 
 void SharedMemory::map(const char* noun) {
-    // A second open file: locks of other open files exclude those of this one.
+    // A second open file, for the locks; see locks(). Its locks exclude those of any other open file, even of this
+    // process.
     locks_ = std::make_unique<ProcessFile>(path_of(descriptor_), noun);
     void* const mapped = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_, errno);

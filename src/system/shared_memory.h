@@ -28,8 +28,8 @@ class SharedMemory {
     int descriptor() const { return descriptor_; }
     // Other processes can open it by this path while this object lives.
     std::string path() const;
-    // The file for locks, opened a second time: a forked child keeps the mapping of its parent, and a mapping keeps its
-    // open file with the locks.
+    // The same file, opened a second time for locks. Locks stay until their open file is closed. A forked child keeps
+    // the mapping of its parent, and with it the open file that was mapped, so locks of that one would stay too long.
     const ProcessFile& locks() const { return *locks_; }
 
  private:

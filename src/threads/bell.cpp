@@ -9,7 +9,8 @@ namespace per {
 void Bell::ring() noexcept {
     if (at_bell_ring != nullptr) at_bell_ring();
     ++count;
-    // A thread that has looked at the count before is asleep once the mutex is free.
+    // A thread that has read the old count in sleep() sleeps by the time that the mutex is free, so notify_all() wakes
+    // it.
     { const std::lock_guard guard(mutex_); }
     rung_.notify_all();
 }

@@ -18,7 +18,7 @@ class Bell {
     // Throws std::bad_alloc.
     Bell() : entry_(*this) {}
 
-    // Number of rings. A thread that adds to it does not wake those that sleep.
+    // Number of rings. Adding to it without ring() wakes no thread.
     std::atomic<uint32_t> count = 0;
 
     void ring() noexcept;
@@ -29,7 +29,8 @@ class Bell {
  private:
     friend ForkListEntry<Bell>;
 
-    // Threads of the parent may own the mutex, and the condition would wait for those that wait for it.
+    // in_child() makes the mutex and the condition anew: threads of the parent may own the mutex, and the condition
+    // would wait for threads of the parent that wait for it.
     void before_fork() noexcept {}
     void after_fork() noexcept {}
     void in_child() noexcept;

@@ -7,10 +7,10 @@
 
 namespace per {
 
-// Registers an object with the fork handlers: a member of each object whose class must act at a fork(). The class has
-// before_fork(), called for all objects in the parent before the fork; after_fork(), called for them in the parent
-// after it; and in_child(), called for them in the child. No object is created or destroyed from before_fork() until
-// the other two have run.
+// Registers an object with the fork handlers. A class whose objects must act at a fork() has a ForkListEntry as a
+// member. It also has before_fork(), called for all objects in the parent before the fork; after_fork(), called for
+// them in the parent after it; and in_child(), called for them in the child. No object is created or destroyed from
+// before_fork() until the other two have run.
 template <class Object>
 class ForkListEntry {
  public:

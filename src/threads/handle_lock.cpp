@@ -10,7 +10,8 @@
 
 namespace per {
 
-// Descriptors come first: calls that hold the lock of a handle open and close files.
+// The fork handlers of descriptors must be registered before those of handles, so that a fork takes the lock of
+// descriptors last: calls that hold the lock of a handle open and close files.
 HandleLock::HandleLock() : entry_((Descriptor::watch_forks(), ProcessMark::watch_forks(), *this)) {}
 
 // pthread_rwlock_clockwrlock() would take one call, but ThreadSanitizer does not know it. The call that it knows waits

@@ -8,7 +8,8 @@
 namespace per {
 
 // Runs a function of its owner, without signals. It exists only in the process that started it: in a forked child it is
-// neither running nor joined. The owner declares it after everything that the thread uses, or joins it before.
+// neither running nor joined. The owner must declare it after all members that the thread uses, or join it before they
+// are destroyed.
 class OwnThread {
  public:
     OwnThread() = default;

@@ -53,7 +53,8 @@ bool RequestBell::may_nap() noexcept {
 }
 
 void RequestBell::nap(uint32_t seen) noexcept {
-    // After a pause, requests come at the interval before it.
+    // After a pause, requests are expected at the interval that they had before it. So the shorter of the last two
+    // intervals counts.
     const Clock::duration interval(
         std::min(interval_.load(std::memory_order_relaxed), interval_before_.load(std::memory_order_relaxed)));
     const Clock::time_point latest(Clock::duration(latest_.load(std::memory_order_relaxed)));

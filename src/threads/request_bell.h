@@ -11,7 +11,7 @@ namespace per {
 
 // Waking a sleeping thread costs its waker up to 20 us on a virtual machine, where one processor wakes another through
 // the host. So if requests come at even intervals, the thread naps until the next one is due and finds it without a
-// wake. A thread that has to wait for it meanwhile calls hurry().
+// wake. A thread that has to wait for the work meanwhile calls hurry().
 //
 // One thread waits; any number of others make requests. All functions may be called at the same time.
 class RequestBell {
@@ -55,7 +55,7 @@ class RequestBell {
     std::atomic<bool> was_hurried_ = false;        // out of a nap
     std::atomic<Clock::rep> latest_ = 0;           // the time of the latest request
     std::atomic<Clock::rep> interval_ = 0;         // between it and the one before it
-    std::atomic<Clock::rep> interval_before_ = 0;  // before that
+    std::atomic<Clock::rep> interval_before_ = 0;  // between that one and the one before
     int n_waits_without_naps_ = 0;                 // remaining; used by the thread only
 };
 

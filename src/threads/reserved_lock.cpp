@@ -19,7 +19,7 @@ bool ReservedLock::try_lock_until(std::chrono::steady_clock::time_point time) {
     check_not_reserved_here();
     while (lock_.try_lock_until(time)) {
         if (!is_reserved()) return true;
-        const uint32_t seen = ended_.await();  // the reservation ends with the lock held
+        const uint32_t seen = ended_.await();  // the reservation cannot end while this thread holds lock_
         lock_.unlock();
         const std::chrono::nanoseconds left = time - std::chrono::steady_clock::now();
         if (left.count() <= 0) return false;

@@ -37,7 +37,7 @@ class ReservedLock {
         ReservedLock& lock_;
     };
 
-    // The lock for a call that does not change the reserved state.
+    // The lock without reservations, for a call that does not change the state that a reservation protects.
     HandleLock& unreserved() { return lock_; }
 
  private:

@@ -12,10 +12,11 @@ namespace per::cuda {
 namespace {
 
 // ---------------------------------------------------------------------------------------------------- rows that wait
-// Rows may wait for their priority (replay_state.h). Which steps are added, and when rows become live, does not depend
-// on priorities: lanes process all steps of a launch without waiting for each other, and record by step the priorities
-// that they were given. The last block to finish finds the largest before each step, and the next kernel writes it to
-// the rows.
+// Rows may wait for their priority (replay_state.h): it is the largest that was given in any lane before the step that
+// made the row live. Priorities decide neither which steps are added nor when rows become live. So each lane processes
+// all steps of a launch without waiting for the other lanes, and records the priorities that were given with each step.
+// The last block to finish computes the largest priority before each step, and the next kernel writes it to the rows
+// that wait.
 
 struct EndShared {
     LaneSums sums;
@@ -23,8 +24,8 @@ struct EndShared {
     bool is_last;
 };
 
-// Returns the largest value of the threads before this one, 0 for the first. `of_all` becomes that of all threads. The
-// whole block calls it.
+// Returns the largest value of the threads before this one, 0 for the first. Sets `of_all` to the largest value of all
+// threads. The whole block calls it.
 __device__ __forceinline__ uint32_t largest_before(uint32_t value, EndShared& shared, uint32_t& of_all) {
     const unsigned lane = lane_of_thread();
     uint32_t up_to = value;
@@ -43,7 +44,8 @@ __device__ __forceinline__ uint32_t largest_before(uint32_t value, EndShared& sh
     return before;
 }
 
-// Finds the largest priority before each step, and clears the records of the steps. The whole block calls it.
+// Finds the largest priority before each step, and clears largest_of_step for the next launch. The whole block calls
+// it.
 __device__ __forceinline__ void find_largest_before(const StepScratch& scratch, int64_t n_steps, uint32_t largest,
                                                     EndShared& shared) {
     for (int64_t first = 0; first < n_steps; first += n_threads) {
@@ -59,7 +61,7 @@ __device__ __forceinline__ void find_largest_before(const StepScratch& scratch, 
     }
 }
 
-// Called by the last block of a launch, once all lanes are changed.
+// The last block of a launch calls it, after all lanes were changed.
 __device__ __forceinline__ void end_launch(const DeviceReplay& replay, const GivenSteps& steps,
                                            const StepScratch& scratch, bool ends_step, EndShared& shared) {
     ReplayState& state = *replay.state;
@@ -93,8 +95,9 @@ struct AtOnceShared {
     ChangeShared change;
 };
 
-// Two blocks run on a multiprocessor of sm_80 and sm_90 at the same time, as warps mostly wait for memory. On sm_100
-// two would spill a register, and so they are not requested.
+// Warps mostly wait for memory, so it helps if two blocks run on a multiprocessor at the same time. On sm_80 and sm_90
+// they do. On sm_100 the compiler would have to spill a register for that, so the launch bounds do not ask for two
+// blocks.
 __global__ void __launch_bounds__(n_threads, 1)
     add_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                      const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool ends_step) {
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_frames(replay, steps, scratch, grid_span());
 }
 
-// A whole add of few steps of few lanes. Rows have no priority to wait for.
+// A whole add of few steps of few lanes. It must not be one in which rows wait for their priority (rows_wait()).
 __global__ void __launch_bounds__(n_threads, 1)
     add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
@@ -124,7 +127,8 @@ __global__ void __launch_bounds__(n_threads, 1)
     clear(shared.change.top);
     add_lanes(replay, steps, scratch, ids_out, shared.sums);
     meet(replay.priorities.tree.state->meeting, [&] { apply_pending(*replay.state); });
-    // The last threads copy frames, the first change leaves.
+    // Copies of frames go to threads from the last one down, changes of leaves from the first one up: few threads get
+    // both.
     const GridSpan span = grid_span();
     copy_frames(replay, steps, scratch, {span.step - 1 - span.first, span.step});
     if (steps.length > 1) return change_leaves_by_steps(replay, steps, scratch, shared.change);
@@ -212,7 +216,7 @@ void queue_parameters(int64_t count, const Element* elements, Element* to, cudaS
     }
 }
 
-// The threads of an add at once: a warp for each lane, and a thread for every few units of frames.
+// The number of threads for add_at_once_kernel: a warp for each lane, and a thread for every few units of frames.
 int64_t threads_at_once(const GivenSteps& steps) {
     constexpr int64_t max_units_of_thread = 8;
     const int64_t n_units = steps.length * steps.n_lanes * steps.n_units;
@@ -245,7 +249,7 @@ void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, 
                            cudaStream_t stream) {
     const DeviceTree& tree = replay.priorities.tree;
     const int64_t n_blocks = blocks_for(steps.n_lanes * steps.length, n_threads, tree.max_blocks);
-    // The tree may be rebuilt between two steps.
+    // The kernel may have to rebuild the tree between two steps. For a large tree that takes the whole device.
     launch_together(stream, rebuilds_itself(tree, n_blocks) ? n_blocks : tree.max_blocks, change_steps_kernel, replay,
                     steps, scratch);
 }

@@ -18,12 +18,13 @@ struct StepFacts {
     ChangeBounds bounds;
 };
 
-// The record of an entry: in the upper bits the row that it took, below it these bits.
+// The record of an entry holds the row that the entry took, in the upper bits, and these flags in the bits below.
 inline constexpr int64_t observation_is_there = 1;  // the step before announced it
 inline constexpr int64_t has_next_frame = 2;
 inline constexpr int entry_flag_bits = 2;
 
-// The number of rows of each range of a lane's LaneChange that had died or been born by the end of a step.
+// How many rows of a lane had died, and how many had been born, by the end of a step. These are the first rows of the
+// ranges of its LaneChange.
 struct LaneProgress {
     int32_t n_died;
     int32_t n_born;
@@ -31,15 +32,15 @@ struct LaneProgress {
 
 // Data that the kernels of an add leave for each other, in device memory that is zeroed first.
 struct StepScratch {
-    // By entry: its row with the bits above; -1 if it took none.
+    // By entry: its record, see above; -1 if it took no row.
     int64_t* entries;
     LaneProgress* progress;  // by entry
-    // By step: the largest priority given with it that exceeds all that its lane had seen before, or 0. All 0 between
-    // launches.
+    // By step: the largest priority that a lane recorded for the step, or 0. A lane records a priority only if it
+    // exceeds all that the lane has seen. All 0 between launches.
     uint32_t* largest_of_step;
-    uint32_t* largest_before;  // by step: of all priorities before it
+    uint32_t* largest_before;  // by step: the largest priority before it
     StepFacts* facts;
-    // By field, from the max_fields_by_value-th on.
+    // The fields from index max_fields_by_value on.
     GivenField* further_fields;
     int64_t* env_ids;  // [n_envs]
 };
@@ -50,20 +51,21 @@ struct LaneList {
     const int64_t* env_ids;
 };
 
-// True if queue_add_at_once() may be called: a warp has at most one lane, a thread few units of frames, and the steps
-// are one group; if there are several, the kernel can rebuild the tree between them.
+// True if queue_add_at_once() may be called: no row waits for its priority, there are at most warp_size steps, and the
+// device has a warp for each lane and a thread for every few units of frames. If there are several steps, the kernel
+// must also be able to rebuild the tree between them.
 bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps);
 // Adds the steps of a whole call, and changes the leaves: one launch.
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                        int64_t* ids_out, cudaStream_t stream);
 
-// Adds steps and copies their frames. If `ends_step`, the PendingSums take effect from the next call on, and the change
-// of the leaves must follow: queue_change_of_steps() for several steps, else queue_change_of_lanes(). ids_out: by
-// entry, or NULL.
+// Adds steps and copies their frames. `ends_step` is false if the next call has further lanes of the same step. If it
+// is true, the PendingSums take effect from the next call on, and the change of the leaves must be queued next: by
+// queue_change_of_steps() for several steps, by queue_change_of_lanes() for one. ids_out: by entry, or NULL.
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
                bool ends_step, cudaStream_t stream);
-// Changes the leaves with the same result as one change after each step. No row that a step made live may have died
-// since.
+// Changes the leaves with the same result as one change after each step. It may be called only if no row that these
+// steps made live has died since.
 void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                            cudaStream_t stream);
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream);

@@ -40,12 +40,13 @@ struct StepRun {
     __device__ __forceinline__ uint32_t bits() const { return (all_lanes >> (warp_size - count)) << first; }
 };
 
-// The priority of a row that becomes live at a step without one.
+// The priority of a row that was given none and becomes live at a step.
 __device__ __forceinline__ float otherwise_at(const StepTask& task, int64_t step) {
     return task.steps.rows_wait() ? waiting_since(step) : task.otherwise;
 }
 
-// Counts the priorities given with steps. `own_bits` are those of the thread's own step, or 0 if no row takes it.
+// Counts the invalid priorities of a run's steps, and takes the valid ones into the largest priority. `own_bits` is the
+// priority of the thread's own step, as bits; 0 if no row takes it.
 __device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup& group, const StepRun& run,
                                                  uint32_t own_bits, const StepScratch& scratch) {
     if (const int n_bad = __popc(run.bits() & ~group.rated); n_bad != 0) {
@@ -57,7 +58,7 @@ __device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup
     task.largest_bits = larger(task.largest_bits, __reduce_max_sync(all_lanes, own_bits));
 }
 
-// Resets the count of a row that is overwritten.
+// Resets times_sampled of a slot that gets a new row.
 __device__ __forceinline__ void forget_draws(const DeviceReplay& replay, int64_t slot) {
     if (replay.times_sampled != nullptr) replay.times_sampled[slot] = 0;
 }
@@ -70,8 +71,8 @@ __device__ __forceinline__ LaneProgress progress_of(const StepTask& task) {
     return {count_of(task.change.died), count_of(task.change.born)};
 }
 
-// The lane's tail after step `own` of a run, from the flags of the rows before it. `task.lane` is the lane after the
-// whole run.
+// The lane's tail after step `own` of a run. `task.lane` is the lane after the whole run. Call it before write_steps():
+// it reads flags of rows that later steps of the run overwrite.
 __device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepRun& run, int own) {
     const int64_t n_later = run.count - 1 - own;
     const int64_t oldest = used_end(task.lane, task.rules) - n_later - task.rules.ring.rows;
@@ -81,14 +82,15 @@ __device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepR
     return tail > task.lane.tail ? tail : task.lane.tail;
 }
 
-// The lane's progress after step `own` of a run. The task already has the change of the whole run.
+// The lane's progress after step `own` of a run. Call it after write_steps(): the task must have the change of the
+// whole run.
 __device__ __forceinline__ LaneProgress progress_in_run(const StepTask& task, const StepRun& run,
                                                         const StepOutcome& outcome, int own, int64_t tail) {
     LaneProgress progress = progress_of(task);
     const RowRange& died = task.change.died;
     if (progress.n_died != 0) progress.n_died = count_of({died.first, tail < died.end ? tail : died.end});
     if (outcome.completed.end <= outcome.completed.first) return progress;
-    // See write_steps().
+    // Each later step of the run completes one row at most; see write_steps().
     const int64_t end = outcome.completed.end - (run.count - 1 - own);
     progress.n_born = count_of({task.change.born.first, end > outcome.completed.first ? end : outcome.completed.first});
     return progress;
@@ -121,8 +123,8 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
     if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);
     advance_tail(task);
     make_live(task, outcome.completed, [&](int64_t row) {
-        // The last step completes the last row, each earlier step the row before that, and the first step all that are
-        // left.
+        // The last step completes the last row, the step before it the row before that, and so on. The first step
+        // completes all rows that are left.
         const int64_t steps_before = run.count - (outcome.completed.end - row);
         return otherwise_at(task, first_step + (steps_before > 0 ? steps_before : 0));
     });
@@ -130,14 +132,14 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
     if (outcome.flags & row_ends_episode) add_up(task.of_block.episodes);
 }
 
-// The record of a thread about its step.
+// What a thread has to store about its own step.
 struct WrittenDown {
     int64_t taken = -1;  // see StepScratch::entries
     LaneProgress progress;
 };
 
-// Adds step `first` of the group and those that run on from it, and returns their number. The last run that begins at
-// or before a thread's step sets its record.
+// Adds step `first` of the group and the steps that form a run with it, and returns their number. A thread's
+// written.progress comes from the last run that begins at or before its own step, even if that step is not in the run.
 __device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, int first, const StepScratch& scratch,
                                        WrittenDown& written) {
     const StepInput step = {has_bit(group.next_known, first), has_bit(group.terminated, first),

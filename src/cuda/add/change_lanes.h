@@ -20,7 +20,7 @@ struct RowSums {
     bool has_waiting = false;  // as in PendingSums
 };
 
-// The priority of a row that becomes live without one.
+// The priority of a row that was given none and becomes live.
 __device__ __forceinline__ float priority_of_unrated(const DeviceReplay& replay) {
     const ReplayState& state = *replay.state;
     if (replay.max_priority == PER_MAX_EVER) return __uint_as_float(state.largest_bits);
@@ -33,10 +33,11 @@ __device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
     range.end = by.end;
 }
 
-// The sums of the lanes of a block, in its shared memory: atomics on the numbers of the buffer wait for each other.
+// The sums over the lanes of a block, in its shared memory. Each block adds them to the numbers of the buffer only
+// once, since atomics on these wait for each other.
 struct LaneSums {
     TopChanges live_top;  // of the sums of the live set
-    uint32_t n_born;      // rows that became live: changes of ranks
+    uint32_t n_born;      // rows that became live; each is a change of ranks
     uint32_t n_live;      // modulo 2^32; this and the next two as in PendingSums
     uint32_t largest_bits;
     uint32_t has_waiting;
@@ -86,8 +87,8 @@ struct LaneTask {
     __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
 };
 
-// Makes rows live at which sequences start. otherwise_of(row) is the priority of a row that was given none: the task's,
-// or waiting_since() a step.
+// Makes those of the rows live at which a sequence starts, unless they are used up. otherwise_of(row) is the priority
+// of a row that was given none: task.otherwise, or waiting_since(step).
 template <class OtherwiseOf>
 __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, const OtherwiseOf& otherwise_of) {
     const DevicePriorities& priorities = task.replay.priorities;
@@ -121,7 +122,7 @@ __device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float o
     add_up(task.of_block.episodes);
 }
 
-// Moves the lane's tail past rows that are overwritten, or whose stack is.
+// Moves the lane's tail past rows that are overwritten, and past rows whose stack has lost a frame.
 __device__ __forceinline__ void advance_tail(LaneTask& task) {
     const auto flags_of = [&](int64_t row) { return task.flags(row); };
     const int64_t oldest = oldest_row(task.lane, task.rules);
@@ -131,12 +132,13 @@ __device__ __forceinline__ void advance_tail(LaneTask& task) {
     task.lane.tail = tail;
 }
 
-// The last rows of a range, at most as many as the lane has: of rows that share a slot only the last is there.
+// The last `most` rows of a range. `most` is the number of slots of a lane: of rows that share a slot only the last
+// exists.
 __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) {
     return {rows.end - rows.first > most ? rows.end - most : rows.first, rows.end};
 }
 
-// Stores the lane for later kernels, and for this one after finish_lanes().
+// Stores the lane. Later kernels can read it; in this kernel the threads of the block can, after finish_lanes().
 __device__ __forceinline__ void finish(const LaneTask& task) {
     const unsigned n_live = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_live));
     const unsigned n_born = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_born));
@@ -168,7 +170,7 @@ __device__ __forceinline__ void finish_lanes(const DeviceReplay& replay, const L
     add_if_any(&state.counters.rejected_updates, sums.rejected_updates);
 }
 
-// One thread calls it once all lanes are changed.
+// One thread calls it, after all lanes were changed.
 __device__ __forceinline__ void apply_pending(ReplayState& state) {
     state.n_live += state.pending.n_live;
     state.largest_bits = larger(state.largest_bits, state.pending.largest_bits);

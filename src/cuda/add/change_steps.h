@@ -28,7 +28,7 @@ struct SlotsOfSteps {
     const LaneProgress* progress;
     StepRange range;
 
-    // The progress by the end of a step, or before the first.
+    // The progress of the j-th lane after the first `end` steps.
     __device__ __forceinline__ LaneProgress progress_at(int64_t end, int64_t j) const {
         return end == 0 ? LaneProgress{0, 0} : progress[(end - 1) * steps.n_lanes + j];
     }
@@ -59,7 +59,8 @@ struct SlotsOfSteps {
     }
 };
 
-// The whole change, in a kernel of launch_together() whose blocks have met since lanes were changed.
+// The whole change. Call it in a kernel of launch_together(). If that kernel also changes the lanes, its blocks must
+// meet() in between.
 PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const GivenSteps& steps,
                                             const StepScratch& scratch, ChangeShared& shared) {
     const DevicePriorities& priorities = replay.priorities;

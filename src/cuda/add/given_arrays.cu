@@ -9,7 +9,7 @@
 namespace per::cuda {
 namespace {
 
-// The alignment of arrays in the staging buffer, as words of any size need it.
+// The alignment of arrays in the staging buffer, enough for words of any size.
 constexpr int64_t alignment = 256;
 constexpr int64_t max_element_bytes = 8;
 constexpr int64_t min_buffer_bytes = int64_t{256} << 10;
@@ -19,7 +19,8 @@ constexpr int64_t n_arrays(int64_t n_fields, int64_t n_numbers) {
     return 2 * n_fields + n_numbers;
 }
 
-// Room for a step of all environments unless that is too much, and always for a step of one, whatever its dtypes.
+// The size of a staging buffer. A step of all environments fits unless it exceeds max_step_bytes. A step of one
+// environment always fits, even if all its arrays have the largest dtype.
 std::size_t buffer_bytes(const Fields& fields, int64_t n_envs, int64_t n_numbers) {
     int64_t entry = n_numbers * max_element_bytes;
     int64_t largest_entry = entry;
@@ -74,7 +75,8 @@ void GivenArrays::read_array(Array& array, const GivenArray& given) {
     if (array.is_staged) host_array_ = array.name;
 }
 
-// The host casts values in its memory if it can also see which entries are given.
+// If values in host memory need a cast, the host makes it, provided that it can also read the masks, which tell what
+// entries are given. Otherwise kernels cast.
 void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dtype, bool is_next) {
     read_array(array, given);
     const Array& mask_array = number(mask);
@@ -88,7 +90,7 @@ void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dty
     casts_on_host_ = true;
 }
 
-// The host casts flags in its memory if it can also read the mask.
+// The host casts flags in host memory, provided that it can also read the mask. Otherwise kernels cast.
 void GivenArrays::read_flags(Number which, const per_array& given) {
     Array& array = number(which);
     read_array(array, {given, 1});
@@ -167,7 +169,7 @@ std::size_t GivenArrays::fill(const StepPiece& piece) {
     return static_cast<std::size_t>(end);
 }
 
-// The newest frame of the first entry, in device memory.
+// The place in device memory of the newest frame of the piece's first entry.
 const std::byte* GivenArrays::kept(const Array& array, const StepPiece& piece) const {
     if (!array.is_given()) return nullptr;
     if (array.is_staged) return staging_.device() + array.offset;
@@ -180,7 +182,7 @@ GivenNumbers GivenArrays::given_numbers(Number which, const StepPiece& piece) {
     return {kept(array, piece), array.dtype};
 }
 
-// The default replaces an array that is not given; without a default there are no frames.
+// If the array is not given, every entry gets the default; if that is NULL, there are no frames.
 GivenFrames GivenArrays::given_frames(const Array& array, const StepPiece& piece, const Field& field,
                                       const std::byte* default_value, int64_t& n_units) const {
     GivenFrames frames = {kept(array, piece), 0, n_units, array.dtype, 0};

@@ -1,5 +1,5 @@
-// The arrays of a call of per_replay_add() on their way to kernels: arrays in device memory as they are, and those of
-// the host piece by piece through the staging ring.
+// Passes the arrays of a call of per_replay_add() to kernels: arrays in device memory as they are, arrays in host
+// memory piece by piece through the staging ring.
 #pragma once
 
 #include <cstddef>
@@ -38,10 +38,11 @@ class GivenArrays {
     // The number of entries that the staging ring has room for at a time.
     int64_t max_staged() const { return max_staged_; }
 
-    // Throws Error with INVALID_ARGUMENT if a value in host memory that is cast there does not fit.
+    // Throws Error with INVALID_ARGUMENT if a value that the host casts does not fit.
     void check_values(const StepPiece& piece) { fill(piece); }
-    // The piece for kernels, without its lanes; the fields that are not passed by value are in further_fields(). Throws
-    // as check_values() does, before anything is queued.
+    // Copies the piece's arrays to the device, and describes them for kernels. The caller must add the rules, the lanes
+    // and a copy of further_fields() in device memory: the fields that are not passed by value. Throws as
+    // check_values() does, before anything is queued.
     GivenSteps stage(const StepPiece& piece, cudaStream_t stream);
     const std::vector<GivenField>& further_fields() const { return further_fields_; }
 

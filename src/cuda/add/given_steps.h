@@ -25,19 +25,19 @@ struct GivenNumbers {
 struct GivenFrames {
     const std::byte* data;
     int64_t stride;
-    int64_t first_unit;  // of the copy of an entry: the frame's place among those of all fields
+    int64_t first_unit;  // its first unit's number among the units of all frames of an entry
     int32_t dtype;
     int32_t word_bytes;  // copied at a time: a power of 2 that divides every address; 0: elements are cast
 };
 
 struct GivenField {
     GivenFrames frames;
-    GivenFrames next;  // data NULL: no observation, or not given
+    GivenFrames next;  // data is NULL if the field is no observation, or not given
 };
 
 // The bytes that a thread of a copy writes.
 inline constexpr int64_t unit_bytes = 16;
-// The number of fields that are passed to kernels by value, as a captured call must not depend on host memory.
+// Up to this many fields are passed to kernels by value, so that a captured call does not depend on host memory.
 inline constexpr int64_t max_fields_by_value = 16;
 
 // Consecutive entries of a call: `length` steps of the same `n_lanes` lanes; entry k * n_lanes + j is step k of lane j.
@@ -45,7 +45,7 @@ inline constexpr int64_t max_fields_by_value = 16;
 struct GivenSteps {
     int64_t length;
     int64_t n_lanes;
-    WindowRules rules;       // but for n_step, which a graph would keep
+    WindowRules rules;       // but for n_step: a graph would keep its value
     const int64_t* env_ids;  // [n_lanes]; NULL: first_env, first_env + 1 ...
     int64_t first_env;
     GivenNumbers reward;
@@ -54,23 +54,23 @@ struct GivenSteps {
     GivenNumbers mask;
     GivenNumbers next_mask;
     GivenNumbers priorities;
-    bool are_td_errors;  // the priorities
+    bool are_td_errors;  // `priorities` holds TD errors
     bool has_next;
-    bool has_casts;                    // of frames
+    bool has_casts;                    // some frames need a cast
     int64_t n_units;                   // of an entry, over all fields
-    const GivenField* further_fields;  // from the max_fields_by_value-th on
+    const GivenField* further_fields;  // the fields from index max_fields_by_value on
     GivenField fields[max_fields_by_value];
 
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
-    // True if rows that become live without a priority wait for it (add_kernels.cu): the priorities of a step count
-    // from the next one on.
+    // True if rows that become live without a priority must wait for it (add_kernels.cu): it is the largest priority of
+    // earlier steps, and some of these are in the same launch.
     PER_HOST_DEVICE bool rows_wait() const { return length > 1 && priorities.are_given(); }
     __device__ __forceinline__ const GivenField& field(int64_t i) const {
         return i < max_fields_by_value ? fields[i] : further_fields[i - max_fields_by_value];
     }
 };
 
-// ---- elements: functions with a case for each dtype, or pair of dtypes, are large
+// ---- elements. These functions are large, and so not inlined: they have a case for each dtype, or pair of dtypes.
 
 PER_OUT_OF_LINE CastElement cast_given(const std::byte* element, int32_t from_dtype, int32_t to_dtype) {
     return cast_element(element, from_dtype, to_dtype);
@@ -104,7 +104,7 @@ __device__ __forceinline__ bool read_float(const GivenNumbers& numbers, int64_t 
     return cast.fits;
 }
 
-// ---- frames of steps. One thread checks a frame, or each thread of a warp its part of it.
+// ---- frames of steps. A frame is checked by one thread, or by a warp in which each thread checks a part.
 
 __device__ __forceinline__ GridSpan span_of_warp() {
     return {lane_of_thread(), warp_size};
@@ -113,8 +113,9 @@ __device__ __forceinline__ GridSpan span_of_warp() {
 // Frames of up to this size are checked by one thread each, 32 at once, so that the warp waits for memory only once.
 inline constexpr int64_t max_bytes_of_thread = 128;
 
-// Returns those of 32 steps, given as bits, for which is_good(i, span) holds in all parts of the frame; i is the step's
-// bit. The whole warp calls it with the same arguments.
+// Checks a frame of each of up to 32 steps; their bits are set in `steps`. Returns the bits of the steps for which
+// is_good(i, span) is true in all parts of the frame. i is the number of the step's bit. The whole warp calls it with
+// the same arguments.
 template <class IsGood>
 __device__ __forceinline__ uint32_t steps_where(uint32_t steps, int64_t frame_bytes, const IsGood& is_good) {
     const bool has_thread_each = frame_bytes <= max_bytes_of_thread;

@@ -1,5 +1,5 @@
 // A warp reads 32 steps of a lane at once, a thread for each, and waits for memory once for all of them. It compares
-// the observations with those announced before, and counts the steps that run on.
+// the observations with those announced before, and finds out how many steps can be added together.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ struct StepGroup {
     uint32_t terminated;
     uint32_t truncated;
     uint32_t fits;         // all its values fit the types of the buffer
-    uint32_t without_nan;  // in what must not be a NaN
+    uint32_t without_nan;  // nothing is a NaN where the buffer refuses NaNs
     uint32_t rated;        // a valid priority is given with it
-    uint32_t is_same;  // it brings the observation that the step before it announced, if that one was taken; not looked
-                       // at where next observations take no rows
+    uint32_t is_same;  // its observation is the one that the step before announced; useless if that step was not taken,
+                       // or if next observations take no rows
     float reward;      // of the thread's own step
     float priority;    // likewise; undefined unless rated
 };
@@ -58,7 +58,7 @@ __device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t en
     return fits;
 }
 
-// Steps whose frames are checked. Bit i is the step that is entry first_entry + i * n_lanes.
+// Steps whose frames are checked. Bit i stands for entry first_entry + i * n_lanes.
 struct LookedAt {
     int64_t first_entry;
     uint32_t given;

@@ -12,11 +12,11 @@
 namespace per::cuda {
 namespace {
 
-// The most steps of a piece, which waiting_since() can tell apart.
+// The most steps of a piece. waiting_since() must be able to tell them apart.
 constexpr int64_t max_steps = 1 << 17;
 
-// The most entries of a piece: enough to keep a device busy, and more if their scratch memory takes at most a byte a
-// row.
+// The most entries of a piece: at least 2^14, enough to keep a device busy. A large buffer has larger pieces, up to a
+// scratch memory of one byte for each row of the buffer.
 int64_t max_entries_of_piece(const per_replay_options& options) {
     constexpr int64_t least = 1 << 14;
     constexpr int64_t bytes = sizeof(int64_t) + sizeof(LaneProgress) + 2 * sizeof(uint32_t);
@@ -36,8 +36,8 @@ StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layou
     return scratch;
 }
 
-// The most steps of a piece in which no row both is born and dies, so that a slot takes part in at most one birth. A
-// step takes up to two rows.
+// The most steps of a piece in which no row both becomes live and dies. Then at most one row of each slot becomes live
+// in the piece. A step takes up to two rows.
 int64_t max_steps_of_ring(const WindowRules& rules) {
     const int64_t kept = 2 * least_rows(rules);
     return std::clamp<int64_t>((rules.ring.rows - kept) / 2, 1, max_steps);
@@ -77,7 +77,8 @@ StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) c
     const int64_t k = first_entry / steps.n_envs;
     const int64_t j = first_entry % steps.n_envs;
     if (most < steps.n_envs) return {first_entry, 1, std::min(most, steps.n_envs - j)};
-    // The largest live priority also falls, when a row is overwritten, so it is found again between the steps.
+    // With PER_MAX_NOW the largest live priority falls when its row is overwritten. It must be found again after each
+    // step, so a piece has only one step.
     const bool takes_steps_apart = replay_.device().max_priority == PER_MAX_NOW;
     const int64_t longest = takes_steps_apart ? 1 : max_steps_of_ring(rules_);
     const int64_t length = std::min({most / steps.n_envs, steps.length - k, longest});
@@ -136,7 +137,8 @@ void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, co
 void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call) {
     check(steps, ids_out, call);
     const int64_t n_entries = steps.length * steps.n_envs;
-    // The first piece may still be refused.
+    // queue_piece() may still refuse the first piece, see check(). Nothing that is queued before it changes the buffer,
+    // except that settle() completes an earlier call.
     StepPiece piece = piece_from(0, steps);
     const LaneList lanes = send_env_ids(steps.n_envs, steps.env_ids, call);
     if (!is_settled_) settle(window_rows_, call);

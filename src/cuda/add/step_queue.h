@@ -14,21 +14,21 @@
 
 namespace per::cuda {
 
-// Copies ids of the host, whose memory the caller may reuse at once, to the device: few ids, and those of a captured
-// call, as kernel parameters, others through the staging ring.
+// Copies ids from host memory, which the caller may reuse at once, to the device. Few ids, and those of a captured
+// call, are passed as kernel parameters; others go through the staging ring.
 void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call);
 
 // The counterpart of the CPU's StepWriter. A warp adds the steps of a lane in order, and the steps of a run (see
 // longest_run()) at once. The copies of their frames are independent and spread over the whole device. Then the leaves
-// of all rows that died or became live are changed. A piece of many steps takes two launches, and one for the change of
-// the leaves; with PER_MAX_NOW each step takes that many. Few steps of few lanes take one launch. A step that the CPU
-// would refuse is skipped and counted.
+// of all rows that died or became live are changed. A call is split into pieces. A piece of many steps takes two
+// launches, and a third for the change of the leaves; with PER_MAX_NOW each step is a piece. A call with few steps of
+// few lanes takes a single launch. A step that the CPU would refuse is skipped and counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
 class StepQueue {
  public:
-    // Allocates on the current device; ready once the work queued on `stream` is done. `options` are resolved; memory
-    // and fields must outlive it.
+    // Allocates on the current device; ready once the work queued on `stream` is done. `options` must have been
+    // resolved; memory and fields must outlive it.
     StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options, cudaStream_t stream);
 
     // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
@@ -58,8 +58,8 @@ class StepQueue {
     GivenArrays arrays_;
     DeviceMemory memory_;
     StepScratch scratch_ = {};
-    // False if the leaves do not reflect the lanes yet, as a call could queue only a part of its launches. The next
-    // call that changes lanes then first updates the leaves of all lanes.
+    // False if the leaves do not reflect the lanes, since a call failed when only a part of its launches was queued.
+    // The next call that changes lanes then first updates the leaves of all lanes.
     bool is_settled_ = true;
 };
 

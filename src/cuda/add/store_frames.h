@@ -68,7 +68,7 @@ __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const Gi
     const bool is_apart = is_next && rules.store_next_observation;
     const int64_t row = (taken >> entry_flag_bits) + (is_next && !is_apart ? 1 : 0);
     const int64_t env = steps.env(entry % steps.n_lanes);
-    // A row that is overwritten by the end of the launch shares its slot with its successor.
+    // A row that later steps of the launch overwrite is skipped: the frame of its successor goes to the same slot.
     if (row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;
     const GivenFrames& frames = is_next ? given.next : given.frames;
     std::byte* const array = is_apart ? field.next_frames : field.frames;

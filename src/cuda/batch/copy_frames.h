@@ -13,7 +13,7 @@
 
 namespace per::cuda {
 
-// The place of the frames of a sequence of a batch.
+// Where the frames of a drawn sequence lie.
 struct SequenceRow {
     int64_t env;
     int64_t slot;           // of the start; -1: no sequence
@@ -40,7 +40,7 @@ struct FrameCopy {
     int64_t length;  // entries of a row: of a sequence, or 1
     int32_t stack;
     int32_t piece_bytes;  // 16, 8, 4, 2 or 1: divides the bytes of a frame, and all addresses
-    uint32_t n_pieces;    // of a frame; those of all frames of a row are below 2^32
+    uint32_t n_pieces;    // of a frame; all frames of a row have fewer than 2^32
     uint32_t n_chunks;    // of a frame
     bool is_observation;
     bool is_next;
@@ -80,7 +80,7 @@ __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, co
     const bool is_there = copy.is_observation ? has_observation(span, entry, row.n_step) : entry < row.n_steps;
     if (row.slot < 0 || !is_there) return nullptr;
     if (copy.is_observation && entry == row.n_transitions) {
-        // The observation after the last transition, if it is not that of the following row.
+        // The observation after the last transition. In these two cases it is not that of the following row.
         if (row.repeats_last) {
             --entry;
         } else if (rules.store_next_observation) {
@@ -140,8 +140,8 @@ __device__ __forceinline__ void write_piece(std::byte* to, int32_t bytes, const 
         write_word<uint8_t>(to, piece.words[0]);
 }
 
-// The source and the destination of a frame of a row of the batch. Frames are counted entry by entry, from the oldest
-// on.
+// Where a frame is copied from, and its place in the batch. The frames of a row of the batch are numbered entry by
+// entry, and in each entry from the oldest on.
 struct FrameMove {
     const std::byte* from;  // NULL: zeros
     std::byte* to;
@@ -200,7 +200,7 @@ __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const 
 inline constexpr int chunk_pieces_each = 8;
 inline constexpr uint32_t max_chunk_pieces = chunk_pieces_each * warp_size;
 
-// The division of a frame of an array into pieces, and of these into chunks.
+// How a frame is divided into pieces, and the pieces into chunks.
 struct FramePieces {
     int32_t bytes;
     int64_t n;
@@ -260,7 +260,7 @@ __device__ __forceinline__ void copy_chunk(const FrameCopies& copies, const Wind
     copy_chunk_of_frame(copy, move_of_frame(copy, rules, row, i, frame), chunk - frame * copy.n_chunks);
 }
 
-// Copies all chunks of n rows, a warp each.
+// Copies all chunks of n rows. Each chunk is copied by a warp.
 template <class Row>
 __device__ __forceinline__ void copy_rows(const FrameCopies& copies, const WindowRules& rules, const Row* rows,
                                           int64_t n) {

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(n_threads, 1) gather_kernel(const __grid_const
 // An array of a batch that the device gathers.
 struct GatheredArray {
     std::size_t out;      // its offset in the slot
-    std::size_t places;   // that of its places
+    std::size_t places;   // the offset of its places
     PlacedFrames frames;  // without places and out, which depend on the slot
 };
 
@@ -90,14 +90,14 @@ std::size_t bytes_of_places(const Fields& fields, const BatchShape& shape, const
     return whole_rows(bytes);
 }
 
-// A batch is drawn into the slot's pinned memory as into that of CopiedSlots, except for the gathered arrays. For these
-// the drawing thread writes the places of the frames, which follow the batch. The memory around the gathered arrays is
-// copied, and a kernel gathers them. All of this is queued while the buffer is locked, and `sent` is recorded behind
-// it. From then on calls may overwrite rows, except those whose frames are still to be read: such calls wait for
-// `sent`, see RowReads.
+// A batch is drawn into the slot's pinned memory as in CopiedSlots, except for the gathered arrays. For these the
+// drawing thread writes the addresses of the frames, their places, behind the batch. Then everything but the gathered
+// arrays is copied to the device, and a kernel gathers these. All of this is queued while the buffer is locked, and the
+// event `sent` is recorded behind it. Later calls may overwrite rows. If one overwrites a row whose frames the device
+// may still have to read, it waits for `sent` before; see RowReads.
 //
-// If a call of the runtime fails, the rows are still unchanged, and the host gathers them into pinned memory. The slot
-// then behaves like one of CopiedSlots: it is sent whole, by hand_out() if need be.
+// If a CUDA call fails meanwhile, the buffer is still locked, so the host gathers the frames into pinned memory. Then
+// the slot is one of CopiedSlots: send() copies all of it to the device, or hand_out() does if that fails.
 class GatheredSlots final : public CopiedSlots, public FrameGather {
  public:
     GatheredSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots,
@@ -197,9 +197,9 @@ class GatheredSlots final : public CopiedSlots, public FrameGather {
         }
     }
 
-    // If numbers_ has no gather of that number, it was finished before its slot was reopened, or made by the host, or
-    // never enqueued. Then this waits for the latest one before it, which is enough, as gathers run in order. In a
-    // forked child the device reads the rows of the parent.
+    // Gathers run in order, so this waits for the latest gather in numbers_ that is not later than `number`. A gather
+    // that is not in numbers_ needs no wait: it ended before its slot was reopened, or the host made it, or it was
+    // never queued. In a forked child nothing waits: there the device reads the rows of the parent.
     void await(uint64_t number) override {
         if (process_number() != process_) return;
         std::size_t latest = 0;

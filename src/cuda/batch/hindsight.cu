@@ -23,7 +23,7 @@ struct GoalQuestion {
     int32_t strategy;
 };
 
-// One past the last step so far of the episode of `row`.
+// One past the last step that the episode of `row` has so far.
 template <class FlagsOf>
 __device__ __forceinline__ int64_t episode_end(int64_t row, int64_t head, const FlagsOf& flags_of) {
     for (int64_t first = row; first < head; first += warp_size) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, cons
                                                 int64_t env, int64_t row, int64_t n_step) {
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     if (replay.has_sequences) return sequence_span(lane, rules, row, n_step, flags_of, 0);
-    // Only the window of the return matters.
+    // Only the window of the return is needed, so rewards are taken as 0.
     return span_of_window(n_step_return(
         n_step, replay.state->gamma, [&](int64_t k) { return flags_of(row + k); }, [](int64_t) { return 0.0f; }));
 }
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// ---- what these achieved, and their goals: a warp for each span
+// ---- copies of the achieved and the new goals: a warp for each span
 
 struct GoalCopies {
     const GoalSpan* spans;
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// Copies the next observations of the steps before the last of each span.
+// Copies the next observations of all steps of each span but the last.
 __global__ void __launch_bounds__(n_threads, 1)
     copy_inner_kernel(DeviceReplay replay, GoalCopies copies, int64_t of_field, std::byte* out) {
     const WindowRules& rules = replay.state->rules;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// ---- the results of the rewards
+// ---- after the rewards: returns, and next observations that change with them
 
 __global__ void __launch_bounds__(n_threads, 1)
     write_returns_kernel(const PlacedReturn* returns, int64_t count, per_batch batch) {
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     for (int64_t k = span.first; k < count; k += span.step) write_return(returns[k].i, returns[k].answer, batch);
 }
 
-// A warp copies to a place.
+// A warp copies a frame to its place in the batch.
 __global__ void __launch_bounds__(n_threads, 1)
     place_frames_kernel(const int64_t* places, int64_t count, const std::byte* frames, int64_t bytes, void* array) {
     const GridSpan span = warp_span();
@@ -224,7 +224,7 @@ HindsightQueue::HindsightQueue(const ReplayMemory& memory, const Fields& fields,
     load_kernels(choose_goals_kernel, copy_goals_kernel, copy_inner_kernel, write_returns_kernel, place_frames_kernel);
 }
 
-// Returns memory whose content is lost with the next call.
+// Returns memory whose content is lost with the next call of scratch().
 std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call& call) {
     if (n_bytes > scratch_bytes_) {
         wait_for(call.stream());
@@ -263,7 +263,7 @@ void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsi
     wait_for(call.stream());
 }
 
-// Sizes the arrays of the relabelling without filling them.
+// Lists the spans, and sizes the arrays of the relabelling. copy_spans() fills them.
 void HindsightQueue::list_spans(int64_t goal_field, const per_batch& batch, Relabelling& relabelling) {
     spans_.clear();
     int64_t n_steps = 0;
@@ -352,7 +352,7 @@ void HindsightQueue::write_returns(const Relabelling& relabelling, const per_bat
     if (!inner_.empty()) write_inner_observations(relabelling, batch, call);
 }
 
-// Writes the next observations of windows that the rewards end earlier.
+// Writes the next observations of windows that end earlier than before the relabelling.
 void HindsightQueue::write_inner_observations(const Relabelling& relabelling, const per_batch& batch,
                                               const StreamOrder::Call& call) {
     for (int64_t j = 0; j < fields_.count(); ++j) {

@@ -41,13 +41,14 @@ struct PlacedReturn {
     Return answer;
 };
 
-// Both calls wait for the stream, and allocate if a batch needs more memory than those before.
+// Both functions wait for the stream, and allocate if a batch needs more memory than those before.
 class HindsightQueue {
  public:
     HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options);
 
-    // Puts new goals into the batch that was just made of these slots, whose number `relabelling` has, and fills in the
-    // arguments of the rewards. Does nothing if nothing was drawn, or for slots -1.
+    // Puts new goals into the batch that was just drawn, and fills in the arguments of the reward function. `slots` are
+    // those of the batch; relabelling.batch_number must be its number. Does nothing if nothing was drawn; slots of -1
+    // are skipped.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,
                       Relabelling& relabelling, const StreamOrder::Call& call);
     void write_returns(const Relabelling& relabelling, const per_batch& batch, const StreamOrder::Call& call);

@@ -125,7 +125,8 @@ __global__ void __launch_bounds__(n_threads, 1) claim_kernel(uint32_t* claims, i
         if (slots[i] >= 0) atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));
 }
 
-// True if entry i holds the claim on its row; `ends_claim` gives it up.
+// True if entry i holds the claim on its row: it is the last entry with this id that is not skipped. If `ends_claim`,
+// the claim ends.
 __device__ __forceinline__ bool holds_claim(uint32_t* claim, int64_t i, bool ends_claim) {
     const uint32_t own = static_cast<uint32_t>(i + 1);
     return atomicCAS(claim, own, ends_claim ? 0u : own) == own;

@@ -8,8 +8,9 @@
 
 namespace per::cuda {
 
-// Each of these two functions queues the reading of rows; the caller then calls queue_copies(). This one reads single
-// steps, whose slots lie in memory.found. All that the plan asks of them must be there.
+// queue_single_steps() and queue_get() read rows without their frames; the caller then queues these with
+// queue_copies(). This function reads single steps, whose slots lie in memory.found. If the plan asks for next
+// observations, all of these must exist.
 void queue_single_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 // Reads rows as they were added.
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,

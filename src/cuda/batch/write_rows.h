@@ -32,7 +32,8 @@ __device__ __forceinline__ int64_t n_step_of(const DeviceReplay& replay, const R
     return NSteps{plan.rules.n_step, plan.n_step_min, key.seed, key.batch_number}.of_place(i);
 }
 
-// The RowFlags near a row, by distance from it. Those for a window of up to 32 steps and a stack are read together.
+// The RowFlags near a row, by distance from it. The constructor reads those at distances -32 to 31, as far as they are
+// needed; each thread reads one in each direction.
 class FlagsAround {
  public:
     __device__ __forceinline__ FlagsAround(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
@@ -57,8 +58,8 @@ class FlagsAround {
     const Ring& ring_;
     int64_t env_;
     int64_t slot_;
-    uint32_t after_;   // at the distance of the thread's number
-    uint32_t before_;  // at -1 - that distance
+    uint32_t after_;   // at distance lane_of_thread()
+    uint32_t before_;  // at distance -1 - lane_of_thread()
 };
 
 // Rewards from a row on, read in the same way.
@@ -103,15 +104,15 @@ __device__ __forceinline__ void write_times_sampled(const DeviceReplay& replay, 
     if (batch.times_sampled != nullptr) batch.times_sampled[i] = slot < 0 ? 0 : replay.times_sampled[slot];
 }
 
-// A live row after write_row(), which may have called copy(row) for its frames.
+// The result of write_row() for a live row. write_row() may have copied the row's frames, by copy(row).
 struct WrittenRow {
     int64_t age;
-    bool has_frames;  // else they must still be copied, or were copied from the wrong place
+    bool has_frames;  // false: frames were not copied, or from the wrong place
 };
 
 // ---- transitions
 
-// The row of a window within an episode, as most are.
+// The row of a window in which no episode ends or starts, as in most.
 __device__ __forceinline__ GatherRow row_within_episode(const WindowRules& rules, int64_t env, int64_t slot,
                                                         int64_t n_step, const GatherWishes& wishes) {
     const int32_t n = static_cast<int32_t>(n_step);

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     for (int64_t i = span.first; is_drawn && i < plan.rows.n; i += span.step)
         count_draw(&replay.times_sampled[memory.slots[i]]);
     if (plan.rows.batch.times_sampled == nullptr) return;
-    // The blocks meet, as a row may occur several times in the batch.
+    // A row may occur several times in the batch: its count is final only when all blocks have counted.
     meet(replay.priorities.tree.state->meeting);
     for (int64_t i = span.first; i < plan.rows.n; i += span.step)
         write_times_sampled(replay, plan.rows.batch, i, drawn_slot(memory, is_drawn, i));
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     const bool is_drawn = can_draw(replay, memory, plan);
     const int64_t n = is_drawn ? plan.rows.n : 0;
     use_up(replay, memory, n);
-    // The blocks meet, as several rows share a word of live bits.
+    // Several rows share a word of live bits, from which other blocks may still have to erase rows.
     meet(replay.priorities.tree.state->meeting);
     change_leaves(replay, UsedUpSlots{memory, n}, shared, rebuilds);
     const GridSpan span = grid_span();

@@ -1,5 +1,5 @@
-// Drawing without replacement, by the rounds of rules/draw.h. One block does it, because only the device knows how many
-// rounds are needed. It makes a chunk of draws at a time, one for each of its threads.
+// Drawing without replacement, by the rounds of rules/draw.h. One block makes all rounds in one launch, since the host
+// does not know how many are needed. It makes a chunk of draws at a time, one for each of its threads.
 //
 // It draws from a Source, which has these functions:
 //
@@ -24,8 +24,9 @@ inline constexpr int distinct_threads = 512;
 inline constexpr int64_t distinct_warps = distinct_threads / warp_size;
 
 // `claims` of DistinctFound has a number for each index. Thread t, which makes draw t of a chunk, raises the claim of
-// the index it draws to distinct_threads - t: the first draw of an index leaves the largest claim, and finds the index.
-// Its claim then becomes is_found, larger than any thread's, so that draws in later chunks count as repeats.
+// the index it draws to distinct_threads - t: the first draw of an index leaves the largest claim. By that draw the
+// index is found. The claim then becomes is_found, which is larger than any thread's, so that draws of the index in
+// later chunks count as repeats.
 inline constexpr uint32_t is_found = ~0u;
 
 struct DistinctShared {
@@ -35,7 +36,7 @@ struct DistinctShared {
     int64_t n_found;
     int64_t n_taken_out;
     int64_t n_repeats;
-    int64_t last_index;  // the index found beyond the batch, which only ends the count of draws
+    int64_t last_index;  // the index found after those of the batch, which ends the draw
     double n_draws;
 };
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ Ranks rank_in_block(DistinctShared& shared, bool coun
     return ranks;
 }
 
-// The warps find the indices of draws in turn, so that each has few if there are few.
+// The warps take draws in turn, so that few draws are spread over all warps.
 template <class Source>
 __device__ __forceinline__ void draw_chunk(const Source& source, DistinctShared& shared, const DrawRequest& round,
                                            int64_t first) {

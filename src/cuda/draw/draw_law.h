@@ -1,4 +1,4 @@
-// The law of a draw of live rows, and the share whose weight is 1.
+// The distribution of a draw of live rows, and the share whose weight is 1.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace per::cuda {
 
-// Without replacement, n_draws is valid once the slots have been found.
+// For a draw without replacement, n_draws of the result is valid only after the slots have been found.
 __device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
                                                const DrawPlan& plan) {
     const uint64_t mass = plan.tree.state->total;
@@ -41,8 +41,8 @@ __device__ __forceinline__ double smallest_of_block(FinishShared& shared, double
     return smallest;
 }
 
-// The lowest bucket that holds a live row of positive priority, or else that of priority 0. The whole block calls it;
-// `smallest` is in its shared memory.
+// The lowest bucket that holds a live row of positive priority; if there is none, 0, the bucket of priority 0. The
+// whole block calls it; `smallest` is in its shared memory.
 __device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint32_t& smallest) {
     if (threadIdx.x == 0) smallest = n_rank_buckets;
     __syncthreads();
@@ -55,8 +55,9 @@ __device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint
     return smallest < n_rank_buckets ? smallest : 0;
 }
 
-// The smallest mass of a live row of positive priority, by which PER_BUFFER_MAX normalises, in the tree of that
-// per_prioritization; if no priority is positive, that of any row. Some mass is not 0.
+// The smallest mass of a live row of positive priority, which PER_BUFFER_MAX gives the weight 1. `prioritization`
+// selects the tree. If no priority is positive, all masses are equal, and the result is that mass. Call it only if some
+// mass is not 0.
 PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization, uint32_t& shared_bucket) {
     const DevicePriorities& priorities = replay.priorities;
     if (prioritization == PER_RANK) {

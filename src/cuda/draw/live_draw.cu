@@ -14,14 +14,14 @@ namespace {
 constexpr int64_t max_copy_blocks = 4096;
 // The blocks of a draw on a multiprocessor at the same time: more would leave them too few registers.
 constexpr int draw_blocks_each = 2;
-// The last block to finish weighs up to this many rows. For more, another launch takes less time.
+// The last block to finish computes the weights of up to this many rows. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
 // The part of the state that a draw needs. All of it is read before any is used, and it stays valid until count_draw().
 // A block keeps it in shared memory, as registers are few.
 struct DrawStart {
     bool is_drawn;
-    bool is_by_priority;  // alone, and with replacement
+    bool is_by_priority;  // only by priority, and with replacement
     BatchKey key;
     uint64_t mass;
     double factor;
@@ -133,7 +133,7 @@ PER_OUT_OF_LINE DrawnSlot draw_slot(const DeviceReplay& replay, const DrawMemory
     return {slot, law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)))};
 }
 
-// Makes draws i and i + step by priority, or only the first of them. A warp calls it.
+// Makes draws i and i + step by priority, or only draw i if n is 1. A warp calls it.
 __device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const DrawStart& start, const Shared& shared,
                                                  int64_t i, int64_t step, int n, DrawnSlot (&drawn)[n_at_once]) {
     const DrawRequest request = {plan.rows.n, plan.scheme, start.key.seed, start.key.batch_number};
@@ -152,7 +152,8 @@ PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
 }
 
 // Loads the top rows that the draw searches, and hands `start` to the block. The plan says which rows those are, so
-// that no memory has to be waited for first; only if all priorities are 0 the draw turns out to be uniform.
+// that loading them need not wait for other memory. Only that a draw is uniform because all priorities are 0 is not in
+// the plan.
 template <int block_size>
 __device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const DrawPlan& plan, const DrawStart& start,
                                               Shared& shared) {
@@ -170,7 +171,7 @@ PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRule
 }
 
 // Draws and writes the rows of this block, and returns their smallest share. One thread of each warp calls keep(k,
-// share) for the rows that the warp draws at the same time.
+// share) for the k-th of the rows that the warp draws at the same time.
 template <class Row, int block_size, class Keep>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             const FrameCopies& copies, Shared& shared, const Keep& keep) {
@@ -183,7 +184,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
         if (start.is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
         for (int k = 0; k < n; ++k) {
             const int64_t i = first + k * span.step;
-            // A selection, not an index: the loop is not unrolled, and an index would put both into memory.
+            // Not drawn[k]: as the loop is not unrolled, an index would move the array from registers to memory.
             const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[1];
             const auto [slot, share] = start.is_by_priority ? of_two : draw_slot(replay, memory, plan, shared, i);
             Row row;
@@ -255,15 +256,15 @@ __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const 
         ++(has_windows(replay, plan) ? errors.n_short_draws : errors.n_outdated_draws);
 }
 
-// The threads of `span` write the weights; one block finishes the draw.
+// The threads of `span` write the weights. In one block `ends_draw` is true: it counts the draw.
 __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
                                             bool ends_draw, FinishShared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
-    // Only one thread reads and writes the counts: no other may still read them when they are written.
+    // Only one thread reads and writes the counts, so that no other can still be reading them when they are written.
     DrawCounts counts = {};
     if (ends_draw && threadIdx.x == 0) counts = counts_of(*replay.state);
-    // The first share of a thread is read together with the data that all threads need.
+    // A thread reads its first share together with the data that all threads need, so that it waits only once.
     double share = span.first < plan.rows.n ? memory.shares[span.first] : no_share();
     float* const weights = plan.rows.batch.weights;
     if (!is_drawn) {
@@ -290,7 +291,7 @@ struct ClusterShared {
     double shares[cluster_warps][n_at_once];
 };
 
-// The share whose weight is 1. The whole block calls it, once all blocks have written their shares.
+// The share whose weight is 1. The whole block calls it, after all blocks have written to of_block.
 __device__ __forceinline__ double reference_in_cluster(const DeviceReplay& replay, const DrawMemory& memory,
                                                        const DrawPlan& plan, ClusterShared& shared) {
     if (plan.normalize_weights != PER_BATCH_MAX)
@@ -407,7 +408,7 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
                   cudaStream_t stream) {
     const int64_t n = plan.rows.n;
     plan.width = stratum_width(n);
-    // A warp would write the sequences that it draws one after the other, and each takes long.
+    // A warp draws only one sequence: it would write two one after the other, and each takes long.
     const int64_t most_of_warp = replay.has_sequences ? 1 : n_at_once;
     const int64_t most_in_cluster = std::min(most_of_warp * plan.cluster_blocks * cluster_warps, max_draws_of_cluster);
     plan.last_block_weighs = n <= max_weights_of_a_block;

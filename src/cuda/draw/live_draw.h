@@ -59,14 +59,14 @@ struct DrawPlan {
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 
-// True if the windows of live rows are complete. They are for the buffer's current n_step, but a graph may have been
-// captured with a larger one.
+// True if the windows of live rows are complete for the n_step of the plan. They are for the buffer's current n_step,
+// but a graph may have been captured with a larger n_step.
 __device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const DrawPlan& plan) {
     return plan.rows.rules.n_step <= replay.state->rules.n_step;
 }
 
 __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
-    // Both are read before either is used.
+    // Both conditions are read before either is used, so they are joined by & and not by &&.
     const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : replay.state->n_live;
     const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;
     return has_windows(replay, plan) & has_rows;
@@ -78,13 +78,12 @@ __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawM
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
-// Rows that are written as if they had been drawn, which does not count as a draw. Only ids that are not live are
-// counted.
+// Rows that are written as if they had been drawn. This does not count as a draw; only errors are counted.
 struct WindowsPlan {
     DrawPlan draw;       // the draw with replacement that would give them
     const int64_t* ids;  // [n]; may be memory.found
     bool skips_dead;     // otherwise ids that are not live count as bad
-    int64_t n_of_epoch;  // transitions that the draw would be from; 0: those that are live
+    int64_t n_of_epoch;  // the number of transitions that the draw would choose from; 0: all live ones
 };
 
 // Queues the writing of rows without their frames. memory.found then has their slots, -1 for rows that are not live.
@@ -108,7 +107,7 @@ struct UnitsPlan {
 };
 
 // Queues finding the rows that own units of the buffer's mass: a draw without its random numbers. memory.found then has
-// their ids, and -1 for units that do not exist, whose mass is 0.
+// their ids. A unit that does not exist gets id -1 and mass 0.
 void queue_find_units(const DeviceReplay& replay, const DrawMemory& memory, const UnitsPlan& plan, cudaStream_t stream);
 
 void load_sample_kernels();
@@ -116,8 +115,8 @@ void load_window_kernels();
 void load_count_kernels();
 void load_unit_kernels();
 
-// The number of blocks of the largest cluster of the current device that draws sequences, or transitions; 0 if there is
-// none. The kernels must have been loaded.
+// The number of blocks of the largest cluster in which the current device can draw sequences or, if not of_sequences,
+// transitions; 0 if there is none. Call load_sample_kernels() before.
 int32_t blocks_of_sample_cluster(bool of_sequences);
 
 }  // namespace per::cuda

@@ -10,7 +10,7 @@
 namespace per::cuda {
 namespace {
 
-// The last block to finish weighs up to this many draws. For more, another launch takes less time.
+// The last block to finish computes the weights of up to this many draws. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
 // The blocks of a draw on a multiprocessor at the same time: as many as its registers allow.
@@ -37,13 +37,13 @@ __device__ __forceinline__ float weight_of(double log2_smallest, uint64_t mass, 
     return static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, static_cast<double>(mass), beta));
 }
 
-// The threads of `span` write the weights of section 3.4, and one block counts the draw. A thread reads the leaf of its
-// first weight together with the smallest masses.
+// The threads of `span` write the weights. In one block `ends_draw` is true: it counts the draw. A thread reads the
+// leaf of its first weight together with the smallest masses.
 __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blocks, const TreeSample& sample,
                                       const GridSpan& span, bool ends_draw, uint64_t (&shared)[n_warps]) {
     TreeState& state = *tree.state;
     const bool is_empty = state.total == 0;
-    // Only one thread reads and writes the number: no other may still read it when it is written.
+    // Only one thread reads and writes the number, so that no other can still be reading it when it is written.
     const uint64_t batches = ends_draw && threadIdx.x == 0 ? state.batches : 0;
     const double factor = power_of_two(state.scale);
     const bool writes = sample.weights_out != nullptr && !is_empty && span.first < sample.batch_size;
@@ -122,11 +122,11 @@ struct ClusterDrawShared {
 };
 
 // The blocks write their smallest masses to each other's shared memory. Each then weighs its own draws, which it still
-// knows. A warp makes up to two, whose descents wait together.
+// knows. A warp makes up to two draws, and searches for both leaves at once.
 //
-// Blocks share memory in two ways only. Each writes its entry of of_block in every block, which must have begun, but
-// which nobody has accessed before. And block 0 changes the state that all have read. The second barrier orders both,
-// so that the first need not order memory.
+// Blocks share memory in only two ways. Each block writes its entry of of_block in every block. All blocks must have
+// begun by then, but none has accessed the entries before. And block 0 changes the state after all blocks have read it.
+// The second barrier orders both, so that the first only has to show that all blocks have begun.
 __global__ void __launch_bounds__(cluster_threads, 1)
     draw_in_cluster_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
                            const __grid_constant__ TreeSample sample) {
@@ -256,8 +256,8 @@ __device__ __forceinline__ bool unit_of(uint64_t mass, uint64_t total, double, u
     return mass < total;
 }
 
-// A warp looks up an entry, which is a prefix sum or a unit. In an empty tree no entry is good, and the call counts as
-// one that found it empty.
+// A warp looks up an entry, which is a prefix sum or a unit. In an empty tree no entry is good; the call is then
+// counted in n_empty_draws, and not in n_bad_entries.
 template <class Given>
 __global__ void __launch_bounds__(n_threads, 1)
     find_kernel(DeviceTree tree, int64_t count, const Given* given, int64_t* indices_out) {

@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(n_threads, 1)
     const Ring& ring = replay.state->rules.ring;
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.n; i += span.step) {
-        // One thread reads the unit for all, as it may change meanwhile.
+        // One thread reads the unit for the whole warp, whose threads must agree on it even if the array changes
+        // meanwhile.
         const int64_t unit = __shfl_sync(all_lanes, lane_of_thread() == 0 ? plan.units[i] : 0, 0);
         const bool is_there = unit >= -n_live && unit < n_units;
         int64_t slot = 0;

@@ -14,7 +14,7 @@ __device__ __forceinline__ DrawLaw law_of_windows(const DeviceReplay& replay, co
     return law;
 }
 
-// The share of a row; its slot may be -1.
+// The share of the row in a slot; no_share() for slot -1 or a share of 0.
 __device__ __forceinline__ double share_of_slot(const DrawPlan& plan, const DrawLaw& law, double factor, int64_t slot) {
     if (slot < 0) return no_share();
     const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));

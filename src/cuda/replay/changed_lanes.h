@@ -1,4 +1,4 @@
-// The slots of lanes whose rows a call made live or dead.
+// Visits the slots of rows that a call made live or dead.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct AllLanes {
     __device__ __forceinline__ int64_t env(int64_t j) const { return j; }
 };
 
-// The slots of rows that died or were born, as lanes have recorded them. threads_per_lane threads share the rows of a
-// lane.
+// The slots of rows that died or were born, as recorded for each lane in replay.changes. threads_per_lane threads share
+// the rows of a lane.
 //
 //   struct Lanes {
 //       int64_t count() const;
@@ -57,7 +57,7 @@ struct ChangedLanes {
             const int64_t thread = i % threads_per_lane;
             const LaneChange change = replay.changes[env];
             const auto visit_rows = [&](const RowRange& rows) {
-                // One of several rows that share a slot is enough.
+                // If several rows share a slot, it is enough to visit one of them.
                 const int64_t most = rows.end - ring.rows;
                 const int64_t first = rows.first > most ? rows.first : most;
                 for (int64_t row = first + thread; row < rows.end; row += threads_per_lane) {

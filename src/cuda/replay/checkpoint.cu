@@ -81,7 +81,7 @@ void read_array(const ReplayMemory& memory, const SlotArray& array, const Window
     copies.finish(write);
 }
 
-// A copy in host memory, as graphs change the device without asking the host.
+// The whole state, copied to host memory at once: later, a graph might change the device without asking the host.
 class Snapshot final : public ReplaySnapshot {
  public:
     Snapshot(CheckpointMoment moment, const WindowRules& rules, std::vector<SlotArray> arrays)
@@ -211,7 +211,7 @@ std::optional<CheckpointRanks> CudaReplayBackend::known_ranks(const HostCopy& co
     return known;
 }
 
-// Must come last, after all else is restored.
+// Call it last, after all else was restored.
 void CudaReplayBackend::restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call) {
     memory_.add_ranks(call);
     const DeviceReplay& replay = memory_.device();

@@ -1,15 +1,15 @@
-// One change of leaves (mass.h) on the device. Rows and live bits have their new values before it, and priorities.given
-// has that of a slot once the slot is visited. The change updates the leaves of the slots of a `Slots`, which has these
-// members:
+// One change of leaves (mass.h) on the device. Rows and live bits must have their new values before the change begins,
+// and the priorities.given of a slot when the slot is visited. The change updates the leaves of the slots of a `Slots`,
+// which has these members:
 //
 //   struct Slots {
-//       // True if the slots keep their rows, so that each move to another bucket is a change of ranks. Otherwise the
-//       // new rows were counted before: such a row may have the same bucket as the row that it replaces.
+//       // True if the slots keep their rows. Then each move to another bucket counts as a change of ranks. If slots
+//       // get new rows, these must be counted before: a new row may have the bucket of the row that it replaces.
 //       static constexpr bool rows_stay;
 //       // Calls visit(slot), or visit(slot, false) for a slot that has no live row yet. The threads of the grid share
 //       // the slots, some of which may come more than once. All threads of a warp call it.
 //       void for_each(const DeviceReplay& replay, const Visit& visit) const;
-//       // The same for at least one slot of each aligned group of 32.
+//       // Calls visit(slot) for at least one slot of each aligned group of 32 that has slots of for_each().
 //       void for_each_group(const DeviceReplay& replay, const Visit& visit) const;
 //   };
 #pragma once
@@ -24,7 +24,7 @@
 
 namespace per::cuda {
 
-// Bits in the order of the numbers; -0 becomes 0.
+// The bits of a priority, which is not negative. They have the order of the numbers, as -0 becomes 0.
 __device__ __forceinline__ uint32_t bits_in_order(float priority) {
     return __float_as_uint(priority + 0.0f);
 }
@@ -76,7 +76,8 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
 
 // ---- several changes that are made as one if none of them can change a scale
 
-// The total gains and losses of the leaves of a tree: bounds on how far their sum rises or falls in between.
+// The total gains and losses of the leaves of a tree in several changes. Between these changes the sum of the leaves
+// never rises by more than `gained`, nor falls by more than `lost`.
 struct MassBounds {
     WideSum gained;
     WideSum lost;
@@ -183,7 +184,7 @@ __device__ __forceinline__ void finish_change(const DevicePriorities& priorities
     if (has_ranks(priorities)) finish_change_of_ranks(priorities.ranks);
 }
 
-// The whole change, in a kernel of launch_together(). shared.top has been cleared, and the block has met since.
+// The whole change. Call it in a kernel of launch_together(), after clear(shared.top) and a barrier of the block.
 template <class Slots>
 __device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const Slots& slots, ChangeShared& shared,
                                               bool rebuilds) {
@@ -200,7 +201,8 @@ __device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const 
     if (has_ranks(priorities)) rebuild(priorities.ranks.tree, shared.row);
 }
 
-// Queues such a kernel for n units of work. Its arguments are the buffer, `arguments`, and `rebuilds`.
+// Queues a kernel that calls change_leaves(), for n units of work. Its arguments are the buffer, `arguments`, and
+// `rebuilds`.
 template <class... Parameters, class... Arguments>
 void queue_change(const DeviceReplay& replay, int64_t n, cudaStream_t stream, void (*kernel)(Parameters...),
                   const Arguments&... arguments) {

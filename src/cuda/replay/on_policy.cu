@@ -42,7 +42,7 @@ struct WarpSums {
     uint64_t of_warp[warp_size];
 };
 
-// Replaces the counts of lanes by the sums of the lanes before. One block does it.
+// Replaces the count of each lane by the sum of the counts of all lanes before it. One block does it.
 __global__ void __launch_bounds__(n_scan_threads, 1) add_up_bootstraps_kernel(DeviceReplay replay) {
     PER_SHARED(WarpSums, sums);
     const int64_t n_each = (replay.n_envs + blockDim.x - 1) / blockDim.x;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     add_of_warp(&replay.state->n_bad_bootstraps, n_bad);
 }
 
-// A thread goes through a lane, as each advantage follows from the next.
+// A thread goes through a lane, as each advantage is computed from the one after it.
 __global__ void advantages_kernel(DeviceReplay replay, ReplayAdvantages advantages) {
     ReplayState& state = *replay.state;
     const GridSpan span = grid_span();
@@ -131,7 +131,7 @@ void queue_list_bootstraps(const DeviceReplay& replay, int64_t capacity, int64_t
 void queue_advantages(const DeviceReplay& replay, const ReplayAdvantages& advantages, cudaStream_t stream) {
     queue_count_bootstraps(replay, stream);
     launch(stream, blocks_for(replay.n_envs, n_warps), n_threads, check_bootstraps_kernel, replay, advantages);
-    // Small blocks, so that a few lanes run on different processors.
+    // Small blocks, so that a few lanes run on different multiprocessors.
     launch(stream, blocks_for(replay.n_envs, warp_size), static_cast<int>(warp_size), advantages_kernel, replay,
            advantages);
 }

@@ -24,7 +24,7 @@ struct Entry {
 
 struct SequenceEntry {
     float priority;
-    bool has_steps;  // false where the sequence has no step yet that an error says anything about
+    bool has_steps;  // false if all of its complete steps are burn-in, whose errors do not count
 };
 
 // The priority of the sequence that starts at row k of lane `env`.
@@ -67,7 +67,8 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
     return {is_row_live ? Fate::live : Fate::pending, row.slot, priority};
 }
 
-// Claims the slots of accepted entries, the last of equal slots winning, and counts.
+// Claims the slots of accepted entries; if several have the same slot, the last one wins. Counts the entries by their
+// fate.
 __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const ReplayUpdate& given,
                                               EntriesOfThread& entries) {
     ReplayState& state = *replay.state;
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 }  // namespace
 
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
-    // A lane has as many threads as rows, up to a whole block.
+    // A lane gets as many threads as it has changed rows, up to a whole block.
     const ChangedLanes<AllLanes> lanes = {{replay.n_envs}, std::clamp<int64_t>(rows_per_lane, 1, n_threads)};
     queue_change(replay, replay.n_envs * lanes.threads_per_lane, stream, change_lanes_kernel, lanes);
 }

@@ -17,7 +17,7 @@ namespace per::cuda {
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 
 // Sets the priorities of up to max_count_set_on_cuda ids in device memory. Like the CPU with PER_INVALID_SKIP, it skips
-// bad entries and counts them as stale or rejected; ids never issued also in errors.n_bad_ids.
+// bad entries and counts them as stale or rejected. Ids that were never issued are also counted in errors.n_bad_ids.
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
                       cudaStream_t stream);
 
@@ -34,7 +34,7 @@ void queue_alpha(const DeviceReplay& replay, double alpha, cudaStream_t stream);
 void queue_no_priorities(const DeviceReplay& replay, cudaStream_t stream);
 
 // Computes everything that follows from priorities.given, the words of the live set and the state, after these were
-// copied from a checkpoint. The tree gets the saved scale, and the saved total below which it chooses another.
+// copied from a checkpoint. The tree gets the saved scale, and the saved total below which it chooses another scale.
 void queue_restored_priorities(const DeviceReplay& replay, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
 
 // Computes the smallest leaves after ReplayMemory::add_smallest_leaf().
@@ -42,27 +42,28 @@ void queue_smallest_leaves(const DeviceReplay& replay, cudaStream_t stream);
 
 // ---- ranks
 
-// Computes the ranks after they were added to the memory. The next draw takes them.
+// Sorts all rows into buckets. Call it after ReplayMemory::add_ranks(). The next draw by rank computes the weights.
 void queue_ranks(const DeviceReplay& replay, cudaStream_t stream);
 
-// The least that a buffer must have for a draw.
+// A draw is possible if the buffer has at least this many live transitions, and its n_step is at least this n_step.
 struct LeastToDraw {
     int64_t live;
     int64_t n_step;
 };
 
-// Must come before each draw by rank. If the draw is not possible, ranks stay as they are.
+// Must be queued before each draw by rank. If it is due, computes the weights of all rows from their ranks. If the draw
+// is not possible, nothing changes.
 void queue_take_ranks_if_due(const DeviceReplay& replay, const LeastToDraw& least, cudaStream_t stream);
 
-// Makes ranks due again.
+// Lets the next draw by rank compute the weights again.
 void queue_forget_ranks(const DeviceReplay& replay, cudaStream_t stream);
 
-// Finishes restoring ranks, after queue_ranks() and after weights were copied from a checkpoint.
+// Finishes restoring ranks. Call it after queue_ranks(), and after the weights were copied from a checkpoint.
 void queue_restored_ranks(const DeviceReplay& replay, int64_t n_changes, int32_t scale, uint64_t rescales_below,
                           cudaStream_t stream);
 
 // Loads the kernels of all of these; see load_kernels().
 void load_priority_kernels();
-void load_all_priority_kernels();  // of all_priorities.cu: a part of it
+void load_all_priority_kernels();  // only those of all_priorities.cu
 
 }  // namespace per::cuda

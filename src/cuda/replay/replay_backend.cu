@@ -32,8 +32,7 @@ void require_no_capture(const StreamOrder::Call& call, const char* option) {
                     static_cast<void*>(call.stream()), option);
 }
 
-// Checks one array in place of all of a batch: ids, a key, or else the first that is given. Each check is a call of the
-// driver.
+// Checks only the first array of a batch that is given, since each check is a call of the driver.
 void require_batch_reachable(const per_batch& batch, const Fields& fields) {
     bool is_checked = false;
     for_each_array(batch, fields, [&](const char* name, const void* array, std::size_t) {
@@ -42,7 +41,8 @@ void require_batch_reachable(const per_batch& batch, const Fields& fields) {
     });
 }
 
-// The ids of an epoch lie in host memory.
+// Checks one array in place of all: ids, units or a key if the call has them, or else an array of the batch. The ids of
+// an epoch need no check, as they lie in host memory.
 void require_sample_reachable(const ReplaySample& sample, const Fields& fields) {
     if (const auto* const rows = sample.rows_as<RowsOfIds>()) return require_reachable("ids", rows->ids);
     if (const auto* const rows = sample.rows_as<RowsOfUnits>()) return require_reachable("units", rows->units);
@@ -299,7 +299,7 @@ void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* str
 
 // ----------------------------------------------------------------------------------------------------- settings
 
-// All settings are changed by one call: whatever may fail does so before anything has changed.
+// All settings are changed within one StreamOrder::Call: if it refuses the stream, nothing has changed yet.
 void CudaReplayBackend::change_settings(const per_replay_settings& settings, void* stream) {
     const bool sets_alpha = !std::isnan(settings.alpha), sets_beta = !std::isnan(settings.beta);
     const bool sets_gamma = !std::isnan(settings.gamma), sets_n_step = settings.n_step != 0;
@@ -347,7 +347,8 @@ void CudaReplayBackend::require_ordered(const HostCopy& copy) const {
     if (has_ranks(memory_.device().priorities)) cuda::require_ordered(copy.rank_tree.meeting);
 }
 
-// The result is valid until the next call. Work that was queued before has ended.
+// Copies the state to the host, and waits for the stream: all work that was queued before has ended then. The result is
+// valid until the next call of read().
 const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Call& call) {
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
     const DeviceReplay& replay = memory_.device();

@@ -19,7 +19,7 @@ namespace per::cuda {
 
 class CudaReplayBackend final : public ReplayBackend {
  public:
-    // `options` as resolved; `fields` must outlive the backend.
+    // `options` must have been resolved; `fields` must outlive the backend.
     CudaReplayBackend(const per_replay_options& options, const Fields& fields);
 
     void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;

@@ -116,7 +116,7 @@ void ReplayMemory::allocate_ranks(cudaStream_t stream) {
 
 namespace {
 
-// Kernels get all pointers by value, so that those of a graph would not know memory that is added later.
+// Kernels get all pointers by value. A graph that was captured before memory is added would keep the old pointers.
 void require_no_captures(const StreamOrder::Call& call, const char* what) {
     if (call.has_captures())
         throw Error(

@@ -16,16 +16,17 @@ namespace per::cuda {
 // call that needs them may add.
 class ReplayMemory {
  public:
-    // `options` are resolved. The buffer is empty, and ready once the work queued on `stream` is done.
+    // `options` must have been resolved. The buffer is empty, and ready once the work queued on `stream` is done.
     ReplayMemory(const per_replay_options& options, const Fields& fields, cudaStream_t stream);
 
     const DeviceReplay& device() const { return device_; }
     // The host's copy of device().fields.
     const std::vector<DeviceField>& fields() const { return fields_; }
-    // A frame in device memory; NULL for a field without a default.
+    // The default of a field: a frame in device memory, or NULL if the field has no default.
     const std::byte* default_value(int64_t field) const { return defaults_[static_cast<std::size_t>(field)]; }
 
-    // For calls that need more than the options asked for. Throws Error if a call was captured, and OUT_OF_MEMORY.
+    // Allocate memory that a call needs and that the options did not ask for. They throw Error with INVALID_ARGUMENT if
+    // a call was captured before, and with OUT_OF_MEMORY.
     void add_ranks(const StreamOrder::Call& call);
     void add_smallest_leaf(const StreamOrder::Call& call);
 

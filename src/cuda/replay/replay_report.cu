@@ -1,4 +1,4 @@
-// The report of a device on the calls of a replay buffer, in words.
+// Turns the errors that a device has counted in the calls of a replay buffer into an Error with a message.
 #include <string>
 
 #include "base/error.h"

@@ -29,15 +29,17 @@ struct DeviceField {
     __device__ __forceinline__ bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
 };
 
-// Rows of a lane that the current call makes dead or live. Leaves are then written by the final state of their slots.
-// Both ranges only grow within a call, as rows die and are born in order.
+// Rows of a lane that the current call makes dead or live. At the end of the call the leaves of their slots are
+// written, from the state that the slots have then. Both ranges only grow within a call, as rows die and are born in
+// order.
 struct LaneChange {
     RowRange died;
     RowRange born;
 };
 
-// Sums of a call that changes lanes. No lane may see them before the call ends, as they determine the priority of rows
-// that become live. Zero between calls.
+// Sums over the lanes that a call changes. They determine the priority of rows that become live. So they are added to
+// the state only at the end of the call: a lane must not depend on lanes that happen to be changed earlier. Zero
+// between calls.
 struct PendingSums {
     int64_t n_live;         // rows that became live minus those that died
     uint32_t largest_bits;  // of priorities given
@@ -73,7 +75,7 @@ struct ReplayErrors {
     uint64_t n_bad_priorities;  // not finite, or negative
     uint64_t n_refused_steps[n_step_refusals];
     uint64_t n_bad_values;          // of set()
-    uint64_t n_refused_advantages;  // calls with other ids than are due, or values that are not finite
+    uint64_t n_refused_advantages;  // calls with wrong ids, or with values that are not finite
     uint32_t n_empty_draws;
     uint32_t n_short_draws;     // without replacement: too few could be drawn
     uint32_t n_outdated_draws;  // of graphs, with an n_step above that of the buffer
@@ -98,14 +100,14 @@ struct ReplayState {
     uint32_t largest_bits;  // of the largest priority ever
     PendingSums pending = {};
     LastDraw last;
-    uint64_t n_bad_bootstraps;  // ids and values of the advantages under way
+    uint64_t n_bad_bootstraps;  // bad ids and values of the current call for advantages
     ReplayErrors errors;
-    int64_t n_ahead = 0;  // of beta.step, batches of a loader that were not handed out yet
+    int64_t n_ahead = 0;  // batches that beta.step counts, and a loader has not handed out yet
 
     PER_HOST_DEVICE int64_t beta_step() const { return beta.step - n_ahead; }
 };
 
-// With PER_RANK, once it was asked for; see cpu/tree/rank_tree.h.
+// Exists once the options, a draw or a loaded checkpoint have asked for PER_RANK; see cpu/tree/rank_tree.h.
 struct RankState {
     int64_t n_live;
     int64_t n_changes;
@@ -115,17 +117,17 @@ struct DeviceRanks {
     RankState* state;
     uint32_t* buckets;  // by slot: 0, or the bucket + 1 of a live row
     uint64_t* counts;   // [n_rank_buckets]
-    float* weights;     // [n_rank_buckets] of a transition in it, when ranks were taken last
+    float* weights;     // [n_rank_buckets] the weight of each transition in the bucket, as computed last
     DeviceTree tree;    // its claims are those of the tree of priorities
 };
 
-// Priorities of rows: before alpha by slot, and after alpha, of the live ones, in the sum tree.
+// Priorities p of rows: p itself by slot, and p^alpha of live rows in the sum tree.
 struct DevicePriorities {
-    float* given;  // by slot: p, live or not; not_given; waiting_since() within a call
+    float* given;  // by slot: p of a row, live or not; or not_given; within a call also waiting_since()
     DeviceTree tree;
     DeviceLive live;
     DeviceMaximum live_maximum;   // of p of live rows, with PER_MAX_NOW
-    DeviceMaximum smallest_leaf;  // of order-reversed leaves, once the smallest was asked for
+    DeviceMaximum smallest_leaf;  // of reversed_leaf(), once the smallest leaf was asked for
     DeviceRanks ranks;            // state NULL until they were asked for
 };
 

@@ -81,10 +81,10 @@ int current_device() {
 
 namespace {
 
-// From this version on the code of kernels waits for the work before it, and has barriers of clusters (dialect.h).
+// Kernels compiled for this version or later wait for the work before them, and have barriers of clusters (dialect.h).
 constexpr int ptx_of_clusters = 90;
 
-// Devices with code of an older version.
+// Devices that have loaded kernels compiled for an older version.
 struct OldCode {
     std::mutex mutex;
     std::set<int> devices;
@@ -283,7 +283,7 @@ Owned<Handle, kind>::~Owned() {
     if (handle_ == nullptr || process_number() != process_) return;
     const CurrentDevice current(device_, std::nothrow);
     const ApartFromCaptures apart(std::nothrow);
-    // After a fault of the device this fails: the context of the device took everything with it.
+    // After a fault of the device this fails, and nothing is left to release: all was lost with the context.
     if constexpr (kind == Kind::stream)
         static_cast<void>(cudaStreamDestroy(handle_));
     else if constexpr (kind == Kind::event || kind == Kind::host_event)

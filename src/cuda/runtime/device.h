@@ -28,8 +28,8 @@ int current_device();
 // MPS, may have fewer than the device.
 int32_t n_multiprocessors();
 
-// Records the architecture of a kernel's code, 10 * major + minor, for the current device, which has loaded the kernel.
-// Code for an older architecture is PTX that the driver translates.
+// Records that the current device has loaded a kernel whose code was compiled for this architecture, 10 * major +
+// minor. If it is older than that of the device, the code is PTX that the driver translates.
 void note_architecture(int ptx_version);
 // True if kernels may start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and both the current device
 // and the code of all its loaded kernels support it.
@@ -84,7 +84,7 @@ struct WaitAtEnd {
 
 // Throws Error with INVALID_ARGUMENT, naming the argument, if `memory` lies on another device, or on the host where the
 // current device cannot reach it. A kernel that touches such memory faults, and the process then loses the device. NULL
-// passes. Allowed while a stream is captured.
+// passes. It may be called while a stream is captured.
 void require_reachable(std::string_view argument, const void* memory);
 // True if an array lies in host memory, pinned or not, and has to be copied to the device. Throws if it lies on another
 // device.
@@ -154,7 +154,7 @@ Stream new_stream();
 Event new_event();
 HostEvent new_host_event();
 
-// Waits for the work before the last record of the event, whatever other threads capture.
+// Waits for the work before the last record of the event, even while other threads capture streams.
 void wait_for(const HostEvent& event, const char* doing_what);
 void wait_for(const HostEvent& event, std::nothrow_t);  // for destructors
 

@@ -15,7 +15,7 @@
 
 namespace per::cuda {
 
-// Rounds up to whole rows of the device's memory, so that the arrays of every slot begin with one.
+// Rounds up to whole rows of the device's memory, so that the arrays of every slot begin at the start of a row.
 constexpr std::size_t whole_rows(std::size_t bytes) {
     constexpr std::size_t row_bytes = 256;
     return (bytes + row_bytes - 1) / row_bytes * row_bytes;
@@ -106,13 +106,14 @@ class DeviceSlots : public LoaderSlots {
 };
 
 // Slots of a buffer in host memory. A batch is drawn into the slot's pinned memory and copied on the loader's stream.
-// Three fences keep the two sides apart, in both directions:
+// Three waits keep the loader and the consumer from using a slot at the same time:
 //
 //   hand_out()   the consumer's stream waits until the copy was sent
 //   send()       the copy waits until the slot was released
 //   open()       the drawing thread waits until the previous batch of the slot was sent
 //
-// The first two wait on the device. The third is the only wait of the host, and not on the consumer's thread.
+// In the first two a stream waits, on the device. Only in the third the host waits, and there the thread that draws,
+// not the consumer's.
 class CopiedSlots : public DeviceSlots {
  public:
     // Each batch is followed by `more_bytes` in both memories.
@@ -150,7 +151,7 @@ class CopiedSlots : public DeviceSlots {
  protected:
     struct Copy {
         BatchArrays from;
-        bool is_sent;  // the batch drawn there last
+        bool is_sent;  // whether the batch drawn there last was sent
     };
 
     void copy(std::size_t slot) {

@@ -15,13 +15,13 @@
 #endif
 
 // A device function that kernels call rather than inline: code that they rarely need, or large code with several
-// callers. A kernel waits for code that is not in the cache as it waits for memory. Arguments that are passed by
-// reference lie in memory; a kernel passes its own variables, which are registers, by value.
+// callers. Small kernels wait less, since code that is not in the cache must be loaded from memory. An argument that is
+// passed by reference must lie in memory. So a kernel passes its own variables, which are in registers, by value.
 #if !defined(PER_OUT_OF_LINE)
 #define PER_OUT_OF_LINE inline __device__ __noinline__
 #endif
 
-// Keeps a loop from being unrolled that mostly runs once or twice and whose rounds wait for each other.
+// Keeps a loop from being unrolled. It is for loops that mostly run once or twice and whose rounds wait for each other.
 #if !defined(PER_ROLLED)
 #define PER_ROLLED _Pragma("unroll 1")
 #endif
@@ -102,8 +102,8 @@ __device__ __forceinline__ void atomic_add(SharedSum& sum, uint64_t value) {
     if (high != 0) atomicAdd(&sum.high, high);
 }
 
-// Counts the arrival of a block, or of n of anything, and returns the count before it. The caller can read the writes
-// of those that arrived before.
+// Adds n to the number of blocks (or other things) that have arrived, and returns the number before. The caller can
+// then read what those that arrived earlier had written.
 __device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived, uint32_t n = 1) {
     return __nv_atomic_fetch_add(n_arrived, n, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
 }
@@ -188,8 +188,8 @@ __device__ __forceinline__ void await_cluster() {
 #endif
 }
 
-// The variable of another block, given that of this one, both in shared memory. The other block must have begun, which
-// a barrier of the cluster shows, and must not return before another barrier.
+// The variable of another block, given that of this one, both in shared memory. Use it only between two barriers of the
+// cluster: the first shows that the other block has begun, and the second keeps that block from returning.
 template <class T>
 __device__ __forceinline__ T& in_block(T& variable, [[maybe_unused]] unsigned block) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -205,8 +205,8 @@ __device__ __forceinline__ T& in_block(T& variable, [[maybe_unused]] unsigned bl
 template <class... Parameters, class... Arguments>
 void launch_with(cudaLaunchAttribute* attributes, unsigned n_attributes, cudaStream_t stream, int64_t n_blocks,
                  int n_threads, void (*kernel)(Parameters...), const Arguments&... arguments) {
-    // Grid, block, bytes of dynamic shared memory, stream, attributes. The first two members have the names of built-in
-    // variables, so that designators cannot be used.
+    // The members are grid, block, bytes of dynamic shared memory, stream and attributes. The first two have the names
+    // of built-in variables, so that designators cannot be used.
     const cudaLaunchConfig_t config = {dim3(static_cast<unsigned>(n_blocks)),
                                        dim3(static_cast<unsigned>(n_threads)),
                                        0,
@@ -238,8 +238,8 @@ void launch_early(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*k
     launch_with(&early, launches_early() ? 1 : 0, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
-// Queues a kernel that calls meet(), with blocks of n_threads. Its blocks run at the same time, so that there must be
-// no more of them than the device has multiprocessors.
+// Queues a kernel that calls meet(), with blocks of n_threads. Its blocks must all run at the same time, so there must
+// be no more of them than the device has multiprocessors.
 template <class... Parameters, class... Arguments>
 void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
                      const Arguments&... arguments) {
@@ -279,8 +279,8 @@ void load_kernels(Kernels... kernels) {
     (load(kernels), ...);
 }
 
-// The number of blocks of the largest cluster in which the current device runs a kernel that is loaded; 0 if it runs
-// none.
+// The number of blocks of the largest cluster in which the current device can run the kernel; 0 if there is none. The
+// kernel must be loaded.
 template <class... Parameters>
 int32_t blocks_of_largest_cluster(void (*kernel)(Parameters...)) {
     if (!has_clusters()) return 0;

@@ -11,8 +11,9 @@
 
 namespace per::cuda {
 
-// Brings the arrays of a call to the device: a ring of pinned buffers, and one buffer of the device that each is copied
-// to in turn. The host fills the next while the device still reads those before, and waits only after a whole round.
+// Brings the arrays of a call to the device, through a ring of pinned buffers and one buffer of the device. While the
+// device still reads some of the pinned buffers, the host fills the next one. It waits only if the device has not yet
+// read that one, a whole round later.
 class Staging {
  public:
     // Allocates on the current device.
@@ -64,7 +65,8 @@ class SlotCopies {
     }
 
     // Calls read(bytes, size) for the data that goes to the device, piece by piece and in order. A piece has as many
-    // elements of `element_bytes` as fit, or a part of a larger one. Pieces of numbers are aligned.
+    // elements of `element_bytes` as fit, or a part of an element that is too large to fit. Pieces are aligned, so that
+    // they can be read as numbers.
     template <class Read>
     void to_device(std::byte* device, std::size_t size, std::size_t element_bytes, const Read& read) {
         const std::size_t max_size =

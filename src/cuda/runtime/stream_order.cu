@@ -10,8 +10,8 @@ namespace per::cuda {
 
 namespace {
 
-// A number that only the calling thread ever gets. The system may give a thread the id of one that has ended, even
-// while the default stream of that one has work left.
+// A number that only the calling thread ever gets. The system may give a thread the id of a thread that has ended, even
+// while the default stream of the ended thread has work left.
 uint64_t number_of_thread() {
     static std::atomic<uint64_t> n_threads = 0;
     thread_local const uint64_t number = ++n_threads;

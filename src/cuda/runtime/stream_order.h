@@ -10,8 +10,9 @@
 
 namespace per::cuda {
 
-// Identifies streams by numbers that are never reused. Work may still be queued on a stream that was destroyed, or
-// whose thread has ended, when another stream gets its handle, or another thread the id of its thread.
+// Identifies a stream by a number that is never reused. Its handle is not enough: if a stream is destroyed while it has
+// work left, a new stream may get its handle. And if a thread ends while its default stream has work left, a new thread
+// may get the id of the ended one.
 struct StreamIdentity {
     cudaStream_t handle;
     uint64_t number;
@@ -21,17 +22,17 @@ struct StreamIdentity {
 
 // If the previous call was on another stream, a call waits on the device for the event that the previous call recorded.
 //
-// Captured work runs when its graph is launched, and the library does not learn of that: it waits for nothing outside
-// of the capture and records no event, and the caller orders launches with other calls; see require_ordered(). All
-// calls within one capture must use one stream, as nothing would order them when the graph runs.
+// Captured work runs whenever its graph is launched, and the library does not learn of that. So a captured call waits
+// for nothing outside of the capture, and records no event. The caller must order launches with other calls; see
+// require_ordered(). All calls within one capture must use one stream, as nothing would order them when the graph runs.
 class StreamOrder {
  public:
     explicit StreamOrder(int device);
     StreamOrder(const StreamOrder&) = delete;
     StreamOrder& operator=(const StreamOrder&) = delete;
 
-    // Lives as long as one call: the handle's device is current, and the call's work is queued behind all earlier
-    // calls.
+    // Made for the time of one call. As long as it lives the handle's device is current, and the call's work is queued
+    // behind all earlier calls.
     class Call {
      public:
         Call(StreamOrder& order, void* stream);
@@ -42,7 +43,8 @@ class StreamOrder {
         bool is_captured() const { return is_captured_; }
         // True if this call or an earlier one was captured, and may run again.
         bool has_captures() const { return order_.last_capture_ != 0; }
-        // Must be called last. If something threw before, the next call waits for the queued work all the same.
+        // Must be called last. If it is not called, since something threw before, the next call still waits for the
+        // queued work.
         void finish();
         ~Call();
 

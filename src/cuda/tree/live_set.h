@@ -9,7 +9,8 @@ namespace per::cuda {
 
 inline constexpr int64_t slots_per_word = 32;
 
-// A bitmap below counts of its bits: the leaves of the sums are words. It takes 0.14 bytes a slot.
+// A bitmap, and sums of the numbers of its bits. The leaves of the sums are words of the bitmap. Together they take
+// 0.14 bytes a slot.
 struct DeviceLive : DeviceSums {
     uint32_t* words;  // [n_nodes[0]]
 };
@@ -18,8 +19,8 @@ __device__ __forceinline__ bool is_live(const DeviceLive& live, int64_t slot) {
     return (live.words[slot / slots_per_word] >> (slot % slots_per_word) & 1) != 0;
 }
 
-// Both return true if the bit changed. Several threads may change bits at the same time. `top`: nothing, or the
-// TopChanges of a block.
+// insert() and erase() return true if the bit changed. Several threads may change bits at the same time. `top`:
+// nothing, or the TopChanges of a block.
 template <class... Top>
 __device__ __forceinline__ bool insert(const DeviceLive& live, int64_t slot, Top&... top) {
     const uint32_t bit = 1u << (slot % slots_per_word);
@@ -36,7 +37,8 @@ __device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot, Top&
     return true;
 }
 
-// The slot with exactly `rank` smaller ones in the set; rank is below its size. A warp searches it.
+// The slot of the set that has exactly `rank` smaller slots in the set. `rank` must be below the size of the set. A
+// warp searches for the slot.
 PER_OUT_OF_LINE int64_t select(const DeviceLive& live, const TopRow& row, uint64_t rank) {
     const unsigned lane = lane_of_thread();
     uint64_t ranks[1] = {rank};

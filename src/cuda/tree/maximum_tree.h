@@ -35,7 +35,7 @@ __device__ __forceinline__ void refresh_node(const DeviceMaximum& maximum, int l
     atomicExch(&maximum.levels[level][node], largest);
 }
 
-// The node of a level above a leaf.
+// The node of `level` that is above a leaf.
 __device__ __forceinline__ int64_t node_above(int64_t leaf, int level) {
     for (; level >= 0; --level) leaf /= fan_out;
     return leaf;

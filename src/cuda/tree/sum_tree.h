@@ -13,7 +13,7 @@ namespace per::cuda {
 
 inline constexpr int64_t fan_out = warp_size;
 inline constexpr int64_t max_top = fan_out * fan_out;
-// The leaves, and up to 6 levels of sums above 2^40 of them.
+// One level of leaves, and up to 6 levels of sums: enough for 2^40 leaves.
 inline constexpr int max_tree_levels = 7;
 // The most blocks of a draw; each stores its smallest mass.
 inline constexpr int64_t max_draw_blocks = 1024;
@@ -34,8 +34,8 @@ struct TreeState {
     int32_t plan;            // a ScalePlan
     uint32_t has_too_large;  // a leaf was written that is too large for the scale
     uint32_t largest_bits;   // of a leaf; bits of floats >= 0 are in the order of the floats
-    WideSum sum;             // of the differences of masses, or of the masses
-    Meeting meeting;         // of the blocks that make it
+    WideSum sum;             // of differences of masses in a change, of masses in a rebuild
+    Meeting meeting;         // of the blocks that make the change or rebuild
 
     // Since the last report.
     uint32_t n_empty_draws;
@@ -192,8 +192,8 @@ struct FoundLeaf {
     uint64_t mass;
 };
 
-// The child whose mass holds unit `rest` of this node's; the last one if no other does. `rest` becomes the unit within
-// it. All threads of the warp pass the same `rest`.
+// The child whose mass holds unit `rest` of the node's mass; the last child if no other does. `rest` becomes the number
+// of the unit within the child. All threads of the warp pass the same `rest`.
 __device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigned lane) {
     const uint64_t up_to = prefix_sum(mass, lane);
     const unsigned beyond = __ballot_sync(all_lanes, rest < up_to) | 1u << (warp_size - 1);
@@ -202,7 +202,8 @@ __device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigne
     return child;
 }
 
-// The entry of the top row that holds a unit below the total; `unit` becomes the unit within it.
+// The entry of the top row that holds `unit`, which is below the total. `unit` becomes the number of the unit within
+// that entry.
 __device__ __forceinline__ int64_t find_in_top_row(const TopRow& row, uint64_t& unit) {
     const unsigned lane = lane_of_thread();
     const unsigned beyond_chunks = __ballot_sync(all_lanes, unit < row.prefix[lane * fan_out + fan_out - 1]);
@@ -213,8 +214,9 @@ __device__ __forceinline__ int64_t find_in_top_row(const TopRow& row, uint64_t& 
     return node;
 }
 
-// The nodes of 32 leaves that hold n units below the total, n = 1 .. most; each unit becomes the unit within its node.
-// A warp searches them, all threads with the same units, and waits for memory as often as for one.
+// Finds the node of 32 leaves that holds each of n units; n is 1 .. most, and the units are below the total. Each unit
+// becomes the number of the unit within its node. A warp searches for all units at once, and so waits for memory only
+// as often as for one. All its threads pass the same units.
 template <int most>
 __device__ __forceinline__ void find_nodes(const DeviceSums& sums, const TopRow& row, int n, uint64_t (&units)[most],
                                            int64_t (&nodes)[most]) {
@@ -228,7 +230,7 @@ __device__ __forceinline__ void find_nodes(const DeviceSums& sums, const TopRow&
     }
 }
 
-// The leaves that hold n units of mass below the total, found in the same way.
+// Finds the leaves that hold n units of mass, in the same way.
 template <int most>
 __device__ __forceinline__ void find_leaves(const DeviceTree& tree, const TopRow& row, double factor, int n,
                                             uint64_t (&units)[most], FoundLeaf (&leaves)[most]) {
@@ -279,8 +281,8 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf
     }
 }
 
-// ---- many changes: a block adds up its changes of the top row, as many leaves share few entries of it, and atomics on
-// the same memory wait for each other
+// ---- many changes: a block first adds up its changes of the top row in shared memory. Many leaves share the few
+// entries of that row, and atomics on the same memory wait for each other.
 
 // Lies in the shared memory of the block.
 struct TopChanges {
@@ -310,7 +312,7 @@ __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChang
         add_if_any(&sums.sums[level][i], top.differences[i].value());
 }
 
-// The number of a thread, or a warp, among those that share some work, and how many they are.
+// The threads, or warps, that share some work: the number of this one among them, and how many they are.
 struct GridSpan {
     int64_t first;
     int64_t step;

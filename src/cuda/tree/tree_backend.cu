@@ -17,7 +17,7 @@ namespace {
 // Updates of up to this many entries never allocate.
 constexpr int64_t first_entries = 4096;
 
-// Throws Error if there were any. The message says how many of which array.
+// Throws Error if there were bad entries. The message says how many each array had.
 void report_bad_entries(const TreeState& state) {
     constexpr const char* names[n_tree_arguments] = {"indices", "priorities", "prefix_sums", "units"};
     std::string found;

@@ -32,7 +32,7 @@ class CudaTreeBackend final : public TreeBackend {
     StreamOrder order_;
     DeviceMemory memory_;
     std::vector<DeviceMemory> entries_;  // the last is in use; captured graphs may use the others
-    int64_t max_entries_ = 0;            // that it has room for
+    int64_t max_entries_ = 0;            // that the last of entries_ has room for
     PinnedMemory state_copy_;
     DeviceTree tree_;
     uint64_t seed_;

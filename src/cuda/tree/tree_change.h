@@ -53,7 +53,7 @@ __device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassC
     if ((difference.low | difference.high) != 0) atomic_add_wide(&state.sum, difference);
 }
 
-// One thread calls it. rebuild() must follow, and carries out a plan other than plan_keep.
+// One thread calls it. After it all blocks must call rebuild(), which carries out the plan.
 __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
     TreeState& state = *tree.state;
     const WideSum total = add_wide({state.total, 0}, state.sum);
@@ -71,7 +71,8 @@ __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
 inline constexpr int n_visited = 8;
 using VisitedNodes = int64_t[n_visited];  // -1: none
 
-// Calls visit(nodes) for the nodes of a level that belong to the warp: all, or only those with a sum other than 0.
+// Calls visit(nodes) for the nodes of a level that belong to the warp, up to n_visited at a time. If not `all`, it
+// leaves out nodes with a sum of 0.
 template <class Visit>
 __device__ __forceinline__ void for_each_node(const DeviceSums& sums, int level, bool all, const Visit& visit) {
     const int64_t n_nodes = sums.n_nodes[level - 1] / fan_out;
@@ -91,7 +92,8 @@ __device__ __forceinline__ void for_each_node(const DeviceSums& sums, int level,
     }
 }
 
-// Calls visit(leaf) for the leaves that a rebuild concerns, and for some zeros.
+// Calls visit(leaf) for the leaves that belong to the warp: for all of them if the sums are not valid (plan_rebuild),
+// else for those below a sum other than 0. There may be further calls of visit(0).
 template <class Visit>
 __device__ __forceinline__ void for_each_leaf(const DeviceTree& tree, const Visit& visit) {
     const unsigned lane = lane_of_thread();

@@ -8,7 +8,7 @@
 namespace per::cuda {
 namespace {
 
-// The leaves of a block, of whose nodes each warp reads some.
+// The leaves of a block, of which each warp reads 32 nodes of 32 leaves.
 constexpr int64_t leaves_of_block = n_threads * fan_out;
 
 __global__ void __launch_bounds__(n_threads, 1)

@@ -21,14 +21,15 @@ __device__ __forceinline__ bool is_good(const DeviceTree& tree, int64_t index, f
     return is_index(tree, index) && priority >= 0.0f && priority <= FLT_MAX;
 }
 
-// One number counts the bad entries of both arrays, of which a call has fewer than 2^32.
+// One number counts the bad entries of both arrays: bad indices in its lower 32 bits, bad priorities in its upper bits.
+// A call has fewer than 2^32 entries.
 constexpr int bits_of_count = 32;
 constexpr uint64_t one_bad_index = 1;
 constexpr uint64_t one_bad_priority = uint64_t{1} << bits_of_count;
 
 // ---- the parts of an update, between which the blocks meet
 
-// Claims leaves, the last entry of equal indices winning.
+// Claims leaves. If several entries have the same index, the last one wins.
 __device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch& batch, EntriesOfThread& entries) {
     uint64_t n_bad = 0;
     const GridSpan span = grid_span();
