@@ -34,10 +34,10 @@ def is_missing() -> bool:
 
 
 def build() -> None:
-    """Compiles the trees (a minute; cached by torch) and adds them to TorchRL."""
+    """Compiles the trees (a minute; cached by torch) and adds them to TorchRL, also if it is imported already."""
     spec = importlib.util.find_spec("torchrl")
-    if spec is None or spec.origin is None or "torchrl" in sys.modules:
-        raise RuntimeError("TorchRL's trees are built before it is imported, and where it is installed")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("TorchRL's trees are built where it is installed")
     from torch.utils import cpp_extension
 
     sources = pathlib.Path(spec.origin).parent / "csrc"
@@ -49,3 +49,7 @@ def build() -> None:
         extra_cflags=["-O3", "-DNDEBUG"],
     )
     sys.modules[NAME] = trees
+    if "torchrl" in sys.modules:
+        import torchrl.data.replay_buffers.samplers.prioritized as prioritized
+
+        vars(prioritized).update({name: tree for name, tree in vars(trees).items() if "SegmentTree" in name})
