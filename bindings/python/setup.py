@@ -28,11 +28,13 @@ from setuptools.command.sdist import sdist
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCES = ("CMakeLists.txt", "LICENSE", "cmake", "include", "src")
 # The files that `python -m per bench` and `python -m per demo` run, in the source tree or in the package's "programs".
+# `python -m per referee` runs the Python modules of REFEREE, which read its JSON files.
 PROGRAMS = (
     *(f"bench/{name}.py" for name in ("libper_buffers", "peer_buffers", "peers", "picture", "torchrl_extension")),
     "bench/transitions.py",
     *(f"examples/python/{name}.py" for name in ("blind_cliffwalk", "rare_reward")),
 )
+REFEREE = "bench/referee"
 
 
 def library_source() -> pathlib.Path:
@@ -83,7 +85,8 @@ def opening_comment(source: pathlib.Path) -> str:
 
 
 def copy_programs(folder: pathlib.Path) -> None:
-    for name in PROGRAMS:
+    found = [path for pattern in ("*.py", "*.json") for path in (LIBPER / REFEREE).rglob(pattern)]
+    for name in (*PROGRAMS, *(str(path.relative_to(LIBPER)) for path in found)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(LIBPER / name, folder / name)
 

@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from per._library import NULL, lib
 
 # Programs, by path in the source tree. A wheel carries them in per/programs.
 BENCH = "bench/peers.py"
+REFEREE = "bench/referee/referee.py"
 DEMO = "examples/python/rare_reward.py"
 
 BINS = 10
@@ -136,11 +137,19 @@ def bench(arguments: list[str]) -> int:
     return run_program(BENCH, "bench", [*defaults, *arguments])
 
 
+def referee(arguments: list[str]) -> int:
+    """Tries what the replay libraries that are installed promise."""
+    return run_program(REFEREE, "referee", arguments)
+
+
 def demo(arguments: list[str]) -> int:
     """Trains agents with prioritized and uniform replay on a task with rare rewards."""
     if HELP.isdisjoint(arguments):
         require("demo", "matplotlib", "tqdm")
     return run_program(DEMO, "demo", arguments)
+
+
+PROGRAMS: dict[str, Callable[[list[str]], int]] = {"bench": bench, "referee": referee, "demo": demo}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -167,6 +176,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         command.add_argument("file", metavar="FILE", help="what save() or checkpoint() wrote, a file or a directory")
     of_program = {
         "bench": "measure libper beside the replay libraries that are installed: a table, and peers.png",
+        "referee": "try what the replay libraries that are installed promise: a table, and the failures",
         "demo": "train agents with prioritized and with uniform replay where rewards are rare: rare_reward.png",
     }
     for name, says in of_program.items():
@@ -189,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif options.command == "verify":
             verify(options.file)
         else:
-            return (bench if options.command == "bench" else demo)(options.rest)
+            return PROGRAMS[options.command](options.rest)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader closed the pipe, as `| head` does. Python's flush at exit would fail again: it goes to /dev/null.

@@ -1,5 +1,6 @@
 """python -m per: its output and its exit status, as a separate program."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -9,6 +10,7 @@ import numpy as np
 import per
 import pytest
 
+NAIVE = pathlib.Path(__file__).resolve().parents[3] / "bench" / "referee" / "naive.py"
 FIELDS = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
 HIDES_MODULES = (
     "import runpy, sys; sys.modules |= dict.fromkeys(['matplotlib', 'tqdm']); "
@@ -150,7 +152,7 @@ def test_wrong_arguments_are_told_with_the_usage(arguments):
     assert done.stderr.startswith("usage: python -m per") and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["info", "verify", "bench", "demo"])
+@pytest.mark.parametrize("command", ["info", "verify", "bench", "referee", "demo"])
 def test_help_of_each_command_needs_neither_matplotlib_nor_tqdm(command):
     done = run(command, "--help", program=("-c", HIDES_MODULES))
     assert done.returncode == 0 and done.stdout.startswith("usage: ") and done.stderr.count("\n") <= 1
@@ -173,6 +175,18 @@ def test_bench_prints_a_table_and_draws_a_picture(tmp_path):
     picture = image.imread(tmp_path / "peers.png")
     # With one batch size there is one row of panels: 4 panels of 3.3 inches each at 110 dots an inch.
     assert picture.shape[:2] == (363, 1452)
+
+
+def test_referee_prints_outcomes_and_writes_them(tmp_path):
+    done = run(
+        "referee", "--library", NAIVE, "--check", "draws_follow_equation_1", "--json", "out.json", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["law", "naive"] in lines and ["draws_follow_equation_1", "holds"] in lines
+    assert "naive: 1 hold" in done.stdout
+    (entry,) = json.loads((tmp_path / "out.json").read_text()).values()
+    assert entry["results"] == {"draws_follow_equation_1": {"outcome": "holds", "shown": ""}}
 
 
 def test_demo_runs_where_it_is_called(tmp_path):

@@ -138,11 +138,12 @@ def test_wheel_holds_the_custom_calls_of_jax_with_the_licence_of_their_headers(d
         assert printed.strip() == str(tmp_path / "per" / "jax.py")
 
 
-@pytest.mark.parametrize("command", ["bench", "demo"])
+@pytest.mark.parametrize("command", ["bench", "referee", "demo"])
 def test_wheel_carries_the_programs_of_its_command(dist, tmp_path, command):
     few = {
         "bench": ["--library", "libper", "numpy cumsum", "--capacity", "100", "--batch", "8", "--seconds", "0"],
         "demo": ["--short"],
+        "referee": ["--library", "libper", "--check", "draws_follow_equation_1"],
     }
     if command == "demo":
         pytest.importorskip("matplotlib")
@@ -151,7 +152,8 @@ def test_wheel_carries_the_programs_of_its_command(dist, tmp_path, command):
     with zipfile.ZipFile(wheel_for(dist, MACHINE)) as archive:
         archive.extractall(installed)
     printed = output_of([sys.executable, "-m", "per", command, *few[command]], tmp_path, PYTHONPATH=str(installed))
-    assert {"bench": "N = 100, B = 8", "demo": "DeepSea 10 x 10: prioritized"}[command] in printed
+    shown = {"bench": "N = 100, B = 8", "demo": "DeepSea 10 x 10: prioritized", "referee": ": 1 hold"}
+    assert shown[command] in printed
 
 
 @pytest.mark.parametrize("version", interpreters())
