@@ -110,7 +110,7 @@ class Libper(Library):
     threads = atomic_saves = True
     name = package = "libper"
     module = "per"
-    documents = "docs/options.md"
+    documents = "options.md"
     gpu = True
 
     def create(self, options: Options) -> Buffer:
