@@ -39,9 +39,11 @@ class Adding(Buffer[Array]):
     ) -> npt.NDArray[np.int64]:
         """Adds one step of every environment. On an error nothing is added.
 
-        Arrays are [n_envs, ...]; the axis may be left out if there is one environment. They may come from numpy, torch
-        or JAX, or be of any type with the buffer protocol, __array_interface__ or __dlpack__; numbers and lists work
-        too. Elements are cast under numpy's "same_kind" rule.
+        Arrays are [n, ...], with one row for each environment, or for each of env_ids; the axis may be left out if
+        there is one environment. They may come from numpy, torch or JAX, or be of any type with the buffer protocol,
+        __array_interface__ or __dlpack__; numbers and lists work too. Elements are cast under numpy's "same_kind" rule:
+        float64 to float32, for instance, but not floats to integers. reward, terminated, truncated and the fields
+        without a default are required; everything else may be left out.
 
         Parameters
         ----------

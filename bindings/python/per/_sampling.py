@@ -42,8 +42,8 @@ class Sampling(Buffer[Array]):
         batch_size : int
             B, 1 to 2^24.
         key : ArrayLike, optional
-            uint64[2]. (7, 3) reproduces the fourth draw of a buffer with seed 7. It counts as one draw of this buffer.
-            Not with hindsight.
+            uint64[2]: a seed, and the number of draws before this one. (7, 3) draws as the fourth call of a buffer with
+            seed 7 would. It counts as one draw of this buffer. Not with hindsight.
         hindsight : Hindsight, optional
             Replaces the goals of some transitions by goals reached later. Exceptions of its reward function propagate;
             the call then does not count as a draw, but does count in `times_sampled`.
@@ -117,7 +117,7 @@ class Sampling(Buffer[Array]):
         Parameters
         ----------
         ids : ArrayLike
-            int64[n], from a batch.
+            int64[n], from a batch or add(). They are not positions in the batch or the buffer.
         td_errors : ArrayLike, optional
             float32[n] of any sign, or [n_critics, n]: the mean or the largest |td_error| is used (option `critics`). On
             the host, other numeric types and lists are cast to float32. For sequences [n, T] or [n_critics, n, T], or

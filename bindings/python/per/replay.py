@@ -52,7 +52,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     """Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952).
 
     Transition i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, p = |td_error| + epsilon (equation 1,
-    section 3.3), and weighs w_i = (N P(i))^-beta / max_j (N P(j))^-beta (section 3.4), N being the number of live ones.
+    section 3.3), and weighs w_i = (N P(i))^-beta / max_j (N P(j))^-beta (section 3.4). N is the number of live
+    transitions: those whose n steps are complete, so that they can be drawn.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         in UTF-8, without control characters; dots denote containers, see for_env(). Reserved are the argument names of
         add() and the names of a batch's own arrays.
     n_envs : int, default 1
-        Number of environments, each with its own ring.
+        Number of environments. Each has its own lane, a ring of capacity / n_envs rows.
     n_step : int, default 1
         Steps of a return. Returns are computed when a batch is drawn.
     gamma : float, default 0.99
@@ -78,7 +79,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Transitions to learn from in a sequence; None: single transitions are drawn. Sequences have
         T = burn_in + sequence_length steps, and their batches have `mask` (see Batch).
     burn_in : int, default 0
-        Transitions before these that only warm up a recurrent state.
+        Transitions before those that only warm up a recurrent state.
     sequence_stride : int, optional
         Distance between the starts of sequences, counted from the first step of an episode; None: sequence_length.
     sequence_eta : float, default 0.9
@@ -100,7 +101,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     uniform_fraction : float, default 0.0
         u in P = (1 - u) p^alpha / sum + u / N.
     normalize_weights : {"batch_max", "buffer_max", "none"}, default "batch_max"
-        The divisor of the weights: the largest weight of the batch, or of the buffer.
+        The divisor of the weights: the largest weight of the batch, or of the buffer; "none" leaves them as they are.
     max_priority : {"ever", "now"}, default "ever"
         Priority of a transition added without one: the largest "ever", or the largest of those live "now".
     on_invalid : {"error", "skip"}, default "error"
