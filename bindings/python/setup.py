@@ -128,6 +128,9 @@ class BuildBridge(build_ext):
         if not any(map(shutil.which, compilers)):
             raise SystemExit(f"no C++ compiler (Debian: g++) is found as {' or '.join(compilers)}; CXX may name one")
         xxhash = xxhash_header() if with_library else None
+        include = sysconfig.get_path("include")
+        if not pathlib.Path(include, "Python.h").is_file():
+            raise SystemExit(f"Python.h (Debian: python3-dev) is not in {include}")
         super().run()
         if not with_library:
             return

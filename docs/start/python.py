@@ -37,7 +37,7 @@ for step in range(STEPS):
         next_observation=next_observation,
     )
     observation = next_observation
-    returns[-1] += reward
+    returns[-1] += float(reward)
     if terminated or truncated:
         observation, _ = env.reset()
         if len(returns) % 20 == 0:
@@ -57,7 +57,8 @@ for step in range(STEPS):
         optimizer.step()
         buffer.update_priorities(batch.ids, td_errors)
         with torch.no_grad():
-            torch._foreach_lerp_(list(target.parameters()), list(network.parameters()), 0.01)
+            for slow, fast in zip(target.parameters(), network.parameters(), strict=True):
+                slow.lerp_(fast, 0.01)
 
 stats = buffer.stats()
 print(f"{stats.samples} batches drawn; the last one says as much as {stats.last_effective_size:.0f} of equal weight")

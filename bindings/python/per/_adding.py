@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsFloat
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ class Adding(Buffer[Array]):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat | None = None,
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         mask: ArrayLike | None = None,
@@ -126,7 +126,7 @@ class Adding(Buffer[Array]):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat | None = None,
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         mask: ArrayLike | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -189,7 +190,9 @@ class Batch(Mapping[str, Any], Generic[Array]):
         def __getattr__(self, name: str) -> Any:
             if name == "size" and "ids" in self:
                 return int(self["ids"].shape[0])
-            raise AttributeError(f"this batch has no {name}; it {self._state()}")
+            alike = difflib.get_close_matches(name, self, n=1, cutoff=0.7)
+            hint = f"did you mean {alike[0]}?" if alike else f"it {self._state()}"
+            raise AttributeError(f"this batch has no {name}; {hint}")
 
     def _state(self) -> str:
         """Description of the batch's state for error messages."""

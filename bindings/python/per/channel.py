@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsFloat
 
 from per import _arrays, _bridging, _exchange, _library, _memory, _options, batch, final_observations
 from per._errors import InvalidArgument, about
@@ -271,7 +271,7 @@ class Writer(Handle):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat | None = None,
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         mask: ArrayLike | None = None,
@@ -343,7 +343,7 @@ class Writer(Handle):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat | None = None,
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         mask: ArrayLike | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 import per
@@ -16,6 +17,9 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     buffer.add(observation=[0.0] * 4, reward=1, terminated=False, truncated=np.zeros(1), next_observation=range(4))
     buffer.add(observation={"image": np.zeros(4), "state": (1, 2)}, reward=0.0, terminated=False, truncated=False)
     per.ReplayBuffer(100, {"observation": per.Field((4,), np.float32), "mine": per.Field(dtype="bfloat16")}, alpha=1)
+    buffer.add(
+        observation=np.zeros(4), reward=gymnasium.make("CartPole-v1").step(0)[1], terminated=True, truncated=False
+    )
     rows = named.sample(8).reward.reshape(-1)
     print(rows, batch["mine"], batch.size, len(batch))
     tensors: per.ReplayBuffer[torch.Tensor] = per.ReplayBuffer.for_env(

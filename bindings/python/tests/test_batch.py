@@ -144,6 +144,8 @@ def test_asked_for_what_is_no_array_a_batch_lists_those_that_it_has(kind):
         batch["obs"]
     with pytest.raises(AttributeError, match=f"^this batch has no obs; it has {NAMES_OF_ARRAYS}$"):
         batch.obs  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^this batch has no rewards; did you mean reward\?$"):
+        batch.rewards  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
