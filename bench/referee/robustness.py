@@ -146,15 +146,17 @@ def a_negative_priority_does_no_harm(library: Library) -> None:
 
 @check("robustness", RATIOS)
 def an_infinite_priority_does_no_harm(library: Library) -> None:
-    """An infinite priority is an error and changes nothing, or draws follow equation 1 once that transition has a
-    finite one again, also when a new one comes: 3,200 draws each, false alarms 1e-6."""
+    """An infinite priority is an error and changes nothing, or only that transition is drawn, or the others by equation
+    1, all with finite weights; once it has a finite one again, and a new one comes, draws follow equation 1: 3,200
+    draws each, false alarms 1e-6."""
     try_priority(library, float("inf"), alone=True)
 
 
 @check("robustness", RATIOS)
 def a_huge_priority_does_no_harm(library: Library) -> None:
-    """A priority of 1e30, which float32 holds, is an error and changes nothing, or draws follow equation 1 once that
-    transition has its priority of 2 again: 3,200 draws each, false alarms 1e-6."""
+    """A priority of 1e30, which float32 holds, is an error and changes nothing, or only that transition is drawn, or
+    the others by equation 1, all with finite weights; once it has its priority of 2 again, draws follow equation 1:
+    3,200 draws each, false alarms 1e-6."""
     try_priority(library, 1e30, alone=True, new_ones=False)
 
 

@@ -103,7 +103,10 @@ class D3rlpy(Library):
     package = module = "d3rlpy"
     documents = "https://d3rlpy.readthedocs.io/en/latest/references/dataset.html"
     disclaims: ClassVar[dict[str, str]] = {
-        "a_kill_during_a_save_leaves_a_whole_file": "dump() only: the caller opens the file"
+        "final_observations_without_autoreset": "append() takes no final observation: the last step of a truncated "
+        "episode is not a transition",
+        "integers_of_64_bits_are_stored_exactly": "batches are of float32, as the types of TransitionMiniBatch say",
+        "a_kill_during_a_save_leaves_a_whole_file": "dump() only: the caller opens the file",
     }
     windows = macos = pure_python = True
 

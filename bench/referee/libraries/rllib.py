@@ -179,6 +179,11 @@ class RLlib(Library):
 
 class RLlibEpisodes(RLlib):
     name = "RLlib-episodes"
+    disclaims: ClassVar[dict[str, str]] = {
+        **RLlib.disclaims,
+        "a_row_of_a_wrong_shape_is_an_error": "an episode keeps a list of any observations; it checks those that come "
+        "after to_numpy()",
+    }
     epsilon = 1e-12  # smaller priorities are raised to it
 
     def create(self, options: Options) -> Buffer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from contract import Batch, Buffer, Library, NotClaimed, Options, Step
@@ -73,6 +73,10 @@ class Skrl(Library):
     name = "skrl"
     package = module = "skrl"
     documents = "https://skrl.readthedocs.io/en/latest/api/memories/random.html"
+    disclaims: ClassVar[dict[str, str]] = {
+        "sequences_do_not_join_episodes": "its RNN models reset their state after a step that is terminated",
+        "a_row_of_a_wrong_shape_is_an_error": "no check is performed for compatibility of the shapes",
+    }
     gpu = windows = macos = pure_python = True
 
     def create(self, options: Options) -> Buffer:
