@@ -10,7 +10,7 @@ buffer = per.ReplayBuffer.for_env(envs, 10_000, n_step=3, gamma=0.9, seed=7)
 assert buffer.options["autoreset"] == "next_step"
 
 envs.action_space.seed(7)
-observation, _ = envs.reset(seed=7)
+observation, info = envs.reset(seed=7)
 for _ in range(300):
     action = envs.action_space.sample()
     next_observation, reward, terminated, truncated, info = envs.step(action)
