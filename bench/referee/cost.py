@@ -16,6 +16,7 @@ BATCH = 256
 MOST_FILLING = 90.0  # seconds
 FRAME = (84, 84)
 ATARI_STEPS = 4000
+clock = time.perf_counter  # the tests of the referee count work instead
 
 
 def filled(library: Library, n: int) -> Buffer:
@@ -36,12 +37,12 @@ def filled(library: Library, n: int) -> Buffer:
 def seconds_of_a_batch(buffer: Buffer, random: np.random.Generator) -> float:
     """The time to draw a batch and, if there are priorities, to set those of what was drawn."""
     priorities = random.uniform(0.1, 2.0, BATCH)
-    started = time.perf_counter()
+    started = clock()
     batch = buffer.sample()
     observation = np.asarray(batch.observation)
     with contextlib.suppress(NotClaimed):
         buffer.update(batch.handle, priorities)
-    taken = time.perf_counter() - started
+    taken = clock() - started
     expect(len(observation) == BATCH, f"a batch of {BATCH} has observations of shape {observation.shape}")
     return taken
 

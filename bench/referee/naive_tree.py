@@ -13,6 +13,8 @@ from contract import Array, Batch, Buffer, Library, NotClaimed, Options, Step
 
 
 class TreeBuffer(Buffer):
+    work = 0  # nodes that all buffers have read and written
+
     def __init__(self, options: Options, fault: str | None = None) -> None:
         if options.n_envs > 1 or options.n_step > 1 or options.frame_stack > 1 or options.sequence_length:
             raise NotClaimed("single transitions of one environment")
@@ -42,12 +44,13 @@ class TreeBuffer(Buffer):
         size = self.options.batch_size
         nodes, points = np.ones(size, np.int64), self.random.random(size) * self.tree[1]
         while nodes[0] < self.leaves:
+            TreeBuffer.work += size
             left = self.tree[2 * nodes]
             right = points >= left
             points -= left * right
             nodes = 2 * nodes + right
         if self.fault == "computes_all_probabilities":
-            sorted((float(mass / self.tree[1]), mass) for mass in self.tree[self.leaves :])
+            TreeBuffer.work += 4 * self.leaves
         rows = [self.rows[slot] for slot in (nodes - self.leaves).tolist()]
         weights = self.tree[nodes] ** -self.options.beta
         return Batch(
@@ -65,6 +68,7 @@ class TreeBuffer(Buffer):
         nodes = np.asarray(handle) + self.leaves
         self.tree[nodes] = np.asarray(priorities) ** self.options.alpha
         while nodes[0] > 1:
+            TreeBuffer.work += len(nodes)
             nodes = np.unique(nodes // 2)
             self.tree[nodes] = self.tree[2 * nodes] + self.tree[2 * nodes + 1]
 
