@@ -1,1 +1,1 @@
-"""The referee: what replay libraries promise and what they do, checked in the same way for each."""
+"""The referee checks the promises of replay libraries, in the same way for each."""

@@ -1,4 +1,4 @@
-"""What a check sees of a library, and what it may conclude.
+"""The interface between checks and adapters of libraries, and the outcomes of a check.
 
 An adapter is a `Library` that creates `Buffer`s. Whatever it does not override is not claimed: a check that needs it
 ends with that outcome. Adapters use their library as its own documents say, and do not repair what it returns.
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class NotClaimed(Exception):
-    """The library does not claim to have what the check needs."""
+    """The library does not claim the feature that the check needs."""
 
 
 class CannotTry(Exception):
@@ -79,7 +79,7 @@ class Step:
 
 @dataclasses.dataclass
 class Batch:
-    """A batch as drawn. Names that the library does not return are None."""
+    """A drawn batch. Arrays that the library does not return are None."""
 
     observation: Array  # [B, *shape]; with frame_stack [B, frame_stack, *shape]; with sequences [B, T, *shape]
     action: Array | None
@@ -157,7 +157,7 @@ class Library:
     def create(self, options: Options) -> Buffer:
         raise NotImplementedError
 
-    # What the documents promise beyond the paper.
+    # Promises of the library's documents beyond the paper.
     threads = False  # threads may share a buffer
     atomic_saves = False  # a save that is cut off leaves the previous file
     holds_back = False  # the newest step of a running episode is drawn once the next one has come
@@ -165,7 +165,7 @@ class Library:
     # Checks that the documents rule out, and their words, such as "not thread-safe". The runner does not try them.
     disclaims: ClassVar[Mapping[str, str]] = {}
 
-    # What others have and libper may lack; rows of the page.
+    # Features that libper may lack; rows of the page.
     servers = False  # buffers in a server of their own, which clients reach over a network
     selectors = False  # several tables or selectors over the same rows
     gpu = False  # rows and priorities on a GPU

@@ -1,4 +1,4 @@
-"""Checks of time and memory. Their figures are what the adapter returns, as numpy arrays."""
+"""Checks of time and memory. Times include the conversion of batches to numpy arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filled(library: Library, n: int) -> Buffer:
 
 
 def seconds_of_a_batch(buffer: Buffer, random: np.random.Generator) -> float:
-    """The time to draw a batch and, if there are priorities, to set those of what was drawn."""
+    """The time to draw a batch and, if the library has priorities, to set those of the batch."""
     priorities = random.uniform(0.1, 2.0, BATCH)
     started = clock()
     batch = buffer.sample()

@@ -1,4 +1,4 @@
-"""An adapter in a file of its own: python -m per referee --library example.py. Ring stands for the library."""
+"""An adapter in a separate file: python -m per referee --library example.py. Ring takes the place of a library."""
 
 import numpy as np
 from contract import Array, Batch, Buffer, Library, NotClaimed, Options, Step

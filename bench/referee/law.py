@@ -1,4 +1,4 @@
-"""Checks of what is drawn, and how it weighs."""
+"""Checks of draws and of their weights."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def priority_0_is_never_drawn(library: Library) -> None:
 
 @check("law", f"{PAPER}, equation 1: a positive priority has a positive probability")
 def every_positive_priority_is_drawn(library: Library) -> None:
-    """Transitions of priorities from 1 to 1e12 are all drawn within 300 batches of 32, if what is drawn gets priority
-    1e-3 (alpha = 1), so that the largest left is nearly always next; false alarms far below 1e-6."""
+    """All transitions, of priorities from 1 to 1e12, are drawn within 300 batches of 32. Drawn ones get priority 1e-3
+    (alpha = 1), so the largest of the others nearly always comes next; false alarms far below 1e-6."""
     priorities = 10 ** (np.arange(64) * 12 / 63)
     buffer = scenes.filled(library, Options(capacity=64, alpha=1.0), 64, priorities)
     left = set(range(64))
@@ -89,9 +89,9 @@ def every_positive_priority_is_drawn(library: Library) -> None:
 
 @check("law", f"{PAPER}, equation 1, which holds whatever priorities were before")
 def no_drift_after_many_updates(library: Library) -> str:
-    """After as many updates as fit into 4 s, 1e7 at most, of priorities from 1 to 1e12, what is drawn in 300 batches of
-    64 gets its last priority: one transition 1, one 2, 62 others 1e-6. Then at least 99 % of 9,600 draws are of the
-    two, in this ratio (alpha = 1; within 6 standard deviations, false alarms 1e-6)."""
+    """Transitions get priorities from 1 to 1e12 in as many updates as fit into 4 s, at most 1e7. Then 300 batches of 64
+    set the final ones: 1, 2, and 1e-6 for the 62 others. At least 99 % of the next 9,600 draws are of the first two,
+    in this ratio (alpha = 1; within 6 standard deviations, false alarms 1e-6)."""
     buffer = scenes.filled(library, Options(capacity=64, batch_size=64, alpha=1.0), 64, np.ones(64))
     random = np.random.default_rng(1)
     buffer.update(buffer.sample().handle, np.ones(64))  # the first may take long
@@ -128,8 +128,8 @@ def weights_follow_section_3_4(library: Library) -> None:
 
 @check("law", f"{PAPER}, section 3.4: weights are normalised by 1 / max w, so that they only scale downwards")
 def weights_are_at_most_1(library: Library) -> None:
-    """No weight is above 1 in 20 batches, of which each sets the priorities of what it drew anew, from 1e-3 to 1e3;
-    whether the maximum is that of the batch or that of the buffer is left to the library."""
+    """No weight exceeds 1 in 20 batches. After each batch its transitions get new priorities, from 1e-3 to 1e3. The
+    library may normalise by the maximum of the batch or of the buffer."""
     buffer = scenes.filled(library, Options(capacity=64, alpha=0.6, beta=0.4), 64, np.arange(1, 65))
     random = np.random.default_rng(1)
     for number in range(20):

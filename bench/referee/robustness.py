@@ -34,7 +34,7 @@ VICTIM = 5  # the step that gets a wrong priority
 PRIORITIES = np.array([1.0 + t % 4 for t in range(64)])
 
 
-# ---- what is wrong with a buffer
+# ---- descriptions of faults
 
 
 def steps_of(batch: Batch) -> Array:
@@ -54,7 +54,7 @@ def error_of(call: Callable[[], object]) -> str:
 
 
 def wrong_draws(buffer: Buffer, priorities: Array, free: tuple[int, ...] = (), alone: bool = False) -> str:
-    """What is wrong with 3,200 draws of steps that have these priorities, or "". Those of `free` may have any other.
+    """Describes the fault in 3,200 draws of steps with these priorities, or returns "". Those in `free` may have others.
 
     `alone` says that a step of `free` may be the only one that is drawn. The limit of chi-square is twice that of
     false alarms of 1e-6: small departures from equation 1 are the matter of other checks.
@@ -226,7 +226,7 @@ def try_observation(library: Library, options: Options, given: Array, may_be_dra
 
 @check("robustness", STORED)
 def a_row_of_a_wrong_shape_is_an_error(library: Library) -> None:
-    """An observation of 1, 3 or 8 numbers, where the buffer has 4, is an error, and draws have only what was added."""
+    """Adding an observation of 1, 3 or 8 numbers to a buffer with 4 is an error, and draws return only added rows."""
     for n in (1, 3, 8):
         try_observation(library, Options(shape=(4,)), np.full(n, 109, np.float32), may_be_drawn=False)
 
@@ -254,7 +254,7 @@ def integers_of_64_bits_are_stored_exactly(library: Library) -> None:
 
 
 def saved_and_loaded(library: Library, buffer: Buffer, options: Options) -> Buffer:
-    """A second buffer, with the same options, that loads what the first one saves."""
+    """Saves the buffer and loads the file into a second buffer with the same options."""
     other = library.create(options)
     with tempfile.TemporaryDirectory() as folder:
         buffer.save(str(Path(folder, "buffer")))
@@ -367,7 +367,7 @@ def a_pickled_buffer_is_the_same(library: Library) -> None:
 
 
 def use_in_child(buffer: Buffer) -> str:
-    """What a forked child finds wrong with its copy of a buffer with 64 steps, or "". The error of a call is right."""
+    """Describes the fault of a copy of 64 steps in a forked child, or returns "". An error of the library is no fault."""
     found = error_of(lambda: buffer.extend([scenes.step(t, Options(), terminated=True) for t in range(64, 96)]))
     if found:
         return ""
@@ -402,7 +402,7 @@ def a_forked_child_has_its_own_copy(library: Library) -> None:
 
 
 def torn_row(buffer: Buffer, seconds: float) -> str:
-    """Draws until a row is torn, a call fails, or the time is over. Returns what is wrong, or ""."""
+    """Draws until a row is torn, a call fails, or the time is over. Returns a description of the fault, or ""."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         batches: list[Batch] = []

@@ -1,4 +1,4 @@
-"""Runs checks in a process of their own, so that a crash or a hang is an outcome like any other."""
+"""Runs checks in a separate process, so that a crash or a hang is an outcome like any other."""
 
 from __future__ import annotations
 

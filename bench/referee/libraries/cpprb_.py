@@ -32,7 +32,7 @@ class CpprbBuffer(Buffer):
             "next_obs": {"shape": options.shape, "dtype": np.dtype(options.dtype)},
             "done": {},
         }
-        # check_for_update ignores priorities of what was overwritten since the last sample().
+        # With check_for_update, updates of rows that were overwritten since the last sample() are ignored.
         given: dict[str, Any] = {"alpha": options.alpha, "eps": 0.0, "check_for_update": True}
         if options.n_step > 1:
             given["Nstep"] = {"size": options.n_step, "gamma": options.gamma, "rew": "rew", "next": "next_obs"}
