@@ -54,7 +54,7 @@ def error_of(call: Callable[[], object]) -> str:
 
 
 def wrong_draws(buffer: Buffer, priorities: Array, free: tuple[int, ...] = (), alone: bool = False) -> str:
-    """Describes the fault in 3,200 draws of steps with these priorities, or returns "". Those in `free` may have others.
+    """Describes the fault in 3,200 draws of steps with these priorities, or returns "". Those in `free` may differ.
 
     `alone` says that a step of `free` may be the only one that is drawn. The limit of chi-square is twice that of
     false alarms of 1e-6: small departures from equation 1 are the matter of other checks.
@@ -367,7 +367,7 @@ def a_pickled_buffer_is_the_same(library: Library) -> None:
 
 
 def use_in_child(buffer: Buffer) -> str:
-    """Describes the fault of a copy of 64 steps in a forked child, or returns "". An error of the library is no fault."""
+    """Describes the fault of a copy of 64 steps in a forked child, or returns "". An error is no fault."""
     found = error_of(lambda: buffer.extend([scenes.step(t, Options(), terminated=True) for t in range(64, 96)]))
     if found:
         return ""
