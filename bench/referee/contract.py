@@ -92,13 +92,9 @@ class Batch:
     goal: Array | None = None  # [B, *shape], with Options.goals
 
     def steps(self) -> Array:
-        """The numbers of the drawn steps, int64 [B] (of sequences [B, T])."""
-        return (
-            np.asarray(self.observation, np.float64)
-            .reshape(*self.observation.shape[:2], -1)[..., -1]
-            .round()
-            .astype(np.int64)
-        )
+        """The numbers of the drawn steps, int64 [B]; of stacks and sequences those of the last step."""
+        rows = np.asarray(self.observation, np.float64).reshape(len(self.observation), -1)
+        return rows[:, -1].round().astype(np.int64)
 
 
 class Buffer:

@@ -32,11 +32,6 @@ def expect_shares(steps: Array, shares: Array) -> None:
     )
 
 
-def steps_of(batch: Batch) -> Array:
-    """The numbers of the drawn steps, [B]."""
-    return batch.steps().reshape(-1)
-
-
 def weights_of(batch: Batch) -> Array:
     """The weights of a batch in float64."""
     if batch.weights is None:
@@ -74,7 +69,7 @@ def every_positive_priority_is_drawn(library: Library) -> None:
     left = set(range(64))
     for _ in range(300):
         batch = buffer.sample()
-        left -= set(steps_of(batch).tolist())
+        left -= set(batch.steps().tolist())
         if not left:
             return
         buffer.update(batch.handle, np.full(32, 1e-3))
@@ -102,7 +97,7 @@ def no_drift_after_many_updates(library: Library) -> str:
     last = np.where(np.arange(64) == 20, 1.0, np.where(np.arange(64) == 41, 2.0, 1e-6))
     for _ in range(300):
         batch = buffer.sample()
-        buffer.update(batch.handle, last[steps_of(batch)])
+        buffer.update(batch.handle, last[batch.steps()])
     after = f"after {updates:,} updates of priorities from 1 to 1e12"
     steps = scenes.drawn(buffer, 150)
     ones, twos = int((steps == 20).sum()), int((steps == 41).sum())
@@ -121,7 +116,7 @@ def weights_follow_section_3_4(library: Library) -> None:
     options = Options(capacity=64, alpha=0.6, beta=0.4)
     priorities = np.arange(1, 65, dtype=np.float64)
     batch = scenes.filled(library, options, 64, priorities).sample()
-    product = weights_of(batch) * priorities[steps_of(batch)] ** (0.6 * 0.4)
+    product = weights_of(batch) * priorities[batch.steps()] ** (0.6 * 0.4)
     spread = product.max() / product.min() - 1
     expect(spread < 1e-3, f"weights times P^beta differ by {100 * spread:.2g} % within a batch; they must be constant")
 
@@ -148,7 +143,7 @@ def beta_rises_linearly_to_1(library: Library) -> None:
     buffer = scenes.filled(library, options, 64, priorities)
     for number in range(26):
         batch = buffer.sample()
-        masses = priorities[steps_of(batch)] ** 0.6
+        masses = priorities[batch.steps()] ** 0.6
         beta = -np.polyfit(np.log(masses), np.log(weights_of(batch)), 1)[0]
         line = 0.4 + 0.6 * min(number / 20, 1)
         slack = 1e-3 + (0.03 if number <= 20 else 0)
@@ -164,7 +159,7 @@ def last_of_equal_indices_wins(library: Library) -> None:
     are 1e-9. At least 99 % of 1,920 draws are of that one (alpha = 1)."""
     buffer = scenes.filled(library, Options(capacity=64, alpha=1.0), 4, np.ones(4))
     batch = buffer.sample()
-    steps = steps_of(batch)
+    steps = batch.steps()
     chosen = int(np.bincount(steps).argmax())
     priorities = np.where(steps == chosen, 1e-9, 1.0)
     for step in set(steps.tolist()):
@@ -184,7 +179,7 @@ def without_replacement_all_differ(library: Library) -> None:
     """Without replacement, no transition is twice in a batch: 100 batches of 32 of 40 transitions."""
     buffer = scenes.filled(library, Options(capacity=64, replacement=False), 40)
     for number in range(100):
-        different = len(set(steps_of(buffer.sample()).tolist()))
+        different = len(set(buffer.sample().steps().tolist()))
         expect(different == 32, f"batch {number} has {different} different transitions; 32 were drawn")
 
 
@@ -194,7 +189,7 @@ def each_stratum_is_drawn_once(library: Library) -> None:
     a quarter of the range is 8 strata, and numbers are rounded only where two transitions meet."""
     buffer = scenes.filled(library, Options(capacity=64, stratified=True), 4, np.ones(4))
     for number in range(50):
-        counts = np.bincount(steps_of(buffer.sample()), minlength=4)
+        counts = np.bincount(buffer.sample().steps(), minlength=4)
         expect(counts.min() >= 7 and counts.max() <= 9, f"batch {number} has its four transitions {counts} times")
 
 
@@ -232,7 +227,7 @@ def one_transition_fills_the_batch(library: Library) -> None:
     buffer = scenes.filled(library, Options(capacity=64), 1)
     for priority in (1e-6, 1e6, 1.0):
         batch = buffer.sample()
-        steps = steps_of(batch).tolist()
+        steps = batch.steps().tolist()
         expect(set(steps) == {0} and len(steps) in (1, 32), f"the only step is 0; drawn were {steps}")
         if batch.weights is not None:
             weights = weights_of(batch)
@@ -252,9 +247,9 @@ def same_seed_same_batches(library: Library) -> None:
         for number in range(20):
             batch = buffer.sample()
             weights = [] if batch.weights is None else weights_of(batch).tolist()
-            seen.append((steps_of(batch).tolist(), weights))
+            seen.append((batch.steps().tolist(), weights))
             with contextlib.suppress(NotClaimed):
-                buffer.update(batch.handle, 1.0 + (steps_of(batch) + number) % 7)
+                buffer.update(batch.handle, 1.0 + (batch.steps() + number) % 7)
         return seen
 
     first, again, other = batches(7), batches(7), batches(8)

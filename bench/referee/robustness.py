@@ -37,11 +37,6 @@ PRIORITIES = np.array([1.0 + t % 4 for t in range(64)])
 # ---- descriptions of faults
 
 
-def steps_of(batch: Batch) -> Array:
-    """The numbers of the drawn steps, int64 [B]."""
-    return np.asarray(batch.observation, np.float64).reshape(len(batch.observation), -1)[:, -1].astype(np.int64)
-
-
 def error_of(call: Callable[[], object]) -> str:
     """The error that a call raises, in one line, or ""."""
     try:
@@ -67,7 +62,7 @@ def wrong_draws(buffer: Buffer, priorities: Array, free: tuple[int, ...] = (), a
             raise
         except Exception as error:
             return f"sample() raises {type(error).__name__}: {error}".splitlines()[0]
-        steps = steps_of(batch)
+        steps = batch.steps()
         if not ((steps >= 0) & (steps < len(priorities))).all():
             return f"a batch has rows that were never added: steps {steps}"
         if batch.weights is not None and not np.isfinite(np.asarray(batch.weights)).all():
@@ -110,10 +105,10 @@ def try_priority(library: Library, value: float, alone: bool = False, new_ones: 
     """Gives step 5 of 64 a wrong priority, then a right one, then adds a step."""
     buffer = scenes.filled(library, Options(capacity=128), 64, PRIORITIES)
     batch = buffer.sample()
-    while VICTIM not in steps_of(batch):
+    while VICTIM not in batch.steps():
         batch = buffer.sample()
-    right = PRIORITIES[steps_of(batch)]
-    given = np.where(steps_of(batch) == VICTIM, value, right)
+    right = PRIORITIES[batch.steps()]
+    given = np.where(batch.steps() == VICTIM, value, right)
     error = error_of(lambda: buffer.update(batch.handle, given))
     begin = f"update() of a batch in which step {VICTIM} gets {value:g}: {error or 'no error'}"
     found = wrong_draws(buffer, PRIORITIES, () if error else (VICTIM,), alone)
@@ -265,7 +260,7 @@ def saved_and_loaded(library: Library, buffer: Buffer, options: Options) -> Buff
 def rows_of(buffer: Buffer) -> dict[int, tuple[int, float]]:
     """The action and the reward of each step that 9,600 draws show."""
     batches = [buffer.sample() for _ in range(300)]
-    numbers = np.concatenate([steps_of(batch) for batch in batches]).tolist()
+    numbers = np.concatenate([batch.steps() for batch in batches]).tolist()
     actions = np.concatenate([np.asarray(batch.action).reshape(-1) for batch in batches]).tolist()
     rewards = np.concatenate([np.asarray(batch.reward).reshape(-1) for batch in batches]).tolist()
     return dict(zip(numbers, zip(actions, rewards, strict=True), strict=True))

@@ -65,7 +65,7 @@ def filled(library: Library, options: Options, n: int, priorities: Iterable[floa
 
 def drawn(buffer: Buffer, batches: int) -> Array:
     """The numbers of the steps of several batches, in one array."""
-    return np.concatenate([buffer.sample().steps().reshape(-1) for _ in range(batches)])
+    return np.concatenate([buffer.sample().steps() for _ in range(batches)])
 
 
 @dataclasses.dataclass(frozen=True)
