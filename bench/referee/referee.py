@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Judges replay libraries: tries what each promises, in the same way for all.
+"""Judges replay libraries: checks their promises, in the same way for all.
 
     python -m per referee                                          all checks of all libraries that are installed
     python -m per referee --library cpprb tianshou --check law     a group of checks; or name single ones

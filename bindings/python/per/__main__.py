@@ -138,7 +138,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def referee(arguments: list[str]) -> int:
-    """Tries what the replay libraries that are installed promise."""
+    """Checks the promises of the installed replay libraries."""
     return run_program(REFEREE, "referee", arguments)
 
 
@@ -176,7 +176,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         command.add_argument("file", metavar="FILE", help="what save() or checkpoint() wrote, a file or a directory")
     of_program = {
         "bench": "measure libper beside the replay libraries that are installed: a table, and peers.png",
-        "referee": "try what the replay libraries that are installed promise: a table, and the failures",
+        "referee": "check the promises of the installed replay libraries: a table, and the failures",
         "demo": "train agents with prioritized and with uniform replay where rewards are rare: rare_reward.png",
     }
     for name, says in of_program.items():
