@@ -190,6 +190,7 @@ def described(name: str) -> dict[str, Any]:
         library = libraries.find(name)
         if importlib.util.find_spec(library.module.partition(".")[0]) is None:
             return {"name": library.name, "missing": f"pip install {library.package}"}
+        importlib.import_module(library.module)  # which may need more than the library's package
         version = version_of(library)
     except ImportError as error:
         return {"name": name, "missing": str(error)}

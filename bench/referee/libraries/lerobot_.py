@@ -65,7 +65,8 @@ class LeRobotBuffer(Buffer):
 
 class LeRobot(Library):
     name = "LeRobot"
-    package = module = "lerobot"
+    package = "lerobot"
+    module = "lerobot.rl.buffer"
     documents = "https://huggingface.co/docs/lerobot/hilserl"
     gpu = windows = macos = pure_python = True
 
