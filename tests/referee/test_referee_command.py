@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,17 @@ def test_a_library_that_is_missing_is_skipped_with_a_line(tmp_path: Path) -> Non
     done = run("--library", written(tmp_path, MISSING), "--check", CHECKS[0])
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[0] == "not installed: missing (pip install no-such-package)"
+
+
+def test_a_library_that_lacks_another_one_is_skipped_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_installed.py").write_text("import no_such_dependency")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    adapter = MISSING.replace("no_such_package.part", "half_installed").replace("no-such-package", "pytest")
+    done = run("--library", written(tmp_path, adapter), "--check", CHECKS[0])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No module named 'no_such_dependency'" in done.stderr.splitlines()[0]
 
 
 def test_a_library_that_cannot_be_used_says_why(tmp_path: Path) -> None:
