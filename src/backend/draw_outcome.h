@@ -17,19 +17,17 @@ inline const char* drawn_noun(bool of_sequences) {
     return of_sequences ? "sequence" : "transition";
 }
 
-// Throws the Error of a draw where nothing is live. n_step is 1 if the window length is not the reason, or is not
-// known.
-[[noreturn]] inline void throw_empty(bool of_sequences, int64_t n_step = 1, int64_t n_added = 0) {
-    if (!of_sequences && n_step > 1)
-        throw Error(PER_ERROR_EMPTY,
-                    "no transition is live (steps added: %" PRId64 ", n_step: %" PRId64 "): one is once %" PRId64
-                    " steps of its episode and the observation after them, or the episode's end, were added",
-                    n_added, n_step, n_step);
-    throw Error(
-        PER_ERROR_EMPTY, "no %s is live%s", drawn_noun(of_sequences),
-        of_sequences
-            ? ": one is once burn_in + sequence_length + n_step - 1 steps of it, or its episode's end, were added"
-            : "");
+// Throws the Error of a draw where nothing is live. n_added is the number of steps added so far; -1 if the caller does
+// not know it.
+[[noreturn]] inline void throw_empty(bool of_sequences, int64_t n_step = 1, int64_t n_added = -1) {
+    const char* const noun = drawn_noun(of_sequences);
+    if (n_added < 0) throw Error(PER_ERROR_EMPTY, "no %s is live: add more steps before drawing", noun);
+    if (n_added == 0) throw Error(PER_ERROR_EMPTY, "no %s is live: no step was added yet", noun);
+    throw Error(PER_ERROR_EMPTY,
+                "no %s is live (steps added: %" PRId64 ", n_step: %" PRId64
+                "): a %s is live once %s steps of its episode and the observation after them, or the end of the "
+                "episode, were added; add more steps before drawing",
+                noun, n_added, n_step, noun, of_sequences ? "burn_in + sequence_length + n_step - 1" : "n_step");
 }
 
 // Throws Error unless the whole batch was found: with EMPTY if nothing is live, else with INVALID_ARGUMENT.

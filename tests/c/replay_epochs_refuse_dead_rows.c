@@ -145,7 +145,7 @@ static void bad_arguments(void) {
     CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 0", replay, 1, 0, 0, NULL);
     CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 16777217", replay, 1, (1 << 24) + 1, 0, NULL);
     CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 11: with drop_last at most the 10", replay, 1, 11, 1, NULL);
-    CHECK_NO_WALK(EMPTY, "no transition is live", empty, 1, 4, 0, NULL);
+    CHECK_NO_WALK(EMPTY, "no transition is live: no step was added yet", empty, 1, 4, 0, NULL);
 
     check_same_statistics(replay, &before);
     CHECK(stats_of(empty).samples == 0);

@@ -28,11 +28,15 @@ static void sequences_are_named(void) {
     per_epochs* walk = NULL;
     options.sequence_length = 4;
     per_replay* replay = create_replay(&options);
+    CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY,
+                "no sequence is live: no step was added yet");
     add_step(replay, 0, 0, 0);
     per_batch batch = default_batch();
-    CHECK_FAILS(per_replay_sample(replay, NULL, 8, &batch, NULL), PER_ERROR_EMPTY,
-                on_cuda() ? "no live sequence" : "no sequence is live");
-    CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY, "no sequence is live");
+    CHECK_FAILS(
+        per_replay_sample(replay, NULL, 8, &batch, NULL), PER_ERROR_EMPTY,
+        on_cuda() ? "no live sequence" : "no sequence is live (steps added: 1, n_step: 1): a sequence is live once");
+    CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY,
+                "no sequence is live (steps added: 1");
     per_replay_free(replay);
 }
 
@@ -52,7 +56,7 @@ int main(void) {
     if (!on_cuda()) {
         per_epochs* walk = NULL;
         const char* const words =
-            "no transition is live (steps added: 2, n_step: 2): one is once 2 steps of its episode";
+            "no transition is live (steps added: 2, n_step: 2): a transition is live once n_step steps of its episode";
         per_batch batch = default_batch();
         CHECK_FAILS(per_replay_sample(replay, NULL, 32, &batch, NULL), PER_ERROR_EMPTY, words);
         CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY, words);

@@ -445,14 +445,27 @@ def test_end_of_an_episode_without_final_observations_asks_for_the_info():
     assert not WORDS_OF_C.search(str(raised.value))
 
 
-def test_draw_before_the_first_return_is_complete_tells_of_n_step():
-    buffer = per.ReplayBuffer(64, FIELDS, n_step=5)
+@pytest.mark.parametrize(
+    ("options", "noun", "steps"),
+    [
+        ({"n_step": 5}, "transition", "n_step"),
+        ({"n_step": 5, "sequence_length": 4}, "sequence", "burn_in + sequence_length + n_step - 1"),
+    ],
+)
+def test_draw_where_nothing_is_live_tells_whether_steps_were_added_and_how_many_are_needed(options, noun, steps):
+    buffer = per.ReplayBuffer(64, FIELDS, **options)
+    draws = (lambda: buffer.sample(4), lambda: buffer.epochs(1, 4))
+    for draw in draws:
+        with pytest.raises(per.Empty, match=f"^no {noun} is live: no step was added yet$"):
+            draw()
     for _ in range(3):
         buffer.add(**STEP)
-    for draw in (lambda: buffer.sample(4), lambda: buffer.epochs(1, 4)):
-        with pytest.raises(
-            per.Empty, match=r"^no transition is live \(steps added: 3, n_step: 5\): one is once 5 steps "
-        ):
+    words = (
+        f"no {noun} is live (steps added: 3, n_step: 5): a {noun} is live once {steps} steps of its episode and the "
+        "observation after them, or the end of the episode, were added; add more steps before drawing"
+    )
+    for draw in draws:
+        with pytest.raises(per.Empty, match=f"^{re.escape(words)}$"):
             draw()
 
 
