@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from per import _arrays, _callbacks, _kinds, _library, _options, hindsight
+from per import _arrays, _callbacks, _kinds, _library, _options, hindsight, spaces
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._layout import STEP_ARRAYS, Layout, Output
@@ -115,9 +115,9 @@ class Exchange:
 
     def unknown(self, name: str) -> InvalidArgument:
         """The error for a keyword that names no field."""
-        other = _OTHER_NAMES.get(name)
-        meant = f": give {other}" if other else _options.meant(name, self._places)
-        return InvalidArgument(f"{name} is no field of this buffer{meant}; its fields: {', '.join(self._places)}")
+        tops = (spaces.steps_of(each)[0] for each in self._places)
+        hint = _options.meant(name, [*self._places, *tops, *STEP_ARRAYS, "env_ids", "info"])
+        return InvalidArgument(f"{name} is no field of this buffer; its fields: {', '.join(self._places)}{hint}")
 
     def sample(
         self,
@@ -406,18 +406,6 @@ def _put(target: Any, elements: Elements, kept: list[object]) -> None:
     target.shape, target.ndim, target.dtype = shape, len(elements.shape), _arrays.DTYPES[elements.dtype]
     kept += [elements.kept, shape]
 
-
-# Argument names of other libraries, for hints.
-_OTHER_NAMES = {
-    "done": "terminated and truncated",
-    "dones": "terminated and truncated",
-    "obs": "observation",
-    "next_obs": "next_observation",
-    "act": "action",
-    "actions": "action",
-    "rew": "reward",
-    "rewards": "reward",
-}
 
 # The target of empty arrays: NULL would mean that they are not given.
 _NOTHING = np.zeros(1)

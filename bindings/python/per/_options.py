@@ -74,7 +74,7 @@ class _SignatureOfInit:
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-# Argument names of other libraries, for hints.
+# Names of other libraries, for hints: of arguments, fields and arrays of batches.
 _OTHER_NAMES = {
     "buffer_size": "capacity",
     "max_size": "capacity",
@@ -82,7 +82,30 @@ _OTHER_NAMES = {
     "size": "capacity",
     "num_envs": "n_envs",
     "discount": "gamma",
+    "done": "terminated and truncated",
+    "dones": "terminated and truncated",
+    "terminations": "terminated",
+    "truncations": "truncated",
+    "obs": "observation",
+    "next_obs": "next_observation",
+    "act": "action",
+    "actions": "action",
+    "rew": "reward",
+    "rewards": "reward",
+    "indices": "ids",
 }
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """The end of the error for an unknown name: "; did you mean beta?", or empty if none of the names is similar."""
+    known = set(names)
+    if name in known:
+        return ""
+    other = _OTHER_NAMES.get(name, "")
+    if other and known.issuperset(other.split(" and ")):
+        return f"; did you mean {other}?"
+    alike = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)  # that of 4 letters, 2 of them swapped
+    return f"; did you mean {alike[0]}?" if alike else ""
 
 
 class Named:
@@ -97,10 +120,7 @@ class Named:
             takes_any = any(each.kind is each.VAR_KEYWORD for each in known.values())
             for name in named if not takes_any else ():
                 if name not in known:
-                    alike = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-                    other = _OTHER_NAMES.get(name, "".join(alike))
-                    hint = f"; did you mean {other}?" if other in known else ""
-                    raise TypeError(f"{cls.__name__}() has no argument {name}{hint}")
+                    raise TypeError(f"{cls.__name__}() has no argument {name}{meant(name, known)}")
             return super().__new__(cls)
 
 
@@ -131,8 +151,8 @@ def check_buffer_options(given: Iterable[str]) -> None:
     unknown = set(given) - set(BufferOptions.__annotations__)
     if unknown:
         name = min(unknown)
-        hint = meant(name, BUFFER_OPTIONS)
-        raise InvalidArgument(f"{name} is no option of a buffer{hint}; allowed: {', '.join(BUFFER_OPTIONS)}")
+        allowed = ", ".join(BUFFER_OPTIONS)
+        raise InvalidArgument(f"{name} is no option of a buffer; allowed: {allowed}{meant(name, BUFFER_OPTIONS)}")
 
 
 def buffer_option(options: Any, name: str) -> Any:
@@ -179,12 +199,6 @@ def _struct_of(options: Any) -> Any:
 
 _MOST_SHOWN = 80  # characters of a path in a message: it may be a whole file by mistake
 _MAGIC = b"\x89PER\r\n"  # first bytes of a file from save()
-
-
-def meant(name: str, names: Iterable[str]) -> str:
-    """A suggestion for an unknown name, as a part of its error: ": give beta"; empty if no name is similar."""
-    alike = difflib.get_close_matches(name, [other for other in names if other != name], n=1, cutoff=0.85)
-    return f": give {alike[0]}" if alike else ""
 
 
 def set_field(struct: Any, field: str, argument: str, value: object) -> None:
@@ -272,9 +286,11 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
         The method whose **choices they are.
     """
     if method is not None:
+        known = method.__signature__.parameters
         for name in choices:
-            if name not in method.__signature__.parameters:
-                raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument {name!r}")
+            if name not in known:
+                hint = meant(name, known)
+                raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument {name!r}{hint}")
     options = ffi.new(_SAMPLE_OPTIONS, _SAMPLE_DEFAULTS[0])
     beta, uniform_fraction, n_step = map(choices.get, ("beta", "uniform_fraction", "n_step"))
     scheme, prioritization, normalize_weights = map(choices.get, ("scheme", "prioritization", "normalize_weights"))

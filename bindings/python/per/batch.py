@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import numpy as np
 
-from per import _kinds, spaces
+from per import _kinds, _options, spaces
 from per._errors import InvalidArgument
 from per.typing import Array
 
@@ -190,9 +189,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
         def __getattr__(self, name: str) -> Any:
             if name == "size" and "ids" in self:
                 return int(self["ids"].shape[0])
-            alike = difflib.get_close_matches(name, self, n=1, cutoff=0.7)
-            hint = f"did you mean {alike[0]}?" if alike else f"it {self._state()}"
-            raise AttributeError(f"this batch has no {name}; {hint}")
+            raise AttributeError(f"this batch has no {name}{_options.meant(name, self) or f'; it {self._state()}'}")
 
     def _state(self) -> str:
         """Description of the batch's state for error messages."""
@@ -211,7 +208,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
             for step in steps:
                 value = value[int(step)] if isinstance(value, tuple) else value[spaces.key_of(step)]
         except (KeyError, ValueError, IndexError, TypeError, AttributeError):
-            raise KeyError(f"{name!r}; this batch {self._state()}") from None
+            raise KeyError(f"{name!r}; this batch {self._state()}{_options.meant(str(name), self)}") from None
         return value
 
     def __iter__(self) -> Iterator[str]:

@@ -140,22 +140,25 @@ def test_asked_for_what_is_no_array_a_batch_lists_those_that_it_has(kind):
     assert 0 not in batch
     with pytest.raises(KeyError, match=f"^'0; this batch has {NAMES_OF_ARRAYS}'$"):
         batch[0]
-    with pytest.raises(KeyError, match=f"'obs'; this batch has {NAMES_OF_ARRAYS}"):
-        batch["obs"]
-    with pytest.raises(AttributeError, match=f"^this batch has no obs; it has {NAMES_OF_ARRAYS}$"):
-        batch.obs  # noqa: B018
-    with pytest.raises(AttributeError, match=r"^this batch has no rewards; did you mean reward\?$"):
-        batch.rewards  # noqa: B018
+    with pytest.raises(KeyError, match=f"'speed'; this batch has {NAMES_OF_ARRAYS}\"$"):
+        batch["speed"]
+    with pytest.raises(AttributeError, match=f"^this batch has no speed; it has {NAMES_OF_ARRAYS}$"):
+        batch.speed  # noqa: B018
+    for given, name in (("rewrd", "reward"), ("obs", "observation"), ("indices", "ids")):
+        with pytest.raises(KeyError, match=rf"'{given}'; this batch has {NAMES_OF_ARRAYS}; did you mean {name}\?"):
+            batch[given]
+        with pytest.raises(AttributeError, match=rf"^this batch has no {given}; did you mean {name}\?$"):
+            getattr(batch, given)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_asked_for_what_it_has_no_more_a_released_batch_says_so(kind):
     with filled(kind).loader(3) as loader:
         batch = loader.take()
-        with pytest.raises(KeyError, match=f"'obs'; this batch has {NAMES_OF_ARRAYS}"):
-            batch["obs"]
-        with pytest.raises(AttributeError, match=f"^this batch has no obs; it has {NAMES_OF_ARRAYS}$"):
-            batch.obs  # noqa: B018
+        with pytest.raises(KeyError, match=f"'speed'; this batch has {NAMES_OF_ARRAYS}"):
+            batch["speed"]
+        with pytest.raises(AttributeError, match=f"^this batch has no speed; it has {NAMES_OF_ARRAYS}$"):
+            batch.speed  # noqa: B018
         batch.release()
         with pytest.raises(KeyError, match="'reward'; this batch was released"):
             batch["reward"]

@@ -391,6 +391,40 @@ def test_a_misspelt_argument_of_a_constructor_is_told_what_was_meant(call, words
         call()
 
 
+MEANT = {
+    "obsevation": "observation",
+    "rewrd": "reward",
+    "terminations": "terminated",
+    "td_error": "td_errors",
+    "priority": "priorities",
+    "env_id": "env_ids",
+    "dones": "terminated and truncated",
+}
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("name", MEANT)
+def test_a_misspelt_name_given_with_a_step_is_told_what_was_meant(name):
+    parts = {"observation.image": per.Field(), "observation.speed": per.Field()}
+    plain, nested = per.ReplayBuffer(64, FIELDS), per.ReplayBuffer(64, parts)
+    words = rf"^{name} is no field of this buffer; its fields: observation.*; did you mean {MEANT[name]}\?$"
+    for subject in (plain, nested, plain.channel().writer(), nested.channel().writer()):
+        for call in (subject.add, subject.extend):
+            with pytest.raises(per.InvalidArgument, match=words):
+                call(terminated=[False], truncated=[False], reward=[0], **{name: [0]})
+
+
+def test_a_name_that_is_like_no_other_or_known_elsewhere_is_told_no_other():
+    buffer = filled()
+    fields = "its fields: observation, action, next_observation$"
+    with pytest.raises(per.InvalidArgument, match=f"^next_action is no field of this buffer; {fields}"):
+        buffer.add(**STEP, next_action=0)
+    with pytest.raises(per.InvalidArgument, match=f"^next_observation is no field of this buffer; {fields}"):
+        buffer.set([0], next_observation=[[0, 0]])
+    with pytest.raises(per.InvalidArgument, match=r"^obs is no field of this buffer; its fields: state, next_state$"):
+        per.ReplayBuffer(64, {"state": per.Field(role="observation")}).add(obs=0)
+
+
 def test_a_constructor_shows_its_own_arguments():
     assert list(inspect.signature(per.ReplayBuffer).parameters)[:3] == ["capacity", "fields", "n_envs"]
     assert list(inspect.signature(per.Field).parameters)[:2] == ["shape", "dtype"]

@@ -451,14 +451,14 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
     [
         (
             lambda b: b.add(**STEP, done=True),
-            "done is no field of this buffer: give terminated and truncated; its fields: observation, action",
+            "done is no field of this buffer; its fields: observation, action, next_observation; "
+            "did you mean terminated and truncated?",
         ),
         (
             lambda b: b.add(**STEP, speed=1.0),
             "speed is no field of this buffer; its fields: observation, action, next_obs",
         ),
-        (lambda b: b.add(**STEP, next_action=1), "next_action is no field of this buffer; its"),
-        (lambda b: b.add(**STEP, obsevation=1), "obsevation is no field of this buffer: give observation; its fields"),
+        (lambda b: b.set([0], actoin=[0]), "actoin is no field of this buffer; its fields: observation, action, "),
         (lambda b: b.add(**{**STEP, "action": None}), "action"),
         (lambda b: b.add(**{**STEP, "reward": None}), "reward"),
         (lambda b: b.add(**{**STEP, "terminated": None}), "terminated"),
@@ -815,7 +815,7 @@ def test_capacity_for_keeps_so_many_live():
         assert 2 * t <= capacity or len(buffer) >= 1000
     with pytest.raises(per.InvalidArgument, match="colour is no option of a buffer; allowed: "):
         per.ReplayBuffer.capacity_for(10, colour=1)
-    with pytest.raises(per.InvalidArgument, match="n_steps is no option of a buffer: give n_step; allowed: "):
+    with pytest.raises(per.InvalidArgument, match=r"n_steps is no option .* seed; did you mean n_step\?$"):
         per.ReplayBuffer.capacity_for(10, n_steps=3)
     with pytest.raises(per.InvalidArgument, match="transitions is 0"):
         per.ReplayBuffer.capacity_for(0)

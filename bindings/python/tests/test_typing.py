@@ -68,7 +68,7 @@ def test_options_by_name_are_those_of_the_signatures():
 def test_an_option_that_a_draw_does_not_have_is_an_error_that_names_the_call(method):
     buffer = per.ReplayBuffer(10, {"observation": per.Field()})
     given = {"readers": 1} if method == "shared_loader" else {}
-    with pytest.raises(TypeError, match=rf"^ReplayBuffer\.{method}\(\) got an unexpected keyword argument 'betta'$"):
+    with pytest.raises(TypeError, match=rf"^ReplayBuffer\.{method}\(\) got .* argument 'betta'; did you mean beta\?$"):
         getattr(buffer, method)(4, betta=0.5, **given)
 
 
