@@ -86,6 +86,11 @@ def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
         raise _no_memory(f"a copy of {name}", array.shape, dtype) from error
 
 
+# What errors allow for arguments that are no field: no field can have these names.
+_WHOLE = "whole numbers of up to 64 bits"
+_ALLOWED = {"ids": _WHOLE, "env_ids": _WHOLE, "td_errors": "numbers", "priorities": "numbers"}
+
+
 def as_array(source: object, name: str) -> tuple[Array, int]:
     """A C-contiguous numpy array with the elements of `source`, and their per_dtype.
 
@@ -110,12 +115,16 @@ def as_array(source: object, name: str) -> tuple[Array, int]:
         native = array.dtype.newbyteorder("=")
         code = _CODES.get(native, _CODES_BY_NAME.get(native.name))
         if code is None:
-            raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {', '.join(DTYPES)}")
+            raise _no_such_dtype(name, {"U": "str", "S": "bytes"}.get(array.dtype.kind, array.dtype))
         array = array.view(np.uint16) if code == BFLOAT16 else _as_type(array, native, name)
     try:
         return np.require(np.asarray(array), requirements=["C", "A"]), code
     except (MemoryError, ValueError) as error:
         raise _no_memory(f"a copy of {name}", array.shape, array.dtype) from error
+
+
+def _no_such_dtype(name: str, dtype: object) -> InvalidArgument:
+    return InvalidArgument(f"{name} has dtype {dtype}; allowed: {_ALLOWED.get(name, ', '.join(DTYPES))}")
 
 
 def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name: str) -> Array:
@@ -145,7 +154,7 @@ def _from_torch(source: Any, name: str) -> tuple[Array, int]:
     torch = sys.modules["torch"]
     dtype = str(source.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
-        raise InvalidArgument(f"{name} has dtype {source.dtype}; allowed: {', '.join(DTYPES)}")
+        raise _no_such_dtype(name, source.dtype)
     try:
         if source.layout != torch.strided or source.is_nested:
             raise TypeError(f"it is {'nested' if source.is_nested else source.layout}, not dense")
@@ -209,7 +218,7 @@ def _as_whole(array: Array, code: int, name: str, dtype: type[np.int64] | type[n
     if array.size == 0:
         return np.zeros(0, dtype)
     if array.dtype.kind not in "iu" or code == BFLOAT16:
-        raise InvalidArgument(f"{name} has dtype {_library.name_of('per_dtype', code)}; allowed: whole numbers")
+        raise InvalidArgument(f"{name} has dtype {NAMES[code]}; allowed: {_WHOLE}")
     if not np.can_cast(array.dtype, dtype):
         allowed = np.iinfo(dtype)
         for extreme in (int(array.min()), int(array.max())):

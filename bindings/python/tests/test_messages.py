@@ -446,6 +446,36 @@ def test_a_whole_batch_in_the_place_of_ids_is_said_so():
             call()
 
 
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        (["a"], "str"),
+        (np.array([b"a"]), "bytes"),
+        ([True], "bool"),
+        (np.ones(1), "float64"),
+        ([None], "object"),
+        ([2**64], "object"),
+        ([1j], "complex128"),
+    ],
+)
+def test_ids_that_are_no_whole_numbers_are_told_their_dtype_and_what_is_allowed(given, dtype):
+    buffer = filled()
+    words = f"^(env_)?ids has dtype {dtype}; allowed: whole numbers of up to 64 bits$"
+    for call in (
+        lambda: buffer.update_priorities(given, [1.0]),
+        lambda: buffer.priorities(given),
+        lambda: buffer.get(given),
+        lambda: buffer.get_windows(given),
+        lambda: buffer.set(given, action=[1]),
+        lambda: buffer.cut(given),
+    ):
+        with pytest.raises(per.InvalidArgument, match=words):
+            call()
+    with pytest.raises(per.InvalidArgument, match=r"^td_errors has dtype str; allowed: numbers$"):
+        buffer.update_priorities([0], ["a"])
+
+
 def test_axes_of_one_that_are_too_many_are_not_asked_for():
     buffer = per.ReplayBuffer(64, FIELDS, n_envs=2)
     step = {name: [value, value] for name, value in STEP.items()}

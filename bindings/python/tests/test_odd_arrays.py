@@ -155,7 +155,7 @@ REFUSED = {
     "numpy masked": (lambda: np.ma.array(VALUES, mask=[False, True]), "masked"),
     "numpy structured": (lambda: np.zeros(2, [("a", "f4")]), "dtype"),
     "numpy objects": (lambda: VALUES.astype(object), "dtype object"),
-    "numpy strings": (lambda: VALUES.astype(str), "dtype <U32"),
+    "numpy strings": (lambda: VALUES.astype(str), "dtype str"),
     "numpy dates": (lambda: np.array([1, 2], "datetime64[s]"), "datetime64"),
     "numpy complex": (lambda: VALUES.astype(complex), "complex128"),
     "numpy bytes": (lambda: VALUES.view("V4"), "V4"),
@@ -166,7 +166,7 @@ REFUSED = {
     "jax float8": (lambda: jnp.array(VALUES, jnp.float8_e4m3fn), "float8_e4m3fn"),
     "jax shape": (lambda: jax.ShapeDtypeStruct((2,), jnp.float32), "ShapeDtypeStruct"),
     "None among numbers": (lambda: [None, 1.0], "dtype object"),
-    "text": (lambda: "ab", "dtype <U2"),
+    "text": (lambda: "ab", "dtype str"),
     "set": (lambda: {1, 2}, "set"),
     "generator": (lambda: (i for i in range(2)), "generator"),
 }

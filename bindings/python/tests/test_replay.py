@@ -464,7 +464,7 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
         (lambda b: b.add(**{**STEP, "terminated": None}), "terminated"),
         (lambda b: b.add(**{**STEP, "truncated": None}), "truncated"),
         (lambda b: b.add(**{**STEP, "observation": [0.0, 0.0, 0.0]}), "observation"),
-        (lambda b: b.add(**{**STEP, "observation": "here"}), "observation has dtype <U4; allowed: bool, uint8, "),
+        (lambda b: b.add(**{**STEP, "observation": "here"}), "observation has dtype str; allowed: bool, uint8, "),
         (lambda b: b.add(**{**STEP, "observation": {"a": 1}}), "observation is a dict; allowed: arrays, numbers"),
         (
             lambda b: b.add(**{**STEP, "observation": [[0], [1, 2]]}),
