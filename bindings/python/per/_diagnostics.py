@@ -38,6 +38,7 @@ class Diagnostics:
     def __init__(self, autoreset: str, looks_by_itself: bool) -> None:
         self._autoreset = autoreset
         self.looks_at_rewards = looks_by_itself
+        self.looks_at_critics = True
         self._looks_at_lengths = True
         self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
         self._calls = 0  # number of calls that added steps
@@ -74,6 +75,22 @@ class Diagnostics:
             warnings.warn(
                 f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which has not all "
                 f"whole numbers above 2^24",
+                PerWarning,
+                stacklevel=3,
+            )
+
+    def look_at_critics(self, ids: Any, td_errors: object) -> None:
+        """Warns of as many critics as ids; of more than 16 the library makes an error.
+
+        Looks at the first update only: a program gives all of them in the same way, and the look costs a tenth of one.
+        """
+        self.looks_at_critics = False
+        shape = tuple(getattr(td_errors, "shape", ()))
+        if len(shape) == 2 and shape[0] == shape[1] > 2 and np.shape(ids) != shape:
+            n = shape[0]
+            warnings.warn(
+                f"td_errors has shape [{n}, {n}], which means {n} critics for {n} ids. If it came from [{n}, 1] minus "
+                f"[{n}], which broadcasts to that shape, drop the axis of 1.",
                 PerWarning,
                 stacklevel=3,
             )

@@ -128,6 +128,12 @@ class Sampling(Buffer[Array]):
         stream : object, optional
             See the class.
 
+        Warns
+        -----
+        PerWarning
+            At the first update, if there are as many critics as ids, more than 2: [n, 1] minus [n] broadcasts to that
+            shape. Above 16 it is an error.
+
         Raises
         ------
         InvalidArgument
@@ -147,6 +153,8 @@ class Sampling(Buffer[Array]):
         """
         if priorities is None and td_errors is not None:
             self._exchange.update(ids, td_errors, False, stream)
+            if self._diagnostics.looks_at_critics and self._steps == 0:
+                self._diagnostics.look_at_critics(ids, td_errors)
         elif td_errors is None and priorities is not None:
             self._exchange.update(ids, priorities, True, stream)
         else:

@@ -604,6 +604,26 @@ def test_rewards_of_torch_are_looked_at():
     assert warnings_of(lambda: buffer.extend(**run_of(3, reward=rewards.float()))) == []
 
 
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+def test_as_many_critics_as_ids_are_warned_of_at_the_first_update(arrays):
+    zeros = np.zeros if arrays == "numpy" else importlib.import_module("torch").zeros
+
+    def update(*shape, ids=(0, 1, 2), **options):
+        buffer = filled(arrays=arrays, **options)
+        return warnings_of(lambda: [buffer.update_priorities(ids, zeros(shape)) for _ in range(2)])
+
+    assert update(3, 3) == [
+        "td_errors has shape [3, 3], which means 3 critics for 3 ids. If it came from [3, 1] minus [3], which "
+        "broadcasts to that shape, drop the axis of 1."
+    ]
+    for shape in ((3,), (3, 1), (1, 3), (2, 3), (4, 3)):
+        assert update(*shape) == []
+    assert update(2, 2, ids=[0, 1]) == []
+    assert update(3, 3, ids=np.arange(9).reshape(3, 3) % 8) == []
+    assert update(4, 4, ids=range(0, 4), sequence_length=4, sequence_stride=1) == []
+
+
 def test_final_beta_that_is_never_reached_is_warned_of():
     def make(**options):
         return warnings_of(lambda: per.ReplayBuffer(64, FIELDS, **options))
