@@ -12,7 +12,7 @@ from per import _arrays, _library, _options, final_observations
 from per._buffer import Buffer
 from per._library import NULL, check, ffi, lib
 from per.channel import Channel
-from per.typing import Array, ArrayLike, FieldLike, MovedBy, WhenFull
+from per.typing import Array, ArrayLike, FieldLike, IntArrayLike, MovedBy, WhenFull
 
 
 class Adding(Buffer[Array]):
@@ -32,7 +32,7 @@ class Adding(Buffer[Array]):
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
         td_errors: ArrayLike | None = None,
-        env_ids: ArrayLike | None = None,
+        env_ids: IntArrayLike | None = None,
         info: Mapping[str, Any] | None = None,
         stream: object = None,
         **fields: FieldLike,
@@ -61,7 +61,7 @@ class Adding(Buffer[Array]):
             [n], in place of td_errors. Without either, a step gets the largest priority seen.
         td_errors : ArrayLike, optional
             [n], of any sign.
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n], 0 to n_envs - 1, each at most once: the environments of these steps. None: all.
         info : Mapping[str, Any], optional
             The info of a vector environment. With autoreset "same_step" the final observations are taken from it; flags
@@ -133,7 +133,7 @@ class Adding(Buffer[Array]):
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
         td_errors: ArrayLike | None = None,
-        env_ids: ArrayLike | None = None,
+        env_ids: IntArrayLike | None = None,
         stream: object = None,
         **fields: FieldLike,
     ) -> npt.NDArray[np.int64]:
@@ -157,7 +157,7 @@ class Adding(Buffer[Array]):
             [K, n], in place of td_errors. Without either, steps get the largest priority seen.
         td_errors : ArrayLike, optional
             [K, n], of any sign.
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n], each at most once: the environments of these steps. None: all.
         stream : object, optional
             On a device: the stream on which the work is queued. See the class.
@@ -202,12 +202,12 @@ class Adding(Buffer[Array]):
         self._diagnostics.look_at_length(len(ids), self._n_envs, self._capacity)
         return ids
 
-    def cut(self, env_ids: ArrayLike | None = None, *, stream: object = None) -> None:
+    def cut(self, env_ids: IntArrayLike | None = None, *, stream: object = None) -> None:
         """Ends the running episodes of the environments (None: all) as truncated; the next step begins a new episode.
 
         Parameters
         ----------
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n]. None: all.
         stream : object, optional
             On a device: the stream on which the work is queued. See the class.
@@ -230,7 +230,7 @@ class Adding(Buffer[Array]):
 
     def channel(
         self,
-        env_ids: ArrayLike | None = None,
+        env_ids: IntArrayLike | None = None,
         *,
         slots: int = 0,
         when_full: WhenFull = "waits",
@@ -243,7 +243,7 @@ class Adding(Buffer[Array]):
 
         Parameters
         ----------
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n], each once: the environments of this buffer that the writer feeds. The writer numbers them from 0,
             in this order. None: all.
         slots : int, default 0

@@ -13,7 +13,7 @@ from per._errors import InvalidArgument
 from per._library import ffi, lib
 from per.batch import Batch
 from per.hindsight import Call, Hindsight
-from per.typing import Array, ArrayLike, DrawOptions, FieldLike, OnInvalid, ReadOptions
+from per.typing import Array, ArrayLike, DrawOptions, FieldLike, IntArrayLike, OnInvalid, ReadOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -104,7 +104,7 @@ class Sampling(Buffer[Array]):
 
     def update_priorities(
         self,
-        ids: ArrayLike,
+        ids: IntArrayLike,
         td_errors: ArrayLike | None = None,
         *,
         priorities: ArrayLike | None = None,
@@ -116,7 +116,7 @@ class Sampling(Buffer[Array]):
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from a batch or add(). They are not positions in the batch or the buffer.
         td_errors : ArrayLike, optional
             float32[n] of any sign, or [n_critics, n]: the mean or the largest |td_error| is used (option `critics`). On
@@ -160,12 +160,12 @@ class Sampling(Buffer[Array]):
         else:
             raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
 
-    def priorities(self, ids: ArrayLike, *, stream: object = None) -> npt.NDArray[np.float32]:
+    def priorities(self, ids: IntArrayLike, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads p by id, float32[n]; 0 for transitions that are not live.
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from a batch.
         stream : object, optional
             On a device: the stream on which the work is queued. See the class.
@@ -187,14 +187,14 @@ class Sampling(Buffer[Array]):
         entries = self._memory.read_numbers(ids, "ids", "int64", queue)
         return self._each(lib.per_replay_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
-    def get(self, ids: ArrayLike, *, next_observations: bool = True, stream: object = None) -> Batch[Array]:
+    def get(self, ids: IntArrayLike, *, next_observations: bool = True, stream: object = None) -> Batch[Array]:
         """Rows by id, as they were added: one step and one frame each, whatever n_step and frame_stack.
 
         The batch has no weights or probabilities.
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n].
         next_observations : bool, default True
             False leaves them out of the batch. This is the only way to read steps whose next observation is unknown or
@@ -224,7 +224,7 @@ class Sampling(Buffer[Array]):
     @_options.takes_draw_options("scheme")
     def get_windows(
         self,
-        ids: ArrayLike,
+        ids: IntArrayLike,
         *,
         on_invalid: OnInvalid = "error",
         hindsight: Hindsight | None = None,
@@ -240,7 +240,7 @@ class Sampling(Buffer[Array]):
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], n from 0 to 2^24, in any order; duplicates are allowed.
         on_invalid : {"error", "skip"}, default "error"
             An id that is not live is an "error", or is "skip"ped: its entry has id -1, weight 0 and zeros elsewhere.
@@ -294,7 +294,7 @@ class Sampling(Buffer[Array]):
         )
         return self._new_batch(arrays) if out is None else out
 
-    def set(self, /, ids: ArrayLike, *, stream: object = None, **fields: FieldLike) -> None:
+    def set(self, /, ids: IntArrayLike, *, stream: object = None, **fields: FieldLike) -> None:
         """Writes fields of transitions, [n, shape of the field]; not observations, which rows share.
 
         Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). For duplicate ids the last one
@@ -302,7 +302,7 @@ class Sampling(Buffer[Array]):
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from a batch.
         stream : object, optional
             On a device: the stream on which the work is queued. See the class.

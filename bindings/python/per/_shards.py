@@ -12,7 +12,7 @@ from per._buffer import Buffer
 from per._library import check, lib
 from per.batch import Batch
 from per.coordinator import ShardSummary
-from per.typing import Array, ArrayLike, ReadOptions
+from per.typing import Array, IntArrayLike, ReadOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,7 +36,7 @@ class Shard(Buffer[Array]):
     @_options.takes_draw_options("scheme")
     def get_units(
         self,
-        units: ArrayLike,
+        units: IntArrayLike,
         *,
         stream: object = None,
         **choices: Unpack[ReadOptions],
@@ -48,7 +48,7 @@ class Shard(Buffer[Array]):
 
         Parameters
         ----------
-        units : ArrayLike
+        units : IntArrayLike
             int64[n].
         stream : object, optional
             As in get_windows().

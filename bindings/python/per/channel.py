@@ -15,7 +15,7 @@ from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c, to_c
-from per.typing import ArrayLike, FieldLike
+from per.typing import ArrayLike, FieldLike, IntArrayLike
 
 _LARGEST = 2**63 - 1
 
@@ -278,7 +278,7 @@ class Writer(Handle):
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
         td_errors: ArrayLike | None = None,
-        env_ids: ArrayLike | None = None,
+        env_ids: IntArrayLike | None = None,
         info: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         **fields: FieldLike,
@@ -303,7 +303,7 @@ class Writer(Handle):
             float32[n], >= 0, in place of td_errors.
         td_errors : ArrayLike, optional
             float32[n] of any sign.
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n], each once: environments, numbered from 0. None: all.
         info : Mapping[str, Any], optional
             The info of a vector environment, for final observations.
@@ -350,7 +350,7 @@ class Writer(Handle):
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
         td_errors: ArrayLike | None = None,
-        env_ids: ArrayLike | None = None,
+        env_ids: IntArrayLike | None = None,
         timeout: float | None = None,
         **fields: FieldLike,
     ) -> None:
@@ -372,7 +372,7 @@ class Writer(Handle):
             float32[K, n], >= 0, in place of td_errors.
         td_errors : ArrayLike, optional
             float32[K, n] of any sign.
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n], each once: environments, numbered from 0. None: all.
         timeout : float, optional
             Seconds to wait for room. None: no limit. Ctrl-C interrupts the wait.
@@ -401,12 +401,12 @@ class Writer(Handle):
         arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         self._write(arrays, self._flat(fields), env_ids, timeout, is_run=True)
 
-    def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
+    def cut(self, env_ids: IntArrayLike | None = None, *, timeout: float | None = None) -> None:
         """Ends the running episodes of the environments (None: all) as truncated; the next step begins a new episode.
 
         Parameters
         ----------
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n], each once: environments, numbered from 0. None: all.
         timeout : float, optional
             Seconds to wait. None: no limit. Ctrl-C interrupts the wait.
@@ -456,7 +456,7 @@ class Writer(Handle):
         self,
         arrays: tuple[object, ...],
         fields: Mapping[str, object],
-        env_ids: ArrayLike | None,
+        env_ids: IntArrayLike | None,
         timeout: float | None,
         is_run: bool = False,
     ) -> None:

@@ -12,7 +12,7 @@ from per import _arrays, _library, _options
 from per._errors import InvalidArgument
 from per._handle import Handle, created
 from per._library import NULL, check, ffi, lib
-from per.typing import ArrayLike, DrawOptions, NormalizeWeights, Prioritization, Scheme
+from per.typing import DrawOptions, IntArrayLike, NormalizeWeights, Prioritization, Scheme
 
 Ids = npt.NDArray[np.int64]
 
@@ -344,12 +344,12 @@ class Coordinator(Handle):
         )
         return round
 
-    def submit(self, ids: ArrayLike, masses: object, first_units: object = None) -> Round | None:
+    def submit(self, ids: IntArrayLike, masses: object, first_units: object = None) -> Round | None:
         """Takes the results of the shards' get_units() for the round, in the order of its units: int64[n] each.
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from batches.
         masses : object
             int64[n], mass of each transition, as get_units() gives it.
@@ -393,12 +393,12 @@ class Coordinator(Handle):
         check(lib.per_coordinator_finish(self._open(), n, *pointers))
         return batch
 
-    def locate(self, ids: ArrayLike) -> tuple[Ids, Ids]:
+    def locate(self, ids: IntArrayLike) -> tuple[Ids, Ids]:
         """The shards that ids of the whole belong to, and the ids there; -1 for id -1.
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from batches.
         """
         array = _arrays.as_int64(ids, "ids")
@@ -407,14 +407,14 @@ class Coordinator(Handle):
         check(lib.per_coordinator_locate(self._open(), array.size, *pointers))
         return out
 
-    def ids(self, shard: int, ids: ArrayLike) -> Ids:
+    def ids(self, shard: int, ids: IntArrayLike) -> Ids:
         """Converts ids of a shard to ids of the whole; -1 stays -1.
 
         Parameters
         ----------
         shard : int
             Its number, from 0.
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], ids of that shard.
         """
         array = _arrays.as_int64(ids, "ids")

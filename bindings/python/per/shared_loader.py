@@ -17,7 +17,7 @@ from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c
 from per.loader import LoadedBatch, loader_kind, views_of
-from per.typing import ArrayLike, Arrays
+from per.typing import ArrayLike, Arrays, IntArrayLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Reader(Handle):
 
     def update_priorities(
         self,
-        ids: ArrayLike,
+        ids: IntArrayLike,
         td_errors: ArrayLike | None = None,
         *,
         priorities: ArrayLike | None = None,
@@ -267,7 +267,7 @@ class Reader(Handle):
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from batches.
         td_errors : ArrayLike, optional
             float32[n] of any sign.

@@ -12,7 +12,7 @@ from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._handle import Store, created
 from per._library import NULL, check, lib
-from per.typing import ArrayLike, Arrays, Scheme
+from per.typing import ArrayLike, Arrays, IntArrayLike, Scheme
 
 
 class Draw(NamedTuple):
@@ -96,12 +96,12 @@ class SumTree(Store):
         self._device = device
         self._options = {"capacity": capacity, "device": str(device), "seed": seed, "arrays": kind}
 
-    def update(self, indices: ArrayLike, priorities: ArrayLike, *, stream: object = None) -> None:
+    def update(self, indices: IntArrayLike, priorities: ArrayLike, *, stream: object = None) -> None:
         """Sets priorities. For duplicate indices the last one wins.
 
         Parameters
         ----------
-        indices : ArrayLike
+        indices : IntArrayLike
             int64[n], 0 to capacity - 1.
         priorities : ArrayLike
             float32[n], finite, >= 0.
@@ -210,12 +210,12 @@ class SumTree(Store):
         """
         return self._find(lib.per_tree_find, prefix_sums, "prefix_sums", "float64", stream)
 
-    def find_mass(self, units: ArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
+    def find_mass(self, units: IntArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index that each unit of mass belongs to: m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
 
         Parameters
         ----------
-        units : ArrayLike
+        units : IntArrayLike
             uint64[n], 0 to mass.total - 1.
         stream : object, optional
             On a device: the stream on which the work is queued. See the class.
@@ -246,12 +246,12 @@ class SumTree(Store):
         entries = self._memory.read_numbers(source, name, dtype, queue)
         return self._each(function, entries, "int64", queue)  # type: ignore[no-any-return]
 
-    def priorities(self, indices: ArrayLike | None = None, *, stream: object = None) -> npt.NDArray[np.float32]:
+    def priorities(self, indices: IntArrayLike | None = None, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads priorities: float32[n] at the given indices, int64[n]; without them float32[capacity].
 
         Parameters
         ----------
-        indices : ArrayLike, optional
+        indices : IntArrayLike, optional
             int64[n], 0 to capacity - 1.
         stream : object, optional
             On a device: the stream on which the work is queued. See the class.

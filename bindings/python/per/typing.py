@@ -14,7 +14,7 @@ one such batch. The arrays of a plain `per.ReplayBuffer` are of any type.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Union
 
 import numpy.typing as npt
@@ -69,6 +69,13 @@ class SupportsDLPack(Protocol):
         """Returns a DLPack capsule."""
 
 
+class SupportsArray(Protocol):
+    """An array that numpy can read, such as its own and those of pandas."""
+
+    def __array__(self, *arguments: Any, **named: Any) -> Any:
+        """Returns a numpy array."""
+
+
 class SupportsCudaArrayInterface(Protocol):
     """An array on a CUDA device, such as those of CuPy and Numba."""
 
@@ -87,6 +94,11 @@ class HasItemSize(Protocol):
 
 ArrayLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsCudaArrayInterface
 """Arrays of numpy, torch, JAX, CuPy and others, numbers, and lists of them."""
+
+IntArrayLike: TypeAlias = (
+    int | SupportsArray | SupportsDLPack | SupportsCudaArrayInterface | Sequence[int | SupportsArray | Sequence[int]]
+)
+"""Whole numbers: arrays, numbers, and lists of them. A str, which ArrayLike allows, is none."""
 
 FieldLike: TypeAlias = ArrayLike | Mapping[Any, Any] | tuple[Any, ...] | None
 """Values of a field, or of the fields in a container, in the user's form."""

@@ -14,6 +14,8 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     td_errors = batch.reward + batch.discount * 2.0 - batch.observation.sum(1)
     buffer.update_priorities(batch.ids, td_errors)
     buffer.update_priorities([1, 2], priorities=np.ones(2))
+    print(buffer.priorities(3), buffer.priorities(np.int64(3)), buffer.priorities(range(3)), buffer.priorities([[1]]))
+    print(buffer.get(np.arange(3)), buffer.get(torch.arange(3)), buffer.get([np.arange(3), torch.tensor(3)]))
     buffer.add(observation=[0.0] * 4, reward=1, terminated=False, truncated=np.zeros(1), next_observation=range(4))
     buffer.add(observation={"image": np.zeros(4), "state": (1, 2)}, reward=0.0, terminated=False, truncated=False)
     per.ReplayBuffer(100, {"observation": per.Field((4,), np.float32), "mine": per.Field(dtype="bfloat16")}, alpha=1)
@@ -36,6 +38,10 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     buffer.update_priorities(batch.ids, batch.td)  # error
     buffer.update_priorities(batch.ids, td_error=1)  # error
     buffer.update_priorities(batch, [0.0])  # error
+    buffer.update_priorities("all", [0.0])  # error
+    buffer.get([0.5])  # error
+    buffer.cut(["first"])  # error
+    per.SumTree(4).update("all", [0.0])  # error
     buffer.sample(64, schme="stratified")  # error
     buffer.sample(64, scheme="stratifed")  # error
     buffer.sample(64, normalize_weights="max")  # error

@@ -15,7 +15,7 @@ from per._errors import InvalidArgument
 from per._library import check, lib
 from per._waiting import seconds_of
 from per.ray.coordination import get
-from per.typing import ArrayLike
+from per.typing import IntArrayLike
 
 # Seconds between two polls of whether a shard has added steps, if its ring holds steps for many draws.
 _LONGEST_PAUSE = 0.5
@@ -103,7 +103,7 @@ class ChannelWriter(per.Writer):
         self,
         arrays: tuple[object, ...],
         fields: Mapping[str, object],
-        env_ids: ArrayLike | None,
+        env_ids: IntArrayLike | None,
         timeout: float | None,
         is_run: bool = False,
     ) -> None:
@@ -113,12 +113,12 @@ class ChannelWriter(per.Writer):
         write = super()._write  # raises the error, or waits
         self._once_taken(lambda seconds: write(arrays, fields, env_ids, seconds, is_run), timeout)
 
-    def cut(self, env_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
+    def cut(self, env_ids: IntArrayLike | None = None, *, timeout: float | None = None) -> None:
         """Ends the running episodes of the environments (None: all) as truncated; the next step begins a new episode.
 
         Parameters
         ----------
-        env_ids : ArrayLike, optional
+        env_ids : IntArrayLike, optional
             int64[n], each once: environments, numbered from 0. None: all.
         timeout : float, optional
             Seconds to wait. None: no limit. Ctrl-C interrupts the wait.

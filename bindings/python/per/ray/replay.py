@@ -27,7 +27,7 @@ from per.ray.limits import Limits
 from per.ray.loader import Loader
 from per.ray.shard import Shard
 from per.ray.writer import Steps, Writer, n_steps
-from per.typing import ArrayLike, NormalizeWeights, Prioritization, Scheme, WhenFull
+from per.typing import ArrayLike, IntArrayLike, NormalizeWeights, Prioritization, Scheme, WhenFull
 
 Ids = npt.NDArray[np.int64]
 
@@ -296,12 +296,12 @@ class ReplayBuffer:
             parts[s] = ray.put(part) if is_large else part, count, place
         return parts
 
-    def shard_of(self, env_ids: ArrayLike) -> Ids:
+    def shard_of(self, env_ids: IntArrayLike) -> Ids:
         """The shard of each environment, int64[n].
 
         Parameters
         ----------
-        env_ids : ArrayLike
+        env_ids : IntArrayLike
             int64[n], each once: environments, numbered from 0.
         """
         envs = _arrays.as_int64(env_ids, "env_ids")
@@ -309,21 +309,21 @@ class ReplayBuffer:
             raise InvalidArgument(f"env_ids[{i}] is {envs[i]}: allowed are 0 .. {self.n_envs - 1}")
         return self._whole.locate(envs)[0]
 
-    def writer(self, env_ids: ArrayLike) -> Writer:
+    def writer(self, env_ids: IntArrayLike) -> Writer:
         """Creates a handle that writes steps of environments directly to their shard.
 
         It may be pickled. Its steps are added after the next batch or other call of any learner, and can then be drawn.
 
         Parameters
         ----------
-        env_ids : ArrayLike
+        env_ids : IntArrayLike
             int64[n], environments of one shard, in the order of the steps to be written.
         """
         s, envs = self._of_one_shard(env_ids)
         return Writer(self._options, self._shards[s], self._coordinator, envs)
 
     def channel(
-        self, env_ids: ArrayLike, *, slots: int = 0, when_full: WhenFull = "waits", timeout: float | None = None
+        self, env_ids: IntArrayLike, *, slots: int = 0, when_full: WhenFull = "waits", timeout: float | None = None
     ) -> Channel:
         """Creates a channel that writes steps of environments to their shard, in shared memory on the shard's node.
 
@@ -332,7 +332,7 @@ class ReplayBuffer:
 
         Parameters
         ----------
-        env_ids : ArrayLike
+        env_ids : IntArrayLike
             As in writer(). An environment belongs to one channel.
         slots : int, default 0
             As in per.ReplayBuffer.channel().
@@ -364,7 +364,7 @@ class ReplayBuffer:
         path, node_id = once_allowed(made, timeout, longest_pause=0.5)
         return Channel(path, node_id, self._shards[s], self._coordinator)
 
-    def _of_one_shard(self, env_ids: ArrayLike) -> tuple[int, Ids]:
+    def _of_one_shard(self, env_ids: IntArrayLike) -> tuple[int, Ids]:
         """The shard of environments, and their numbers there."""
         numbers = np.unique(self.shard_of(env_ids))
         envs = _arrays.as_int64(env_ids, "env_ids")
@@ -501,7 +501,7 @@ class ReplayBuffer:
             return self._steps.batch(drawn, rows)
 
     def update_priorities(
-        self, ids: ArrayLike, td_errors: ArrayLike | None = None, *, priorities: ArrayLike | None = None
+        self, ids: IntArrayLike, td_errors: ArrayLike | None = None, *, priorities: ArrayLike | None = None
     ) -> None:
         """Sets priorities by id, like per.ReplayBuffer.update_priorities().
 
@@ -510,7 +510,7 @@ class ReplayBuffer:
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from batches.
         td_errors : ArrayLike, optional
             float32[n] of any sign.

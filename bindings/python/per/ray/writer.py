@@ -20,7 +20,7 @@ from per.ray.coordination import Drawn, get, once_allowed
 from per.ray.limits import OPTIONS as LIMITS
 from per.ray.limits import Limits
 from per.ray.shard import MAX_WAITING, Heard
-from per.typing import ArrayLike
+from per.typing import ArrayLike, IntArrayLike
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -60,13 +60,13 @@ class Steps:
         return {name: _as_numpy(value, name) for name, value in given.items()}, ids.shape
 
     def look_at_update(
-        self, ids: ArrayLike, td_errors: ArrayLike | None, priorities: ArrayLike | None
+        self, ids: IntArrayLike, td_errors: ArrayLike | None, priorities: ArrayLike | None
     ) -> tuple[Any, str, Any]:
         """The ids of an update, which of the two arguments was given, and its values.
 
         Parameters
         ----------
-        ids : ArrayLike
+        ids : IntArrayLike
             int64[n], from batches.
         td_errors : ArrayLike or None
             float32[n] of any sign.
