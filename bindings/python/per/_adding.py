@@ -73,7 +73,8 @@ class Adding(Buffer[Array]):
         **fields : FieldLike
             Each declared field by name; those with a default may be left out. For each observation x also next_x, the
             observation after the step. next_x may be left out on steps that end no episode; such a step becomes live
-            when the next step is added.
+            when the next step is added. Type checkers accept any name here, since they do not know a buffer's fields;
+            the call refuses a misspelt one.
 
         Returns
         -------

@@ -187,7 +187,8 @@ class Saving(Settings[Array]):
         device : str, default "cpu"
             "cpu", "cuda" or "cuda:1".
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
-            The arrays of batches. None: numpy on the CPU and torch on CUDA.
+            The arrays of batches. None: numpy on the CPU and torch on CUDA. Type checkers know them if the class names
+            them: per.ReplayBuffer[torch.Tensor].load(path, arrays="torch").
         storage : str or os.PathLike[str], optional
             A directory for the rows; see the class.
         storage_preallocated : bool, default False

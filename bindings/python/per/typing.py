@@ -8,7 +8,8 @@ Use them to annotate programs that forward such arguments:
 
 To type checkers a new buffer's batches hold the arrays that its options name: numpy's, or torch's with arrays="torch".
 Annotations can say so, too: `per.ReplayBuffer[torch.Tensor]` gives batches of tensors, and `per.Batch[torch.Tensor]` is
-one such batch. The arrays of a plain `per.ReplayBuffer` are of any type.
+one such batch. The arrays of a plain `per.ReplayBuffer` are of any type, also if it comes from load(); those of
+`per.ReplayBuffer[torch.Tensor].load(path, arrays="torch")` are tensors.
 """
 
 from __future__ import annotations

@@ -9,6 +9,11 @@ import per
 import torch
 
 
+class Mine(per.ReplayBuffer[torch.Tensor]):
+    def size_in_rows(self) -> int:
+        return self.capacity
+
+
 def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
     batch = buffer.sample(64, scheme="systematic", n_step=(1, 3))
     td_errors = batch.reward + batch.discount * 2.0 - batch.observation.sum(1)
@@ -28,6 +33,7 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
         None, 100, arrays="torch", device="cuda:1", seed=3
     )
     print(tensors.sample(8).reward.square(), per.ReplayBuffer(9, {}, device=str(batch.size)).sample(8).reward.any_array)
+    print(Mine.load("a file").size_in_rows(), per.ReplayBuffer.load("a file").sample(8).reward.any_array)
 
 
 def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
@@ -69,5 +75,7 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     per.ReplayBuffer.for_env(None, 100, gamma=0.5).sample(8).weights.mena()  # error
     next(per.ReplayBuffer.for_spaces(None, None, 100).epochs(1, 8)).discount.mena()  # error
     per.ReplayBuffer(100, {"observation": per.Field(4)}, arrays="torch").sample(8).reward.astype(int)  # error
+    per.ReplayBuffer[torch.Tensor].load("a file", arrays="torch").sample(8).reward.astype(int)  # error
+    Mine.load("a file").sample(8).reward.astype(int)  # error
     buffer.alpha = "0.3"  # error
     buffer.capacity = 3  # error
