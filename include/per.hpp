@@ -1305,6 +1305,9 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void set_n_step(int64_t n_step, void* stream = nullptr) {
         change("n_step", &per_replay_settings::n_step, n_step, stream);
     }
+    void set_version(int64_t version, void* stream = nullptr) {
+        change("version", &per_replay_settings::version, version, stream);
+    }
     void set_save_compression(int32_t value) {
         change("save_compression", &per_replay_settings::save_compression, value, nullptr);
     }

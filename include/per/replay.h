@@ -108,6 +108,12 @@ typedef enum per_max_priority {
     PER_MAX_NOW = 1   /* the largest priority of the live transitions; 1 if none is live */
 } per_max_priority;
 
+/* Unit of the age of a transition; see per_freshness. */
+typedef enum per_age {
+    PER_AGE_STEPS = 0,   /* rows that its lane has taken since */
+    PER_AGE_VERSIONS = 1 /* the current version (see per_replay_settings) minus the one under which it was added */
+} per_age;
+
 /* Handling of an invalid TD error or priority; in per_replay_get_windows(), of an id that is not live. */
 typedef enum per_on_invalid {
     PER_INVALID_ERROR = 0, /* the call fails and changes nothing */
@@ -178,7 +184,7 @@ typedef enum per_memory_use {
  *   id          number of a row, never reused: k * n_envs + environment, where k counts the rows of the lane. Batches
  *               carry ids and priority updates take them, so an update that arrives too late changes nothing
  *   live        a live transition can be drawn. Its window (n_step, frame_stack, sequence) is complete, no part of it
- *               has been overwritten, and it has not been drawn max_times_sampled times
+ *               has been overwritten, it has not been drawn max_times_sampled times, and it is not older than max_age
  *   sequence    the unit drawn if sequence_length L > 0: T = burn_in + L consecutive transitions of one episode,
  *               identified by the first. Sequences start at multiples of sequence_stride, counted from the first step
  *               of each episode. A sequence is live once it has T transitions with complete returns, or once its
@@ -243,6 +249,31 @@ typedef struct per_memory {
     int32_t reserved;             /* 0 */
 } per_memory;
 
+/*
+ * How much recent transitions are preferred: `freshness` of the options. With a half-life H equation 1 becomes
+ *
+ *   P(i) = p_i^alpha 2^(-age_i / H) / sum_k p_k^alpha 2^(-age_k / H)
+ *
+ * and weights follow from this P. The age of a sequence is that of its first transition. The passing of time costs
+ * nothing, since all priorities decay alike: only calls that write priorities compute a decay, for those that they
+ * write. A live transition of positive priority can be drawn however old it is; its share is at least one part in 2^62.
+ * With PER_AGE_STEPS, transitions of different lanes are compared by their row numbers, so lanes should advance at the
+ * same pace; if they do not, use versions. Differences of more than 90 half-lives count as 90: so transitions that are
+ * that much older than the newest one ever live are all equally old, and p^alpha below 2^-90 counts as 2^-90. About once
+ * in six half-lives an add makes a pass over all rows, so the half-life should not be much shorter than a thousandth of
+ * the capacity.
+ *
+ * A half-life needs PER_PROPORTIONAL, because the other distributions have no p^alpha that could decay. Shards do not
+ * support it (PER_ERROR_UNSUPPORTED).
+ */
+typedef struct per_freshness {
+    double half_life; /* H, in the unit of `age`: 0.01 .. 1e12; 0: priorities do not decay; _init: 0 */
+    int64_t max_age;  /* transitions of a larger age are not live; 0 .. 2^40, in steps at least the rows that a lane
+                         needs (see per_replay_create()); -1: no limit; _init: -1 */
+    int32_t age;      /* a per_age; _init: PER_AGE_STEPS */
+    int32_t reserved; /* 0 */
+} per_freshness;
+
 /* Keeps adds and draws in step: `rate_limit` of the options. See per_replay_wait_to_add(). */
 typedef struct per_rate_limit {
     double samples_per_insert;  /* transitions drawn for each step added; 0: unlimited; _init: 0 */
@@ -289,6 +320,7 @@ typedef struct per_replay_options {
     int32_t normalize_weights; /* a per_normalization; _init: PER_BATCH_MAX */
     int32_t max_priority;      /* a per_max_priority; _init: PER_MAX_EVER */
     int32_t critics;           /* a per_critics; _init: PER_CRITICS_MEAN */
+    per_freshness freshness;   /* _init: priorities do not depend on age */
 
     /* Resets, gaps and invalid values. */
     int32_t autoreset;  /* a per_autoreset; _init: PER_AUTORESET_DISABLED */
@@ -334,7 +366,7 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * take 5 bytes, priorities 12.4, PER_RANK 8.3 more, PER_BUFFER_MAX and PER_MAX_NOW an eighth of a byte each; the first
  * batch or update of a size beyond 4096 also allocates. A call that allocates cannot be captured. Enable PER_RANK and
  * PER_BUFFER_MAX before capturing: a call that allocates for them fails after a capture, because graphs captured
- * earlier do not maintain them. keep_times_sampled takes 4 more bytes on each device.
+ * earlier do not maintain them. keep_times_sampled and PER_AGE_VERSIONS each take 4 more bytes, on every device.
  *
  * Memory from the caller.  With `allocate` the caller provides the memory of the arrays of rows and priorities: shared
  * memory, huge pages, pinned memory. Only this call calls it, a few times. `deallocate` is called once for each array,
@@ -403,8 +435,8 @@ PER_API per_status per_replay_create(const per_replay_options* options, per_repl
  * For a buffer that is cleared after each rollout of K steps in every environment, the capacity for K n_envs
  * transitions holds a whole rollout, even if overwrite is 0 and an episode continues from the previous rollout.
  *
- *   options         as for per_replay_create(); set their `capacity` to the result. `capacity` is ignored here, and so
- *                   are fields and field_size if n_fields is 0: no field then has its own stack
+ *   options         as for per_replay_create(); set their `capacity` to the result. `capacity` and max_age are ignored
+ *                   here, and so are fields and field_size if n_fields is 0: no field then has its own stack
  *   transitions     1 .. 2^40
  *   episode_length  steps of the shortest episode; with sequences more than burn_in; 0: episodes are longer than a lane
  *
@@ -750,6 +782,7 @@ typedef struct per_replay_settings {
     int64_t n_step;           /* 0: unchanged; _init: 0 */
     int32_t save_compression; /* -1: unchanged; _init: -1 */
     int32_t reserved;         /* 0 */
+    int64_t version;          /* -1: unchanged; _init: -1 */
 } per_replay_settings;
 
 PER_API per_status per_replay_settings_init(per_replay_settings* settings, uint64_t struct_size);
@@ -764,6 +797,9 @@ PER_API per_status per_replay_settings_init(per_replay_settings* settings, uint6
  *                     Cost: one pass. Draws in a CUDA graph keep the n_step that they were captured with; if it now
  *                     exceeds the buffer's, they give ids -1 and are counted
  *   save_compression  0 .. 19, for later saves
+ *   version           the latest version or a later one, up to 2^31 - 1; needs PER_AGE_VERSIONS. Steps added from here
+ *                     on have this version. With max_age, transitions that are now too old cease to be live. Cost: that
+ *                     of these transitions
  *
  * PER_ERROR_INVALID_ARGUMENT, also while `stream` is captured, unless only save_compression is set: options change at
  * the call, not at a launch of a graph. PER_ERROR_UNSUPPORTED for a save_compression above 0 if this library was built
@@ -868,7 +904,7 @@ typedef struct per_replay_statistics {
     int64_t beta_step;          /* batches that advanced beta; a loader's count once they are handed out */
     int64_t stale_updates;      /* entries of updates, including those of fields, that came too late */
     int64_t rejected_updates;   /* invalid entries of calls that write, which were skipped */
-    double total;               /* sum of p^alpha over the live transitions */
+    double total;               /* sum of p^alpha over the live transitions; with a half-life, each times its factor */
     double max_priority;        /* priority that the next transition gets */
     double alpha;               /* exponent of the priorities */
     double beta;                /* exponent of the weights of the next batch */
@@ -889,6 +925,7 @@ typedef struct per_replay_statistics {
     int64_t huge_page_bytes;    /* part of memory_bytes on huge pages, judged by the first page of each array; 0 on
                                    CUDA. If it is much less than memory_bytes in a buffer of many MB, draws are slower,
                                    because the kernel does not grant huge pages on request (madvise) */
+    int64_t version;            /* version of steps that are added now; 0 at creation and with PER_AGE_STEPS */
 } per_replay_statistics;
 
 /*

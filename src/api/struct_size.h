@@ -31,9 +31,9 @@ inline constexpr uint64_t struct_sizes<per_tree_description>[] = {40};
 template <>
 inline constexpr uint64_t struct_sizes<per_field>[] = {48};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_options>[] = {288};
+inline constexpr uint64_t struct_sizes<per_replay_options>[] = {312};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_settings>[] = {48};
+inline constexpr uint64_t struct_sizes<per_replay_settings>[] = {56};
 template <>
 inline constexpr uint64_t struct_sizes<per_steps>[] = {272};
 template <>
@@ -43,7 +43,7 @@ inline constexpr uint64_t struct_sizes<per_batch>[] = {120};
 template <>
 inline constexpr uint64_t struct_sizes<per_priorities>[] = {56};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {200};
+inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {208};
 template <>
 inline constexpr uint64_t struct_sizes<per_hindsight_options>[] = {48};
 template <>

@@ -221,8 +221,9 @@ class ReplayBackend {
     virtual int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) = 0;
     virtual void advantages(const ReplayAdvantages& advantages, void* stream) = 0;
 
-    // Sets alpha, beta and gamma unless they are NAN, and n_step unless it is 0.
+    // Sets alpha, beta and gamma unless they are NAN, n_step unless it is 0, and the version unless it is -1.
     virtual void change_settings(const per_replay_settings& settings, void* stream) = 0;
+    virtual int64_t version() const = 0;
 
     // Fills all of a summary but `changes`, and smallest_mass only if it is wanted.
     virtual void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) = 0;

@@ -35,6 +35,7 @@ constinit const per_replay_options default_replay_options = with<per_replay_opti
     options.normalize_weights = PER_BATCH_MAX;
     options.max_priority = PER_MAX_EVER;
     options.critics = PER_CRITICS_MEAN;
+    options.freshness.max_age = -1;
     options.autoreset = PER_AUTORESET_DISABLED;
     options.on_gap = PER_GAP_CUT;
     options.on_nan = PER_NAN_ALLOW;
@@ -55,6 +56,7 @@ constinit const per_load_options default_load_options = with<per_load_options>([
 constinit const per_replay_settings default_settings = with<per_replay_settings>([](auto& settings) {
     settings.alpha = settings.beta = settings.gamma = NAN;
     settings.save_compression = -1;
+    settings.version = -1;
 });
 
 constinit const per_steps default_steps = with<per_steps>([](auto& steps) { steps.length = 1; });
@@ -95,6 +97,18 @@ constinit const per_shard_summary default_summary =
 
 constinit const per_coordinator_state default_coordinator_state = with<per_coordinator_state>(nothing);
 
+bool has_max_age(const per_replay_options& options, int32_t age) {
+    return options.freshness.age == age && options.freshness.max_age >= 0;
+}
+
+Freshness freshness_of(const per_replay_options& options) {
+    Freshness freshness;
+    if (options.freshness.half_life == 0.0) return freshness;
+    freshness.half_lives_per_birth = 1.0 / options.freshness.half_life;
+    freshness.reference = reference_for(freshness, 0);
+    return freshness;
+}
+
 bool can_compress(int32_t device, const per_memory& memory) {
     return device == PER_CPU && memory.allocate == nullptr && memory.storage == nullptr;
 }
@@ -106,6 +120,7 @@ WindowRules window_rules(const per_replay_options& options, const Fields& fields
     rules.stack = fields.max_stack();
     rules.store_next_observation = options.store_next_observation != 0;
     rules.drops_reset_step = options.autoreset == PER_AUTORESET_NEXT_STEP;
+    rules.max_age = has_max_age(options, PER_AGE_STEPS) ? options.freshness.max_age : no_max_age;
     if (options.sequence_length > 0)
         rules.sequence = {options.burn_in + options.sequence_length, options.burn_in, options.sequence_stride};
     return rules;

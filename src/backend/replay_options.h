@@ -4,6 +4,7 @@
 
 #include "per.h"
 #include "rows/fields.h"
+#include "rules/freshness.h"
 #include "rules/window.h"
 
 namespace per {
@@ -28,6 +29,12 @@ extern const per_shared_loader_statistics default_shared_loader_statistics;
 
 // True if a buffer in this memory can keep fields compressed.
 bool can_compress(int32_t device, const per_memory& memory);
+
+// True if transitions above a maximum age, in this per_age, are not live.
+bool has_max_age(const per_replay_options& options, int32_t age);
+
+// How the priorities of a new buffer decay.
+Freshness freshness_of(const per_replay_options& options);
 
 // The rules that decide which transitions are live. The options must have been resolved.
 WindowRules window_rules(const per_replay_options& options, const Fields& fields);

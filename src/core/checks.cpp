@@ -104,6 +104,26 @@ void check_times_sampled(const per_replay_options& options) {
                     samples_per_insert, options.max_times_sampled);
 }
 
+// Ranks and the uniform distribution have no p^alpha that could decay.
+void check_prioritization_of_fresh(int32_t prioritization) {
+    if (prioritization != PER_PROPORTIONAL)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "prioritization is %" PRId32 ": must be PER_PROPORTIONAL (0) where half_life is given",
+                    prioritization);
+}
+
+void check_freshness(const per_replay_options& options) {
+    const per_freshness& freshness = options.freshness;
+    check_range("age", freshness.age, PER_AGE_STEPS, PER_AGE_VERSIONS);
+    check_range("max_age", freshness.max_age, -1, max_capacity);
+    check_range("freshness.reserved", freshness.reserved, 0, 0);
+    if (freshness.half_life == 0.0) return;
+    if (!(freshness.half_life >= min_half_life && freshness.half_life <= max_half_life))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "half_life is %g: allowed are 0 and %g .. %g", freshness.half_life,
+                    min_half_life, max_half_life);
+    check_prioritization_of_fresh(options.prioritization);
+}
+
 int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
@@ -136,6 +156,12 @@ void check_n_step(int64_t n_step, const per_replay_options& options, const Field
     const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
     const bool next_takes_row = options.store_next_observation == 0;
     const int64_t least = least_rows(n_step, stack, steps, next_takes_row);
+    if (has_max_age(options, PER_AGE_STEPS) && options.freshness.max_age < least)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "max_age is %" PRId64 ": must be at least %" PRId64
+                    ", the rows that a lane needs, or nothing would be "
+                    "live",
+                    options.freshness.max_age, least);
     if (rows >= least) return;
     std::string parts = "1 for a step";
     if (options.sequence_length > 0)
@@ -215,6 +241,7 @@ void check_replay_options(const per_replay_options& options) {
     check_memory(options.memory, options.device);
     check_rate_limiter(options);
     check_times_sampled(options);
+    check_freshness(options);
 }
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
@@ -241,6 +268,9 @@ void check_settings(const per_replay_settings& settings, const per_replay_option
     if (settings.n_step != 0) check_n_step(settings.n_step, buffer, fields);
     if (settings.save_compression != -1) check_compression_level("save_compression", settings.save_compression);
     check_range("reserved", settings.reserved, 0, 0);
+    if (settings.version != -1 && buffer.freshness.age != PER_AGE_VERSIONS)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "version is %" PRId64 ": must be -1 where age is not PER_AGE_VERSIONS (1)", settings.version);
 }
 
 // Computes the worst case: an adversary chooses the episodes of a lane, so that the fewest rows are live. Not live are
@@ -304,6 +334,8 @@ ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t ba
     sample.uniform_fraction = std::isnan(given.uniform_fraction) ? buffer.uniform_fraction : given.uniform_fraction;
     sample.scheme = given.scheme >= 0 ? given.scheme : buffer.scheme;
     sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
+    if (buffer.freshness.half_life != 0.0 && sample.prioritization == PER_RANK)
+        check_prioritization_of_fresh(sample.prioritization);
     sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
     return sample;
 }

@@ -210,6 +210,7 @@ void CpuReplayBackend::change_settings(const per_replay_settings& settings, void
     }
     if (!std::isnan(settings.gamma)) state_.gamma = settings.gamma;
     if (settings.n_step != 0) state_.set_n_step(settings.n_step);
+    if (settings.version != -1) state_.set_version(settings.version);
 }
 
 void CpuReplayBackend::summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) {
@@ -238,6 +239,10 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.samples = state_.batches;
     statistics_out.beta_step = state_.beta_step();
     statistics_out.total = static_cast<double>(tree.total_mass()) / power_of_two(tree.scale());
+    if (const Freshness& freshness = state_.priorities.freshness(); freshness.decays())
+        statistics_out.total *=
+            of_age_0(freshness, state_.rows.has_versions() ? state_.version : newest_row(state_.lanes));
+    statistics_out.version = state_.version;
     statistics_out.max_priority = static_cast<double>(state_.priorities.largest());
     statistics_out.alpha = state_.priorities.alpha();
     statistics_out.beta = state_.beta.beta(state_.beta_step());

@@ -58,6 +58,7 @@ class CpuReplayBackend : public ReplayBackend {
     void advantages(const ReplayAdvantages& advantages, void*) override { write_advantages(state_, advantages); }
 
     void change_settings(const per_replay_settings& settings, void* stream) override;
+    int64_t version() const override { return state_.version; }
 
     void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) override;
     void set_scale(int32_t scale) override;

@@ -33,6 +33,9 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.epsilon);
     visit(options.sequence_eta);
     visit(options.uniform_fraction);
+    visit(options.freshness.half_life);
+    visit(options.freshness.max_age);
+    visit(options.freshness.age);
     visit(options.rate_limit.samples_per_insert);
     visit(options.prioritization);
     visit(options.scheme);

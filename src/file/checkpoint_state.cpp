@@ -41,6 +41,8 @@ void for_each_number(Numbers& numbers, const Visit& visit) {
     visit(numbers.figures.mean_age, 0.0, static_cast<double>(numbers.figures.max_age));
     visit(numbers.figures.effective_size, 0.0, std::numeric_limits<double>::max());
     visit(numbers.figures.duplicates, 0.0, 1.0);
+    visit(numbers.version, int64_t{0}, int64_t{INT32_MAX});
+    visit(numbers.reference, int64_t{0}, int64_t{1} << 51);
 }
 
 bool is_possible(const Lane& lane, const WindowRules& rules) {
@@ -146,11 +148,13 @@ std::vector<uint64_t> cuts_of(const SlotArray& array, const std::vector<Lane>& l
 
 }  // namespace
 
-std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules, bool has_times_sampled) {
+std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules, bool has_times_sampled,
+                                   bool has_versions) {
     using Kind = SlotArray::Kind;
-    std::vector<SlotArray> arrays = {{Kind::flags, -1, sizeof(uint8_t), "flags"},
-                                     {Kind::rewards, -1, sizeof(float), "rewards"},
-                                     {Kind::priorities, -1, sizeof(float), "priorities"}};
+    std::vector<SlotArray> arrays = {{Kind::flags, -1, sizeof(uint8_t), "flags"}};
+    if (has_versions) arrays.push_back({Kind::versions, -1, sizeof(int32_t), "versions"});
+    arrays.push_back({Kind::rewards, -1, sizeof(float), "rewards"});
+    arrays.push_back({Kind::priorities, -1, sizeof(float), "priorities"});
     if (has_times_sampled) arrays.push_back({Kind::times_sampled, -1, sizeof(int32_t), "times sampled"});
     for (int64_t i = 0; i < fields.count(); ++i) {
         arrays.push_back({Kind::field, i, fields[i].bytes, "field " + fields[i].name});
@@ -208,24 +212,33 @@ void raise_one_by_one(int64_t count, const float* priorities, double alpha, floa
     for (int64_t i = 0; i < count; ++i) powers_out[i] = priority_to_alpha(priorities[i], alpha);
 }
 
-CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha,
-                                 int32_t max_times_sampled, Raise raise)
+CheckpointState::CheckpointState(CheckpointReader& reader, const CheckpointRules& rules, Raise raise)
     : reader_(reader),
-      rules_(rules),
-      alpha_(alpha),
-      max_times_sampled_(max_times_sampled),
-      lanes_(static_cast<size_t>(rules.ring.n_envs)),
+      rules_(rules.windows),
+      alpha_(rules.alpha),
+      max_times_sampled_(rules.max_times_sampled),
+      freshness_(rules.freshness),
+      has_versions_(rules.has_versions),
+      max_age_(rules.max_age),
+      lanes_(static_cast<size_t>(rules_.ring.n_envs)),
+      stack_tails_(lanes_.size()),
       raise_(raise) {
     reader.begin("counters");
     for_each_number(numbers_, [&](auto& number, auto least, auto most) { number = reader.number(least, most); });
     reader.end();
+    const int64_t least = freshness_.decays() ? reference_for(freshness_, 0) : 0;
+    const bool is_reference = freshness_.decays()
+                                  ? numbers_.reference >= least && (numbers_.reference - least) % reference_step == 0
+                                  : numbers_.reference == 0;
+    if (!is_reference || (numbers_.version != 0 && !has_versions_)) reader.refuse("a number in it cannot be");
+    freshness_.reference = numbers_.reference;
     reader.begin("lanes");
     size_t n_elements = 0;
     first_.reserve(lanes_.size());
     for (Lane& lane : lanes_) {
-        lane = read_lane(reader, rules);
+        lane = read_lane(reader, rules_);
         first_.push_back(n_elements);
-        const RowRange saved = saved_rows(lane, rules);
+        const RowRange saved = saved_rows(lane, rules_);
         n_elements += static_cast<size_t>(saved.end - saved.first);
     }
     reader.end();
@@ -277,6 +290,10 @@ void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t
         const uint8_t* const flags = reinterpret_cast<const uint8_t*>(bytes);
         flags_.insert(flags_.end(), flags, flags + size);
     }
+    if (array.kind == SlotArray::Kind::versions) {
+        const int32_t* const versions = reinterpret_cast<const int32_t*>(bytes);
+        versions_.insert(versions_.end(), versions, versions + size / sizeof(int32_t));
+    }
     if (array.kind == SlotArray::Kind::priorities)
         see_priorities(reinterpret_cast<const float*>(bytes), size / sizeof(float));
     if (array.kind == SlotArray::Kind::times_sampled)
@@ -293,6 +310,7 @@ void CheckpointState::end(const SlotArray& array) {
             is_used_up_.push_back(flags_[i] & row_is_used_up);
         flags_ = {};
     }
+    if (array.kind == SlotArray::Kind::versions) check_versions();
     if (array.kind == SlotArray::Kind::priorities) check_priorities();
     if (array.kind == SlotArray::Kind::times_sampled && !are_times_sampled_)
         reader_.refuse("a row in it was drawn as often as it cannot have been");
@@ -324,7 +342,7 @@ bool CheckpointState::is_possible(uint8_t flags) const {
     if (!(flags & row_is_step) || flags & ~all) return false;
     if ((flags & row_ends_episode) == row_ends_episode) return false;
     if (flags & row_final_unknown && !(flags & row_ends_episode)) return false;
-    if (flags & row_is_used_up && max_times_sampled_ == 0) return false;
+    if (flags & row_is_used_up && max_times_sampled_ == 0 && max_age_ < 0) return false;
     if (rules_.sequence.stride == 1) return !(flags & row_starts_sequence);
     return !(flags & row_starts_episode) || flags & row_starts_sequence;
 }
@@ -335,7 +353,7 @@ int64_t CheckpointState::n_plain_steps(int64_t env, RowRange rows) const {
         n_plain(flags_.data() + index(env, rows.first), static_cast<size_t>(rows.end - rows.first)));
 }
 
-void CheckpointState::check_flags() const {
+void CheckpointState::check_flags() {
     for (size_t i = 0; i < flags_.size(); ++i) {
         i += n_plain(flags_.data() + i, flags_.size() - i);
         if (i < flags_.size() && !is_possible(flags_[i])) reader_.refuse("a row in it has flags that no row has");
@@ -345,7 +363,7 @@ void CheckpointState::check_flags() const {
 }
 
 // True if steps can have written the rows of a lane in this order, and if they agree with the lane.
-bool CheckpointState::is_order_possible(int64_t env) const {
+bool CheckpointState::is_order_possible(int64_t env) {
     const Lane& lane = lanes_[static_cast<size_t>(env)];
     const int64_t oldest = oldest_row(lane, rules_);
     const auto flags_of = [&](int64_t row) { return flags(env, row); };
@@ -379,7 +397,12 @@ bool CheckpointState::is_order_possible(int64_t env) const {
         const uint8_t last = flags_of(compared_row(lane));
         if (next_takes_row(rules_) ? last != 0 : !(last & row_ends_episode) || last & row_final_unknown) return false;
     }
-    return lane.tail == first_with_stack(oldest, lane, rules_.stack, flags_of);
+    const int64_t tail = tail_of(lane, rules_, flags_of);
+    stack_tails_[static_cast<size_t>(env)] = tail;
+    // Rows between the two are too old, and marked.
+    for (int64_t row = tail; max_age_ >= 0 && row < lane.tail; ++row)
+        if (flags_of(row) & row_is_step && !(flags_of(row) & row_is_used_up)) return false;
+    return max_age_ < 0 ? lane.tail == tail : lane.tail >= tail;
 }
 
 void CheckpointState::find_live(int64_t env) {
@@ -433,7 +456,16 @@ void CheckpointState::see_few_priorities(const float* priorities, size_t n, floa
     are_priorities_ &= are_priorities != 0;
     if (!are_priorities_) return;
     for (size_t i = 0; i < n; ++i) bucket_counts_[static_cast<size_t>(rank_bucket(leaves_out[i]))] += is_live[i];
-    raise_(static_cast<int64_t>(n), leaves_out, alpha_, leaves_out);
+    if (freshness_.decays()) {
+        for (size_t i = 0; i < n; ++i) {
+            if (!is_live[i]) continue;
+            const int64_t birth_of_row = birth(n_priorities_ - n + i);
+            latest_birth_ = std::max(latest_birth_, birth_of_row);
+            leaves_out[i] = decayed_leaf(leaves_out[i], alpha_, freshness_, birth_of_row);
+        }
+    } else {
+        raise_(static_cast<int64_t>(n), leaves_out, alpha_, leaves_out);
+    }
     for (size_t i = 0; alpha_ == 0.0 && i < n; ++i) leaves_out[i] *= is_live[i];
     uint64_t mass = 0;
     bool has_too_large = false;
@@ -449,6 +481,33 @@ void CheckpointState::check_priorities() const {
     if (!are_priorities_) reader_.refuse("a priority in it cannot be");
     const bool fits = !has_too_large_leaf_ && mass_.high == 0 && mass_.low < total_mass_limit;
     if (!is_scale(numbers_.tree_scale) || !fits) reader_.refuse("its priorities cannot be");
+    if (freshness_.decays() && is_rebase_due(freshness_, latest_birth_)) reader_.refuse("its reference cannot be");
+}
+
+// Versions grow along a lane. A live row is young enough, and the tail is at most at the first row that is.
+void CheckpointState::check_versions() const {
+    const int64_t least = max_age_ < 0 ? 0 : numbers_.version - max_age_;
+    for (size_t env = 0; env < lanes_.size(); ++env) {
+        const RowRange rows = saved_rows(lanes_[env], rules_);
+        int64_t before = 0;
+        for (int64_t row = rows.first; row < rows.end; ++row) {
+            const size_t i = first_[env] + static_cast<size_t>(row - rows.first);
+            const int64_t version = versions_[i];
+            const bool is_old_enough = row < stack_tails_[env] || row >= lanes_[env].tail || version < least;
+            if (version < before || version > numbers_.version || !is_old_enough || (is_live_[i] && version < least))
+                reader_.refuse("a version in it cannot be");
+            before = version;
+        }
+    }
+}
+
+// Call it in the order of indices.
+int64_t CheckpointState::birth(size_t index) {
+    if (has_versions_) return versions_[index];
+    while (lane_of_birth_ + 1 < first_.size() && index >= first_[lane_of_birth_ + 1]) ++lane_of_birth_;
+    const int64_t row =
+        saved_rows(lanes_[lane_of_birth_], rules_).first + static_cast<int64_t>(index - first_[lane_of_birth_]);
+    return std::min(row, max_birth);
 }
 
 void CheckpointState::see_times_sampled(const int32_t* times_sampled, size_t n) {
@@ -456,7 +515,9 @@ void CheckpointState::see_times_sampled(const int32_t* times_sampled, size_t n) 
         are_times_sampled_ &= times_sampled[i] >= 0;
         if (max_times_sampled_ == 0) continue;
         are_times_sampled_ &= times_sampled[i] <= max_times_sampled_;
-        are_times_sampled_ &= is_used_up_[n_times_sampled_] == (times_sampled[i] == max_times_sampled_);
+        const bool is_at_most = times_sampled[i] == max_times_sampled_;
+        // A row that became too old before it was live is marked as used up, too.
+        are_times_sampled_ &= is_used_up_[n_times_sampled_] ? is_at_most || max_age_ >= 0 : !is_at_most;
     }
 }
 

@@ -12,6 +12,7 @@
 #include "backend/replay_statistics.h"
 #include "file/checkpoint_file.h"
 #include "rows/fields.h"
+#include "rules/freshness.h"
 #include "rules/mass.h"
 #include "rules/rank.h"
 #include "rules/window.h"
@@ -27,6 +28,8 @@ struct CheckpointNumbers {
     int32_t tree_scale;
     uint64_t tree_rescales_below;
     BatchFigures figures;  // of the last batch
+    int64_t version;       // of rows that are added
+    int64_t reference;     // of freshness.h
 };
 
 // Ranks as they were taken last; the priorities may have changed since. The default values stand for ranks that were
@@ -47,7 +50,7 @@ inline std::optional<CheckpointRanks> due_ranks(bool are_always_there) {
 
 // An array with an element for each slot.
 struct SlotArray {
-    enum class Kind { flags, rewards, priorities, times_sampled, field, next_field };
+    enum class Kind { flags, versions, rewards, priorities, times_sampled, field, next_field };
 
     Kind kind;
     int64_t field;     // index of the field, for the last two kinds
@@ -56,7 +59,8 @@ struct SlotArray {
 };
 
 // The arrays of a checkpoint, in order.
-std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules, bool has_times_sampled);
+std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules, bool has_times_sampled,
+                                   bool has_versions);
 
 // The rows of a lane that a checkpoint holds: all rows that exist, live or not, since windows of live rows reach into
 // them; and the final observation that is compared with the next step, even after a clear.
@@ -120,22 +124,31 @@ struct SlotRange {
 void raise_one_by_one(int64_t count, const float* priorities, double alpha, float* powers_out);
 using Raise = decltype(&raise_one_by_one);
 
+// The options of the buffer that decide which states it can be in.
+struct CheckpointRules {
+    const WindowRules& windows;
+    double alpha;
+    int32_t max_times_sampled;
+    Freshness freshness;  // its reference is not used: the file has one
+    bool has_versions;
+    int64_t max_age;  // in versions; -1: any
+};
+
 // Reads a state in the same order, and checks everything that later calls rely on: which rows are live, the order of
 // flags, the mass of priorities. Throws Error with CORRUPT_FILE for a state that no buffer can be in. The memory of the
 // reader grows with the rows in the file, not with the capacity.
 class CheckpointState {
  public:
-    // Reads numbers and lanes. `reader` and `rules` must outlive this object. `raise` must be bit-identical to
+    // Reads numbers and lanes. `reader` and the window rules must outlive this object. `raise` must be bit-identical to
     // raise_one_by_one().
-    CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha, int32_t max_times_sampled,
-                    Raise raise = raise_one_by_one);
+    CheckpointState(CheckpointReader& reader, const CheckpointRules& rules, Raise raise = raise_one_by_one);
 
     const CheckpointNumbers& numbers() const { return numbers_; }
     const std::vector<Lane>& lanes() const { return lanes_; }
 
     // Read an array: begin(), read() for the elements of each part of for_each_part(), and end(), which checks it.
     void begin(const SlotArray& array);
-    // Flags, priorities and times_sampled are read in whole elements. If is_in_rows() after begin(), the elements are
+    // Flags, versions, priorities and times_sampled are read in whole elements. If is_in_rows() after begin(), the elements are
     // read from the file of the rows; a buffer that has that file need not read them.
     bool is_in_rows() const { return reader_.is_in_rows(); }
     void read(const SlotArray& array, std::byte* bytes, std::size_t size);
@@ -159,8 +172,8 @@ class CheckpointState {
     size_t index(int64_t env, int64_t row) const;
     uint8_t flags(int64_t env, int64_t row) const { return flags_[index(env, row)]; }
     void read_rows(int64_t element_bytes, std::byte* bytes, std::size_t size);
-    void check_flags() const;
-    bool is_order_possible(int64_t env) const;
+    void check_flags();
+    bool is_order_possible(int64_t env);
     int64_t n_plain_steps(int64_t env, RowRange rows) const;
     void find_live(int64_t env);
     void add_live(int64_t env, RowRange rows);
@@ -170,11 +183,16 @@ class CheckpointState {
     void check_ranks(const CheckpointRanks& ranks) const;
     bool is_possible(uint8_t flags) const;
     void see_times_sampled(const int32_t* times_sampled, size_t n);
+    void check_versions() const;
+    int64_t birth(size_t index);
 
     CheckpointReader& reader_;
     const WindowRules& rules_;
     double alpha_;
     int32_t max_times_sampled_;
+    Freshness freshness_;
+    const bool has_versions_;
+    const int64_t max_age_;
     CheckpointNumbers numbers_;
     std::vector<Lane> lanes_;
     std::vector<size_t> first_;     // by environment: index of its first row
@@ -182,8 +200,12 @@ class CheckpointState {
     std::vector<uint8_t> is_live_;  // by index: 0 or 1
     std::vector<SlotRange> live_slots_;
     int64_t n_live_ = 0;
-    std::vector<bool> is_used_up_;  // by index, with max_times_sampled
-    size_t n_times_sampled_ = 0;    // read so far
+    std::vector<bool> is_used_up_;      // by index, with max_times_sampled
+    size_t n_times_sampled_ = 0;        // read so far
+    std::vector<int64_t> stack_tails_;  // by environment: first_with_stack(), valid once flags were checked
+    std::vector<int32_t> versions_;     // by index
+    size_t lane_of_birth_ = 0;
+    int64_t latest_birth_ = 0;  // of live rows
     bool are_times_sampled_ = true;
     // The next byte of an array in the file of the rows.
     struct RowCursor {

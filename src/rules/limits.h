@@ -21,6 +21,9 @@ inline constexpr int64_t max_gather_threads = 64;
 inline constexpr int64_t max_counter = int64_t{1} << 62;
 inline constexpr double max_epsilon = 0x1.fffffep127;  // FLT_MAX: with more every priority would overflow
 
+inline constexpr double min_half_life = 0.01;
+inline constexpr double max_half_life = 1e12;
+
 inline constexpr int64_t max_n_fields = 256;
 inline constexpr int32_t max_field_ndim = 8;
 inline constexpr int32_t max_array_ndim = 16;       // of an array given to a call, of which axes of 1 may be left out

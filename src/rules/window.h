@@ -31,7 +31,7 @@ enum RowFlag : uint8_t {
     row_truncated = 8,
     row_final_unknown = 16,    // the step ends its episode, and the observation after it was not given
     row_starts_sequence = 32,  // not used with a stride of 1, where each step starts one
-    row_is_used_up = 64,       // drawn max_times_sampled times: never live again
+    row_is_used_up = 64,       // drawn max_times_sampled times, or too old before it was live: never live (again)
 };
 inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
 
@@ -99,18 +99,28 @@ enum class LaneState : uint8_t {
 struct Lane {
     int64_t head = 0;     // the row that the next step takes; smaller rows have ids
     int64_t first = 0;    // smaller rows were cleared
-    int64_t tail = 0;     // smaller rows are overwritten or miss a frame of their stack: never live again
+    int64_t tail = 0;     // smaller rows are overwritten, miss a frame of their stack or are too old: never live again
     int64_t episode = 0;  // first row of the running episode
     LaneState state = LaneState::idle;
 
     PER_HOST_DEVICE bool in_episode() const { return state == LaneState::running || state == LaneState::announced; }
 };
 
+// The newest row of any lane; -1 without one.
+template <class Lanes>
+int64_t newest_row(const Lanes& lanes) {
+    int64_t newest = -1;
+    for (const Lane& lane : lanes) newest = lane.head - 1 > newest ? lane.head - 1 : newest;
+    return newest;
+}
+
 struct SequenceRules {
     int64_t steps = 1;
     int64_t burn_in = 0;  // less than steps
     int64_t stride = 1;
 };
+
+inline constexpr int64_t no_max_age = int64_t{1} << 62;
 
 struct WindowRules {
     Ring ring;
@@ -119,6 +129,7 @@ struct WindowRules {
     bool store_next_observation;
     bool drops_reset_step;  // with PER_AUTORESET_NEXT_STEP
     SequenceRules sequence = {};
+    int64_t max_age = no_max_age;  // of a live row, in steps
 };
 
 PER_HOST_DEVICE bool next_takes_row(const WindowRules& rules) {
@@ -145,6 +156,11 @@ PER_HOST_DEVICE int64_t used_end(const Lane& lane, const WindowRules& rules) {
 PER_HOST_DEVICE int64_t oldest_row(const Lane& lane, const WindowRules& rules) {
     const int64_t oldest = used_end(lane, rules) - rules.ring.rows;
     return oldest > lane.first ? oldest : lane.first;
+}
+
+// The number of latest rows of a lane that can be live.
+PER_HOST_DEVICE int64_t most_live_rows(const WindowRules& rules) {
+    return rules.max_age < rules.ring.rows ? rules.max_age + 1 : rules.ring.rows;
 }
 
 // The row that an id names.
@@ -324,11 +340,11 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
 }
 
 // The most steps that advance_run() may take at once. None of them may end the episode, or bring another observation
-// than the announced one. A longer run could overwrite a row that it completes, or find the lane full if nothing is
-// overwritten. If this is 1 or less, the next step is taken alone.
+// than the announced one. A longer run could overwrite a row that it completes, or make it too old, or find the
+// lane full if nothing is overwritten. If this is 1 or less, the next step is taken alone.
 PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
     if (lane.state == LaneState::ended) return 1;
-    const int64_t most = rules.ring.rows - least_rows(rules) + 1;
+    const int64_t most = most_live_rows(rules) - least_rows(rules) + 1;
     const int64_t room = rules.ring.rows - (lane.head - lane.first) - 1;
     return overwrite || most < room ? most : room;
 }
@@ -353,6 +369,15 @@ PER_HOST_DEVICE int64_t first_with_stack(int64_t oldest, const Lane& lane, int64
     int64_t row = oldest;
     while (row < lane.head && row - oldest < stack - 1 && !(flags_of(row) & row_starts_episode)) ++row;
     return row;
+}
+
+// The lane's tail after it took its latest row: earlier rows are overwritten, miss a frame of their stack, or are too
+// old in steps.
+template <class FlagsOf>
+PER_HOST_DEVICE int64_t tail_of(const Lane& lane, const WindowRules& rules, const FlagsOf& flags_of) {
+    const int64_t complete = first_with_stack(oldest_row(lane, rules), lane, rules.stack, flags_of);
+    const int64_t young = lane.head - 1 - rules.max_age;
+    return complete > young ? complete : young;
 }
 
 // True if the observation after a step below the head is stored.

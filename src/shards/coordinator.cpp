@@ -38,6 +38,9 @@ per_replay_options checked(const per_replay_options& options) {
                     "keep_times_sampled is %" PRId32 " and max_times_sampled %" PRId32
                     ": shards do not know what a coordinator draws",
                     options.keep_times_sampled, options.max_times_sampled);
+    if (options.freshness.half_life != 0.0)
+        throw Error(PER_ERROR_UNSUPPORTED, "half_life is %g: must be 0 in a shard, as shards compare p^alpha",
+                    options.freshness.half_life);
     per_replay_options resolved = options;
     resolved.fields = nullptr;
     resolved.n_fields = 0;

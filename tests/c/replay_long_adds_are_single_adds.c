@@ -3,6 +3,7 @@
  * random masks, ends and gaps, even if K exceeds the rows of a lane. Every row of the buffer is compared. On CUDA the
  * buffer that gets single steps is on the CPU, and there are fewer calls and at most a tenth of the buffers. */
 #include "replay_check.h"
+#include "settings.h"
 
 /* CUDA tests one in ONE_IN kinds of buffers. It is coprime to the numbers of kinds. */
 #ifdef SANITIZED
@@ -91,13 +92,34 @@ static void check_same(per_replay* a, per_replay* b, int64_t last_id) {
     if (stats_a.live > 0) check_same_draw(a, b, 64, &drawn);
 }
 
+/* Ages of every kind. Half-lives of less than a step or a version change the reference of the leaves within a call. */
+static per_freshness freshness_of(uint64_t kind, int64_t rows) {
+    const int64_t least = 6; /* rows that a lane needs with n_step 3 */
+    const per_freshness kinds[] = {{0, -1, PER_AGE_STEPS, 0},
+                                   {5, -1, PER_AGE_STEPS, 0},
+                                   {0.07, -1, PER_AGE_STEPS, 0},
+                                   {0.5, least + rows / 3, PER_AGE_STEPS, 0},
+                                   {0, least + rows / 2, PER_AGE_STEPS, 0},
+                                   {0.3, -1, PER_AGE_VERSIONS, 0},
+                                   {0.02, 2, PER_AGE_VERSIONS, 0},
+                                   {0, 1, PER_AGE_VERSIONS, 0}};
+    return kinds[kind % (sizeof kinds / sizeof kinds[0])];
+}
+
 static void compare(per_replay_options options, uint64_t seed, int calm, int with_priorities) {
     static steps made;
     const int n_calls = on_cuda() ? 6 : calm > 1 ? CALM_CALLS : CALLS;
+    const int64_t n_step = options.n_step;
+    const int grows_n_step = seed % 3 == 0;
+    if (grows_n_step) options.n_step = 1;
     per_replay *at_once = create_replay(&options), *one_by_one;
     int64_t last_id = -1;
     options.device = PER_CPU;
     one_by_one = create_replay(&options);
+    if (grows_n_step) {
+        CHECK_OK(change_n_step(at_once, n_step, NULL));
+        CHECK_OK(change_n_step(one_by_one, n_step, NULL));
+    }
     random_state = seed;
     made.envs = (int)options.n_envs;
     made.calm = calm;
@@ -107,6 +129,10 @@ static void compare(per_replay_options options, uint64_t seed, int calm, int wit
         const int gives_priorities = with_priorities && !one_in(3);
         int64_t ids[MAX_LENGTH * MAX_ENVS], single_ids[MAX_LENGTH * MAX_ENVS];
         call given;
+        if (options.freshness.age == PER_AGE_VERSIONS && one_in(2)) {
+            CHECK_OK(change_version(at_once, 3 * i, NULL));
+            CHECK_OK(change_version(one_by_one, 3 * i, NULL));
+        }
         make_steps(&made, length, &options);
         fill(&given, &made, 0, length, gives_priorities);
         CHECK_OK(per_replay_add(at_once, &given.steps, ids, NULL));
@@ -142,6 +168,7 @@ static void compare_all(int64_t n_envs, int calm) {
                         options.autoreset = autoreset;
                         options.on_invalid = seed % 4 == 0 ? PER_INVALID_SKIP : PER_INVALID_ERROR;
                         options.seed = seed;
+                        options.freshness = freshness_of(seed, rows);
                         if (seed % one_in == 0) compare(options, seed, calm, seed % 2 == 0);
                         ++seed;
                     }

@@ -21,6 +21,7 @@ DEFINE_CHANGE(double, alpha)
 DEFINE_CHANGE(double, beta)
 DEFINE_CHANGE(double, gamma)
 DEFINE_CHANGE(int64_t, n_step)
+DEFINE_CHANGE(int64_t, version)
 #undef DEFINE_CHANGE
 
 static inline per_status change_save_compression(per_replay* replay, int32_t save_compression) {

@@ -42,6 +42,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool has_versions(const per_replay_options& options) {
+    return options.freshness.age == PER_AGE_VERSIONS;
+}
+
 // A file in its parts, as the backends write them.
 struct Parts {
     explicit Parts(const std::string& path) {
@@ -50,10 +54,12 @@ struct Parts {
         const per_replay_options given = options->options(default_load_options);
         fields = std::make_unique<Fields>(given);
         rules = window_rules(resolve_replay_options(given, *fields), *fields);
-        CheckpointState state(reader, rules, given.alpha, given.max_times_sampled);
+        CheckpointState state(reader,
+                              {rules, given.alpha, given.max_times_sampled, freshness_of(given), has_versions(given),
+                               has_max_age(given, PER_AGE_VERSIONS) ? given.freshness.max_age : -1});
         numbers = state.numbers();
         lanes = state.lanes();
-        for (const SlotArray& array : slot_arrays(*fields, rules, given.keep_times_sampled != 0)) {
+        for (const SlotArray& array : slot_arrays(*fields, rules, given.keep_times_sampled != 0, has_versions(given))) {
             std::vector<std::byte>& bytes = arrays.emplace_back();
             bytes.reserve(1);  // ensures a non-NULL address
             state.begin(array);
@@ -73,7 +79,8 @@ struct Parts {
         write_options(writer, edited);
         write_numbers(writer, numbers, lanes);
         size_t i = 0;
-        for (const SlotArray& array : slot_arrays(*fields, rules, edited.keep_times_sampled != 0)) {
+        for (const SlotArray& array :
+             slot_arrays(*fields, rules, edited.keep_times_sampled != 0, has_versions(edited))) {
             int64_t n_rows = 0;
             for (const Lane& lane : lanes) {
                 if (lane.head < 0 || lane.head == std::numeric_limits<int64_t>::max()) continue;

@@ -234,6 +234,26 @@ TEST_P(EachVariant, powers_are_those_of_priority_to_alpha) {
     }
 }
 
+TEST_P(EachVariant, decayed_leaves_are_those_of_decayed_leaf) {
+    std::vector<float> priorities = {0.0f, FLT_TRUE_MIN, FLT_MIN, 1.0f, FLT_MAX};
+    std::vector<int64_t> births = {0, max_birth, 7, 1, 0};
+    for (int i = 0; i < 20000; ++i) {
+        priorities.push_back(bit_cast<float>(static_cast<uint32_t>(numbers_() % 0x7f800000)));
+        births.push_back(static_cast<int64_t>(numbers_() >> (12 + numbers_() % 50)));
+    }
+    std::vector<float> leaves(priorities.size() + 1, 7.0f);
+    const auto n = static_cast<int64_t>(priorities.size());
+    for (const double half_life : {0.01, 3.0, 1e5, 1e12}) {
+        for (const double alpha : {0.0, 0.6, 1.0, 9.0}) {
+            const Freshness freshness = {1 / half_life, static_cast<int64_t>(numbers_() % 100)};
+            kernels_->power.decay(n, priorities.data(), alpha, freshness, births.data(), leaves.data());
+            for (int64_t i = 0; i < n; ++i)
+                ASSERT_EQ(leaves[i], decayed_leaf(priorities[i], alpha, freshness, births[i])) << priorities[i];
+            ASSERT_EQ(leaves[n], 7.0f);
+        }
+    }
+}
+
 TEST_P(EachVariant, weights_are_those_of_importance_weight) {
     for (const int64_t n : {1, 2, 7, 8, 9, 1001}) {
         std::vector<uint64_t> masses(static_cast<std::size_t>(n));

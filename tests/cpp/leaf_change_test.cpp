@@ -184,12 +184,13 @@ class WholeCalls : public testing::Test {
     WholeCalls() { use_capacity(capacity); }
 
     // Begins with an empty buffer.
-    void use_capacity(int64_t n) {
+    void use_capacity(int64_t n, double half_life = 0.0) {
         state_.reset();
         options_ = default_replay_options;
         options_.capacity = n;
         options_.alpha = 1.0;
-        options_.prioritization = PER_RANK;
+        options_.prioritization = half_life == 0.0 ? PER_RANK : PER_PROPORTIONAL;
+        options_.freshness.half_life = half_life;
         options_.fields = &field_;
         options_.n_fields = 1;
         options_.field_size = sizeof(per_field);
@@ -314,6 +315,55 @@ TEST_F(WholeCalls, the_largest_row_may_die_soon_after_it_came) {
     add({0x1p31f, 1.0f, 1.0f, 1.0f, 0x1p3f});
     EXPECT_EQ(tree().scale(), 45);
     EXPECT_EQ(tree().total_mass(), (uint64_t{1} << 48) + 2 * (uint64_t{1} << 45));
+}
+
+// The leaf of birth b holds p 2^(b / 2 - reference). The reference is 36, and rises by 32 before the row of birth 64,
+// which is 32 half-lives old, is written: all other masses stay, bit for bit.
+TEST_F(WholeCalls, a_rebase_changes_no_mass) {
+    use_capacity(capacity, 2.0);
+    const PriorityStore& priorities = state_->priorities;
+    std::mt19937_64 numbers(3);
+    const auto random_priorities = [&](std::size_t n) {
+        std::vector<float> given(n);
+        for (float& p : given)
+            p = std::ldexp(1.0f + static_cast<float>(numbers() % 4096) / 4096.0f, -40 + numbers() % 60);
+        return given;
+    };
+    add(random_priorities(64));
+    ASSERT_EQ(priorities.freshness().reference, 36);
+    int64_t n_rows = 64;
+    for (int round = 0; round < 5; ++round) {
+        std::vector<uint64_t> masses;
+        for (int64_t slot = 0; slot < n_rows; ++slot) masses.push_back(tree().mass(slot));
+        const int32_t scale = tree().scale();
+        const uint64_t total = tree().total_mass();
+        add({0.0f});  // it has no mass of its own
+        ASSERT_EQ(priorities.freshness().reference, 36 + 32 * (round + 1));
+        ASSERT_EQ(tree().scale(), scale + 32);
+        ASSERT_EQ(tree().total_mass(), total);
+        for (int64_t slot = 0; slot < n_rows; ++slot)
+            ASSERT_EQ(tree().mass(slot), masses[static_cast<std::size_t>(slot)]);
+        ++n_rows;
+        add(random_priorities(63));
+        n_rows += 63;
+    }
+}
+
+// A leaf and its rebased value are the same number times 2^-32, or the rebased one is the least.
+TEST(Freshness, a_larger_reference_gives_the_same_digits) {
+    std::mt19937_64 numbers(4);
+    for (int i = 0; i < 100000; ++i) {
+        const float priority = bit_cast<float>(static_cast<uint32_t>(numbers() % 0x7f800000));
+        const double alpha = 0.1 * static_cast<double>(numbers() % 12);
+        const int64_t birth = static_cast<int64_t>(numbers() >> (20 + numbers() % 40));
+        Freshness freshness = {1 / (0.5 + static_cast<double>(numbers() % 1000)), 0};
+        freshness.reference = reference_for(freshness, birth) + static_cast<int64_t>(numbers() % 100);
+        const float leaf = decayed_leaf(priority, alpha, freshness, birth);
+        freshness.reference += 32;
+        const float later = decayed_leaf(priority, alpha, freshness, birth);
+        ASSERT_EQ(later, std::max(std::ldexp(leaf, -32), FLT_MIN)) << priority;
+        ASSERT_EQ(later, rebased_leaf(leaf, 32));
+    }
 }
 
 // Ranks: a row that leaves its bucket and returns by the end of the call counts as unchanged.

@@ -78,6 +78,44 @@ TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_file) {
     }
 }
 
+// With every kind of age, and leaves that are rebased between adds and within them.
+TEST_F(CudaCheckpoint, freshness_goes_on_too) {
+    const per_freshness kinds[] = {{6, -1, PER_AGE_STEPS, 0},      {0.4, -1, PER_AGE_STEPS, 0},
+                                   {0.03, 10, PER_AGE_STEPS, 0},   {0, 12, PER_AGE_STEPS, 0},
+                                   {0.5, -1, PER_AGE_VERSIONS, 0}, {0.02, 3, PER_AGE_VERSIONS, 0},
+                                   {0, 1, PER_AGE_VERSIONS, 0}};
+    for (const per_freshness& freshness : kinds) {
+        for (const int32_t normalize_weights : {PER_BATCH_MAX, PER_BUFFER_MAX}) {
+            per_replay_options options = twin_options();
+            options.freshness = freshness;
+            options.normalize_weights = normalize_weights;
+            options.max_priority = normalize_weights == PER_BATCH_MAX ? PER_MAX_EVER : PER_MAX_NOW;
+            Twins twins(options);
+            TwinWalk walk(5);
+            int64_t version = 0;
+            for (int i = 0; i < 24 && !HasFailure(); ++i) {
+                SCOPED_TRACE(testing::Message() << "half-life " << freshness.half_life << ", call " << i);
+                twins.use(walk, 2);
+                version += i % 7;
+                twins.both([&](per_replay* replay, void* on) {
+                    if (i % 8 == 3) return per_replay_cut(replay, 0, nullptr, on);
+                    if (i % 8 == 4) return change_n_step(replay, 1 + i / 8, on);
+                    if (i == 14) return change_alpha(replay, 0.3, on);
+                    if (i == 18) return per_replay_clear(replay, on);
+                    if (freshness.age == PER_AGE_STEPS) return PER_OK;
+                    return change_version(replay, version, on);
+                });
+                twins.synchronize();
+                if (i % 6 != 5) continue;
+                ASSERT_NO_FATAL_FAILURE(exchange_files(twins));
+                EXPECT_TRUE(contents(path("cpu")) == contents(path("gpu"))) << freshness.half_life;
+                twins.expect_same();
+            }
+            if (HasFailure()) return;
+        }
+    }
+}
+
 // A background save writes the state at its start, including work that was enqueued and has not run yet.
 TEST_F(CudaCheckpoint, a_save_in_the_background_is_that_of_its_start) {
     for (const int32_t max_priority : {PER_MAX_EVER, PER_MAX_NOW}) {

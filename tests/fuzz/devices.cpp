@@ -39,7 +39,12 @@ per_replay_options any_options(Choices& choices) {
     options.alpha = one_of(choices, 0, 0.6, 1);
     options.uniform_fraction = one_of(choices, 0, 0.25, 1);
     options.sequence_eta = one_of(choices, 0, 0.5, 1);
+    options.freshness.half_life = one_of(choices, 0, 0, 0.03, 5);
+    options.freshness.age = choice(PER_AGE_STEPS, PER_AGE_VERSIONS);
+    const int64_t more = number(-1, -1, 4);
+    if (more >= 0) options.freshness.max_age = more + (options.freshness.age == PER_AGE_STEPS ? needed : 0);
     options.prioritization = choice(PER_PROPORTIONAL, PER_RANK, PER_UNIFORM);
+    if (options.freshness.half_life != 0) options.prioritization = PER_PROPORTIONAL;
     options.scheme = choice(PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC, PER_WITHOUT_REPLACEMENT);
     options.normalize_weights = choice(PER_BATCH_MAX, PER_BUFFER_MAX, PER_NONE);
     options.max_priority = choice(PER_MAX_EVER, PER_MAX_NOW);
@@ -270,7 +275,7 @@ class TwinUse {
     }
 
     void change_option() {
-        const int64_t kind = any(8), value = any(4);
+        const int64_t kind = any(9), value = any(4);
         const double number = 0.5 * static_cast<double>(value);
         const per_status status = both([&](per_replay* r, void* stream, bool) {
             switch (kind) {
@@ -285,12 +290,15 @@ class TwinUse {
                     return change_beta(r, number, stream);
                 case 5:
                     return change_gamma(r, number / 2, stream);
+                case 7:
+                    return change_version(r, version_ + 20 * value, stream);
                 case 6:
                     return per_replay_raise_max_priority(r, static_cast<float>(1 + 100 * value), stream);
                 default:
                     return per_replay_set_scale(r, value == 0 ? PER_SCALE_AUTOMATIC : static_cast<int32_t>(20 * value));
             }
         });
+        if (status == PER_OK && kind == 7) version_ += 20 * value;
         if (status == PER_OK && (kind == 1 || kind == 2)) n_step_ = 1 + value % max_n_step;
     }
 
@@ -418,6 +426,7 @@ class TwinUse {
     Twins twins_;
     TwinWalk walk_;
     int64_t n_step_;
+    int64_t version_ = 0;
     const uint64_t any_key_ = choices_();
 };
 

@@ -22,7 +22,7 @@ OPTIONS = (
     + [("q", name) for name in ("n_step", "frame_stack", "sequence_length", "burn_in", "sequence_stride", "beta_steps")]
     + [("q", name) for name in ("samples_tolerance", "min_size_to_sample")]
     + [("d", name) for name in ("gamma", "alpha", "beta", "beta_final", "epsilon", "sequence_eta", "uniform_fraction")]
-    + [("d", "samples_per_insert")]
+    + [("d", "half_life"), ("q", "max_age"), ("i", "age"), ("d", "samples_per_insert")]
     + [
         ("i", name)
         for name in ("prioritization", "scheme", "normalize_weights", "max_priority", "on_invalid", "on_gap")
@@ -34,6 +34,7 @@ COUNTERS = ["added", "dropped", "episodes", "cuts", "updates", "stale_updates", 
 FIGURES = [("q", "size"), ("q", "max_age"), ("d", "mean_age"), ("d", "effective_size"), ("d", "duplicates")]
 RANK_CLASSES = 8160
 IS_STEP, STARTS, TERMINATED, TRUNCATED, UNKNOWN, USED_UP = 1, 2, 4, 8, 16, 64
+VERSIONS = 1
 IDLE, RUNNING, ANNOUNCED, ENDED = range(4)
 
 
@@ -146,6 +147,7 @@ class Row:
     values: dict
     next_values: dict | None  # next observations, None if unknown
     times_sampled: int | None  # None if the buffer does not count draws
+    version: int | None  # None if ages are steps
 
 
 class Buffer:
@@ -183,6 +185,7 @@ class Buffer:
         self.largest_priority = np.float32(source.number("f"))
         self.scale, self.rescales_below = source.number("i"), source.number("Q")
         self.last_batch = source.numbers(FIGURES)
+        self.version, self.reference = source.number("q"), source.number("q")
 
     def _read_lanes(self, source):
         self.lanes = [Lane(*struct.unpack("<qqqqB", source.take(33))) for _ in range(self.options["n_envs"])]
@@ -196,6 +199,8 @@ class Buffer:
     def _array_names(self):
         """Names of sections with arrays, and functions that make the array of a section."""
         yield "flags", lambda content: np.frombuffer(content, "u1")
+        if self.options["age"] == VERSIONS:
+            yield "versions", lambda content: np.frombuffer(content, "<i4")
         for name in ("rewards", "priorities"):
             yield name, lambda content: np.frombuffer(content, "<f4")
         if self.options["keep_times_sampled"]:
@@ -231,7 +236,8 @@ class Buffer:
         values = frames(self.fields if flags & IS_STEP else observations, i)
         reward, priority = self._arrays["rewards"][i], self._arrays["priorities"][i]
         times = int(self._arrays["times sampled"][i]) if "times sampled" in self._arrays else None
-        return Row(k, k * self.options["n_envs"] + env, flags, reward, priority, values, next_values, times)
+        version = int(self._arrays["versions"][i]) if "versions" in self._arrays else None
+        return Row(k, k * self.options["n_envs"] + env, flags, reward, priority, values, next_values, times, version)
 
     def live_ids(self):
         """Ids of live transitions in ascending order. Sequences are not supported."""

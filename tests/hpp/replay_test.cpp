@@ -450,6 +450,20 @@ TEST(ReplayBuffer, transitions_are_drawn_so_often_and_no_more) {
     EXPECT_TRUE(small_buffer().describe().keep_times_sampled == 0);
 }
 
+TEST(ReplayBuffer, versions_grow) {
+    per::ReplayOptions options = small_options();
+    options.freshness.age = PER_AGE_VERSIONS;
+    options.freshness.max_age = 1;
+    per::ReplayBuffer buffer = small_buffer(options);
+    add_episode(buffer, 6);
+    buffer.set_version(1);
+    EXPECT_EQ(buffer.stats().version, 1);
+    EXPECT_EQ(buffer.stats().live, 6);
+    buffer.set_version(2);
+    EXPECT_EQ(buffer.stats().live, 0);
+    EXPECT_ERROR(buffer.set_version(1), InvalidArgument, "version is 1");
+}
+
 TEST(ReplayBuffer, settings_and_statistics) {
     per::ReplayBuffer buffer = small_buffer();
     add_episode(buffer, 6);

@@ -31,7 +31,7 @@ class Figures:
     rejected_updates : int
         invalid entries of calls that write, which were skipped
     total : float
-        sum of p^alpha over the live transitions
+        sum of p^alpha over the live transitions; with a half-life, each times its factor
     max_priority : float
         priority that the next transition gets
     alpha : float
@@ -62,6 +62,8 @@ class Figures:
         part of memory_bytes on huge pages, judged by the first page of each array; 0 on CUDA. If it is much less than
         memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on request
         (madvise)
+    version : int
+        version of steps that are added now; 0 at creation and with PER_AGE_STEPS
     """
 
     capacity: int
@@ -86,7 +88,7 @@ class Figures:
     rejected_updates: int
     """invalid entries of calls that write, which were skipped"""
     total: float
-    """sum of p^alpha over the live transitions"""
+    """sum of p^alpha over the live transitions; with a half-life, each times its factor"""
     max_priority: float
     """priority that the next transition gets"""
     alpha: float
@@ -117,6 +119,8 @@ class Figures:
     """part of memory_bytes on huge pages, judged by the first page of each array; 0 on CUDA. If it is much less than
     memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on request
     (madvise)"""
+    version: int
+    """version of steps that are added now; 0 at creation and with PER_AGE_STEPS"""
 
 
 @dataclasses.dataclass(frozen=True)

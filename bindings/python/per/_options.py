@@ -31,6 +31,7 @@ _CHOICES = {
     "on_nan": "per_on_nan",
     "autoreset": "per_autoreset",
     "critics": "per_critics",
+    "age": "per_age",
     "when_full": "per_when_full",
     "moved_by": "per_moved_by",
 }
@@ -136,14 +137,15 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
 # The options of a buffer that are members of per_replay_options with the same name, in the constructor's order.
 BUFFER_OPTIONS = [name for name in BufferOptions.__annotations__ if name not in ("device", "arrays", "storage")]
 
-# The options that may be None, for which C has 0.
-_MAY_BE_NONE = ("sequence_length", "sequence_stride")
+# The options that may be None, and the number that C has for it.
+_NUMBER_OF_NONE = {"sequence_length": 0, "sequence_stride": 0, "half_life": 0.0, "max_age": -1}
 
 
 def set_buffer_options(options: Any, given: Mapping[str, Any]) -> None:
     """Sets members of a per_replay_options from the arguments of a buffer. Others, such as its device, are ignored."""
     named = {name: given[name] for name in given if name in BUFFER_OPTIONS}
-    set_options(options, {name: named[name] for name in named if named[name] is not None or name not in _MAY_BE_NONE})
+    unset = {name for name, value in named.items() if value is None and name in _NUMBER_OF_NONE}
+    set_options(options, {name: value for name, value in named.items() if name not in unset})
 
 
 def check_buffer_options(given: Iterable[str]) -> None:
@@ -158,8 +160,8 @@ def check_buffer_options(given: Iterable[str]) -> None:
 def buffer_option(options: Any, name: str) -> Any:
     """The value of a member of per_replay_options for the argument of the same name."""
     value = option(options, name)
-    if name in _MAY_BE_NONE:
-        return value or None
+    if name in _NUMBER_OF_NONE:
+        return None if value == _NUMBER_OF_NONE[name] else value
     return bool(value) if name in _FLAGS else value
 
 

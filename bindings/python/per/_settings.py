@@ -104,6 +104,41 @@ class Settings(Buffer[Array]):
     def save_compression(self, value: int) -> None:
         self._change("save_compression", value)
 
+    @property
+    def version(self) -> int:
+        """The version of steps that are added now; see set_version()."""
+        return read_statistics(self._open()).version
+
+    def set_version(self, version: int) -> None:
+        """Sets the version under which steps are added from here on, in a buffer with age="versions".
+
+        Usually the number of the policy that acts, or of updates of it. The age of a transition is the latest version
+        minus its own. With max_age, transitions that are now too old are no longer drawn, which is all that this call
+        costs.
+
+        Parameters
+        ----------
+        version : int
+            At least the latest version, which is 0 at first, and at most 2^31 - 1.
+
+        Raises
+        ------
+        InvalidArgument
+
+        Examples
+        --------
+        >>> import per
+        >>> fields = {"observation": per.Field(2)}
+        >>> buffer = per.ReplayBuffer(100, fields, age="versions", half_life=5, max_age=20)
+        >>> for version in range(30):
+        ...     buffer.set_version(version)
+        ...     _ = buffer.add(observation=[0, 0], reward=0.0, terminated=True, truncated=False,
+        ...                    next_observation=[0, 0])
+        >>> len(buffer)
+        21
+        """
+        self._change("version", _options.whole("version", version))
+
     def _change(self, name: str, value: float) -> None:
         settings = _library.new("per_replay_settings")
         unchanged = getattr(settings, name)

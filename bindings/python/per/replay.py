@@ -26,6 +26,7 @@ from per._shards import Shard
 from per.field import Field, set_fields
 from per.statistics import Statistics
 from per.typing import (
+    Age,
     Array,
     Arrays,
     Autoreset,
@@ -123,6 +124,14 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         False: adding to a full lane raises Full.
     critics : {"mean", "max"}, default "mean"
         Combines the TD errors of several critics: the "mean" or the "max" of their absolute values.
+    half_life : float, optional
+        Prefer recent transitions: P(i) is in proportion to p_i^alpha 2^(-age_i / half_life). 0.01 to 1e12, in the unit
+        of `age`; None: priorities do not depend on age.
+    age : {"steps", "versions"}, default "steps"
+        The unit of ages: "steps" that the environment has taken since, or "versions" of the policy, which
+        set_version() counts.
+    max_age : int, optional
+        Transitions of a larger age are not drawn.
     gather_threads : int, default 1
         Threads that copy a batch of 4 MiB or more, including the calling thread; on the CPU, and not for sequences.
     save_compression : int, default 0
@@ -258,6 +267,9 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         store_next_observation: bool = False,
         overwrite: bool = True,
         critics: Critics = "mean",
+        half_life: float | None = None,
+        age: Age = "steps",
+        max_age: int | None = None,
         gather_threads: int = 1,
         save_compression: int = 0,
         samples_per_insert: float = 0.0,
@@ -301,6 +313,9 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
             "store_next_observation": store_next_observation,
             "overwrite": overwrite,
             "critics": critics,
+            "half_life": half_life,
+            "age": age,
+            "max_age": max_age,
             "gather_threads": gather_threads,
             "save_compression": save_compression,
             "samples_per_insert": samples_per_insert,

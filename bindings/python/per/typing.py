@@ -29,6 +29,7 @@ else:
 
     Array = TypeVar("Array")  # without a default before Python 3.13; only type checkers need it
 
+Age: TypeAlias = Literal["steps", "versions"]
 Arrays: TypeAlias = Literal["numpy", "torch", "jax", "cupy"]
 Autoreset: TypeAlias = Literal["disabled", "next_step", "same_step"]
 Compression: TypeAlias = Literal["none", "delta"]
@@ -159,6 +160,9 @@ class HostOptions(TypedDict, total=False):
     store_next_observation: bool
     overwrite: bool
     critics: Critics
+    half_life: float | None
+    age: Age
+    max_age: int | None
     gather_threads: int
     save_compression: int
     samples_per_insert: float

@@ -68,6 +68,9 @@ DEFAULTS = {
     "store_next_observation": False,
     "overwrite": True,
     "critics": "mean",
+    "half_life": None,
+    "age": "steps",
+    "max_age": None,
     "keep_times_sampled": False,
     "max_times_sampled": 0,
     "seed": 0,  # of the draws, which the model does not predict
@@ -93,6 +96,7 @@ class NaiveReplay:
         self.check_rows(self.n_step)
         self.capacity = self.rows * self.n_envs
         self.largest_ever = np.float32(1)
+        self.version = 0
         self.lanes = [Lane() for _ in range(self.n_envs)]
         self.counters = dict.fromkeys(COUNTERS, 0)
 
@@ -101,6 +105,8 @@ class NaiveReplay:
         windows = (n_step - 1) + (max(self.stacks.values()) - 1) + max(1, naive_sequences.steps_of(self))
         if self.rows < windows + for_next:
             raise invalid("rows of a lane")
+        if self.max_age is not None and self.age == "steps" and self.max_age < windows + for_next:
+            raise invalid("max_age")
 
     # ---- which rows exist, and which of them can be drawn
 
@@ -137,8 +143,16 @@ class NaiveReplay:
     def is_used_up(self, transition):
         return self.max_times_sampled > 0 and transition.uses >= self.max_times_sampled
 
+    def age_of(self, lane, transition):
+        return self.version - transition.version if self.age == "versions" else lane.next_row - 1 - transition.row
+
+    def is_over(self, lane, transition):
+        """Whether it can never be drawn (again), although its row is there."""
+        is_too_old = self.max_age is not None and self.age_of(lane, transition) > self.max_age
+        return is_too_old or self.is_used_up(transition)
+
     def is_live(self, lane, episode, place):
-        if not self.stack_is_held(lane, episode, place) or self.is_used_up(episode.transitions[place]):
+        if not self.stack_is_held(lane, episode, place) or self.is_over(lane, episode.transitions[place]):
             return False
         if self.sequence_length:
             return naive_sequences.is_complete(self, episode, place)
@@ -158,7 +172,7 @@ class NaiveReplay:
         if found is None:
             return False
         _, lane, episode, place = found
-        if self.is_used_up(episode.transitions[place]):
+        if self.is_over(lane, episode.transitions[place]):
             return False
         if self.sequence_length:
             waits = naive_sequences.starts(self, place) and not episode.ended
@@ -213,6 +227,7 @@ class NaiveReplay:
                         terminated=bool(terminated[k][column]),
                         truncated=bool(truncated[k][column]) and not terminated[k][column],
                         next_values=self.given_next(arrays, next_mask, k, column),
+                        version=self.version,
                     )
                     if self.is_reset_step(self.lanes[env], step):
                         self.counters["dropped"] += 1
@@ -407,6 +422,11 @@ class NaiveReplay:
     def set_gamma(self, gamma):
         self.gamma = gamma
 
+    def set_version(self, version):
+        if self.age != "versions" or version < self.version:
+            raise invalid("version")
+        self.version = version
+
     def set_n_step(self, n_step):
         self.check_rows(n_step)
         largest = self.largest()
@@ -510,18 +530,23 @@ class NaiveReplay:
     def probabilities(self):
         """{id: P} of one proportional or uniform draw, in float64."""
         live = self.live()
-        masses = {id: self.mass(t.priority) for id, t in live.items()}
+        masses = {id: self.mass(t) for id, t in live.items()}
         total = math.fsum(masses.values())
         if self.prioritization == "uniform" or total == 0:
             return dict.fromkeys(live, 1 / max(len(live), 1))
         u = self.uniform_fraction
         return {id: (1 - u) * m / total + u / len(live) for id, m in masses.items()}
 
-    def mass(self, priority):
-        return 1.0 if self.alpha == 0 else float(priority) ** self.alpha
+    def mass(self, transition):
+        """p^alpha 2^(-age / half_life), where rows of all lanes are compared with the newest one."""
+        power = 1.0 if self.alpha == 0 else float(transition.priority) ** self.alpha
+        if self.half_life is None:
+            return power
+        newest = max(self.lanes, key=lambda lane: lane.next_row)
+        return power * 2.0 ** (-self.age_of(newest, transition) / self.half_life)
 
     def total(self):
-        return math.fsum(self.mass(t.priority) for t in self.live().values())
+        return math.fsum(self.mass(t) for t in self.live().values())
 
     def weights(self, ids, beta, probabilities):
         """Importance-sampling weights of a batch in which `ids` were drawn with the probabilities {id: P}."""

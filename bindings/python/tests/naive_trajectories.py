@@ -17,6 +17,7 @@ class Transition:
     next_values: dict | None  # observations after this step; None while, or because, they are unknown
     priority: np.float32 | None = None  # None: it will get the maximum when it becomes live
     uses: int = 0  # number of times drawn
+    version: int = 0  # of the buffer when it was added
 
 
 @dataclass

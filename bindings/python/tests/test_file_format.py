@@ -75,6 +75,12 @@ def expect_what_the_library_says(file, buffer):
     for name, value in file.counters.items():
         assert getattr(statistics, name) == value
     assert (statistics.samples, statistics.beta_step) == (file.batches, file.beta_step)
+    if half_life := file.options["half_life"]:
+        births = {id: row.k if row.version is None else row.version for id, row in rows.items()}
+        now = max(lane.head for lane in file.lanes) - 1 if file.options["age"] == 0 else file.version
+        decayed = [rows[int(id)].priority ** buffer.alpha * 2.0 ** ((births[int(id)] - now) / half_life) for id in ids]
+        assert statistics.total == pytest.approx(sum(decayed), rel=1e-5)
+    assert statistics.version == file.version
     assert file.options["capacity"] == buffer.capacity and file.options["seed"] == buffer.options["seed"]
     for name in ("n_step", "gamma", "alpha", "beta_final", "epsilon", "uniform_fraction", "n_envs"):
         assert file.options[name] == buffer.options[name]
@@ -100,10 +106,17 @@ def test_reader_without_libper_finds_what_the_library_says(seed):
         options |= {"keep_times_sampled": True}
     if seed in (1, 6):
         options |= {"max_times_sampled": 2, "scheme": "without_replacement"}
+    if seed in (0, 3, 6):
+        options |= {"half_life": 4.0}
+    if seed in (0, 6, 7):
+        options |= {"age": "versions", "max_age": 2}
     walk = FileWalk(seed, options["n_envs"] * int(random.integers(9, 16)), FIELDS, **options)
     if seed % 2 and has_zstd():
         walk.buffer.save_compression = seed
-    for length in (0, 1, 6, 40, 25):
+    for version, length in enumerate((0, 1, 6, 40, 25)):
+        if "max_age" in options:
+            walk.buffer.set_version(version)
+            walk.naive.set_version(version)
         for _ in range(length):
             walk.step()
         for size in (4, 3):

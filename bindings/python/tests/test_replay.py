@@ -36,7 +36,7 @@ def filled(rows=10, **options):
 
 def test_defaults_that_the_signatures_show_are_those_of_the_library():
     options = _library.new("per_replay_options")
-    unset = {"sequence_length": 0, "sequence_stride": 0, "storage": ffi.NULL}
+    unset = {"sequence_length": 0, "sequence_stride": 0, "half_life": 0.0, "max_age": -1, "storage": ffi.NULL}
     for name, parameter in inspect.signature(per.ReplayBuffer).parameters.items():
         if name in ("capacity", "fields", "arrays"):
             continue
@@ -60,6 +60,7 @@ CHOICES = {
     "on_gap": "per_on_gap",
     "on_nan": "per_on_nan",
     "autoreset": "per_autoreset",
+    "age": "per_age",
     "critics": "per_critics",
 }
 
@@ -77,6 +78,8 @@ def random_options(random):
     options["min_size_to_sample"] = int(random.integers(9))
     options |= {"storage": None, "storage_preallocated": False}
     options |= {name: bool(random.integers(2)) for name in ("overwrite", "store_next_observation")}
+    has_half_life = options["prioritization"] == "proportional"
+    options |= {"half_life": 3.5 if has_half_life else None, "max_age": 50 if random.random() < 0.5 else None}
     is_limited = options["scheme"] == "without_replacement"
     options |= {"keep_times_sampled": is_limited or bool(random.integers(2)), "max_times_sampled": 3 * is_limited}
     if random.random() < 0.5:

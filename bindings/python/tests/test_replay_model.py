@@ -50,14 +50,22 @@ OPTIONS = {
     "critics": ("mean", "max"),
     "padding": ("repeat", "zero"),
     "defaults": (None, 5),
+    # Age, half-life and, in steps, how far max_age lies above the least. The half-lives are so long that the rounding
+    # of the oldest rows' masses is below the tolerance of a comparison, and so short that walks rebase.
+    "freshness": (None, ("steps", 4.0, None), ("steps", None, 3), ("versions", 3.0, None), ("versions", 5.5, 2)),
     "uses": (None, "counted", 1, 3),  # a number: limit on the draws of each transition, without replacement
 }
 # Pairs of (option, value) that exclude each other: creating such a buffer is an error.
-EXCLUDED = ()
+EXCLUDED = tuple(
+    (("freshness", freshness), ("prioritization", prioritization))
+    for freshness in OPTIONS["freshness"][1:]
+    if freshness[1] is not None
+    for prioritization in ("uniform", "rank")
+)
 # The behaviour of CUDA where the CPU can also refuse a call.
 SKIPPING = {"on_invalid": "skip", "on_gap": "cut", "on_nan": "allow", "overwrite": True}
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
-DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences", "padding", "defaults", "uses")
+DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences", "padding", "defaults", "freshness", "uses")
 
 
 def all_pairs(options, excluded, seed):
@@ -110,6 +118,11 @@ def created(kind, options):
         rest |= {"keep_times_sampled": True}
     elif options["uses"] is not None:
         rest |= {"max_times_sampled": options["uses"], "scheme": "without_replacement"}
+    least = options["n_step"] + max(stack, options["frame_stack"]) + steps - 2 * options["store_next_observation"]
+    if options["freshness"] is not None:
+        age, half_life, above = options["freshness"]
+        rest |= {"age": age, "half_life": half_life}
+        rest |= {"max_age": above if above is None or age == "versions" else least + above}
     rows = options["n_step"] + max(stack, options["frame_stack"]) + steps + options["spare_rows"]
     rows -= 2 * options["store_next_observation"]
     return kind(rows * options["n_envs"], fields, seed=5, **rest)
@@ -146,6 +159,7 @@ class Walk:
             (self.set_fields, 1),
             (self.clear, 0.15),
             (self.change_settings, 0.5),
+            (self.set_version, 3 * (self.naive.age == "versions")),
             (self.save_and_load, 0.3),
             (self.bad_calls, 1),
         )
@@ -335,6 +349,9 @@ class Walk:
     def clear(self):
         self.both("clear")
 
+    def set_version(self):
+        self.both("set_version", self.naive.version + int(self.random.integers(0, 3)))
+
     def change_settings(self):
         kind = self.random.choice(["alpha", "beta", "gamma", "n_step"], p=[0.5, 0.2, 0.15, 0.15])
         if kind == "alpha":
@@ -469,6 +486,8 @@ class Walk:
             for name in SAMPLE_OPTIONS
             if name != "scheme" and random.random() < 0.3 and (values := OPTIONS[name])
         }
+        if self.naive.half_life is not None and asked.get("prioritization") == "rank":
+            asked.pop("prioritization")
         naive = copy.copy(self.naive)
         for name, value in asked.items():
             setattr(naive, name, value)
@@ -492,6 +511,8 @@ class Walk:
         }
         if self.naive.max_times_sampled:
             asked.pop("scheme", None)
+        if self.naive.half_life is not None and asked.get("prioritization") == "rank":
+            asked.pop("prioritization")
         if self.random.random() < 0.15:  # what is live stays as the buffer's own n_step says
             asked["n_step"] = int(self.random.integers(1, self.naive.n_step + 1))
         if self.random.random() < 0.3:

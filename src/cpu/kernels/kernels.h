@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rules/freshness.h"
 #include "rules/mass.h"
 #include "rules/tree_shape.h"
 
@@ -71,10 +72,13 @@ struct UpdateKernels {
     void (*refresh)(const TreeArrays& tree, int level, int64_t first, int64_t last);
 };
 
-// Powers and weights, as priority.h and draw.h of the rules define them.
+// Powers and weights, as priority.h, freshness.h and draw.h of the rules define them.
 struct PowerKernels {
     // priority_to_alpha() of each.
     void (*raise)(int64_t count, const float* priorities, double alpha, float* powers_out);
+    // decayed_leaf() of each, given its birth, at most max_birth.
+    void (*decay)(int64_t count, const float* priorities, double alpha, const Freshness& freshness,
+                  const int64_t* births, float* leaves_out);
     // importance_weight(smallest mass, mass, beta) of each.
     void (*weigh)(int64_t count, const uint64_t* masses, double beta, float* weights_out);
 

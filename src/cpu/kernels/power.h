@@ -1,9 +1,11 @@
-// The functions of priority.h and the weights of draw.h for whole arrays, one number in each lane of a vector.
+// The functions of priority.h and freshness.h and the weights of draw.h for whole arrays, one number in each lane of a vector.
 #pragma once
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
+#include "cpu/kernels/update.h"
 #include "rules/draw.h"
+#include "rules/freshness.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {
@@ -22,6 +24,44 @@ void raise(int64_t count, const float* priorities, double alpha, float* powers_o
     for (; i + lanes <= count; i += lanes)
         store(powers_out + i, raise_lanes(load<Floats>(priorities + i), alpha, of_zero));
     for (; i < count; ++i) powers_out[i] = priority_to_alpha(priorities[i], alpha);
+}
+
+// True if all that are not 0 are equal.
+bool are_one_priority(int64_t count, const float* priorities) {
+    float one = 0.0f;
+    for (int64_t i = 0; i < count && one == 0.0f; ++i) one = priorities[i];
+    int32_t any_differs = 0;
+    for (int64_t i = 0; i < count; ++i) any_differs |= (priorities[i] != one) & (priorities[i] != 0.0f);
+    return any_differs == 0;
+}
+
+// exponent_of(priorities) gives log2_of_power() of each lane.
+template <class ExponentOf>
+PER_INLINE void decay_lanes(int64_t count, const float* priorities, double alpha, const Freshness& freshness,
+                            const int64_t* births, float* leaves_out, const ExponentOf& exponent_of) {
+    const double reference = static_cast<double>(freshness.reference);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Real half_lives = small_to_real(load<Bits>(births + i)) * freshness.half_lives_per_birth;
+        const Real limited = half_lives < max_half_lives ? half_lives : Real{} + max_half_lives;
+        const Real x = to_real(load<Floats>(priorities + i));
+        const Real leaf = decayed_power<Real, Bits>(exponent_of(x), limited, reference);
+        store(leaves_out + i, to_floats(x == 0.0 && alpha != 0.0 ? Real{} : leaf));
+    }
+    for (; i < count; ++i) leaves_out[i] = decayed_leaf(priorities[i], alpha, freshness, births[i]);
+}
+
+// Rows that were given no priority share one: its logarithm is then taken once.
+void decay(int64_t count, const float* priorities, double alpha, const Freshness& freshness, const int64_t* births,
+           float* leaves_out) {
+    if (count >= 2 * lanes && are_one_priority(count, priorities)) {
+        const double one = static_cast<double>(largest_of(count, priorities));
+        const Real exponent = Real{} + log2_of_power<double, uint64_t>(one, alpha);
+        decay_lanes(count, priorities, alpha, freshness, births, leaves_out, [&](Real) { return exponent; });
+        return;
+    }
+    decay_lanes(count, priorities, alpha, freshness, births, leaves_out,
+                [&](Real x) { return log2_of_power<Real, Bits>(x, alpha); });
 }
 
 PER_INLINE double smallest_of(int64_t count, const uint64_t* masses) {

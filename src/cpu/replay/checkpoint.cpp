@@ -18,6 +18,8 @@ RowColumn<std::byte> column_of(const ReplayState& state, const SlotArray& array)
     switch (array.kind) {
         case SlotArray::Kind::flags:
             return state.rows.flags().as_bytes();
+        case SlotArray::Kind::versions:
+            return state.rows.versions().as_bytes();
         case SlotArray::Kind::rewards:
             return state.rows.rewards().as_bytes();
         case SlotArray::Kind::priorities:
@@ -119,13 +121,13 @@ std::optional<CheckpointRanks> known_ranks(PriorityStore& priorities) {
 CheckpointMoment moment_of(ReplayState& state) {
     const PriorityScale scale = state.priorities.scale();
     return {{state.beta_step(), state.batches, state.counters, scale.largest_ever, scale.tree_scale,
-             scale.tree_rescales_below, state.last_batch.figures()},
+             scale.tree_rescales_below, state.last_batch.figures(), state.version, scale.reference},
             state.lanes,
             known_ranks(state.priorities)};
 }
 
 std::vector<SlotArray> arrays_of(const ReplayState& state) {
-    return slot_arrays(state.fields, state.rules, state.rows.has_times_sampled());
+    return slot_arrays(state.fields, state.rules, state.rows.has_times_sampled(), state.rows.has_versions());
 }
 
 std::vector<Column<const std::byte>> columns_of(const ReplayState& state, const std::vector<SlotArray>& arrays) {
@@ -355,7 +357,9 @@ std::unique_ptr<ReplaySnapshot> snapshot_of(ReplayState& state) {
 
 void restore_state(CheckpointReader& reader, ReplayState& state) {
     PriorityStore& priorities = state.priorities;
-    CheckpointState saved(reader, state.rules, priorities.alpha(), state.max_times_sampled,
+    CheckpointState saved(reader,
+                          {state.rules, priorities.alpha(), state.max_times_sampled, priorities.freshness(),
+                           state.rows.has_versions(), state.max_age},
                           priorities.tree().kernels().power.raise);
     const CheckpointNumbers& numbers = saved.numbers();
     state.lanes = saved.lanes();
@@ -363,6 +367,7 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     state.batches = numbers.batches;
     state.counters = numbers.counters;
     state.last_batch = LastBatch(numbers.figures);
+    state.version = numbers.version;
     const bool has_rows = adopts_rows(reader, state);
     if (!has_rows && state.rows.are_stored()) state.rows.file()->create(false);
     saved.for_each_part([&](int64_t first, int64_t n) {
@@ -374,7 +379,7 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     RestoredArrays(reader, saved, state, has_rows).read_all();
     const std::optional<CheckpointRanks> ranks = saved.read_ranks(priorities.known_ranks() != nullptr);
     for (const SlotRange& live : saved.live_slots()) priorities.restore_live(live.first, live.end - live.first);
-    priorities.restore({numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below});
+    priorities.restore({numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below, numbers.reference});
     if (ranks)
         priorities.restore_ranks({ranks->n_changes, ranks->tree_scale, ranks->tree_rescales_below}, ranks->weights);
 }

@@ -22,9 +22,10 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
       rules(window_rules(options, declared)),
       has_sequences(options.sequence_length > 0),
       max_times_sampled(options.max_times_sampled),
+      max_age(has_max_age(options, PER_AGE_VERSIONS) ? options.freshness.max_age : -1),
       gamma(options.gamma),
       rows(options, declared),
-      priorities(options, rows.priorities()),
+      priorities(options, rows.priorities(), Births(rules.ring, lanes, rows.versions())),
       lanes(static_cast<size_t>(options.n_envs)),
       seed(options.seed),
       beta{options.beta, options.beta_final, options.beta_steps} {
@@ -59,7 +60,8 @@ void ReplayState::will_need(const std::vector<int64_t>& slots, int64_t before, i
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
     for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
-        if (rules.sequence.stride == 1 && max_times_sampled == 0) return priorities.make_live(slot, n, otherwise);
+        if (rules.sequence.stride == 1 && max_times_sampled == 0 && max_age < 0)
+            return priorities.make_live(slot, n, otherwise);
         for (int64_t i = slot; i < slot + n; ++i)
             if (can_be_live(rules, rows.flags(i))) priorities.make_live(i, 1, otherwise);
     });
@@ -92,16 +94,19 @@ void ReplayState::count_draws(const std::vector<int64_t>& slots) {
     });
 }
 
-void ReplayState::forget_draws(int64_t first, int64_t n) {
-    if (!rows.has_times_sampled()) return;
-    const Column<int32_t> times_sampled = rows.times_sampled().to_write(first, n);
-    for (int64_t i = 0; i < n; ++i) times_sampled[i] = 0;
+void ReplayState::begin_rows(int64_t first, int64_t n) {
+    const auto fill = [&](const RowColumn<int32_t>& column, int32_t value) {
+        const Column<int32_t> values = column.to_write(first, n);
+        for (int64_t i = 0; i < n; ++i) values[i] = value;
+    };
+    if (rows.has_times_sampled()) fill(rows.times_sampled(), 0);
+    if (rows.has_versions()) fill(rows.versions(), static_cast<int32_t>(version));
 }
 
 void ReplayState::advance_tail(int64_t env) {
     Lane& lane = this->lane(env);
     const auto flags_of = [&](int64_t row) { return flags(env, row); };
-    const int64_t tail = first_with_stack(oldest_row(lane, rules), lane, rules.stack, flags_of);
+    const int64_t tail = std::max(tail_of(lane, rules, flags_of), lane.tail);
     if (tail == lane.tail) return;
     make_dead(env, {lane.tail, tail});
     lane.tail = tail;
@@ -144,7 +149,9 @@ void ReplayState::cut(int64_t count, const int64_t* env_ids) {
     for (int64_t j = 0; j < count; ++j) {
         const int64_t env = env_ids != nullptr ? env_ids[j] : j;
         remember_lane(env);
-        if (lane(env).in_episode()) apply(env, cut_episode(lane(env), rules), largest);
+        if (!lane(env).in_episode()) continue;
+        apply(env, cut_episode(lane(env), rules), largest);
+        advance_tail(env);
     }
     commit_lanes();
 }
@@ -161,6 +168,27 @@ void ReplayState::set_n_step(int64_t n_step) {
         make_dead(env, {after, before});
     }
     rules = changed;
+    commit_lanes();
+}
+
+// Versions only grow along a lane. Rows are marked, too: those that wait for their windows, which the tail cannot pass,
+// and all others for the case that a larger n_step makes them wait again.
+void ReplayState::set_version(int64_t to) {
+    version = to;
+    if (max_age < 0) return;
+    for (int64_t env = 0; env < ring().n_envs; ++env) {
+        Lane& lane = this->lane(env);
+        const auto is_old = [&](int64_t row) { return rows.versions()[ring().slot(env, row)] < version - max_age; };
+        int64_t end = lane.tail;
+        for (; end < lane.head && is_old(end); ++end)
+            if (const int64_t slot = ring().slot(env, end); rows.flags(slot) & row_is_step)
+                rows.set_flags(slot, rows.flags(slot) | row_is_used_up);
+        const int64_t tail = std::min(end, complete_end(lane, rules));
+        if (tail <= lane.tail) continue;
+        remember_lane(env);
+        make_dead(env, {lane.tail, tail});
+        lane.tail = tail;
+    }
     commit_lanes();
 }
 

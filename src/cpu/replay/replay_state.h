@@ -27,6 +27,8 @@ struct ReplayState {
     WindowRules rules;
     const bool has_sequences;
     const int32_t max_times_sampled;  // 0: any number
+    const int64_t max_age;            // in versions; -1: any
+    int64_t version = 0;              // of rows that are added
     double gamma;
     RowStore rows;
     RowReads reads;
@@ -64,10 +66,10 @@ struct ReplayState {
     // Counts a draw of the rows in these slots. Call it only with keep_times_sampled. With max_times_sampled no slot
     // may come twice, and rows that reach the maximum stop being live.
     void count_draws(const std::vector<int64_t>& slots);
-    // Resets the counts of rows that are overwritten.
-    void forget_draws(int64_t first, int64_t n);
+    // Gives the slots of new rows their version, and a count of draws of 0.
+    void begin_rows(int64_t first, int64_t n);
 
-    // Moves the lane's tail past rows that have been overwritten, or whose stacks have.
+    // Moves the lane's tail to where tail_of() says.
     void advance_tail(int64_t env);
 
     // A call remembers each lane once, before it changes it, and ends with commit_lanes(), which brings the changes to
@@ -78,6 +80,8 @@ struct ReplayState {
     // Whole calls. env_ids [count], each once; NULL: 0 .. count - 1.
     void cut(int64_t count, const int64_t* env_ids);
     void set_n_step(int64_t n_step);
+    // With max_age, rows that are now too old stop being live.
+    void set_version(int64_t version);
     void clear();
 
  private:

@@ -106,6 +106,8 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     const int64_t place_of_priority = are_priorities_apart ? -1 : layout.take(sizeof(float));
     const bool counts_draws = options.keep_times_sampled != 0;
     const int64_t place_of_count = counts_draws && !is_stored ? layout.take(sizeof(int32_t)) : -1;
+    const bool has_versions = options.freshness.age == PER_AGE_VERSIONS;
+    const int64_t place_of_version = has_versions && !is_stored ? layout.take(sizeof(int32_t)) : -1;
     place_all(fields_, false);
     const int64_t place_of_flags = is_stored ? -1 : layout.take(sizeof(uint8_t));
 
@@ -121,9 +123,11 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     for (const RecordLayout::Placed& placed : layout.columns)
         placed.column = column_of_records<std::byte>(placed.place);
     rewards_ = column_of_records<float>(place_of_reward);
-    if (counts_draws)
-        times_sampled_ = is_stored ? column_of_its_own<int32_t>(sizeof(int32_t), source)
-                                   : column_of_records<int32_t>(place_of_count);
+    const auto column_of_counts = [&](int64_t place) {
+        return is_stored ? column_of_its_own<int32_t>(sizeof(int32_t), source) : column_of_records<int32_t>(place);
+    };
+    if (counts_draws) times_sampled_ = column_of_counts(place_of_count);
+    if (has_versions) versions_ = column_of_counts(place_of_version);
     priorities_ = are_priorities_apart
                       ? column_of_its_own<float>(sizeof(float), {options.memory, PER_MEMORY_PRIORITIES})
                       : column_of_records<float>(place_of_priority);

@@ -55,6 +55,9 @@ class RowStore {
     // The number of draws of each row, with keep_times_sampled.
     bool has_times_sampled() const { return times_sampled_.first != nullptr; }
     const RowColumn<int32_t>& times_sampled() const { return times_sampled_; }
+    // The version under which each row was added, with PER_AGE_VERSIONS.
+    bool has_versions() const { return versions_.first != nullptr; }
+    const RowColumn<int32_t>& versions() const { return versions_; }
 
     // RowFlags.
     const RowColumn<uint8_t>& flags() const { return flags_; }
@@ -135,6 +138,7 @@ class RowStore {
     RowColumn<float> rewards_;
     RowColumn<float> priorities_;
     RowColumn<int32_t> times_sampled_;
+    RowColumn<int32_t> versions_;
     RowColumn<uint8_t> flags_;
     RowColumn<uint8_t> flags_side_by_side_;
 };

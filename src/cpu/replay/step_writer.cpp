@@ -351,8 +351,9 @@ bool StepWriter::keeps_scales(int64_t first, int64_t n) const {
     const int64_t n_waiting = least_rows(rules);
     const int64_t n_born = steps_->n_envs * (n + n_waiting);
     const int64_t n_dying = steps_->n_envs * (2 * n + rules.stack);
+    const int64_t latest = latest_birth(n);
     const auto keep = [&](float largest) {
-        return state_.priorities.keeps_scales(n_born, largest, n_dying,
+        return state_.priorities.keeps_scales(n_born, largest, latest, n_dying,
                                               [&](const auto& visit) { visit_dying(n, visit); });
     };
     float largest = state_.priorities.largest_ever();
@@ -361,6 +362,15 @@ bool StepWriter::keeps_scales(int64_t first, int64_t n) const {
     // If each row is given a priority, all of these may be far below the largest that ever was: then a bound on them
     // decides.
     return keep(largest) || (given_.has_priorities() && n_rejected_ == 0 && keep(largest_to_come(first, n)));
+}
+
+// Returns a bound on the births of the rows that n steps make live.
+int64_t StepWriter::latest_birth(int64_t n) const {
+    if (!state_.priorities.freshness().decays()) return 0;
+    if (state_.rows.has_versions()) return state_.version;
+    int64_t latest = 0;
+    for (int64_t j = 0; j < steps_->n_envs; ++j) latest = std::max(latest, state_.lane(place(0, j).env).head + 2 * n);
+    return latest;
 }
 
 // Returns a bound on the priorities of the rows that n steps make live. Each of these steps must be given a priority.
@@ -386,7 +396,7 @@ void StepWriter::visit_dying(int64_t n, const Visit& visit) const {
     for (int64_t j = 0; j < steps_->n_envs; ++j) {
         const int64_t env = place(0, j).env;
         const Lane& lane = state_.lane(env);
-        const int64_t oldest = used_end(lane, state_.rules) + 2 * n - ring.rows;
+        const int64_t oldest = used_end(lane, state_.rules) + 2 * n - most_live_rows(state_.rules);
         const int64_t end = std::min(oldest + state_.rules.stack, lane.tail + ring.rows);
         for_each_part(ring, env, {lane.tail, end},
                       [&](int64_t slot, int64_t, int64_t n_slots) { visit(slot, n_slots); });
@@ -420,8 +430,9 @@ void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) 
     if (outcome.is_cut) state_.apply(env, outcome.cut, largest);
 
     const RowRange rows = {outcome.row, outcome.row + segment.count};
-    for_each_part(state_.ring(), env, rows, [&](int64_t slot, int64_t, int64_t n) { state_.forget_draws(slot, n); });
-    if (outcome.next_row >= 0) state_.forget_draws(state_.ring().slot(env, outcome.next_row), 1);
+    const int64_t end = std::max(rows.end, outcome.next_row + 1);
+    for_each_part(state_.ring(), env, {rows.first, end},
+                  [&](int64_t slot, int64_t, int64_t n) { state_.begin_rows(slot, n); });
     write_flags(env, rows, outcome);
     state_.advance_tail(env);
     write_values(segment, rows, ids_out);

@@ -77,6 +77,7 @@ class StepWriter {
     void write_all(int64_t* ids_out);
     int64_t end_of_change(int64_t first, int64_t most) const;
     bool keeps_scales(int64_t first, int64_t n) const;
+    int64_t latest_birth(int64_t n) const;
     float largest_to_come(int64_t first, int64_t n) const;
     template <class Visit>
     void visit_dying(int64_t n, const Visit& visit) const;

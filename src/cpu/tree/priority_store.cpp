@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "backend/replay_options.h"
 #include "per.h"
 #include "rules/priority.h"
 
@@ -18,16 +20,20 @@ void for_each_group(int64_t first, int64_t end, const Visit& visit) {
 
 }  // namespace
 
-PriorityStore::PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities)
+PriorityStore::PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities,
+                             const Births& births)
     : capacity_(options.capacity),
       alpha_(options.alpha),
+      freshness_(freshness_of(options)),
+      births_(births),
       priorities_(priorities),
       tree_(options.capacity, {options.memory, PER_MEMORY_PRIORITIES}),
       live_(options.capacity, {options.memory, PER_MEMORY_PRIORITIES}),
       always_has_ranks_(options.prioritization == PER_RANK),
-      staging_(array_bytes(max_staged, sizeof(int64_t) + sizeof(float))),
+      staging_(array_bytes(max_staged, 2 * sizeof(int64_t) + sizeof(float))),
       staged_slots_(reinterpret_cast<int64_t*>(staging_.data())),
-      staged_leaves_(reinterpret_cast<float*>(staged_slots_ + max_staged)) {
+      staged_leaves_(reinterpret_cast<float*>(staged_slots_ + 2 * max_staged)),
+      births_of_staged_(staged_slots_ + max_staged) {
     const MemorySource source(options.memory, PER_MEMORY_PRIORITIES);
     if (options.max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity_, source);
     if (options.normalize_weights == PER_BUFFER_MAX) smallest_leaf_.emplace(capacity_, source);
@@ -41,13 +47,27 @@ float PriorityStore::largest() const {
 
 // Caches priority_to_alpha(), which takes a tenth of the time of adding a single step.
 float PriorityStore::power_of(float priority) const {
-    if (last_power_.priority != priority) last_power_ = {priority, priority_to_alpha(priority, alpha_)};
+    if (last_power_.priority != priority) last_power_ = {priority, priority_to_alpha(priority, alpha_), 0.0};
     return last_power_.leaf;
+}
+
+// Caches the logarithm in the same way.
+float PriorityStore::decayed(float priority, int64_t birth) const {
+    if (priority == 0.0f && alpha_ != 0.0) return 0.0f;
+    if (last_power_.priority != priority)
+        last_power_ = {priority, 0.0f, log2_of_power<double, uint64_t>(static_cast<double>(priority), alpha_)};
+    return static_cast<float>(decayed_power<double, uint64_t>(last_power_.exponent, half_lives_at(freshness_, birth),
+                                                              static_cast<double>(freshness_.reference)));
 }
 
 // Turns priorities into the tree's leaves in place, for each slot.
 void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const {
-    if (n <= 2) {  // a single step usually has the priority of the one before
+    if (freshness_.decays() && n <= 2) {
+        for (int64_t i = 0; i < n; ++i) leaves_out[i] = decayed(leaves_out[i], births_.of_slot(slots[i]));
+    } else if (freshness_.decays()) {
+        births_.read(n, slots, births_of_staged_);
+        tree_.kernels().power.decay(n, leaves_out, alpha_, freshness_, births_of_staged_, leaves_out);
+    } else if (n <= 2) {  // a single step usually has the priority of the one before
         for (int64_t i = 0; i < n; ++i)
             if (leaves_out[i] > 0.0f || alpha_ == 0.0) leaves_out[i] = power_of(leaves_out[i]);
     } else {
@@ -73,22 +93,38 @@ void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) co
     }
 }
 
-// compute_leaves() of adjacent slots. Rows that were given no priority share one, whose power is computed once.
+// compute_leaves() of adjacent slots. Rows that were given no priority share one, whose power is computed once; so is
+// its decay if they share their birth, too.
 void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) const {
     read_run(first, n, leaves_out);
+    const bool decays = freshness_.decays();
+    if (decays) births_.read_run(first, n, births_of_staged_);
     const float largest = tree_.kernels().update.largest(n, leaves_out);
     int32_t has_others = 0;  // as wide as a leaf, so that the loop is vectorised
     for (int64_t i = 0; i < n; ++i) has_others |= (leaves_out[i] != largest) & (leaves_out[i] != 0.0f);
-    if (has_others == 0) {
-        const float power = power_of(largest);
-        const float power_of_zero = priority_to_alpha(0.0f, alpha_);
-        for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? power : power_of_zero;
+    const auto has_another_birth = [this](int64_t birth, int64_t end) {
+        int64_t differ = 0;
+        for (int64_t i = 0; i < end; ++i) differ |= births_of_staged_[i] ^ birth;
+        return differ != 0;
+    };
+    const int64_t birth = decays ? births_of_staged_[0] : 0;
+    if (has_others == 0 && !(decays && has_another_birth(birth, n))) {
+        const auto leaf_of = [&](float p) { return decays ? decayed(p, birth) : power_of(p); };
+        const float leaf_of_zero = leaf_of(0.0f);
+        const float leaf = leaf_of(largest);  // last, as it is cached
+        for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? leaf : leaf_of_zero;
+    } else if (decays) {
+        tree_.kernels().power.decay(n, leaves_out, alpha_, freshness_, births_of_staged_, leaves_out);
     } else {
         tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
     }
-    if (alpha_ != 0.0) return;
-    for (int64_t i = 0; i < n; ++i)
-        if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
+    clear_dead(first, n, leaves_out);
+}
+
+// 0^alpha is 0, unless alpha is 0, too.
+void PriorityStore::clear_dead(int64_t first, int64_t n, float* leaves) const {
+    for (int64_t i = 0; alpha_ == 0.0 && i < n; ++i)
+        if (!live_.contains(first + i)) leaves[i] = 0.0f;
 }
 
 // Works in pieces whose lines stay in the cache from the first pass to the last. Ranks count the rows that move, and
@@ -128,6 +164,7 @@ void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
     for (int64_t i = 0; i < n; ++i) priorities[i] = priorities[i] == not_given ? otherwise : priorities[i];
     live_.insert(first, n);
     n_made_live_ += n;
+    if (freshness_.decays()) latest_birth_ = std::max(latest_birth_, births_.of_slot(first + n - 1));
     if (live_maximum_) update_live_maximum(first, n);
 }
 
@@ -158,9 +195,21 @@ void PriorityStore::end_change(int64_t n_changes) {
     if (ranks_) ranks_->end_change(n_changes);
 }
 
-// An upper bound on the leaf of any priority up to this one, however powers are rounded.
-float PriorityStore::leaf_bound(float priority) const {
-    const float leaf = power_of(priority);
+// Makes room for the leaves of the rows that were made live.
+void PriorityStore::rebase_if_due() {
+    if (!freshness_.decays() || !is_rebase_due(freshness_, latest_birth_)) return;
+    const int64_t before = std::exchange(freshness_.reference, reference_for(freshness_, latest_birth_));
+    const int64_t raised = freshness_.reference - before;
+    float* const leaves = tree_.leaves();
+    for (int64_t slot = 0; slot < capacity_ && tree_.total_mass() != 0; ++slot)
+        leaves[slot] = rebased_leaf(leaves[slot], raised);
+    tree_.raise_scale(raised);
+    if (smallest_leaf_) find_smallest();
+}
+
+// An upper bound on the leaf of any priority up to this one and any birth up to `latest`, however powers are rounded.
+float PriorityStore::leaf_bound(float priority, int64_t latest) const {
+    const float leaf = freshness_.decays() ? decayed(priority, latest) : power_of(priority);
     return leaf > 0.0f ? leaf * (1.0f + 0x1p-20f) + 0x1p-149f : 0.0f;
 }
 
@@ -299,6 +348,7 @@ void PriorityStore::set_scale(int32_t scale) {
 // Touches only the memory that live rows need.
 void PriorityStore::restore(const PriorityScale& scale) {
     largest_ever_ = scale.largest_ever;
+    freshness_.reference = scale.reference;
     tree_.restore_scale(scale.tree_scale, scale.tree_rescales_below);
     live_.for_each_used_line([this](int64_t first, int64_t n) {
         tree_.add_run(first, n);

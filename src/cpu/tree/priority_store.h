@@ -1,4 +1,5 @@
-// The priority of every slot in host memory, and a sum tree of p^alpha for slots whose rows are live.
+// The priority of every slot in host memory, and a sum tree of p^alpha for slots whose rows are live. With a half-life
+// the leaves are those of freshness.h, which this comment and others below also call p^alpha.
 #pragma once
 
 #include <algorithm>
@@ -7,11 +8,13 @@
 
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
+#include "cpu/tree/births.h"
 #include "cpu/tree/live_set.h"
 #include "cpu/tree/maximum_tree.h"
 #include "cpu/tree/rank_tree.h"
 #include "cpu/tree/sum_tree.h"
 #include "per.h"
+#include "rules/freshness.h"
 
 namespace per::cpu {
 
@@ -19,6 +22,7 @@ struct PriorityScale {
     float largest_ever;
     int32_t tree_scale;
     uint64_t tree_rescales_below;
+    int64_t reference;  // of freshness.h
 };
 
 // Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live. Changes by
@@ -26,7 +30,7 @@ struct PriorityScale {
 class PriorityStore {
  public:
     // The options must have been resolved. Priorities are kept in `priorities`, in which no slot may have one yet.
-    PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities);
+    PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities, const Births& births);
 
     const SumTree& tree() const { return tree_; }
     const LiveSet& live() const { return live_; }
@@ -41,6 +45,7 @@ class PriorityStore {
     SumTree& tree_to_draw(int32_t prioritization) { return prioritization == PER_RANK ? ranks_->tree() : tree_; }
     LiveSet& live_to_draw() { return live_; }
     double alpha() const { return alpha_; }
+    const Freshness& freshness() const { return freshness_; }
 
     // p of a live row, 0 of others.
     float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
@@ -98,17 +103,20 @@ class PriorityStore {
     // they may contain other slots.
     template <class Visit>
     void commit(const Visit& visit) {
+        rebase_if_due();
         begin_change(n_made_live_);
         visit([this](int64_t first, int64_t n) { commit_slots(first, n); });
         end_change(n_made_live_ + n_used_up_);
         n_made_live_ = n_used_up_ = 0;
     }
-    // True if the trees surely keep their scales while n_born rows become live, with priority `largest` at most, and
-    // n_dying rows die. One commit() for all of these then has the same result as several. visit_dying(visit) must call
-    // visit(first, n) for slots first .. first + n - 1 until all dying rows are among them. It is called only if the
-    // number of dying rows does not decide.
+    // True if the trees surely keep their scales while n_born rows become live, with priority `largest` and birth
+    // `latest` at most, and n_dying rows die. One commit() for all of these then has the same result as several.
+    // visit_dying(visit) must call visit(first, n) for slots first .. first + n - 1 until all dying rows are among them.
+    // It is called only if the number of dying rows does not decide.
     template <class VisitDying>
-    bool keeps_scales(int64_t n_born, float largest, int64_t n_dying, const VisitDying& visit_dying) const {
+    bool keeps_scales(int64_t n_born, float largest, int64_t latest, int64_t n_dying,
+                      const VisitDying& visit_dying) const {
+        if (freshness_.decays() && is_rebase_due(freshness_, latest)) return false;
         const auto keeps = [&](const SumTree& tree, float largest_leaf, float largest_written) {
             const double most_lost = mass_bound(tree, largest_leaf) * static_cast<double>(n_dying);
             if (most_lost < 0x1p62 && tree.keeps_scale(n_born, largest_written, static_cast<uint64_t>(most_lost)))
@@ -118,7 +126,7 @@ class PriorityStore {
             visit_dying([&](int64_t first, int64_t n) { lost += tree.mass_of_run(first, n); });
             return tree.keeps_scale(n_born, largest_written, lost);
         };
-        if (!keeps(tree_, leaf_bound(largest_ever_), leaf_bound(largest))) return false;
+        if (!keeps(tree_, leaf_bound(largest_ever_, latest), leaf_bound(largest, latest))) return false;
         return !ranks_ || keeps(ranks_->tree(), ranks_->largest_weight(), ranks_->largest_weight());
     }
     // If fewer slots than this lie between two runs, one run over all of them is cheaper.
@@ -126,7 +134,7 @@ class PriorityStore {
 
     // For checkpoints: priorities by slot, -1 where none was given, and the rest of the state that decides later draws.
     const RowColumn<float>& by_slot() const { return priorities_; }
-    PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
+    PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below(), freshness_.reference}; }
     // NULL if ranks were never asked for. With PER_RANK in the options they exist from the beginning.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
     bool always_has_ranks() const { return always_has_ranks_; }
@@ -153,16 +161,19 @@ class PriorityStore {
 
     void begin_change(int64_t n);
     void end_change(int64_t n_changes);
-    float leaf_bound(float priority) const;
+    float leaf_bound(float priority, int64_t latest) const;
+    void rebase_if_due();
     static double mass_bound(const SumTree& tree, float leaf);
     void commit_slots(int64_t first, int64_t n);
     void commit_run(int64_t first, int64_t n);
     int64_t commit_staged();
     void commit_staged_slots();
     float power_of(float priority) const;
+    float decayed(float priority, int64_t birth) const;
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
     void read_run(int64_t first, int64_t n, float* priorities_out) const;
     void compute_run(int64_t first, int64_t n, float* leaves_out) const;
+    void clear_dead(int64_t first, int64_t n, float* leaves) const;
     void write_leaves();
     int64_t set_ranks(int64_t n, const int64_t* slots);
     void set_ranks(int64_t first, int64_t n);
@@ -176,6 +187,8 @@ class PriorityStore {
 
     int64_t capacity_;
     double alpha_;
+    Freshness freshness_;
+    const Births births_;
     RowColumn<float> priorities_;  // not_given or p
     SumTree tree_;
     LiveSet live_;
@@ -190,15 +203,18 @@ class PriorityStore {
     int64_t n_staged_ = 0;
     int64_t* staged_slots_;
     float* staged_leaves_;  // priorities, until commit_staged() computes leaves in their place
+    int64_t* births_of_staged_;
 
     // Since the last commit().
     int64_t n_made_live_ = 0;
     int64_t n_used_up_ = 0;
+    int64_t latest_birth_ = 0;  // of rows made live
 
     // Cache of the last power: rows added one by one usually have the same priority.
     struct Power {
         float priority = not_given;
         float leaf = 0.0f;
+        double exponent = 0.0;  // in place of the leaf, if priorities decay
     };
     mutable Power last_power_;  // at this alpha
 };

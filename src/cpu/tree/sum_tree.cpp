@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rules/freshness.h"
 #include "rules/random.h"
 
 namespace per::cpu {
@@ -46,7 +47,7 @@ void SumTree::set_scale(int32_t scale) {
 void SumTree::begin_change(int64_t n) {
     scale_before_ = scale_;
     if (total_ == 0 && !is_scale_fixed_) set_scale(scale_while_empty);
-    sums_follow_ = true;
+    sums_follow_ = !is_scale_due_;
     written_ = 0.0;
     refresh_level_ = 1;
     // A level with few nodes is cheaper to recompute than to update by each difference.
@@ -85,7 +86,17 @@ void SumTree::change_run(int64_t first, int64_t count, const float* priorities) 
     if (sums_follow_) refresh_above(first, count, refresh_level_);
 }
 
+void SumTree::raise_scale(int64_t raised) {
+    if (total_ == 0 && !is_scale_fixed_) return;
+    is_scale_due_ = scale_ + raised > max_scale_of_rebase;
+    if (!is_scale_due_) set_scale(scale_ + static_cast<int32_t>(raised));
+}
+
 void SumTree::end_change() {
+    if (is_scale_due_) {
+        is_scale_due_ = false;
+        return rebuild();
+    }
     if (!sums_follow_) return end_change_of_leaves();
     const uint64_t total_before = total_;
     refresh_from(refresh_level_);

@@ -50,6 +50,9 @@ class SumTree {
     void change(int64_t count, const int64_t* indices, const float* priorities);
     void change_run(int64_t first, int64_t count, const float* priorities);
     void end_change();
+    // Call it before begin_change(), after all leaves were multiplied by 2^-raised (freshness.h). The scale rises by as
+    // much, so that all masses stay; if it would become too large for that, the change chooses another scale.
+    void raise_scale(int64_t raised);
 
     // True if the scale surely stays when up to n leaves are set, each once and to `largest` at most, and other leaves,
     // of `lost` units together, become 0. All of this may be one change or many.
@@ -139,9 +142,10 @@ class SumTree {
     uint64_t total_ = 0;      // of all masses
     uint64_t low_water_ = 0;  // a total below it asks for a rescale
     // The change in progress:
-    bool sums_follow_ = true;  // false: only leaves are written, and all sums are recomputed at the end
-    int refresh_level_ = 1;    // levels from here on are recomputed at the end
-    double written_ = 0.0;     // upper bound on the mass written
+    bool sums_follow_ = true;    // false: only leaves are written, and all sums are recomputed at the end
+    bool is_scale_due_ = false;  // the change must choose a scale
+    int refresh_level_ = 1;      // levels from here on are recomputed at the end
+    double written_ = 0.0;       // upper bound on the mass written
     int32_t scale_before_ = 0;
 
     mutable ScratchPool scratch_;

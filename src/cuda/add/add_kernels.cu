@@ -158,6 +158,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         LaneTask task(replay, rules, sums, lanes.env_ids != nullptr ? lanes.env_ids[j] : j);
         if (!task.lane.in_episode()) continue;
         cut_lane(task, cut_episode(task.lane, rules), task.otherwise);
+        advance_tail(task);
         finish(task);
     }
     finish_lanes(replay, sums);
@@ -178,6 +179,46 @@ __global__ void __launch_bounds__(n_threads, 1)
         const int64_t after = complete_end(task.lane, changed);
         make_live(task, {before, after}, [&](int64_t) { return task.otherwise; });
         make_dead(task, {after, before});
+        finish(task);
+    }
+    finish_lanes(replay, sums);
+}
+
+__global__ void set_version_kernel(ReplayState* state, int64_t version) {
+    state->version = version;
+}
+
+// The first of the rows first .. end - 1 whose version is at least `least`, or `end`: versions grow along a lane.
+__device__ __forceinline__ int64_t first_of_version(const LaneTask& task, int64_t first, int64_t end, int64_t least) {
+    while (first < end) {
+        const int64_t middle = first + (end - first) / 2;
+        if (task.replay.versions[task.slot(middle)] < least)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+// Rows are marked, too: those that wait for their windows, which the tail cannot pass, and all others for the case that
+// a larger n_step makes them wait again.
+__global__ void __launch_bounds__(n_threads, 1) end_old_rows_kernel(const __grid_constant__ DeviceReplay replay) {
+    PER_SHARED(LaneSums, sums);
+    clear(sums);
+    __syncthreads();
+    const WindowRules rules = replay.state->rules;
+    const int64_t least = replay.state->version - replay.max_age;
+    const GridSpan span = warp_span();
+    for (int64_t env = span.first; env < replay.n_envs; env += span.step) {
+        LaneTask task(replay, rules, sums, env);
+        const int64_t end = first_of_version(task, task.lane.tail, task.lane.head, least);
+        for (int64_t row = task.lane.tail + lane_of_thread(); row < end; row += warp_size)
+            if (task.flags(row) & row_is_step) replay.flags[task.slot(row)] |= row_is_used_up;
+        const int64_t decided = complete_end(task.lane, rules);
+        const int64_t tail = end < decided ? end : decided;
+        if (tail <= task.lane.tail) continue;
+        make_dead(task, {task.lane.tail, tail});
+        task.lane.tail = tail;
         finish(task);
     }
     finish_lanes(replay, sums);
@@ -264,6 +305,13 @@ void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t strea
     launch(stream, 1, 1, set_n_step_kernel, replay, n_step);
 }
 
+void queue_version(const DeviceReplay& replay, int64_t version, cudaStream_t stream) {
+    launch(stream, 1, 1, set_version_kernel, replay.state, version);
+    if (replay.max_age < 0) return;
+    launch(stream, blocks_for(replay.n_envs * warp_size), n_threads, end_old_rows_kernel, replay);
+    launch(stream, 1, 1, apply_pending_kernel, replay);
+}
+
 void queue_ids(int64_t count, const int64_t* ids, int64_t* to, cudaStream_t stream) {
     queue_parameters<max_ids_by_value>(count, ids, to, stream);
 }
@@ -274,8 +322,9 @@ void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaS
 
 void load_add_kernels() {
     load_kernels(add_at_once_kernel, add_steps_kernel, copy_frames_kernel, change_steps_kernel, cut_lanes_kernel,
-                 change_windows_kernel, apply_pending_kernel, set_n_step_kernel,
-                 store_kernel<int64_t, max_ids_by_value>, store_kernel<GivenField, max_fields_by_value>);
+                 change_windows_kernel, set_version_kernel, end_old_rows_kernel, apply_pending_kernel,
+                 set_n_step_kernel, store_kernel<int64_t, max_ids_by_value>,
+                 store_kernel<GivenField, max_fields_by_value>);
 }
 
 }  // namespace per::cuda

@@ -70,6 +70,8 @@ void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, 
                            cudaStream_t stream);
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream);
 void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t stream);
+// With max_age in versions, rows that are now too old become dead: queue_change_of_lanes() must follow.
+void queue_version(const DeviceReplay& replay, int64_t version, cudaStream_t stream);
 
 // Copies to the device as kernel parameters: the values are read now, even if the call is captured.
 void queue_ids(int64_t count, const int64_t* ids, int64_t* to, cudaStream_t stream);

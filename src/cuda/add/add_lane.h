@@ -58,9 +58,10 @@ __device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup
     task.largest_bits = larger(task.largest_bits, __reduce_max_sync(all_lanes, own_bits));
 }
 
-// Resets times_sampled of a slot that gets a new row.
-__device__ __forceinline__ void forget_draws(const DeviceReplay& replay, int64_t slot) {
+// Gives the slot of a new row its version, and a count of draws of 0.
+__device__ __forceinline__ void begin_row(const DeviceReplay& replay, int64_t slot) {
     if (replay.times_sampled != nullptr) replay.times_sampled[slot] = 0;
+    if (replay.versions != nullptr) replay.versions[slot] = static_cast<int32_t>(replay.state->version);
 }
 
 __device__ __forceinline__ int32_t count_of(const RowRange& rows) {
@@ -77,8 +78,10 @@ __device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepR
     const int64_t n_later = run.count - 1 - own;
     const int64_t oldest = used_end(task.lane, task.rules) - n_later - task.rules.ring.rows;
     const int64_t first = oldest > task.lane.first ? oldest : task.lane.first;
-    const int64_t tail =
+    const int64_t complete =
         first_with_stack(first, task.lane, task.rules.stack, [&](int64_t row) { return task.flags(row); });
+    const int64_t young = task.lane.head - n_later - 1 - task.rules.max_age;
+    const int64_t tail = complete > young ? complete : young;
     return tail > task.lane.tail ? tail : task.lane.tail;
 }
 
@@ -111,13 +114,13 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
         const bool is_rated = has_bit(group.rated, run.first + own);
         replay.flags[slot] = flags;
         replay.rewards[slot] = group.reward;
-        forget_draws(replay, slot);
+        begin_row(replay, slot);
         replay.priorities.given[slot] = is_rated ? group.priority : not_given;
         if (is_rated && starts_sequence(task.rules, flags)) own_bits = bits_in_order(group.priority);
     }
     if (lane_of_thread() == 0 && outcome.next_row >= 0) {
         replay.flags[task.slot(outcome.next_row)] = 0;
-        forget_draws(replay, task.slot(outcome.next_row));
+        begin_row(replay, task.slot(outcome.next_row));
     }
     __syncwarp();
     if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);

@@ -87,6 +87,12 @@ struct LaneTask {
     __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
 };
 
+// Notes the birth of a row that becomes live, if a rebase is due for it.
+PER_OUT_OF_LINE void note_birth(const DeviceReplay& replay, int64_t slot, int64_t row) {
+    const int64_t birth = replay.versions != nullptr ? replay.versions[slot] : row < max_birth ? row : max_birth;
+    if (is_rebase_due(replay.state->freshness, birth)) atomic_max(&replay.state->pending.due_birth, birth);
+}
+
 // Makes those of the rows live at which a sequence starts, unless they are used up. otherwise_of(row) is the priority
 // of a row that was given none: task.otherwise, or waiting_since(step).
 template <class OtherwiseOf>
@@ -101,6 +107,7 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
         task.sums.n_live += n_born;
         task.sums.n_born += n_born;
         task.sums.has_waiting |= is_waiting(priority);
+        if (task.replay.decays) note_birth(task.replay, slot, row);
     }
     extend(task.change.born, rows);
     __syncwarp();
@@ -122,12 +129,11 @@ __device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float o
     add_up(task.of_block.episodes);
 }
 
-// Moves the lane's tail past rows that are overwritten, and past rows whose stack has lost a frame.
+// Moves the lane's tail to where tail_of() says.
 __device__ __forceinline__ void advance_tail(LaneTask& task) {
     const auto flags_of = [&](int64_t row) { return task.flags(row); };
-    const int64_t oldest = oldest_row(task.lane, task.rules);
-    const int64_t tail = first_with_stack(oldest, task.lane, task.rules.stack, flags_of);
-    if (tail == task.lane.tail) return;
+    const int64_t tail = tail_of(task.lane, task.rules, flags_of);
+    if (tail <= task.lane.tail) return;
     make_dead(task, {task.lane.tail, tail});
     task.lane.tail = tail;
 }
@@ -174,7 +180,8 @@ __device__ __forceinline__ void finish_lanes(const DeviceReplay& replay, const L
 __device__ __forceinline__ void apply_pending(ReplayState& state) {
     state.n_live += state.pending.n_live;
     state.largest_bits = larger(state.largest_bits, state.pending.largest_bits);
-    state.pending = {0, 0, 0};
+    state.due_birth = larger(state.due_birth, state.pending.due_birth);
+    state.pending = {};
 }
 
 }  // namespace per::cuda

@@ -66,16 +66,18 @@ PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const Gi
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
     ChangeBounds& bounds = scratch.facts->bounds;
+    const bool rebases = replay.decays && replay.state->due_birth != 0;
     SlotsOfSteps slots = {steps, scratch.progress, {0, steps.length}};
     while (slots.range.first < steps.length) {
         for (;;) {
             const int64_t n = slots.range.end - slots.range.first;
-            if (n == 1) break;
+            if (n == 1 && !rebases) break;
             bound_change(replay, slots, bounds);
-            meet(meeting, [&] { finish_bounds(priorities, bounds); });
-            if (bounds.are_met != 0) break;
+            meet(meeting, [&] { finish_bounds(replay, bounds); });
+            if (n == 1 || bounds.are_met != 0) break;
             slots.range.end = slots.range.first + n / 2;
         }
+        if (rebases) rebase_if_due(replay);
         clear(shared.top);
         __syncthreads();
         write_change(replay, slots, shared.top);

@@ -40,7 +40,7 @@ StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layou
 // in the piece. A step takes up to two rows.
 int64_t max_steps_of_ring(const WindowRules& rules) {
     const int64_t kept = 2 * least_rows(rules);
-    return std::clamp<int64_t>((rules.ring.rows - kept) / 2, 1, max_steps);
+    return std::clamp<int64_t>((most_live_rows(rules) - kept) / 2, 1, max_steps);
 }
 
 }  // namespace
@@ -166,8 +166,16 @@ void StepQueue::cut(int64_t count, const int64_t* env_ids, const StreamOrder::Ca
 void StepQueue::set_n_step(int64_t n_step, const StreamOrder::Call& call) {
     const DeviceReplay& replay = replay_.device();
     is_settled_ = false;
+    rules_.n_step = n_step;
     queue_n_step(replay, n_step, call.stream());
     settle(window_rows_, call);
+}
+
+void StepQueue::set_version(int64_t version, const StreamOrder::Call& call) {
+    const DeviceReplay& replay = replay_.device();
+    if (replay.max_age >= 0) is_settled_ = false;
+    queue_version(replay, version, call.stream());
+    if (replay.max_age >= 0) settle(window_rows_, call);
 }
 
 }  // namespace per::cuda

@@ -38,6 +38,7 @@ class StepQueue {
     // first `count` environments.
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
+    void set_version(int64_t version, const StreamOrder::Call& call);
 
     // The ring through which arrays of the host come to the device.
     Staging& staging() { return arrays_.staging(); }
@@ -53,7 +54,7 @@ class StepQueue {
 
     const ReplayMemory& replay_;
     const int64_t max_entries_;  // of a piece
-    const WindowRules rules_;    // but for n_step
+    WindowRules rules_;          // but for n_step
     const int64_t window_rows_;  // the most rows of a lane that wait for further steps
     GivenArrays arrays_;
     DeviceMemory memory_;

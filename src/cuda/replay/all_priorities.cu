@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(n_threads, 1) write_leaves_kernel(const __grid
     const double alpha = replay.state->alpha;
     const GridSpan span = grid_span();
     for (int64_t slot = span.first; slot < priorities.tree.capacity; slot += span.step)
-        priorities.tree.leaves[slot] = leaf_of(priorities, slot, alpha);
+        priorities.tree.leaves[slot] = leaf_of(replay, slot, alpha);
 }
 
 __global__ void empty_kernel(const __grid_constant__ DeviceReplay replay) {

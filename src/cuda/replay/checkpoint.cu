@@ -25,6 +25,8 @@ std::byte* data_of(const ReplayMemory& memory, const SlotArray& array) {
             return reinterpret_cast<std::byte*>(replay.rewards);
         case SlotArray::Kind::priorities:
             return reinterpret_cast<std::byte*>(replay.priorities.given);
+        case SlotArray::Kind::versions:
+            return reinterpret_cast<std::byte*>(replay.versions);
         case SlotArray::Kind::times_sampled:
             return reinterpret_cast<std::byte*>(replay.times_sampled);
         case SlotArray::Kind::field:
@@ -128,16 +130,17 @@ class Snapshot final : public ReplaySnapshot {
 }  // namespace
 
 std::vector<SlotArray> CudaReplayBackend::slot_arrays(const WindowRules& rules) const {
-    return per::slot_arrays(fields_, rules, memory_.device().times_sampled != nullptr);
+    const DeviceReplay& replay = memory_.device();
+    return per::slot_arrays(fields_, rules, replay.times_sampled != nullptr, replay.versions != nullptr);
 }
 
 CheckpointMoment CudaReplayBackend::moment(const HostCopy& copy, const StreamOrder::Call& call) {
     const ReplayState& state = copy.replay;
-    return {
-        {state.beta_step(), static_cast<int64_t>(state.batches), state.counters, bit_cast<float>(state.largest_bits),
-         copy.tree.scale, copy.tree.low_water, batches_.last_batch(state.last, call).figures()},
-        read_array(memory_.device().lanes, memory_.device().n_envs, call.stream()),
-        known_ranks(copy, call)};
+    return {{state.beta_step(), static_cast<int64_t>(state.batches), state.counters,
+             bit_cast<float>(state.largest_bits), copy.tree.scale, copy.tree.low_water,
+             batches_.last_batch(state.last, call).figures(), version_, state.freshness.reference},
+            read_array(memory_.device().lanes, memory_.device().n_envs, call.stream()),
+            known_ranks(copy, call)};
 }
 
 void CudaReplayBackend::save(CheckpointWriter& writer) {
@@ -168,13 +171,16 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     const HostCopy& copy = read(call);
     ReplayState state = copy.replay;
     const DeviceReplay& replay = memory_.device();
-    CheckpointState saved(reader, state.rules, state.alpha, replay.max_times_sampled);
+    CheckpointState saved(reader, {state.rules, state.alpha, replay.max_times_sampled, state.freshness,
+                                   replay.versions != nullptr, replay.max_age});
     const CheckpointNumbers& numbers = saved.numbers();
     const std::vector<Lane>& lanes = saved.lanes();
     state.beta.step = numbers.beta_step;
     state.batches = static_cast<uint64_t>(numbers.batches);
     state.counters = numbers.counters;
     state.largest_bits = bit_cast<uint32_t>(numbers.largest_priority);
+    state.version = version_ = numbers.version;
+    state.freshness.reference = numbers.reference;
     write_to_device(replay.lanes, lanes.data(), lanes.size(), call.stream());
 
     SlotCopies copies(call.stream());

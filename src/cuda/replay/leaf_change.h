@@ -20,6 +20,7 @@
 #include "cuda/replay/replay_state.h"
 #include "cuda/tree/tree_change.h"
 #include "cuda/tree/tree_kernels.h"
+#include "rules/freshness.h"
 #include "rules/priority.h"
 
 namespace per::cuda {
@@ -29,9 +30,17 @@ __device__ __forceinline__ uint32_t bits_in_order(float priority) {
     return __float_as_uint(priority + 0.0f);
 }
 
-__device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int64_t slot, double alpha,
+// Out of line, so that buffers whose priorities do not decay have none of it in their loops.
+PER_OUT_OF_LINE float decayed_leaf_of(const DeviceReplay& replay, int64_t slot, double alpha, Freshness freshness) {
+    return decayed_leaf(replay.priorities.given[slot], alpha, freshness, birth_of(replay, slot));
+}
+
+__device__ __forceinline__ float leaf_of(const DeviceReplay& replay, int64_t slot, double alpha,
                                          bool may_be_live = true) {
-    return may_be_live && is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;
+    const DevicePriorities& priorities = replay.priorities;
+    if (!may_be_live || !is_live(priorities.live, slot)) return 0.0f;
+    if (replay.decays) return decayed_leaf_of(replay, slot, alpha, replay.state->freshness);
+    return priority_to_alpha(priorities.given[slot], alpha);
 }
 
 // The effect of a change on the ranks of one row.
@@ -61,7 +70,7 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
     MassChanges weights;
     RankChanges changes;
     slots.for_each(replay, [&](int64_t slot, bool may_be_live = true) {
-        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha, may_be_live), top));
+        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(replay, slot, alpha, may_be_live), top));
         if (!has_ranks(priorities)) return;
         RankMove move = move_in_ranks(priorities, slot, may_be_live);
         move.change.is_change &= Slots::rows_stay;
@@ -105,6 +114,7 @@ struct MassBounds {
 struct ChangeBounds {
     MassBounds leaves;
     MassBounds weights;  // of ranks
+    int64_t due_birth;   // the latest for which a rebase is due; 0: none
     uint32_t are_met;    // whether the changes bounded last can be made as one
 };
 
@@ -118,7 +128,11 @@ __device__ __forceinline__ void bound_change(const DeviceReplay& replay, const S
     MassBounds leaves = {};
     MassBounds weights = {};
     slots.for_each(replay, [&](int64_t slot, bool may_be_live = true) {
-        leaves.add(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha, may_be_live));
+        leaves.add(priorities.tree, factor, slot, leaf_of(replay, slot, alpha, may_be_live));
+        if (replay.decays && may_be_live && is_live(priorities.live, slot)) {
+            const int64_t birth = birth_of(replay, slot);
+            if (is_rebase_due(replay.state->freshness, birth)) atomic_max(&bounds.due_birth, birth);
+        }
         if (!has_ranks(priorities)) return;
         const uint32_t bucket = may_be_live ? bucket_of(priorities, slot) : 0;
         weights.add(ranks.tree, power_of_two(ranks.tree.state->scale), slot, weight_of(ranks, bucket));
@@ -132,9 +146,11 @@ __device__ __forceinline__ bool surely_keeps_scale(const TreeState& state, const
                               state.is_scale_fixed != 0);
 }
 
-// One thread calls it.
-__device__ __forceinline__ void finish_bounds(const DevicePriorities& priorities, ChangeBounds& bounds) {
-    const bool are_met = surely_keeps_scale(*priorities.tree.state, bounds.leaves) &&
+// One thread calls it. A birth for which a rebase is due stays in the state until a change of one step makes it.
+__device__ __forceinline__ void finish_bounds(const DeviceReplay& replay, ChangeBounds& bounds) {
+    const DevicePriorities& priorities = replay.priorities;
+    replay.state->due_birth = bounds.due_birth;
+    const bool are_met = bounds.due_birth == 0 && surely_keeps_scale(*priorities.tree.state, bounds.leaves) &&
                          (!has_ranks(priorities) || surely_keeps_scale(*priorities.ranks.tree.state, bounds.weights));
     bounds = {};
     bounds.are_met = are_met ? 1 : 0;
@@ -172,6 +188,37 @@ __device__ __forceinline__ void refresh_maxima(const DeviceReplay& replay, const
     });
 }
 
+// ---- a rebase
+
+// Makes room for the leaf of the latest birth for which a rebase is due, if there is one. The whole grid calls it, after
+// all blocks can read that birth.
+PER_OUT_OF_LINE void rebase_if_due(const DeviceReplay& replay) {
+    ReplayState& state = *replay.state;
+    if (state.due_birth == 0) return;
+    const DevicePriorities& priorities = replay.priorities;
+    TreeState& tree = *priorities.tree.state;
+    const int64_t reference = reference_for(state.freshness, state.due_birth);
+    const int64_t raised = reference - state.freshness.reference;
+    const GridSpan span = grid_span();
+    for (int64_t slot = span.first; slot < priorities.tree.capacity && tree.total != 0; slot += span.step)
+        priorities.tree.leaves[slot] = rebased_leaf(priorities.tree.leaves[slot], raised);
+    meet(tree.meeting, [&] {
+        state.freshness.reference = reference;
+        state.due_birth = 0;
+        if (tree.total == 0 && tree.is_scale_fixed == 0) return;
+        if (tree.scale + raised > max_scale_of_rebase)
+            tree.is_scale_due = 1;
+        else
+            tree.scale += static_cast<int32_t>(raised);
+    });
+    const DeviceMaximum& smallest = priorities.smallest_leaf;
+    for (int level = 0; level < smallest.n_levels; ++level) {
+        for (int64_t node = span.first; node < smallest.n_nodes[level]; node += span.step)
+            refresh_smallest_leaf(priorities, level, node);
+        meet(tree.meeting);
+    }
+}
+
 // ---- the end
 
 PER_OUT_OF_LINE void finish_change_of_ranks(const DeviceRanks& ranks) {
@@ -190,6 +237,7 @@ __device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const 
                                               bool rebuilds) {
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
+    if (replay.decays) rebase_if_due(replay);
     write_change(replay, slots, shared.top);
     for (int level = 0; level < levels_of_maxima(priorities); ++level) {
         meet(meeting);

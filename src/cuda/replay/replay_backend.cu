@@ -303,14 +303,20 @@ void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* str
 void CudaReplayBackend::change_settings(const per_replay_settings& settings, void* stream) {
     const bool sets_alpha = !std::isnan(settings.alpha), sets_beta = !std::isnan(settings.beta);
     const bool sets_gamma = !std::isnan(settings.gamma), sets_n_step = settings.n_step != 0;
-    if (!sets_alpha && !sets_beta && !sets_gamma && !sets_n_step) return;
+    const bool sets_version = settings.version != -1;
+    if (!sets_alpha && !sets_beta && !sets_gamma && !sets_n_step && !sets_version) return;
     StreamOrder::Call call(order_, stream);
-    require_no_capture(call, sets_alpha ? "alpha" : sets_beta ? "beta" : sets_gamma ? "gamma" : "n_step");
+    require_no_capture(call, sets_alpha    ? "alpha"
+                             : sets_beta   ? "beta"
+                             : sets_gamma  ? "gamma"
+                             : sets_n_step ? "n_step"
+                                           : "version");
     auto* const state = memory_.device().state;
     if (sets_alpha) queue_alpha(memory_.device(), settings.alpha, call.stream());
     if (sets_beta) launch(call.stream(), 1, 1, set_beta_kernel, state, settings.beta);
     if (sets_gamma) launch(call.stream(), 1, 1, set_gamma_kernel, state, settings.gamma);
     if (sets_n_step) steps_.set_n_step(settings.n_step, call);
+    if (sets_version) steps_.set_version(version_ = settings.version, call);
     call.finish();
 }
 
@@ -404,6 +410,8 @@ void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.samples = static_cast<int64_t>(state.batches);
     statistics_out.beta_step = state.beta_step();
     statistics_out.total = static_cast<double>(copy.tree.total) / power_of_two(copy.tree.scale);
+    if (state.freshness.decays()) statistics_out.total *= of_age_0(state.freshness, birth_of_age_0(call));
+    statistics_out.version = version_;
     statistics_out.max_priority = static_cast<double>(largest_priority(copy));
     statistics_out.alpha = state.alpha;
     statistics_out.beta = state.beta.beta(state.beta_step());
@@ -411,6 +419,12 @@ void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.memory_bytes = static_cast<int64_t>(memory_.n_bytes());
     write_statistics(state.counters, batches_.last_batch(state.last, call).figures(), statistics_out);
     call.finish();
+}
+
+int64_t CudaReplayBackend::birth_of_age_0(const StreamOrder::Call& call) {
+    const DeviceReplay& replay = memory_.device();
+    if (replay.versions != nullptr) return version_;
+    return newest_row(read_array(replay.lanes, replay.n_envs, call.stream()));
 }
 
 void CudaReplayBackend::synchronize(void* stream) {

@@ -45,6 +45,7 @@ class CudaReplayBackend final : public ReplayBackend {
     void advantages(const ReplayAdvantages& advantages, void* stream) override;
 
     void change_settings(const per_replay_settings& settings, void* stream) override;
+    int64_t version() const override { return version_; }
 
     void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) override;
     void set_scale(int32_t scale) override;
@@ -77,10 +78,12 @@ class CudaReplayBackend final : public ReplayBackend {
     std::optional<CheckpointRanks> known_ranks(const HostCopy& copy, const StreamOrder::Call& call);
     void restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call);
     float largest_priority(const HostCopy& copy) const;
+    int64_t birth_of_age_0(const StreamOrder::Call& call);
 
     const Fields& fields_;
     const bool skips_invalid_;
     const bool always_has_ranks_;
+    int64_t version_ = 0;  // of rows that are added
     StreamOrder order_;
     PinnedMemory host_copy_;
     ReplayMemory memory_;

@@ -18,6 +18,7 @@ void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, La
     replay.flags = layout.array<uint8_t>(replay.capacity);
     replay.rewards = layout.array<float>(replay.capacity);
     if (options.keep_times_sampled != 0) replay.times_sampled = layout.array<int32_t>(replay.capacity);
+    if (options.freshness.age == PER_AGE_VERSIONS) replay.versions = layout.array<int32_t>(replay.capacity);
     DevicePriorities& priorities = replay.priorities;
     priorities.given = layout.array<float>(replay.capacity);
     priorities.tree = lay_out_tree(replay.capacity, layout);
@@ -69,6 +70,8 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
     device_.autoreset = options.autoreset;
     device_.on_gap = options.on_gap;
     device_.max_times_sampled = options.max_times_sampled;
+    device_.max_age = has_max_age(options, PER_AGE_VERSIONS) ? options.freshness.max_age : -1;
+    device_.decays = freshness_of(options).decays();
     device_.refuses_nan = options.on_nan == PER_NAN_ERROR;
     device_.overwrite = options.overwrite != 0;
 
@@ -86,6 +89,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
                                .counters = {},
                                .n_live = 0,
                                .largest_bits = bit_cast<uint32_t>(1.0f),
+                               .freshness = freshness_of(options),
                                .last = {},
                                .n_bad_bootstraps = 0,
                                .errors = {}};

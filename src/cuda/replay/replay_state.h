@@ -10,6 +10,7 @@
 #include "cuda/tree/sum_tree.h"
 #include "per.h"
 #include "rules/beta_schedule.h"
+#include "rules/freshness.h"
 #include "rules/rank.h"
 #include "rules/window.h"
 
@@ -44,6 +45,7 @@ struct PendingSums {
     int64_t n_live;         // rows that became live minus those that died
     uint32_t largest_bits;  // of priorities given
     uint32_t has_waiting;   // a row that became live waits for its priority
+    int64_t due_birth;      // the latest birth of these rows for which a rebase is due (freshness.h); 0: none is
 };
 
 // The last batch drawn, for statistics. Its arrays lie in the memory of the draws.
@@ -99,6 +101,9 @@ struct ReplayState {
     int64_t n_live;
     uint32_t largest_bits;  // of the largest priority ever
     PendingSums pending = {};
+    Freshness freshness;
+    int64_t due_birth = 0;  // of a rebase that the change under way has to make; 0: none
+    int64_t version = 0;    // of rows that are added
     LastDraw last;
     uint64_t n_bad_bootstraps;  // bad ids and values of the current call for advantages
     ReplayErrors errors;
@@ -159,6 +164,7 @@ struct DeviceReplay {
     uint8_t* flags;          // by slot: RowFlags
     float* rewards;          // by slot
     int32_t* times_sampled;  // by slot, with keep_times_sampled; else NULL
+    int32_t* versions;       // by slot, with PER_AGE_VERSIONS; else NULL
     DeviceField* fields;     // [n_fields]
     int64_t n_fields;
     int64_t capacity;  // slots: rows.ring.capacity()
@@ -174,13 +180,24 @@ struct DeviceReplay {
     int32_t autoreset;          // a per_autoreset
     int32_t on_gap;             // a per_on_gap
     int32_t max_times_sampled;  // 0: any number
+    int64_t max_age;            // in versions; -1: any
+    bool decays;                // priorities have a half-life
     bool refuses_nan;           // in observations and rewards
     bool overwrite;
 };
 
-// True if the row in a slot was drawn as often as allowed.
+// True if the row in a slot was drawn as often as allowed, or was too old before it was live.
 __device__ __forceinline__ bool is_used_up(const DeviceReplay& replay, int64_t slot) {
-    return replay.max_times_sampled != 0 && (replay.flags[slot] & row_is_used_up) != 0;
+    return (replay.max_times_sampled != 0 || replay.max_age >= 0) && (replay.flags[slot] & row_is_used_up) != 0;
+}
+
+// The birth (freshness.h) of the row in a slot that is live.
+__device__ __forceinline__ int64_t birth_of(const DeviceReplay& replay, int64_t slot) {
+    if (replay.versions != nullptr) return replay.versions[slot];
+    const Ring& ring = replay.state->rules.ring;
+    const int64_t env = ring.env_of_slot(slot);
+    const int64_t row = ring.row_of_slot(env, slot, replay.lanes[env].head);
+    return row < max_birth ? row : max_birth;
 }
 
 // ---- ids

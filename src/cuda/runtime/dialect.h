@@ -69,6 +69,11 @@ __device__ __forceinline__ void atomic_add(int64_t* at, int64_t value) {
     atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value));
 }
 
+__device__ __forceinline__ void atomic_max(int64_t* at, int64_t value) {
+    atomicMax(reinterpret_cast<unsigned long long*>(at),
+              static_cast<unsigned long long>(value));  // neither is negative
+}
+
 // Adds unless there is nothing to add.
 template <class Number, class Value>
 __device__ __forceinline__ void add_if_any(Number* at, Value value) {

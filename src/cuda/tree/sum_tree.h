@@ -33,6 +33,7 @@ struct TreeState {
     // State of the current change or rebuild; 0 between calls.
     int32_t plan;            // a ScalePlan
     uint32_t has_too_large;  // a leaf was written that is too large for the scale
+    uint32_t is_scale_due;   // the change must choose a scale
     uint32_t largest_bits;   // of a leaf; bits of floats >= 0 are in the order of the floats
     WideSum sum;             // of differences of masses in a change, of masses in a rebuild
     Meeting meeting;         // of the blocks that make the change or rebuild

@@ -60,6 +60,8 @@ __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
     const bool has_too_large = state.has_too_large != 0;
     state.plan = state.is_scale_fixed != 0 ? plan_at_fixed_scale(total, has_too_large)
                                            : plan_after_change(state.total, total, has_too_large, state.low_water);
+    if (state.is_scale_due != 0) state.plan = plan_rebuild;
+    state.is_scale_due = 0;
     state.total = total.low;
     state.sum = {0, 0};
     state.has_too_large = 0;

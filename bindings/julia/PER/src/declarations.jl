@@ -63,6 +63,10 @@ const per_max_priority = Int32
 const PER_MAX_EVER = Int32(0)
 const PER_MAX_NOW = Int32(1)
 
+const per_age = Int32
+const PER_AGE_STEPS = Int32(0)
+const PER_AGE_VERSIONS = Int32(1)
+
 const per_on_invalid = Int32
 const PER_INVALID_ERROR = Int32(0)
 const PER_INVALID_SKIP = Int32(1)
@@ -178,6 +182,10 @@ const enums = (
     per_max_priority = (
         PER_MAX_EVER = PER_MAX_EVER,
         PER_MAX_NOW = PER_MAX_NOW,
+    ),
+    per_age = (
+        PER_AGE_STEPS = PER_AGE_STEPS,
+        PER_AGE_VERSIONS = PER_AGE_VERSIONS,
     ),
     per_on_invalid = (
         PER_INVALID_ERROR = PER_INVALID_ERROR,
@@ -300,6 +308,14 @@ struct per_memory
 end
 const per_memory_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
 
+struct per_freshness
+    half_life::Float64
+    max_age::Int64
+    age::Int32
+    reserved::Int32
+end
+const per_freshness_layout = (size = 24, offsets = (0, 8, 16, 20,))
+
 struct per_rate_limit
     samples_per_insert::Float64
     samples_tolerance::Int64
@@ -335,6 +351,7 @@ struct per_replay_options
     normalize_weights::Int32
     max_priority::Int32
     critics::Int32
+    freshness::per_freshness
     autoreset::Int32
     on_gap::Int32
     on_nan::Int32
@@ -348,7 +365,7 @@ struct per_replay_options
     keep_times_sampled::Int32
     max_times_sampled::Int32
 end
-const per_replay_options_layout = (size = 288, offsets = (0, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 120, 128, 136, 144, 152, 160, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 256, 280, 284,))
+const per_replay_options_layout = (size = 312, offsets = (0, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 120, 128, 136, 144, 152, 160, 168, 172, 176, 180, 184, 208, 212, 216, 220, 224, 228, 232, 236, 240, 280, 304, 308,))
 
 struct per_steps
     struct_size::UInt64
@@ -420,8 +437,9 @@ struct per_replay_settings
     n_step::Int64
     save_compression::Int32
     reserved::Int32
+    version::Int64
 end
-const per_replay_settings_layout = (size = 48, offsets = (0, 8, 16, 24, 32, 40, 44,))
+const per_replay_settings_layout = (size = 56, offsets = (0, 8, 16, 24, 32, 40, 44, 48,))
 
 struct per_replay_statistics
     struct_size::UInt64
@@ -449,8 +467,9 @@ struct per_replay_statistics
     memory_bytes::Int64
     suspected_resets::Int64
     huge_page_bytes::Int64
+    version::Int64
 end
-const per_replay_statistics_layout = (size = 200, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192,))
+const per_replay_statistics_layout = (size = 208, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200,))
 
 struct per_save_options
     struct_size::UInt64
@@ -1007,7 +1026,7 @@ const per_replay_statistics_docs = raw"""
 - `beta_step`: batches that advanced beta; a loader's count once they are handed out
 - `stale_updates`: entries of updates, including those of fields, that came too late
 - `rejected_updates`: invalid entries of calls that write, which were skipped
-- `total`: sum of p^alpha over the live transitions
+- `total`: sum of p^alpha over the live transitions; with a half-life, each times its factor
 - `max_priority`: priority that the next transition gets
 - `alpha`: exponent of the priorities
 - `beta`: exponent of the weights of the next batch
@@ -1025,6 +1044,7 @@ const per_replay_statistics_docs = raw"""
 - `huge_page_bytes`: part of memory_bytes on huge pages, judged by the first page of each array; 0 on CUDA. If it is
   much less than memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on
   request (madvise)
+- `version`: version of steps that are added now; 0 at creation and with PER_AGE_STEPS
 """
 
 # What per.h says of the fields of per_channel_statistics.

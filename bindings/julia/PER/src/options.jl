@@ -87,6 +87,7 @@ const CHOICES = map(
         on_nan = :per_on_nan,
         autoreset = :per_autoreset,
         critics = :per_critics,
+        age = :per_age,
         strategy = :per_goal_strategy,
         role = :per_role,
         padding = :per_padding,

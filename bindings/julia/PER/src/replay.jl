@@ -21,8 +21,11 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
   `on_nan` (`:allow`, `:error`: a NaN in an observation or a reward is refused),
-  `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`,
-  `"cuda:1"`)
+  `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `age` (`:steps`, `:versions`),
+  `device` (`:cpu`, `:cuda`, `"cuda:1"`)
+- `half_life`, `age` and `max_age` prefer recent transitions: with a half-life, `P(i)` is in proportion to `p_i^alpha
+  2^(-age_i / half_life)`, and transitions of an age above `max_age` are not drawn. Ages count steps that the environment
+  has taken since, or with `age = :versions` the versions that `buffer.version = v` has set since
 - `storage`: a directory, created if missing: rows lie in a file there and are cached in memory as far as there is room;
   9.7 bytes a row are always in memory. The file has no name and disappears with the buffer. Copied and deserialized
   buffers lie in memory. Not on CUDA. `storage_preallocated = true` allocates the disk space of all rows at once
@@ -44,7 +47,8 @@ Other array libraries need the methods of [`PER.is_device_array`](@ref), [`PER.d
 
 `length(buffer)` is the number of live transitions or sequences, which can be drawn. `buffer.capacity` and
 `buffer.n_envs` can be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma`, `buffer.n_step` and
-`buffer.save_compression` can be read and set. Setting `beta` ends its schedule. The garbage collector frees the memory,
+`buffer.save_compression` can be read and set, and so can `buffer.version`, which only grows. Setting `beta` ends its
+schedule. The garbage collector frees the memory,
 or earlier `close(buffer)`.
 
 ```jldoctest
@@ -262,10 +266,10 @@ stats(buffer::ReplayBuffer) =
     figures_of(result_of(per_replay_get_statistics, per_replay_statistics, buffer.handle))
 
 Base.propertynames(::ReplayBuffer, private::Bool = false) =
-    (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma, :save_compression)
+    (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma, :save_compression, :version)
 
 function Base.getproperty(buffer::ReplayBuffer, name::Symbol)
-    name in (:alpha, :beta, :gamma) && return getfield(stats(buffer), name)
+    name in (:alpha, :beta, :gamma, :version) && return getfield(stats(buffer), name)
     name in (:n_step, :save_compression) && return getfield(options_now(buffer), name)
     return getfield(buffer, name)
 end
@@ -274,7 +278,7 @@ options_now(buffer::ReplayBuffer) = first(described(identity, buffer.handle))[]
 
 n_step(buffer::ReplayBuffer) = options_now(buffer).n_step
 
-const SETTABLE = (:alpha, :beta, :gamma, :n_step, :save_compression)
+const SETTABLE = (:alpha, :beta, :gamma, :n_step, :save_compression, :version)
 
 function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
     name in SETTABLE || invalid("$name cannot be set; these can: $(join(SETTABLE, ", "))")

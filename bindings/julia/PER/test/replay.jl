@@ -230,11 +230,24 @@ end
     @test is_invalid(thrown(() -> buffer.alpha = -1), "alpha is -1")
     @test is_invalid(thrown(() -> buffer.gamma = "x"), "gamma is \"x\"")
     @test is_invalid(thrown(() -> buffer.capacity = 5),
-                     "capacity cannot be set; these can: alpha, beta, gamma, n_step, save_compression")
-    @test propertynames(buffer) == (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma, :save_compression)
+                     "capacity cannot be set; these can: alpha, beta, gamma, n_step, save_compression, version")
+    @test propertynames(buffer) == (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma, :save_compression, :version)
     @test buffer.save_compression == 0
     @test is_invalid(thrown(() -> buffer.save_compression = 20), "save_compression is 20")
     buffer.save_compression = 0
+end
+
+@testset "priorities decay by versions, and old ones end" begin
+    buffer = ReplayBuffer(20, ONE_FIELD; alpha = 1, half_life = 2, age = :versions, max_age = 4)
+    for version in 0:6
+        buffer.version = version
+        add_steps!(buffer, version:version)
+    end
+    @test buffer.version == 6 && length(buffer) == 5
+    P = get_windows(buffer, live_ids(buffer)).probabilities
+    @test P ≈ 2 .^ (-(4:-1:0) / 2) / sum(2 .^ (-(4:-1:0) / 2))
+    @test is_invalid(thrown(() -> buffer.version = 5), "version is 5; allowed: 6 .. 2147483647")
+    @test is_invalid(thrown(() -> ReplayBuffer(20, ONE_FIELD; half_life = 3, prioritization = :rank)), "half_life")
 end
 
 @testset "stats count what happened" begin
