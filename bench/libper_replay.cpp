@@ -12,7 +12,7 @@ per_array array(const void* data, per_dtype dtype) {
 
 }  // namespace
 
-LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather_threads)
+LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather_threads, double half_life)
     : kind_(kind),
       field_arrays_(kind.fields.size()),
       next_field_arrays_(kind.fields.size()),
@@ -40,6 +40,7 @@ LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather
     options.sequence_length = kind_.sequence_length;
     options.gamma = row_gamma;
     options.gather_threads = gather_threads;
+    options.freshness.half_life = half_life;
     options.beta = static_cast<double>(weights_beta);
     per_replay* replay = nullptr;
     expect_ok(per_replay_create(&options, &replay));
@@ -122,6 +123,15 @@ void LibperReplay::sample_ids(per_prioritization prioritization, std::vector<int
     batch.ids = ids.data();
     batch.weights = weights.data();
     expect_ok(per_replay_sample(replay_.get(), &options, static_cast<int64_t>(ids.size()), &batch, nullptr));
+}
+
+void LibperReplay::update(const std::vector<int64_t>& ids, const std::vector<float>& td_errors) {
+    per_priorities given;
+    expect_ok(per_priorities_init(&given, sizeof given));
+    given.count = static_cast<int64_t>(ids.size());
+    given.ids = ids.data();
+    given.td_errors = td_errors.data();
+    expect_ok(per_replay_update_priorities(replay_.get(), &given, nullptr));
 }
 
 void LibperReplay::get(Rows& rows) const {

@@ -15,7 +15,7 @@ namespace bench {
 /* A per_replay of one environment with the rows of row.h. */
 class LibperReplay {
  public:
-    LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather_threads = 1);
+    LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather_threads = 1, double half_life = 0);
 
     int64_t next_step() const { return next_step_; }
 
@@ -31,6 +31,8 @@ class LibperReplay {
 
     /* Draws weights and ids only, in proportion to priorities or not. */
     void sample_ids(per_prioritization prioritization, std::vector<int64_t>& ids, std::vector<float>& weights);
+
+    void update(const std::vector<int64_t>& ids, const std::vector<float>& td_errors);
 
     /* Reads the rows of rows.ids. */
     void get(Rows& rows) const;

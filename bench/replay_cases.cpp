@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "cumulative_sums.h"
 #include "draws.h"
 #include "record_rows.h"
 
@@ -39,7 +40,7 @@ RowKind kind_of(const std::string& case_name) {
         kind.sequence_length = 40;
         return kind;
     }
-    if (case_name == "uniform") return RowKind{case_name, {{"observation", PER_UINT8, {}}}};
+    if (case_name == "uniform" || case_name == "freshness") return RowKind{case_name, {{"observation", PER_UINT8, {}}}};
     return RowKind{case_name, {{"observation", PER_FLOAT32, {17}}, {"action", PER_FLOAT32, {6}}}};
 }
 
@@ -192,10 +193,9 @@ Variant gather_memcpy(ReplayStage& stage, int64_t batch) {
 // ----------------------------------------------------------------------------------------------------------- add
 
 /* `singly`: one call per step. */
-Variant libper_add(const char* name, ReplayStage& stage, int64_t batch, bool singly) {
+Variant libper_add(const char* name, ReplayStage& stage, LibperReplay& replay, int64_t batch, bool singly) {
     auto steps = std::make_shared<Steps>(stage.kind(), batch);
     auto ids = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
-    LibperReplay& replay = stage.libper();
     const auto prepare = [=, &stage, &replay] { steps->set(stage.kind(), replay.next_step()); };
     const auto run = [=, &replay] {
         if (singly) {
@@ -276,6 +276,74 @@ Variant ids_variant(const char* name, ReplayStage& stage, int64_t batch, per_pri
     return Variant{name, [] {}, run, verify};
 }
 
+// ----------------------------------------------------------------------------------------------------- freshness
+
+/*
+ * The mean age of some thousand draws matches P(i) = p_i^alpha 2^(-age / half_life), by a naive sum over all live rows.
+ */
+template <class DrawIds>
+void check_mean_age(ReplayStage& stage, LibperReplay& replay, double half_life, int64_t batch, DrawIds draw_ids) {
+    const std::vector<int64_t> ids = stage.newest_ids();
+    const std::vector<float> priorities = replay.priorities(ids);
+    const auto age_of = [&](int64_t id) { return static_cast<double>(ids.back() - id); };
+    double expected = 0, total = 0, sum = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+        const double power = std::pow(static_cast<double>(priorities[i]), replay.alpha());
+        const double mass = half_life == 0 ? power : power * std::exp2(-age_of(ids[i]) / half_life);
+        expected += mass * age_of(ids[i]);
+        total += mass;
+    }
+    expected /= total;
+    int64_t draws = 0;
+    for (; draws < checked_draws; draws += batch)
+        for (const int64_t id : draw_ids()) sum += age_of(id);
+    const double mean = sum / static_cast<double>(draws);
+    require(std::fabs(mean - expected) < 0.1 * expected, "rows are drawn with the probabilities asked for");
+}
+
+/* A draw of ids and weights, and the update that follows it. */
+Variant libper_fresh(const char* name, ReplayStage& stage, LibperReplay& replay, double half_life, int64_t batch) {
+    auto ids = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
+    auto weights = std::make_shared<std::vector<float>>(static_cast<size_t>(batch));
+    const auto td_errors = std::make_shared<std::vector<float>>(random_priorities(stage.random(), batch));
+    const auto run = [=, &replay] {
+        replay.sample_ids(PER_PROPORTIONAL, *ids, *weights);
+        replay.update(*ids, *td_errors);
+    };
+    const auto verify = [=, &stage, &replay] {
+        const auto draw_ids = [&]() -> const std::vector<int64_t>& {
+            replay.sample_ids(PER_PROPORTIONAL, *ids, *weights);
+            return *ids;
+        };
+        check_mean_age(stage, replay, half_life, batch, draw_ids);
+    };
+    return Variant{name, [] {}, run, verify};
+}
+
+/* The way without a tree that knows of age: before each draw, a loop decays every priority. */
+Variant refresh_all(ReplayStage& stage, int64_t batch) {
+    const auto decayed = std::make_shared<std::vector<float>>(static_cast<size_t>(stage.capacity()));
+    const auto priorities = std::make_shared<std::vector<float>>(random_priorities(stage.random(), stage.capacity()));
+    const auto sums = std::make_shared<CumulativeSums>(stage.capacity());
+    auto draws = std::make_shared<Draws>(batch);
+    const float rate = static_cast<float>(1 / stage.half_life());
+    const auto run = [=] {
+        const size_t n = decayed->size();
+        for (size_t i = 0; i < n; ++i)
+            (*decayed)[i] = (*priorities)[i] * std::exp2(-static_cast<float>(n - 1 - i) * rate);
+        sums->fill(decayed->data());
+        sums->sample_stratified(*draws);
+        importance_weights(*draws);
+    };
+    const auto verify = [=] {
+        run();
+        for (size_t i = 0; i < draws->indices.size(); ++i)
+            require(draws->priorities[i] == (*decayed)[static_cast<size_t>(draws->indices[i])],
+                    "a draw has its priority");
+    };
+    return Variant{"refresh_all", [] {}, run, verify};
+}
+
 /* One random number per draw, and nothing else. */
 Variant uniform_floor(ReplayStage& stage, int64_t batch) {
     auto slots = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
@@ -310,6 +378,11 @@ void ReplayStage::fill(LibperReplay& replay) {
 LibperReplay& ReplayStage::libper_of_two_threads() {
     if (!libper_of_two_threads_) fill(libper_of_two_threads_.emplace(kind_, capacity_, 2));
     return *libper_of_two_threads_;
+}
+
+LibperReplay& ReplayStage::libper_with_half_life() {
+    if (!libper_with_half_life_) fill(libper_with_half_life_.emplace(kind_, capacity_, 1, half_life()));
+    return *libper_with_half_life_;
 }
 
 template <class Add>
@@ -364,8 +437,8 @@ std::vector<int64_t> ReplayStage::newest_ids() const {
 
 const std::vector<std::string>& replay_case_names() {
     static const std::vector<std::string> names = {
-        "add",      "gather", "gather_u8_84x84x4", "gather_u8_64x64x3", "gather_f32_32x32x3", "n_step", "frame_stack",
-        "sequence", "uniform"};
+        "add",    "gather",      "gather_u8_84x84x4", "gather_u8_64x64x3", "gather_f32_32x32x3",
+        "n_step", "frame_stack", "sequence",          "uniform",           "freshness"};
     return names;
 }
 
@@ -376,14 +449,23 @@ int64_t replay_capacity(const std::string& case_name, int64_t capacity) {
 std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stage, int64_t batch) {
     std::vector<Variant> variants;
     if (case_name == "add") {
-        variants.push_back(libper_add("libper", stage, batch, false));
-        variants.push_back(libper_add("libper_single_steps", stage, batch, true));
+        variants.push_back(libper_add("libper", stage, stage.libper(), batch, false));
+        variants.push_back(libper_add("libper_single_steps", stage, stage.libper(), batch, true));
+        LibperReplay& fresh = stage.libper_with_half_life();
+        variants.push_back(libper_add("libper_half_life", stage, fresh, batch, false));
+        variants.push_back(libper_add("libper_half_life_single_steps", stage, fresh, batch, true));
         variants.push_back(plain_add("binary_float32", stage, batch, true));
         variants.push_back(plain_add("floor", stage, batch, false));
     } else if (case_name == "uniform") {
         variants.push_back(ids_variant("libper", stage, batch, PER_UNIFORM));
         variants.push_back(ids_variant("libper_proportional", stage, batch, PER_PROPORTIONAL));
         variants.push_back(uniform_floor(stage, batch));
+    } else if (case_name == "freshness") {
+        constexpr int64_t largest_refreshed = 1'000'000;
+        variants.push_back(libper_fresh("libper", stage, stage.libper(), 0, batch));
+        variants.push_back(
+            libper_fresh("libper_half_life", stage, stage.libper_with_half_life(), stage.half_life(), batch));
+        if (stage.capacity() <= largest_refreshed) variants.push_back(refresh_all(stage, batch));
     } else if (case_name == "sequence") {
         variants.push_back(libper_sequences(stage, batch));
         variants.push_back(gather_memcpy(stage, batch));

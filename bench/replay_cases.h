@@ -23,6 +23,8 @@ class ReplayStage {
     int64_t capacity() const { return capacity_; }
     LibperReplay& libper() { return libper_; }
     LibperReplay& libper_of_two_threads(); /* the same rows, copied by two threads */
+    LibperReplay& libper_with_half_life(); /* of a quarter of the capacity, in steps */
+    double half_life() const { return static_cast<double>(capacity_) / 4; }
     PlainReplay& plain();
 
     /* Slots of the plain replay in stratified order; their stacks and windows lie around them in the ring. */
@@ -43,6 +45,7 @@ class ReplayStage {
     Xoshiro random_{9};
     LibperReplay libper_;
     std::optional<LibperReplay> libper_of_two_threads_;
+    std::optional<LibperReplay> libper_with_half_life_;
     std::optional<PlainReplay> plain_;
 };
 
