@@ -1,4 +1,4 @@
-"""The recipe of a second index computes what its page says.
+"""The recipes of a second index and of other priorities compute what their pages say.
 
 The statistical tests draw from seeded buffers, so their outcomes are the same in every run. With other seeds a correct
 recipe would exceed a bound once in a million runs (z = 4.75, one-sided).
@@ -6,6 +6,7 @@ recipe would exceed a bound once in a million runs (z = 4.75, one-sided).
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import types
 from pathlib import Path
@@ -31,6 +32,11 @@ def module_of(name: str) -> types.ModuleType:
 @pytest.fixture(scope="module")
 def event_tables() -> Any:
     return module_of("event_tables")
+
+
+@pytest.fixture(scope="module")
+def other_priorities() -> Any:
+    return module_of("other_priorities")
 
 
 class Steps:
@@ -170,3 +176,129 @@ def test_without_tags_all_of_a_batch_comes_from_the_buffer(event_tables: Any) ->
     batch = event_tables.sample(buffer, index, 32, share=0.25)
     np.testing.assert_allclose(batch["probabilities"], 1 / len(buffer), rtol=1e-6)
     np.testing.assert_allclose(batch["weights"], 1.0, rtol=1e-6)
+
+
+# -------------------------------------------------------------------------------------------- other priorities
+
+
+def test_curious_priorities_by_hand(other_priorities: Any) -> None:
+    found = other_priorities.curious_priorities(
+        np.array([0.99, -3.99, 0.0]), np.array([0, 2, 1]), c=100.0, beta=0.5, alpha=0.5, e=0.01
+    )
+    np.testing.assert_allclose(found, [100 + 1, 25 + 2, 50 + 0.1])
+
+
+def test_visits_of_curious_replay_are_the_draws_so_far(other_priorities: Any) -> None:
+    buffer = per.ReplayBuffer(30, SCALAR, alpha=1.0, keep_times_sampled=True, seed=7)
+    steps, random = Steps(buffer, seed=8), np.random.default_rng(9)
+    visits: collections.Counter[int] = collections.Counter()
+    expected: dict[int, float] = {}
+    for _ in range(200):
+        ids, _ = steps.add(priorities=1e5)
+        expected[int(ids[0])] = 1e5
+        batch = buffer.sample(4)
+        losses = random.normal(size=31)[batch.ids % 31]  # a transition that is drawn twice has one loss
+        buffer.update_priorities(batch.ids, priorities=other_priorities.curious_priorities(losses, batch.times_sampled))
+        visits.update(batch.ids.tolist())
+        for id, loss in zip(batch.ids.tolist(), losses, strict=True):
+            expected[id] = 1e4 * 0.7 ** visits[id] + (abs(loss) + 0.01) ** 0.7
+        live = buffer.live_ids()
+        np.testing.assert_allclose(buffer.priorities(live), [expected[id] for id in live.tolist()], rtol=1e-6)
+
+
+def reaper_buffer(other_priorities: Any, capacity: int, n_envs: int = 1) -> per.ReplayBuffer:
+    fields = {**SCALAR, **other_priorities.REAPER_FIELDS}
+    return per.ReplayBuffer(capacity, fields, n_envs=n_envs, alpha=1.0, seed=7)
+
+
+def test_reaper_priorities_by_hand(other_priorities: Any) -> None:
+    buffer = reaper_buffer(other_priorities, 20)
+    reaper = other_priorities.Reaper(buffer, alpha=0.5, omega=2.0)
+
+    def add(observation: int, step: int, end: bool) -> np.ndarray:
+        return buffer.add(
+            observation=[observation],
+            next_observation=[observation + 1],
+            reward=[0.0],
+            terminated=[end],
+            truncated=[False],
+            step=[step],
+            error=[reaper.largest],
+            priorities=[reaper.largest**0.5],
+        )
+
+    for step in range(3):
+        ids = add(step, step, step == 2)
+    reaper.end(0, 3)
+    np.testing.assert_allclose(buffer.priorities([0, 1, 2]), [(1 / 3) ** 2, (2 / 3) ** 2, 1])
+    reaper.update(buffer.get_windows([1, 0]), np.array([-4.0, 3.0]), newest=ids)
+    sums = np.array([3, 7, 8]) / 8  # of the errors 3, 4 and 1
+    np.testing.assert_allclose(buffer.priorities([0, 1, 2]), np.sqrt([3, 4, 1]) * sums**2, rtol=1e-5)
+    # The steps of an episode that is not over are compared with the largest sum of an episode. Id 3 is the final
+    # observation of the first episode; new steps have the largest error.
+    for step in range(2):
+        ids = add(10 + step, step, False)
+    assert ids.tolist() == [5]
+    np.testing.assert_allclose(buffer.priorities([4, 5]), [2, 2], rtol=1e-5)
+    reaper.update(buffer.get_windows([4]), np.array([1.0]), newest=ids)
+    np.testing.assert_allclose(buffer.priorities([4, 5]), [(1 / 8) ** 2, 2 * (5 / 8) ** 2], rtol=1e-5)
+
+
+def test_reaper_priorities_are_those_of_a_naive_model(other_priorities: Any) -> None:
+    n_envs, alpha, omega = 2, 0.4, 0.2
+    buffer = reaper_buffer(other_priorities, 60, n_envs)
+    reaper = other_priorities.Reaper(buffer, alpha, omega)
+    steps, random = Steps(buffer, seed=10), np.random.default_rng(11)
+    error: dict[int, float] = {}
+    priority: dict[int, float] = {}
+    episodes: list[list[int]] = []  # ids in order of time
+    running: list[list[int]] = [[] for _ in range(n_envs)]
+    finished: dict[int, float] = {}  # sums of |TD errors|, by the id of the last step
+    largest = 1.0
+    n_partly, n_running = 0, 0
+
+    def prioritize(episode: list[int]) -> None:
+        nonlocal n_partly, n_running
+        live = set(buffer.live_ids().tolist())
+        there = [id for id in episode if id in live]
+        total = sum(error[id] for id in there)
+        if any(episode is other for other in running):
+            n_running += 1
+            total = max([total, *finished.values()])
+        else:
+            finished[episode[-1]] = total
+        n_partly += 0 < len(there) < len(episode)
+        for place, id in enumerate(there):
+            # With the total of a finished episode this is 1 - (sum of the later errors) / total.
+            so_far = sum(error[other] for other in there[: place + 1])
+            priority[id] = error[id] ** alpha * (1 - (total - so_far) / total) ** omega
+
+    for _ in range(400):
+        ids, ends = steps.add(
+            step=steps.step, error=np.full(n_envs, largest), priorities=np.full(n_envs, largest**alpha)
+        )
+        for env, id in enumerate(ids.tolist()):
+            error[id], priority[id] = largest, largest**alpha
+            if not running[env]:
+                running[env] = []
+                episodes.append(running[env])
+            running[env].append(id)
+            if ends[env]:
+                episode, running[env] = running[env], []
+                reaper.end(episode[0], len(episode))
+                steps.step[env] = 0
+                prioritize(episode)
+                finished = {last: total for last, total in finished.items() if last in buffer.live_ids()}
+        batch = buffer.sample(3)
+        td_errors = random.normal(size=61)[batch.ids % 61] * 2
+        reaper.update(batch, td_errors, newest=ids)
+        for id, td_error in zip(batch.ids.tolist(), td_errors.tolist(), strict=True):
+            error[id] = abs(td_error) + 1e-6
+            largest = max(largest, error[id])
+        drawn = [episode for episode in episodes if set(episode) & set(batch.ids.tolist())]
+        for episode in sorted(drawn, key=lambda one: any(one is other for other in running)):
+            prioritize(episode)
+        assert reaper.largest == pytest.approx(largest)
+        live = buffer.live_ids().tolist()
+        np.testing.assert_allclose(buffer.priorities(live), [priority[id] for id in live], rtol=1e-5)
+    assert n_partly > 20 and n_running > 20
