@@ -138,7 +138,7 @@ def test_reference_of_julia_has_every_docstring(pages: dict[Path, Page]) -> None
 
 
 def test_page_of_options_has_every_option() -> None:
-    structs = ("per_replay_options", "per_memory", "per_rate_limit")
+    structs = ("per_replay_options", "per_freshness", "per_memory", "per_rate_limit")
     members = [member for item in c_header.items_of_all() if item.text in structs for member in item.members]
     names = {re.findall(r"\(\*(\w+)\)|(\w+)$", text)[0] for text, _ in members}  # a function, or a number
     names = {name for pair in names for name in pair if name} - {"struct_size", "n_fields", "field_size", "reserved"}
