@@ -246,7 +246,7 @@ end
     @test buffer.version == 6 && length(buffer) == 5
     P = get_windows(buffer, live_ids(buffer)).probabilities
     @test P ≈ 2 .^ (-(4:-1:0) / 2) / sum(2 .^ (-(4:-1:0) / 2))
-    @test is_invalid(thrown(() -> buffer.version = 5), "version is 5; allowed: 6 .. 2147483647")
+    @test is_invalid(thrown(() -> buffer.version = 5), "version is 5")
     @test is_invalid(thrown(() -> ReplayBuffer(20, ONE_FIELD; half_life = 3, prioritization = :rank)), "half_life")
 end
 
