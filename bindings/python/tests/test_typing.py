@@ -17,6 +17,7 @@ PYTHON = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = PYTHON / "tests" / "misspelt.py"
 CHECKERS = {"mypy": ["--strict"], "pyright": ["--pythonpath", sys.executable]}
 ENUMS = {
+    "Age": "per_age",
     "Autoreset": "per_autoreset",
     "Compression": "per_compression",
     "Critics": "per_critics",
