@@ -28,7 +28,7 @@ for name, options in {
 }.items():
     batch = buffer.sample(10_000, beta=1.0, normalize_weights="none", **options)
     size = batch.weights.sum() ** 2 / np.square(batch.weights).sum()
-    shares[name] = batch.noisy.mean()
+    shares[name] = batch["noisy"].mean()
     print(f"{name}: {shares[name]:.1%} of the draws are noise; effective batch {size / 10_000:.0%} of the size")
 # p^alpha is 1 for noise and (1e-6)^0.6 = 0.00025 for the rest: noise gets 99.97 % of the draws.
 assert shares["proportional"] > 0.99 and abs(shares["with a uniform fraction of 0.5"] - 0.75) < 0.02

@@ -134,12 +134,12 @@ def update(
     for batch in buffer.epochs(N_EPOCHS, batch_size=BATCH_SIZE):
         log_probabilities = network.log_probabilities(batch.observation)
         log_probability = log_probabilities.gather(1, batch.action.unsqueeze(1)).squeeze(1)
-        ratio = (log_probability - batch.log_probability).exp()
-        advantage = batch.advantage - batch.advantage.mean()
-        advantage = advantage / (batch.advantage.std(correction=0) + 1e-8)
+        ratio = (log_probability - batch["log_probability"]).exp()
+        advantage = batch["advantage"] - batch["advantage"].mean()
+        advantage = advantage / (batch["advantage"].std(correction=0) + 1e-8)
         clipped = ratio.clamp(1 - clip, 1 + clip)
         policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
-        value_loss = nn.functional.mse_loss(network.value(batch.observation), batch.value_target)
+        value_loss = nn.functional.mse_loss(network.value(batch.observation), batch["value_target"])
         entropy = -(log_probabilities.exp() * log_probabilities).sum(dim=1).mean()
         loss = policy_loss + 0.5 * value_loss - ENTROPY_WEIGHT * entropy
         optimizer.zero_grad()

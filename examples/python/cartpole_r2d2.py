@@ -101,8 +101,8 @@ class Learner:
     def learn(self, batch: per.Batch) -> torch.Tensor:
         """Updates the networks once; the TD errors of all steps, [B, T], 0 in the burn-in."""
         with torch.no_grad():
-            _, state = self.online(batch.observation[:, :BURN_IN], batch.state)
-            goal_values, _ = self.target(batch.observation, batch.state)
+            _, state = self.online(batch.observation[:, :BURN_IN], batch["state"])
+            goal_values, _ = self.target(batch.observation, batch["state"])
         values, _ = self.online(batch.observation[:, BURN_IN:], state)
         with torch.no_grad():
             best = values.argmax(dim=-1, keepdim=True)

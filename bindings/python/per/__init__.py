@@ -4,7 +4,7 @@ SumTree holds priorities and draws indices in proportion to them. ReplayBuffer a
 batches of them with importance-sampling weights.
 """
 
-from per import plot
+from per import plot, typing
 from per._errors import (
     Busy,
     CallbackError,
@@ -76,4 +76,5 @@ __all__ = [
     "Writer",
     "library_path",
     "plot",
+    "typing",
 ]

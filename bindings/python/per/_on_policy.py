@@ -69,9 +69,10 @@ class OnPolicy(Buffer[Array]):
         """
         size = _options.whole("batch_size", batch_size)
         count = _options.whole("n_epochs", n_epochs)
+        drops_last = _options.flag("drop_last", drop_last)
         queue = self._memory.queue(stream)
         with self._n_step_lock:  # the library refuses to continue epochs of sequences after n_step has changed
-            epochs = created(lib.per_epochs_create, self._open(), count, size, bool(drop_last), queue.handle)
+            epochs = created(lib.per_epochs_create, self._open(), count, size, drops_last, queue.handle)
             plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
         return Epochs(self._handle, lambda: plain.epoch(epochs, size, stream), self._new_batch)
 

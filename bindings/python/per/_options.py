@@ -129,8 +129,8 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
     """Sets fields of an options struct from the arguments of the same names."""
     for name, value in given.items():
         enum = _CHOICES.get(name)
-        if name in _FLAGS and not isinstance(value, (bool, np.bool_)):
-            raise InvalidArgument(f"{name} is {value!r}; allowed: True or False")
+        if name in _FLAGS:
+            value = flag(name, value)
         set_field(options, name, name, value if enum is None else number(enum, name, value))
 
 
@@ -352,8 +352,17 @@ def function(argument: str, value: object) -> None:
         raise InvalidArgument(f"{argument} is {value!r}; allowed: a function")
 
 
+def flag(argument: str, value: object) -> bool:
+    """True or False, in Python's or numpy's form."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: True or False")
+    return bool(value)
+
+
 def real(argument: str, value: Any) -> float:
     """A number as C's double."""
+    if isinstance(value, (str, bytes)):  # which float() would read
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: a number")
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:

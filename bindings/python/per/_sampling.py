@@ -215,7 +215,7 @@ class Sampling(Buffer[Array]):
         >>> buffer.get([4, 2]).observation.tolist()
         [4.0, 2.0]
         """
-        if next_observations:
+        if _options.flag("next_observations", next_observations):
             return self._new_batch(self._plain.get(ids, self._layout.rows, stream), self._row_outputs)
         outputs = [output for output in self._layout.rows if output.member != "next_fields"]
         names = batch.structure_of([output.name for output in outputs])

@@ -18,7 +18,7 @@ from per._library import check, ffi, lib
 from per._settings import Settings
 from per._waiting import DIRECTORY_TIMEOUT, waited
 from per.saving import Save
-from per.typing import Array, Arrays
+from per.typing import Array, Arrays, DeviceLike
 
 AnySaving = TypeVar("AnySaving", bound="Saving")
 
@@ -32,6 +32,8 @@ class Saving(Settings[Array]):
     def save(
         self, path: str | os.PathLike[str] | BinaryIO, *, wait: Literal[True] = True, compression: int | None = None
     ) -> None: ...
+    @overload
+    def save(self, path: str | os.PathLike[str], *, wait: Literal[False], compression: int | None = None) -> Save: ...
     @overload
     def save(self, path: str | os.PathLike[str], *, wait: bool, compression: int | None = None) -> Save | None: ...
     def save(
@@ -81,6 +83,7 @@ class Saving(Settings[Array]):
         >>> file.getvalue() == bytes(buffer)
         True
         """
+        wait = _options.flag("wait", wait)
         options = _options.save_options(compression)
         if _files.is_file(path, "write"):
             if not wait:
@@ -166,7 +169,7 @@ class Saving(Settings[Array]):
         cls: type[AnySaving],
         path: str | os.PathLike[str] | BinaryIO,
         *,
-        device: str = "cpu",
+        device: DeviceLike = "cpu",
         arrays: Arrays | None = None,
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
@@ -184,7 +187,7 @@ class Saving(Settings[Array]):
         ----------
         path : str or os.PathLike[str] or BinaryIO
             Path of a file or of a directory of checkpoint(), or a binary file object.
-        device : str, default "cpu"
+        device : DeviceLike, default "cpu"
             "cpu", "cuda" or "cuda:1".
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
             The arrays of batches. None: numpy on the CPU and torch on CUDA. Type checkers know them if the class names
@@ -263,7 +266,7 @@ class Saving(Settings[Array]):
 
     @classmethod
     def from_bytes(
-        cls: type[AnySaving], data: object, *, device: str = "cpu", arrays: Arrays | None = None
+        cls: type[AnySaving], data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None
     ) -> AnySaving:
         """Loads a buffer from bytes(buffer), on the given device.
 
@@ -271,7 +274,7 @@ class Saving(Settings[Array]):
         ----------
         data : object
             Bytes, or any other contiguous memory.
-        device : str, default "cpu"
+        device : DeviceLike, default "cpu"
             "cpu", "cuda" or "cuda:1".
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
             The arrays of batches. None: numpy on the CPU and torch on CUDA.

@@ -32,6 +32,7 @@ from per.typing import (
     Autoreset,
     BufferOptions,
     Critics,
+    DeviceLike,
     DTypeLike,
     HostOptions,
     MaxPriority,
@@ -155,8 +156,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         dicts and file objects have their rows in memory. Not on CUDA.
     storage_preallocated : bool, default False
         Allocate the disk space of all rows at creation, not in add() as they arrive.
-    device : str, default "cpu"
-        Location of the rows: "cpu", "cuda" or "cuda:1".
+    device : DeviceLike, default "cpu"
+        Location of the rows: "cpu", "cuda" or "cuda:1", or a torch.device.
     arrays : {"numpy", "torch", "jax", "cupy"}, optional
         The arrays of batches: "numpy" (the default on the CPU), "torch" (the default on CUDA) or "jax"; on CUDA also
         "cupy".
@@ -224,7 +225,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         capacity: int,
         fields: Mapping[str, Field],
         *,
-        device: str = "cpu",
+        device: DeviceLike = "cpu",
         arrays: Literal["torch"],
         **options: Unpack[HostOptions],
     ) -> None: ...
@@ -279,7 +280,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         max_times_sampled: int = 0,
         storage: Path | None = None,
         storage_preallocated: bool = False,
-        device: str = "cpu",
+        device: DeviceLike = "cpu",
         arrays: Arrays | None = None,
         seed: int = 0,
     ) -> None:
@@ -410,7 +411,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         *,
         fields: Mapping[str, Field] | None = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
-        device: str = "cpu",
+        device: DeviceLike = "cpu",
         arrays: Literal["torch"],
         **options: Unpack[HostOptions],
     ) -> ReplayBuffer[torch.Tensor]: ...
@@ -501,7 +502,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         *,
         fields: Mapping[str, Field] | None = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
-        device: str = "cpu",
+        device: DeviceLike = "cpu",
         arrays: Literal["torch"],
         **options: Unpack[HostOptions],
     ) -> ReplayBuffer[torch.Tensor]: ...

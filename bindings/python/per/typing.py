@@ -94,6 +94,17 @@ class HasItemSize(Protocol):
         """Bytes of an element."""
 
 
+class TorchDevice(Protocol):
+    """A torch.device."""
+
+    @property
+    def type(self) -> str:
+        """ "cpu" or "cuda"."""
+
+
+DeviceLike: TypeAlias = str | TorchDevice
+"""A device by name, such as "cpu" or "cuda:1", or of torch."""
+
 ArrayLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsCudaArrayInterface
 """Arrays of numpy, torch, JAX, CuPy and others, numbers, and lists of them."""
 
@@ -178,5 +189,5 @@ class HostOptions(TypedDict, total=False):
 class BufferOptions(HostOptions, total=False):
     """Options of a ReplayBuffer beside capacity and fields."""
 
-    device: str
+    device: DeviceLike
     arrays: Arrays | None

@@ -33,6 +33,10 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
         None, 100, arrays="torch", device="cuda:1", seed=3
     )
     print(tensors.sample(8).reward.square(), per.ReplayBuffer(9, {}, device=str(batch.size)).sample(8).reward.any_array)
+    per.ReplayBuffer(100, {"observation": per.Field(4)}, device=torch.device("cpu"), arrays="torch")
+    buffer.save("a file", wait=False).wait()
+    word: per.typing.Scheme = "independent"
+    buffer.sample(64, scheme=word)
     print(Mine.load("a file").size_in_rows(), per.ReplayBuffer.load("a file").sample(8).reward.any_array)
 
 
