@@ -26,7 +26,8 @@ inline const char* drawn_noun(bool of_sequences) {
     throw Error(PER_ERROR_EMPTY,
                 "no %s is live (steps added: %" PRId64 ", n_step: %" PRId64
                 "): a %s is live once %s steps of its episode and the observation after them, or the end of the "
-                "episode, were added; add more steps before drawing",
+                "episode, were added, until it is overwritten, cleared, drawn max_times_sampled times or older than "
+                "max_age; add more steps before drawing",
                 noun, n_added, n_step, noun, of_sequences ? "burn_in + sequence_length + n_step - 1" : "n_step");
 }
 

@@ -18,9 +18,10 @@ namespace {
 // With replacement a batch could contain a transition more often than it may be drawn.
 void check_scheme_of_uses(int32_t scheme, const per_replay_options& options) {
     if (options.max_times_sampled == 0 || scheme == PER_WITHOUT_REPLACEMENT) return;
+    constexpr const char* names[] = {"PER_STRATIFIED", "PER_INDEPENDENT", "PER_SYSTEMATIC"};
     throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "scheme is %" PRId32 ": must be PER_WITHOUT_REPLACEMENT (%d) where max_times_sampled is given", scheme,
-                static_cast<int>(PER_WITHOUT_REPLACEMENT));
+                "scheme is %s (%" PRId32 "): must be PER_WITHOUT_REPLACEMENT (%d) where max_times_sampled is given",
+                names[scheme], scheme, static_cast<int>(PER_WITHOUT_REPLACEMENT));
 }
 
 // Checks a number of steps that only buffers of sequences have.
@@ -106,10 +107,11 @@ void check_times_sampled(const per_replay_options& options) {
 
 // Ranks and the uniform distribution have no p^alpha that could decay.
 void check_prioritization_of_fresh(int32_t prioritization) {
-    if (prioritization != PER_PROPORTIONAL)
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "prioritization is %" PRId32 ": must be PER_PROPORTIONAL (0) where half_life is given",
-                    prioritization);
+    if (prioritization == PER_PROPORTIONAL) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "prioritization is %s (%" PRId32 "): must be PER_PROPORTIONAL (%d) where half_life is given",
+                prioritization == PER_RANK ? "PER_RANK" : "PER_UNIFORM", prioritization,
+                static_cast<int>(PER_PROPORTIONAL));
 }
 
 void check_freshness(const per_replay_options& options) {
@@ -270,7 +272,8 @@ void check_settings(const per_replay_settings& settings, const per_replay_option
     check_range("reserved", settings.reserved, 0, 0);
     if (settings.version != -1 && buffer.freshness.age != PER_AGE_VERSIONS)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "version is %" PRId64 ": must be -1 where age is not PER_AGE_VERSIONS (1)", settings.version);
+                    "version is %" PRId64 ": only a buffer whose age is PER_AGE_VERSIONS (%d) has versions",
+                    settings.version, static_cast<int>(PER_AGE_VERSIONS));
 }
 
 // Computes the worst case: an adversary chooses the episodes of a lane, so that the fewest rows are live. Not live are

@@ -288,20 +288,20 @@ static void errors_name_the_option(void) {
     check_refused(options, "freshness.reserved is 1");
     options = fine;
     options.prioritization = PER_RANK;
-    check_refused(options, "prioritization is 1: must be PER_PROPORTIONAL (0) where half_life is given");
+    check_refused(options, "prioritization is PER_RANK (1): must be PER_PROPORTIONAL (0) where half_life is given");
     options.prioritization = PER_UNIFORM;
-    check_refused(options, "prioritization is 2: must be PER_PROPORTIONAL (0) where half_life is given");
+    check_refused(options, "prioritization is PER_UNIFORM (2): must be PER_PROPORTIONAL (0) where half_life is given");
 
     per_replay* replay = create_replay(&fine);
     add_full(replay, 0, 0, 0, GOES_ON, 1);
     by_rank.prioritization = PER_RANK;
     batch.ids = &id;
     CHECK_FAILS(per_replay_sample(replay, &by_rank, 1, &batch, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "prioritization is 1: must be PER_PROPORTIONAL (0) where half_life is given");
+                "prioritization is PER_RANK (1): must be PER_PROPORTIONAL (0) where half_life is given");
     CHECK_FAILS(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, &summary, sizeof summary), PER_ERROR_UNSUPPORTED,
                 "half_life is 10: must be 0 in a shard");
     CHECK_FAILS(change_version(replay, 1, NULL), PER_ERROR_INVALID_ARGUMENT,
-                "version is 1: must be -1 where age is not PER_AGE_VERSIONS (1)");
+                "version is 1: only a buffer whose age is PER_AGE_VERSIONS (1) has versions");
     per_replay_free(replay);
 
     options = fresh_options(1, 10, -1, PER_AGE_VERSIONS);

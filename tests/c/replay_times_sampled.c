@@ -229,7 +229,7 @@ static void what_does_not_fit_is_refused(void) {
     const int64_t id = 0;
     options.max_times_sampled = 1;
     CHECK_REFUSED(per_replay_create(&options, &replay),
-                  "scheme is 0: must be PER_WITHOUT_REPLACEMENT (3) where max_times_sampled is given");
+                  "scheme is PER_STRATIFIED (0): must be PER_WITHOUT_REPLACEMENT (3) where max_times_sampled is given");
     options.scheme = PER_WITHOUT_REPLACEMENT;
     options.rate_limit.samples_per_insert = 1.5;
     options.rate_limit.samples_tolerance = 10;
@@ -247,7 +247,7 @@ static void what_does_not_fit_is_refused(void) {
     of_call.scheme = PER_INDEPENDENT;
     fill_counted(&out);
     CHECK_REFUSED(per_replay_sample(replay, &of_call, 1, &out.of.batch, NULL),
-                  "scheme is 1: must be PER_WITHOUT_REPLACEMENT");
+                  "scheme is PER_INDEPENDENT (1): must be PER_WITHOUT_REPLACEMENT");
     /* Windows have no scheme. */
     CHECK_OK(per_replay_get_windows(replay, &of_call, PER_INVALID_ERROR, 1, &id, &out.of.batch, NULL));
     CHECK(live_of(replay) == 3);

@@ -67,11 +67,15 @@ def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
     if status:
         message = ffi.string(lib.per_last_error()).decode("utf-8", "replace")
         words = {**_choices_by_constant(), "device_index": "the number after 'cuda:'", **(arguments or {})}
-        # Quoted text, such as the name of a field, is left unchanged.
-        message = re.sub(r'"[^"]*"|\b[A-Za-z_]\w*', lambda word: words.get(word[0], word[0]), message)
+        # Quoted text, such as the name of a field, is left unchanged. A constant of C may be followed by its number.
+        message = re.sub(r'"[^"]*"|\b(PER_\w+) \(\d+\)|\b[A-Za-z_]\w*', lambda found: _in_python(found, words), message)
         for phrase, addition in _HINTS.items():
             message = message.replace(phrase, phrase + addition)
         raise _errors.of_status(status, message)
+
+
+def _in_python(found: re.Match[str], words: Mapping[str, str]) -> str:
+    return words.get(found[1] or found[0], found[0])
 
 
 # Additions to phrases of messages, for features that exist only in Python.

@@ -526,7 +526,8 @@ def test_draw_where_nothing_is_live_tells_whether_steps_were_added_and_how_many_
         buffer.add(**STEP)
     words = (
         f"no {noun} is live (steps added: 3, n_step: 5): a {noun} is live once {steps} steps of its episode and the "
-        "observation after them, or the end of the episode, were added; add more steps before drawing"
+        "observation after them, or the end of the episode, were added, until it is overwritten, cleared, drawn "
+        "max_times_sampled times or older than max_age; add more steps before drawing"
     )
     for draw in draws:
         with pytest.raises(per.Empty, match=f"^{re.escape(words)}$"):

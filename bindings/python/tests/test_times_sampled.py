@@ -233,7 +233,7 @@ def test_hindsight_counts_as_draws_do():
 
 
 def test_what_does_not_go_together_is_refused():
-    with pytest.raises(per.InvalidArgument, match="scheme is 0: must be 'without_replacement'"):
+    with pytest.raises(per.InvalidArgument, match="scheme is 'stratified': must be 'without_replacement'"):
         counting(max_times_sampled=1)
     with pytest.raises(per.InvalidArgument, match="samples_per_insert is 2: must be at most max_times_sampled, 1"):
         counting(**ONCE, samples_per_insert=2.0, samples_tolerance=64)

@@ -386,6 +386,6 @@ end
     add(twice, 8)
     @test [unique(sample!(twice, 8).times_sampled) for _ in 1:2] == [[1], [2]]
     @test length(twice) == 0
-    @test is_invalid(thrown(() -> make(max_times_sampled = 1)), "scheme is 0")
+    @test is_invalid(thrown(() -> make(max_times_sampled = 1)), "scheme is ")
     @test is_invalid(thrown(() -> sample!(twice, 1; scheme = :independent)), "max_times_sampled")
 end
