@@ -10,7 +10,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class EventIndex:
-    """Tagged transitions of a buffer, drawn in proportion to priorities of their own.
+    """Tagged transitions of a buffer, drawn by priorities that are separate from the buffer's.
 
     A row has leaf id % capacity of the tree. It shares this leaf with the rows that overwrite it, and with no others.
     """
@@ -23,7 +23,7 @@ class EventIndex:
         self.reach = buffer.n_envs * np.arange(1 + buffer.options["frame_stack"])[:, None]
 
     def forget_overwritten(self, added: Ids) -> None:
-        """Removes what an add() overwrote. To be called after each add(), with the ids that it returned."""
+        """Removes what an add() overwrote. Call it after each add(), with the ids that add() returned."""
         rows = (added[added >= 0] + self.reach).ravel()
         self.tree.update(rows % self.tree.capacity, np.zeros(rows.size))
 

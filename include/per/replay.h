@@ -258,10 +258,11 @@ typedef struct per_memory {
  * nothing, since all priorities decay alike: only calls that write priorities compute a decay, for those that they
  * write. A live transition of positive priority can be drawn however old it is; its share is at least one part in 2^62.
  * With PER_AGE_STEPS, transitions of different lanes are compared by their row numbers, so lanes should advance at the
- * same pace; if they do not, use versions. Differences of more than 90 half-lives count as 90: so transitions that are
- * that much older than the newest one ever live are all equally old, and p^alpha below 2^-90 counts as 2^-90. About once
- * in six half-lives an add makes a pass over all rows, so the half-life should not be much shorter than a thousandth of
- * the capacity.
+ * same pace; if they do not, use versions.
+ *
+ * Precision ends 90 half-lives before the newest transition that was ever live: counted from its birth,
+ * p^alpha 2^(-age / H) below 2^-90 counts as 2^-90, so that transitions older than that are drawn alike. An add passes
+ * over all rows about once in six half-lives; H should therefore not be much less than a thousandth of the capacity.
  *
  * A half-life needs PER_PROPORTIONAL, because the other distributions have no p^alpha that could decay. Shards do not
  * support it (PER_ERROR_UNSUPPORTED).

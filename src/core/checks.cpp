@@ -126,6 +126,16 @@ void check_freshness(const per_replay_options& options) {
     check_prioritization_of_fresh(options.prioritization);
 }
 
+}  // namespace
+
+void require_no_half_life(const per_replay_options& options) {
+    if (options.freshness.half_life != 0.0)
+        throw Error(PER_ERROR_UNSUPPORTED, "half_life is %g: must be 0 in a shard, as shards compare p^alpha",
+                    options.freshness.half_life);
+}
+
+namespace {
+
 int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
@@ -160,9 +170,7 @@ void check_n_step(int64_t n_step, const per_replay_options& options, const Field
     const int64_t least = least_rows(n_step, stack, steps, next_takes_row);
     if (has_max_age(options, PER_AGE_STEPS) && options.freshness.max_age < least)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "max_age is %" PRId64 ": must be at least %" PRId64
-                    ", the rows that a lane needs, or nothing would be "
-                    "live",
+                    "max_age is %" PRId64 ": must be at least %" PRId64 ", the rows that a lane needs",
                     options.freshness.max_age, least);
     if (rows >= least) return;
     std::string parts = "1 for a step";

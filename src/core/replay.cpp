@@ -412,15 +412,9 @@ void Replay::change_settings(const per_replay_settings& settings, void* stream) 
     if (!std::isnan(settings.alpha) || settings.n_step != 0 || settings.version != -1) ++n_changes_;
 }
 
-void Replay::require_shard() const {
-    if (options_.freshness.half_life != 0.0)
-        throw Error(PER_ERROR_UNSUPPORTED, "half_life is %g: must be 0 in a shard, as shards compare p^alpha",
-                    options_.freshness.half_life);
-}
-
 per_shard_summary Replay::summarize(int32_t measured_scale) {
     const std::unique_lock guard(lock_);
-    require_shard();
+    require_no_half_life(options_);
     if (measured_scale != PER_SCALE_AUTOMATIC) check_range("measured_scale", measured_scale, min_scale, max_scale);
     per_shard_summary summary = default_summary;
     backend_->summarize(measured_scale, options_.normalize_weights == PER_BUFFER_MAX, summary);
@@ -430,7 +424,7 @@ per_shard_summary Replay::summarize(int32_t measured_scale) {
 
 void Replay::set_scale(int32_t scale) {
     const std::unique_lock guard(lock_);
-    require_shard();
+    require_no_half_life(options_);
     backend_->set_scale(scale);
     ++n_changes_;
 }

@@ -117,7 +117,6 @@ class Replay {
     std::shared_ptr<Save> start_save(const char* path, const per_save_options& options);
 
  private:
-    void require_shard() const;
     // Selects the constructor that does not create the row file.
     struct WithoutRowFile {};
     Replay(const per_replay_options& options, WithoutRowFile);

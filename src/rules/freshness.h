@@ -8,7 +8,7 @@
 //
 // which time does not change. `reference` is a whole number a little above birth / half_life of the newest transition.
 // It is raised when births come too close to it: each leaf is then multiplied by a power of two, and the scale of the
-// tree raised by as much, so that no mass changes (rebase()).
+// tree raised by as much, so that no mass changes: a rebase.
 #pragma once
 
 #include <stdint.h>
@@ -26,7 +26,7 @@ struct Freshness {
     PER_HOST_DEVICE bool decays() const { return half_lives_per_birth != 0.0; }
 };
 
-// At least this much below the reference lie all births, in half-lives, so that no leaf exceeds its p^alpha.
+// All births lie at least this many half-lives below the reference, so that no leaf exceeds its p^alpha.
 inline constexpr int64_t least_below_reference = 4;
 // The reference is a multiple of this, plus least_below_reference.
 inline constexpr int64_t reference_step = 32;

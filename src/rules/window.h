@@ -31,7 +31,7 @@ enum RowFlag : uint8_t {
     row_truncated = 8,
     row_final_unknown = 16,    // the step ends its episode, and the observation after it was not given
     row_starts_sequence = 32,  // not used with a stride of 1, where each step starts one
-    row_is_used_up = 64,       // drawn max_times_sampled times, or too old before it was live: never live (again)
+    row_is_used_up = 64,       // drawn max_times_sampled times, or its version is too old: never live again
 };
 inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
 

@@ -27,6 +27,7 @@ void require_no_ranks(int32_t prioritization) {
 per_replay_options checked(const per_replay_options& options) {
     check_replay_options(options);
     require_no_ranks(options.prioritization);
+    require_no_half_life(options);
     if (options.max_priority == PER_MAX_NOW)
         throw Error(PER_ERROR_UNSUPPORTED, "max_priority is PER_MAX_NOW: shards know the largest priority ever only");
     if (RateLimiter::has_limits(options.rate_limit))
@@ -38,9 +39,6 @@ per_replay_options checked(const per_replay_options& options) {
                     "keep_times_sampled is %" PRId32 " and max_times_sampled %" PRId32
                     ": shards do not know what a coordinator draws",
                     options.keep_times_sampled, options.max_times_sampled);
-    if (options.freshness.half_life != 0.0)
-        throw Error(PER_ERROR_UNSUPPORTED, "half_life is %g: must be 0 in a shard, as shards compare p^alpha",
-                    options.freshness.half_life);
     per_replay_options resolved = options;
     resolved.fields = nullptr;
     resolved.n_fields = 0;

@@ -239,7 +239,7 @@ static void max_age_in_versions(void) {
     per_replay_free(replay);
 }
 
-/* What became too old never returns, even if a larger n_step makes it wait for its window again. */
+/* A transition that became too old is never live again, even if a larger n_step makes it wait for its window again. */
 static void a_change_of_n_step_revives_nothing(void) {
     per_replay_options options = fresh_options(1, 0, 0, PER_AGE_VERSIONS);
     options.store_next_observation = 0;

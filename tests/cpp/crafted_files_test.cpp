@@ -381,6 +381,33 @@ TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
 
 // A tree never chooses a scale at which the sum of all leaves reaches 2^62 or a leaf reaches 2^52. Leaves by rank are
 // at most 1.
+// Versions grow up to that of the buffer, live rows are young enough, rows below the tail are marked as too old, and the
+// reference of the leaves fits the births.
+TEST_F(CraftedFile, versions_and_references_that_cannot_be_are_refused) {
+    per_replay_options options = options_of(40);
+    options.freshness = {3.0, 2, PER_AGE_VERSIONS, 0};
+    const Replay replay = create(options);
+    for (int64_t version = 0; version < 5; ++version) {
+        ASSERT_OK(change_version(replay.get(), version, nullptr));
+        add_zeros(replay.get(), 4);
+    }
+    save(replay.get());
+    const auto with_version = [&](size_t row, int32_t version) {
+        return status_of_edited(
+            [=](Parts& parts) { reinterpret_cast<int32_t*>(parts.arrays[1].data())[row] = version; });
+    };
+    EXPECT_EQ(status_of_edited([](Parts&) {}), PER_OK);
+    EXPECT_EQ(with_version(19, 4), PER_OK);
+    EXPECT_EQ(with_version(19, 5), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(with_version(0, -1), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(with_version(14, 1), PER_ERROR_CORRUPT_FILE);
+    const auto unmark = [](Parts& parts) { parts.arrays[0][2] &= ~std::byte{row_is_used_up}; };
+    EXPECT_EQ(status_of_edited(unmark), PER_ERROR_CORRUPT_FILE);
+    for (const int64_t reference : {0, 4, 35, 37})
+        EXPECT_EQ(status_of_edited([=](Parts& parts) { parts.numbers.reference = reference; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(status_of_edited([](Parts& parts) { parts.numbers.reference = 68; }), PER_OK);
+}
+
 TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
     per_replay_options options = options_of(20);
     options.prioritization = PER_RANK;

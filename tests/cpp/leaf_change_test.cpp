@@ -337,7 +337,7 @@ TEST_F(WholeCalls, a_rebase_changes_no_mass) {
         for (int64_t slot = 0; slot < n_rows; ++slot) masses.push_back(tree().mass(slot));
         const int32_t scale = tree().scale();
         const uint64_t total = tree().total_mass();
-        add({0.0f});  // it has no mass of its own
+        add({0.0f});  // a row of priority 0 has no mass
         ASSERT_EQ(priorities.freshness().reference, 36 + 32 * (round + 1));
         ASSERT_EQ(tree().scale(), scale + 32);
         ASSERT_EQ(tree().total_mass(), total);

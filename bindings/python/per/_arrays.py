@@ -86,7 +86,7 @@ def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
         raise _no_memory(f"a copy of {name}", array.shape, dtype) from error
 
 
-# What errors allow for arguments that are no field: no field can have these names.
+# What error messages say is allowed. No field can have one of these names.
 _WHOLE = "whole numbers of up to 64 bits"
 _ALLOWED = {"ids": _WHOLE, "env_ids": _WHOLE, "td_errors": "numbers", "priorities": "numbers"}
 

@@ -111,7 +111,7 @@ ArrayLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsCudaArrayInterfa
 IntArrayLike: TypeAlias = (
     int | SupportsArray | SupportsDLPack | SupportsCudaArrayInterface | Sequence[int | SupportsArray | Sequence[int]]
 )
-"""Whole numbers: arrays, numbers, and lists of them. A str, which ArrayLike allows, is none."""
+"""Whole numbers: arrays, numbers, and lists of them. Unlike ArrayLike, it excludes str."""
 
 FieldLike: TypeAlias = ArrayLike | Mapping[Any, Any] | tuple[Any, ...] | None
 """Values of a field, or of the fields in a container, in the user's form."""

@@ -208,7 +208,8 @@ class PriorityStore {
     // Since the last commit().
     int64_t n_made_live_ = 0;
     int64_t n_used_up_ = 0;
-    int64_t latest_birth_ = 0;  // of rows made live
+
+    int64_t latest_birth_ = 0;  // of all rows made live
 
     // Cache of the last power: rows added one by one usually have the same priority.
     struct Power {

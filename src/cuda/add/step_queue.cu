@@ -166,8 +166,8 @@ void StepQueue::cut(int64_t count, const int64_t* env_ids, const StreamOrder::Ca
 void StepQueue::set_n_step(int64_t n_step, const StreamOrder::Call& call) {
     const DeviceReplay& replay = replay_.device();
     is_settled_ = false;
-    rules_.n_step = n_step;
     queue_n_step(replay, n_step, call.stream());
+    rules_.n_step = n_step;
     settle(window_rows_, call);
 }
 

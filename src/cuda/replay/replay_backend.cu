@@ -316,7 +316,10 @@ void CudaReplayBackend::change_settings(const per_replay_settings& settings, voi
     if (sets_beta) launch(call.stream(), 1, 1, set_beta_kernel, state, settings.beta);
     if (sets_gamma) launch(call.stream(), 1, 1, set_gamma_kernel, state, settings.gamma);
     if (sets_n_step) steps_.set_n_step(settings.n_step, call);
-    if (sets_version) steps_.set_version(version_ = settings.version, call);
+    if (sets_version) {
+        steps_.set_version(settings.version, call);
+        version_ = settings.version;
+    }
     call.finish();
 }
 

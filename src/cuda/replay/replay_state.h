@@ -186,7 +186,7 @@ struct DeviceReplay {
     bool overwrite;
 };
 
-// True if the row in a slot was drawn as often as allowed, or was too old before it was live.
+// True if the row in a slot was drawn as often as allowed, or its version is too old.
 __device__ __forceinline__ bool is_used_up(const DeviceReplay& replay, int64_t slot) {
     return (replay.max_times_sampled != 0 || replay.max_age >= 0) && (replay.flags[slot] & row_is_used_up) != 0;
 }
