@@ -62,6 +62,12 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
     throw_out_of_range(entry, value, least, most);
 }
 
+// Throws the Error of entry i of ids, a negative number that no step can have.
+[[noreturn]] inline void throw_negative_id(int64_t i, int64_t id) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued; ids are 0 and above", i,
+                id);
+}
+
 // Throws the Error of an entry of td_errors or of `priorities` whose priority p is not allowed.
 [[noreturn]] inline void throw_no_priority(int64_t i, float p, bool is_td_error) {
     const double shown = static_cast<double>(p);

@@ -9,6 +9,7 @@
 #include "backend/replay_options.h"
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/overflow.h"
 #include "file/compression.h"
 #include "rules/limits.h"
 
@@ -181,8 +182,9 @@ void check_n_step(int64_t n_step, const per_replay_options& options, const Field
     if (stack > 1) parts += ", " + std::to_string(stack - 1) + " for stacks of " + std::to_string(stack) + " frames";
     if (next_takes_row) parts += ", 2 for next observations (none with store_next_observation)";
     throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "a lane has %" PRId64 " rows (capacity / n_envs), and needs %" PRId64 ": %s", rows, least,
-                parts.c_str());
+                "a lane has %" PRId64 " rows (capacity / n_envs), and needs %" PRId64
+                ": %s; the least capacity is %" PRId64,
+                rows, least, parts.c_str(), saturated_product(least, options.n_envs));
 }
 
 }  // namespace
@@ -324,11 +326,18 @@ int64_t capacity_for(const per_replay_options& options, int64_t transitions, int
 
 namespace {
 
+void check_n_step_of_call(int64_t n_step, int64_t most) {
+    if (n_step >= 1 && n_step <= most) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "n_step is %" PRId64 ": allowed %s%" PRId64 ", as n_step of the buffer is %" PRId64, n_step,
+                most > 1 ? "are 1 .. " : "is ", most, most);
+}
+
 // Resolves the options that draws and windows share.
 ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t batch_size,
                                      const per_replay_options& buffer) {
     check_range("batch_size", batch_size, 1, max_batch_size);
-    if (given.n_step != 0) check_range("n_step", given.n_step, 1, buffer.n_step);
+    if (given.n_step != 0) check_n_step_of_call(given.n_step, buffer.n_step);
     const int64_t n_step = given.n_step != 0 ? given.n_step : buffer.n_step;
     check_range("n_step_min", given.n_step_min, 0, n_step);
     if (!std::isnan(given.beta)) check_finite("beta", given.beta);

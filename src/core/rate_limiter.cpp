@@ -55,9 +55,11 @@ void RateLimiter::check_limited_add(int64_t n) const {
                     n, limit_.samples_tolerance, limit_.samples_per_insert, max_steps_of_call());
     if (allows_add(n)) return;
     throw Error(PER_ERROR_BUSY,
-                "steps of the call are %" PRId64 ": the rate limiter allows 0 .. %" PRId64
-                " before more is drawn; %" PRId64 " steps are added, %" PRId64 " transitions drawn",
-                n, n_allowed_steps(n), counts_.added, counts_.drawn);
+                "steps of the call are %" PRId64 ": the rate limiter allows at most %" PRId64
+                " before more transitions are drawn (samples_per_insert %g, samples_tolerance %" PRId64 "); %" PRId64
+                " steps are added, %" PRId64 " transitions drawn",
+                n, n_allowed_steps(n), limit_.samples_per_insert, limit_.samples_tolerance, counts_.added,
+                counts_.drawn);
 }
 
 void RateLimiter::check_limited_draw(int64_t n) const {
@@ -66,12 +68,14 @@ void RateLimiter::check_limited_draw(int64_t n) const {
     if (counts_.added < min_size())
         throw Error(PER_ERROR_BUSY,
                     "batch_size is %" PRId64 ": the rate limiter allows no draw before %" PRId64
-                    " steps are added; %" PRId64 " are",
+                    " steps are added (min_size_to_sample); %" PRId64 " are so far",
                     n, min_size(), counts_.added);
     throw Error(PER_ERROR_BUSY,
-                "batch_size is %" PRId64 ": the rate limiter allows 0 .. %" PRId64 " before more is added; %" PRId64
+                "batch_size is %" PRId64 ": the rate limiter allows at most %" PRId64
+                " before more steps are added (samples_per_insert %g, samples_tolerance %" PRId64 "); %" PRId64
                 " steps are added, %" PRId64 " transitions drawn",
-                n, due(counts_.added) - counts_.drawn + limit_.samples_tolerance, counts_.added, counts_.drawn);
+                n, due(counts_.added) - counts_.drawn + limit_.samples_tolerance, limit_.samples_per_insert,
+                limit_.samples_tolerance, counts_.added, counts_.drawn);
 }
 
 void RateLimiter::check_draw_size(int64_t n) const {

@@ -13,8 +13,9 @@
 namespace per {
 namespace {
 
-const per_array& required(const char* name, const per_array& array) {
-    if (array.data == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing", name);
+const per_array& required(const char* name, const per_array& array, const char* why = "") {
+    if (array.data == nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: every step needs it%s", name, why);
     return array;
 }
 
@@ -33,9 +34,19 @@ const per_array& checked_numbers(const char* name, const per_array& array, const
 GivenArray checked_field(const std::string& name, const per_array& array, const Field& field, Entries entries) {
     entries.shape = field.shape;
     if (field.is_observation()) entries.stack = field.stack;
-    const GivenArray given = {array, check_array(name, required(name.c_str(), array), entries)};
+    const char* const why = field.is_observation() ? "" : ", as the field has no default";
+    const GivenArray given = {array, check_array(name, required(name.c_str(), array, why), entries)};
     check_cast(name, array.dtype, field.dtype);
     return given;
+}
+
+[[noreturn]] void refuse_to_set(const Field& observation, const Fields& fields) {
+    std::string others;
+    for (int64_t i = 0; i < fields.count(); ++i)
+        if (!fields[i].is_observation()) others += (others.empty() ? "" : ", ") + fields[i].name;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is given: observations cannot be set, as rows share them; %s%s",
+                observation.name.c_str(),
+                others.empty() ? "the buffer has no other fields" : "these can: ", others.c_str());
 }
 
 }  // namespace
@@ -45,10 +56,8 @@ void check_fields_set(int64_t count, const per_array* given, const Fields& field
     for (int64_t i = 0; i < fields.count(); ++i) {
         const Field& field = fields[i];
         if (given[i].data == nullptr) continue;
-        if (field.is_observation())
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is given: rows share observations, which cannot be set",
-                        field.name.c_str());
-        checked_field(field.name, given[i], field, {1, count, {}, 1});
+        if (field.is_observation()) refuse_to_set(field, fields);
+        checked_field(field.name, given[i], field, {1, count, {}, 1, "the number of ids is"});
     }
 }
 
@@ -129,8 +138,9 @@ ReplaySteps StepChecks::steps(const per_steps& steps) {
     checked.fields = fields_.data();
     checked.next_fields = has_next ? next_fields_.data() : nullptr;
     checked.reward = checked_numbers("reward", required("reward", steps.reward), entries);
+    const char* const no_time_limit = "; false is right where episodes have no time limit";
     checked.terminated = checked_flags("terminated", required("terminated", steps.terminated), entries);
-    checked.truncated = checked_flags("truncated", required("truncated", steps.truncated), entries);
+    checked.truncated = checked_flags("truncated", required("truncated", steps.truncated, no_time_limit), entries);
     checked.mask = checked_flags("mask", steps.mask, entries);
     checked.next_mask = checked_flags("next_mask", steps.next_mask, entries);
     checked.priorities = checked_numbers("priorities", steps.priorities, entries);

@@ -26,7 +26,8 @@ void check_priorities(int64_t count, const float* priorities) {
 }  // namespace
 
 void CpuTreeBackend::require_mass() const {
-    if (tree_.total_mass() == 0) throw Error(PER_ERROR_EMPTY, "all priorities of the tree are 0");
+    if (tree_.total_mass() == 0)
+        throw Error(PER_ERROR_EMPTY, "all priorities of the tree are 0; set one above 0 first");
 }
 
 void CpuTreeBackend::check_index(int64_t i, int64_t index) const {

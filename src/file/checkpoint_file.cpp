@@ -183,7 +183,7 @@ CheckpointReader::CheckpointReader(const char* path, int64_t timeout_ms) : shown
 void CheckpointReader::check_version() {
     unsigned char found[sizeof magic] = {};
     if (read_(found, sizeof found) != sizeof found || std::memcmp(found, magic, sizeof magic) != 0)
-        refuse("it is not a file of libper");
+        refuse("it is not a file of libper, as per_replay_save() writes them");
     const uint32_t version = load_number<uint32_t>();
     if (version > checkpoint_version)
         throw Error(PER_ERROR_UNSUPPORTED, "%s has format %u: this libper reads up to %u", shown_.c_str(), version,

@@ -123,8 +123,7 @@ void Reader::check_open() const {
 void Reader::check_values(const ReplayUpdate& update) const {
     const per_replay_options& options = share_.options();
     for (int64_t i = 0; i < update.count; ++i)
-        if (update.ids[i] < -1)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, update.ids[i]);
+        if (update.ids[i] < -1) throw_negative_id(i, update.ids[i]);
     const bool has_errors = update.td_errors != nullptr;
     const bool depends_on_rows = has_errors && share_.shape().steps > 0;
     if (depends_on_rows || options.on_invalid != PER_INVALID_ERROR) return;

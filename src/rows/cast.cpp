@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/arguments.h"
 #include "rows/dtype.h"
@@ -80,14 +81,25 @@ Shape expected_shape(const Entries& entries, std::span<const int64_t> given) {
     return expected;
 }
 
-// True if the shape would fit another number of environments.
-bool is_of_other_n_envs(const Entries& entries, std::span<const int64_t> given) {
-    const size_t ndim = entries.shape.size();
-    if (given.size() == ndim + 2 && given.front() == entries.length)
-        given = given.subspan(1);
-    else if (given.size() != ndim + 1 || entries.length != 1)
-        return false;
-    return given.front() != entries.n_envs && std::ranges::equal(given.subspan(1), entries.shape);
+// True if the shape would fit this number of steps and environments.
+bool fits(Entries entries, int64_t length, int64_t n_envs, std::span<const int64_t> given) {
+    entries.length = length;
+    entries.n_envs = n_envs;
+    const auto is_given = [&](const Shape& shape) { return shape == given; };
+    return any_shape(entries, 1, is_given) || (entries.stack > 1 && any_shape(entries, entries.stack, is_given));
+}
+
+// The end of an error about a shape: the number of environments or steps that it would fit if that were another one.
+std::string reason_of_shape(const Entries& entries, std::span<const int64_t> given) {
+    if (entries.n_envs_from == nullptr) return "";
+    const auto [length, n_envs] = std::pair(entries.length, entries.n_envs);
+    const int64_t first = given.empty() ? 1 : given[0];
+    const int64_t second = given.size() < 2 ? 1 : given[1];
+    if (fits(entries, length, 1, given) || fits(entries, length, first, given) || fits(entries, length, second, given))
+        return std::string(", as ") + entries.n_envs_from + " " + std::to_string(n_envs);
+    if (length != 1 && (fits(entries, 1, n_envs, given) || fits(entries, first, n_envs, given)))
+        return ", as " + std::to_string(length) + " steps are added";
+    return "";
 }
 
 // -------------------------------------------------------------------------------------------------------- elements
@@ -236,11 +248,8 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;
     if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
-    std::string reason;
-    if (entries.n_envs_from != nullptr && is_of_other_n_envs(entries, given))
-        reason = std::string(", as ") + entries.n_envs_from + " " + std::to_string(entries.n_envs);
     refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " +
-           shape_text(expected_shape(entries, given)) + reason);
+           shape_text(expected_shape(entries, given)) + reason_of_shape(entries, given));
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {

@@ -173,7 +173,8 @@ Fields::Fields(const per_replay_options& options) {
         max_stack_ = std::max(max_stack_, field.stack);
         fields_.push_back(std::move(field));
     }
-    if (!observed) refuse("fields have no observation: at least one field of that role is required");
+    if (!observed)
+        refuse("fields have no observation: name one \"observation\", or give one the role PER_ROLE_OBSERVATION");
     described_.reserve(fields_.size());
     described_defaults_.reserve(fields_.size());
     for (const Field& field : fields_) {

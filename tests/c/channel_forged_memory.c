@@ -103,7 +103,7 @@ static void masks_change_while_they_are_counted(int32_t moved_by) {
         CHECK_OK(per_channel_flush(channel, 60000));
     int64_t left = 1 + ALLOWED - stats_of(replay).added;
     CHECK_OK(per_replay_wait_to_add(replay, left, 0));
-    CHECK_FAILS(per_replay_wait_to_add(replay, left + 1, 0), PER_ERROR_BUSY, "before more is drawn");
+    CHECK_FAILS(per_replay_wait_to_add(replay, left + 1, 0), PER_ERROR_BUSY, "before more transitions are drawn");
     if (moved_by == PER_MOVED_BY_CALLS) CHECK(stats_of(replay).added == n_moved);
     munmap(memory, size);
     free_channel(writer, channel, replay);

@@ -144,8 +144,8 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
         CHECK_OK(try_next(loader, -1, &batch, &slot));
         check_batch(&batch, &expected, 8);
         CHECK_OK(per_loader_release(loader, slot, NULL));
-        CHECK_FAILS(try_next(loader, -1, &batch, &slot), PER_ERROR_BUSY, "before more is added");
-        CHECK_FAILS(per_replay_wait_to_sample(replay, 8, 0), PER_ERROR_BUSY, "before more is added");
+        CHECK_FAILS(try_next(loader, -1, &batch, &slot), PER_ERROR_BUSY, "before more steps are added");
+        CHECK_FAILS(per_replay_wait_to_sample(replay, 8, 0), PER_ERROR_BUSY, "before more steps are added");
         add_run(replay, t, t + 8);
         add_run(twin, t, t + 8);
         t += 8;

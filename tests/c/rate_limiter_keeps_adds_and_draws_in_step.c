@@ -72,8 +72,9 @@ static void what_is_allowed_is_said(void) {
     CHECK(described.rate_limit.samples_per_insert == 2 && described.rate_limit.samples_tolerance == 8 &&
           described.rate_limit.min_size_to_sample == 5);
     CHECK_OK(add_steps(replay, 4));
-    CHECK_FAILS(draw_some(replay, 3), PER_ERROR_BUSY,
-                "batch_size is 3: the rate limiter allows no draw before 5 steps are added; 4 are");
+    CHECK_FAILS(
+        draw_some(replay, 3), PER_ERROR_BUSY,
+        "batch_size is 3: the rate limiter allows no draw before 5 steps are added (min_size_to_sample); 4 are so far");
     /* One of the 5 free steps is left, and 8 / 2 more are allowed. */
     per_replay_statistics before = stats_of(replay);
     CHECK_REFUSED(add_steps(replay, 6),
@@ -83,8 +84,8 @@ static void what_is_allowed_is_said(void) {
     CHECK_OK(add_steps(replay, 5));
     before = stats_of(replay);
     CHECK_FAILS(add_steps(replay, 2), PER_ERROR_BUSY,
-                "steps of the call are 2: the rate limiter allows 0 .. 0 before more is drawn; 9 steps are added, 0 "
-                "transitions drawn");
+                "steps of the call are 2: the rate limiter allows at most 0 before more transitions are drawn "
+                "(samples_per_insert 2, samples_tolerance 8); 9 steps are added, 0 transitions drawn");
     CHECK(stats_of(replay).added == before.added && stats_of(replay).live == before.live);
     CHECK_REFUSED(add_steps(replay, 5),
                   "steps of the call are 5: allowed by samples_tolerance 8 with samples_per_insert 2 are 0 .. 4");
@@ -94,16 +95,16 @@ static void what_is_allowed_is_said(void) {
     /* 8 transitions are due, and up to 16 may be drawn. */
     CHECK_OK(draw_some(replay, 4));
     CHECK_FAILS(add_steps(replay, 3), PER_ERROR_BUSY,
-                "steps of the call are 3: the rate limiter allows 0 .. 2 before more is drawn; 9 steps are added, 4 "
-                "transitions drawn");
+                "steps of the call are 3: the rate limiter allows at most 2 before more transitions are drawn "
+                "(samples_per_insert 2, samples_tolerance 8); 9 steps are added, 4 transitions drawn");
     CHECK_OK(draw_some(replay, 8));
     before = stats_of(replay);
     CHECK_FAILS(draw_some(replay, 5), PER_ERROR_BUSY,
-                "batch_size is 5: the rate limiter allows 0 .. 4 before more is added; 9 steps are added, 12 "
-                "transitions drawn");
+                "batch_size is 5: the rate limiter allows at most 4 before more steps are added (samples_per_insert 2, "
+                "samples_tolerance 8); 9 steps are added, 12 transitions drawn");
     CHECK(stats_of(replay).samples == before.samples && stats_of(replay).beta_step == before.beta_step);
     CHECK_OK(draw_some(replay, 4));
-    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows 0 .. 0");
+    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows at most 0");
     CHECK_OK(add_steps(replay, 4));
     CHECK_OK(draw_some(replay, 8));
     per_replay_free(replay);
@@ -130,7 +131,7 @@ static void adds_of_nothing_are_allowed_at_any_time(void) {
     per_replay* replay = limited(1, 4, 1, 1);
     call given;
     CHECK_OK(add_steps(replay, 5));
-    CHECK_FAILS(per_replay_wait_to_add(replay, 1, 0), PER_ERROR_BUSY, "allows 0 .. 0");
+    CHECK_FAILS(per_replay_wait_to_add(replay, 1, 0), PER_ERROR_BUSY, "allows at most 0");
     CHECK_OK(per_replay_wait_to_add(replay, 0, 0));
     fill_call(&given, 1, zero, zero, zero, NULL, NULL);
     given.steps.mask = array_of(mask, PER_BOOL);
@@ -174,7 +175,7 @@ static void a_least_size_that_is_never_there_is_refused(void) {
 static void a_least_size_alone(void) {
     per_replay* replay = limited(0, 0, 6, 2);
     CHECK_OK(add_steps(replay, 2));
-    CHECK_FAILS(draw_some(replay, 100), PER_ERROR_BUSY, "before 6 steps are added; 4 are");
+    CHECK_FAILS(draw_some(replay, 100), PER_ERROR_BUSY, "before 6 steps are added (min_size_to_sample); 4 are so far");
     CHECK_OK(per_replay_wait_to_add(replay, 1000000, 0));
     CHECK_OK(add_steps(replay, 1));
     CHECK_OK(draw_some(replay, 100));
@@ -216,7 +217,7 @@ static void what_is_no_draw_is_not_limited(void) {
     int64_t count = 0;
     CHECK_OK(add_steps(replay, 1));
     CHECK_OK(draw_some(replay, 1));
-    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows 0 .. 0");
+    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows at most 0");
     fill_rows(&out);
     for (int i = 0; i < 3; ++i) {
         CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, 1, ids, &out.batch, NULL));

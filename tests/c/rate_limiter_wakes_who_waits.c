@@ -77,7 +77,7 @@ static void adders_and_drawers_keep_in_step(void) {
     /* One side has ended. The other makes the remaining draws, and waits. */
     CHECK(stats_of(replay).added == added);
     while (per_replay_wait_to_sample(replay, BATCH, 0) == PER_OK) nap();
-    CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 20), PER_ERROR_BUSY, "before more is added");
+    CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 20), PER_ERROR_BUSY, "before more steps are added");
     __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
     CHECK_OK(per_replay_stop_limiting(replay));
     for (int i = 0; i < DRAWERS; ++i) join_thread(drawers[i]);

@@ -103,13 +103,13 @@ static void rows_are_given_back_as_they_were_added(int64_t n_step, int64_t frame
         CHECK_OK(per_replay_get(replay, 1, &id, &out.batch, NULL));
         CHECK(out.observation[0] == (id == 8 ? 30 : 40) && out.truncated[0] == (id == 8) && out.terminated[0] == 0);
         CHECK(out.discount[0] == 0.5f && out.priorities[0] == 0);
-        check_refused(replay, id, 1, "ids[1]");
+        check_refused(replay, id, 1, "must be read with NULL in next_fields");
     }
-    check_refused(replay, 3, 0, "ids[1]");  /* a final observation */
-    check_refused(replay, 10, 0, "ids[1]"); /* never issued */
-    check_refused(replay, -1, 0, "ids[1]");
-    check_refused(replay, INT64_MAX, 0, "ids[1]");
-    check_refused(replay, INT64_MIN, 0, "ids[1]");
+    check_refused(replay, 3, 0, "ids[1] is 3: a final observation, no transition");
+    check_refused(replay, 10, 0, "ids[1] is 10: never issued; ids so far are 0 .. 9");
+    check_refused(replay, -1, 0, "ids[1] is -1: no step; -1 marks steps that were not added");
+    check_refused(replay, INT64_MAX, 0, "never issued; ids so far are 0 .. 9");
+    check_refused(replay, INT64_MIN, 0, "never issued; ids are 0 and above");
     /* A row that holds only an announced observation is not a transition yet. */
     add_at(replay, 41, GOES_ON, NEXT_GIVEN, 42);
     check_row(replay, 9, 40, 41, 0.5f, GOES_ON);

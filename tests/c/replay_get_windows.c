@@ -241,10 +241,12 @@ static void the_dead_are_refused(void) {
     CHECK_FAILS(                                                                                                      \
         per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, sizeof(ids) / sizeof *(ids), ids, &out.arrays, NULL), \
         PER_ERROR_INVALID_ARGUMENT, text)
-    CHECK_DEAD(late, "ids[1] is 0: no live transition");
-    CHECK_DEAD(unknown, "ids[2] is 1000: never issued");
-    CHECK_DEAD(waiting, "ids[1] is 80: no live transition");
-    CHECK_DEAD(minus, "ids[0] is -1: no live transition");
+    CHECK_DEAD(late, "ids[1] is 0: no live transition (");
+    CHECK_DEAD(unknown, "ids[2] is 1000: never issued; ids so far are 0 .. ");
+    CHECK_DEAD(waiting,
+               "ids[1] is 80: no live transition (not yet, as more steps of its episode are needed); with on_invalid "
+               "PER_INVALID_SKIP such ids are skipped");
+    CHECK_DEAD(minus, "ids[0] is -1: no live transition (no step; -1 marks ");
     CHECK(SAME(out, garbage));
     check_same_statistics(replay, &before);
     per_replay_free(replay);

@@ -525,9 +525,15 @@ TEST(CheckArray, another_number_of_environments_is_told_as_the_reason) {
     EXPECT_EQ(refusal_of({4}, 1, 3, {}), "x has shape (4,): expected is (3,), as n_envs is 3");
     EXPECT_EQ(refusal_of({5, 4, 84}, 5, 1, {84}), "x has shape (5, 4, 84): expected is (5, 1, 84), as n_envs is 1");
     EXPECT_EQ(refusal_of({1, 4, 84}, 1, 1, {84}), "x has shape (1, 4, 84): expected is (1, 1, 84), as n_envs is 1");
+    EXPECT_EQ(refusal_of({84}, 1, 4, {84}), "x has shape (84,): expected is (4, 84), as n_envs is 4");
+    EXPECT_EQ(refusal_of({5}, 5, 4, {}), "x has shape (5,): expected is (5, 4), as n_envs is 4");
+    EXPECT_EQ(refusal_of({5, 84}, 5, 4, {84}), "x has shape (5, 84): expected is (5, 4, 84), as n_envs is 4");
+    EXPECT_EQ(refusal_of({4, 84}, 5, 1, {84}), "x has shape (4, 84): expected is (5, 84), as 5 steps are added");
+    EXPECT_EQ(refusal_of({4, 84}, 5, 4, {84}), "x has shape (4, 84): expected is (5, 4, 84), as 5 steps are added");
+    EXPECT_EQ(refusal_of({6, 4, 84}, 5, 4, {84}),
+              "x has shape (6, 4, 84): expected is (5, 4, 84), as 5 steps are added");
     // n_envs is not the cause, so the message does not name it.
     EXPECT_EQ(refusal_of({4, 83}, 1, 1, {84}), "x has shape (4, 83): expected is (1, 84)");
-    EXPECT_EQ(refusal_of({4, 84}, 5, 1, {84}), "x has shape (4, 84): expected is (5, 84)");
     EXPECT_EQ(refusal_of({1, 83}, 1, 1, {84}), "x has shape (1, 83): expected is (1, 84)");
 }
 

@@ -220,7 +220,8 @@ TEST(Fields, names_are_unique) {
 }
 
 TEST(Fields, one_observation_is_required) {
-    EXPECT_EQ(refusal({field("action")}), "fields have no observation: at least one field of that role is required");
+    EXPECT_EQ(refusal({field("action")}),
+              "fields have no observation: name one \"observation\", or give one the role PER_ROLE_OBSERVATION");
 }
 
 TEST(Fields, numbers_out_of_range_are_refused) {

@@ -65,8 +65,8 @@ TEST(AddedStep, that_leaves_a_gap_is_skipped_where_gaps_are_errors) {
     call.observation[2] = 1;   // the announced observation, one step late
     EXPECT_EQ(buffer.add(call), (Ids{0, no_id, 1}));
     EXPECT_EQ(reported(buffer),
-              "1 steps were not allowed: not added, id -1 (1 with an observation that was not the one announced "
-              "(on_gap is PER_GAP_ERROR))");
+              "1 steps were not allowed: not added, id -1 (1 with an observation that differs from the next one "
+              "of the step before (on_gap is PER_GAP_ERROR))");
     EXPECT_EQ(buffer.state().counters.cuts, 0);
     EXPECT_EQ(buffer.observation(0), 0.0f);
     EXPECT_EQ(buffer.observation(1), 1.0f);
@@ -79,7 +79,10 @@ TEST(AddedStep, that_does_not_fit_in_a_full_lane_is_skipped) {
     Buffer buffer(declared);
     // The observation after a step takes a row, too.
     EXPECT_EQ(buffer.add(HandMade(4, 1, 0, true)), (Ids{0, 1, no_id, no_id}));
-    EXPECT_EQ(reported(buffer), "2 steps found a full lane, and overwrite is off: not added, id -1");
+    EXPECT_EQ(
+        reported(buffer),
+        "2 steps found a full lane, and overwrite is off: not added, id -1 (per_replay_clear() empties the buffer, "
+        "per_replay_compute_capacity() computes a larger capacity)");
     EXPECT_EQ(buffer.state().counters.rejected_updates, 2);
     EXPECT_EQ(buffer.device().lanes[0].head, 2);
 }

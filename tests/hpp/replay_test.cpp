@@ -91,7 +91,7 @@ TEST(ReplayBuffer, windows_by_id_are_those_of_a_draw) {
         EXPECT_EQ(windows.weights()[i], batch.weights()[i]);
     }
     const std::vector<int64_t> ids = {3, 99};
-    EXPECT_ERROR(buffer.get_windows(ids), InvalidArgument, "ids[1] is 99: never issued");
+    EXPECT_ERROR(buffer.get_windows(ids), InvalidArgument, "ids[1] is 99: never issued; ids so far are 0 .. ");
     EXPECT_EQ(buffer.get_windows(ids, PER_INVALID_SKIP).ids()[1], -1);
 }
 

@@ -66,11 +66,11 @@ def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
     """
     if status:
         message = ffi.string(lib.per_last_error()).decode("utf-8", "replace")
-        words = {**_choices_by_constant(), "device_index": "the number after 'cuda:'", **(arguments or {})}
+        words = {**_choices_by_constant(), **_WORDS, **(arguments or {})}
         # Quoted text, such as the name of a field, is left unchanged. A constant of C may be followed by its number.
         message = re.sub(r'"[^"]*"|\b(PER_\w+) \(\d+\)|\b[A-Za-z_]\w*', lambda found: _in_python(found, words), message)
-        for phrase, addition in _HINTS.items():
-            message = message.replace(phrase, phrase + addition)
+        for phrase, in_python in _PHRASES.items():
+            message = message.replace(phrase, in_python)
         raise _errors.of_status(status, message)
 
 
@@ -78,9 +78,29 @@ def _in_python(found: re.Match[str], words: Mapping[str, str]) -> str:
     return words.get(found[1] or found[0], found[0])
 
 
-# Additions to phrases of messages, for features that exist only in Python.
+# Words of messages that have another name in Python.
+_WORDS = {
+    "device_index": "the number after 'cuda:'",
+    "n_step_min": "n_step[0]",
+    "false": "False",
+    "per_replay_clear": "clear",
+    "per_replay_compute_capacity": "ReplayBuffer.capacity_for",
+    "per_replay_cut": "cut",
+    "per_replay_save": "save",
+}
+
+# Phrases of messages, and what Python says in their place, after _WORDS: for features that exist only here.
 _INFO = ", which add(..., info=info) says by itself"
-_HINTS = {"whether the next observation is its final one": _INFO, "ending an episode without next_mask": _INFO}
+_PHRASES = {
+    **{
+        phrase: phrase + _INFO
+        for phrase in ("whether the next observation is its final one", "ending an episode without next_mask")
+    },
+    "with NULL in next_fields": "with next_observations=False",
+    "must be a plain float32 field with one number a step": (
+        "must be a plain float32 field with one number a step, as per.Field() declares it"
+    ),
+}
 
 
 def new(struct: str) -> Any:

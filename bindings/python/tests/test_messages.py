@@ -264,7 +264,7 @@ def test_damaged_files_are_spoken_of_without_words_of_c(tmp_path, n_bytes):
 def test_one_allowed_number_is_no_range():
     with pytest.raises(per.InvalidArgument, match=r"^env_ids\[0\] is 3: allowed is 0$"):
         filled().cut([3])
-    with pytest.raises(per.InvalidArgument, match=r"^n_step is 2: allowed is 1$"):
+    with pytest.raises(per.InvalidArgument, match=r"^n_step is 2: allowed is 1, as n_step of the buffer is 1$"):
         filled().sample(4, n_step=2)
 
 

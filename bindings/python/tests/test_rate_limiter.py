@@ -39,7 +39,7 @@ def counts(buffer):
 def test_what_is_not_allowed_yet_is_busy_and_what_never_is_an_error():
     buffer = limited()
     add(buffer, 9)
-    with pytest.raises(per.Busy, match="before 10 steps are added; 9 are"):
+    with pytest.raises(per.Busy, match=r"before 10 steps are added \(min_size_to_sample\); 9 are so far"):
         buffer.sample(8)
     with pytest.raises(per.Busy):
         buffer.wait_to_sample(8, timeout=0.05)

@@ -372,7 +372,7 @@ def test_get_reads_rows_whose_next_observation_is_unknown():
         observation = {"image": np.full(2, t, np.float32), "speed": np.float32(10 * t)}
         buffer.add(observation=observation, reward=float(t), terminated=False, truncated=t == 2, next_mask=False)
     assert buffer.get([0]).next_observation["speed"][0] == 10
-    on_cpu = r"ids\[1\] is 2: .* must be read without next observations"
+    on_cpu = r"ids\[1\] is 2: .* must be read with next_observations=False"
     with pytest.raises(per.InvalidArgument, match=cuda_switch.said(on_cpu, "1 ids named no row that could be had")):
         buffer.get([1, 2])
     rows = buffer.get([1, 2], next_observations=False)

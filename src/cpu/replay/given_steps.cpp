@@ -136,7 +136,8 @@ void GivenSteps::check_next(int64_t entry, int64_t k, int64_t env, int32_t autor
         missing =
             "next_mask must say whether the next observation is its final one (autoreset is PER_AUTORESET_SAME_STEP)";
     else if (ends && !next_known(entry) && !next_unavailable(entry))
-        missing = "its final observation must be given, or be marked as unknown by next_mask";
+        missing =
+            "its final observation must be given as its next observation, or be marked as unknown by a false next_mask";
     else if (!ends && !next_known(entry) && stores_next)
         missing = "with store_next_observation every step needs one";
     if (missing == nullptr) return;

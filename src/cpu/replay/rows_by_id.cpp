@@ -10,6 +10,15 @@
 
 namespace per::cpu {
 
+namespace {
+
+// Throws the Error of entry i of ids.
+[[noreturn]] void refuse_id(int64_t i, int64_t id, const std::string& why) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": %s", i, id, why.c_str());
+}
+
+}  // namespace
+
 RowsById::RowsById(ReplayState& state, const per_replay_options& options)
     : state_(state),
       epsilon_(options.epsilon),
@@ -28,8 +37,58 @@ RowOfId RowsById::find_row(int64_t id) const {
 // Returns the row of an id. Throws Error if the id was never issued.
 RowOfId RowsById::row_of(int64_t i, int64_t id) const {
     const RowOfId row = find_row(id);
-    if (!row.is_issued) throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
+    if (!row.is_issued) refuse_unissued(i, id);
     return row;
+}
+
+[[gnu::cold]] void RowsById::refuse_unissued(int64_t i, int64_t id) const {
+    if (id < 0) throw_negative_id(i, id);
+    const Ring& ring = state_.ring();
+    int64_t latest = -1;
+    for (int64_t env = 0; env < ring.n_envs; ++env)
+        if (const int64_t head = state_.lane(env).head; head > 0) latest = std::max(latest, ring.id(env, head - 1));
+    if (latest < 0) refuse_id(i, id, "never issued; no step was added yet");
+    if (id > latest) refuse_id(i, id, "never issued; ids so far are 0 .. " + std::to_string(latest));
+    const int64_t env = ring.env_of_id(id);
+    const int64_t head = state_.lane(env).head;
+    const std::string of_env = "of environment " + std::to_string(env);
+    refuse_id(
+        i, id,
+        "never issued; " + (head == 0 ? "no step " + of_env + " was added yet"
+                                      : "the latest " + of_env + " is " + std::to_string(ring.id(env, head - 1))));
+}
+
+// Call it for a row that is not there.
+std::string RowsById::why_missing(const RowOfId& row) const {
+    if (row.k < 0) return "no step; -1 marks steps that were not added, and entries without a transition";
+    const Lane& lane = state_.lane(row.env);
+    const int64_t oldest = oldest_row(lane, state_.rules);
+    const std::string why = row.k < lane.first ? "cleared" : "overwritten";
+    if (oldest >= lane.head) return why + "; no step was added since";
+    const std::string of_env = state_.ring().n_envs > 1 ? " of environment " + std::to_string(row.env) : "";
+    return why + "; the oldest row" + of_env + " still stored is " + std::to_string(state_.ring().id(row.env, oldest));
+}
+
+// Call it for a row that is there, but not live.
+std::string RowsById::why_dead(const RowOfId& row) const {
+    const uint8_t flags = state_.rows.flags(row.slot);
+    if (!(flags & row_is_step)) return "a final observation";
+    if (flags & row_is_used_up) return "drawn max_times_sampled times, or older than max_age";
+    if (will_be_live(row.slot)) return "not yet, as more steps of its episode are needed";
+    if (!starts_sequence(state_.rules, flags)) return "no sequence starts there (sequence_stride)";
+    return "cut off from the steps after it, older than max_age, or without all frames of its stack";
+}
+
+[[gnu::cold]] void RowsById::refuse_missing(int64_t i, int64_t id) const {
+    refuse_id(i, id, why_missing(find_row(id)));
+}
+
+[[gnu::cold]] void RowsById::refuse_dead(int64_t i, int64_t id) const {
+    const RowOfId row = find_row(id);
+    refuse_id(i, id,
+              std::string("no live ") + drawn_noun(state_.has_sequences) + " (" +
+                  (row.is_there ? why_dead(row) : why_missing(row)) +
+                  "); with on_invalid PER_INVALID_SKIP such ids are skipped");
 }
 
 // Finds the slots of rows by id; -1 for missing rows. With a single environment a comparison decides most ids. Calls
@@ -64,9 +123,7 @@ const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
         const bool is_live = row.is_there && state_.priorities.live().contains(row.slot);
         if (!is_live && epoch != nullptr)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the epochs is not live any more", id);
-        if (!is_live && !skips_dead)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": no live %s", i, id,
-                        drawn_noun(state_.has_sequences));
+        if (!is_live && !skips_dead) refuse_dead(i, id);
         slots_[static_cast<size_t>(i)] = is_live ? row.slot : -1;
     }
     return slots_;
@@ -168,17 +225,14 @@ void RowsById::priorities(int64_t count, const int64_t* ids, float* priorities_o
 // Returns the slot of a step. Throws Error unless the step, and with wants_next the observation after it, is there.
 int64_t RowsById::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
     const RowOfId row = row_of(i, id);
-    if (!row.is_there)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": not there (any more)", i, id);
+    if (!row.is_there) refuse_missing(i, id);
     const uint8_t flags = state_.rows.flags(row.slot);
-    if (!(flags & row_is_step))
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": a final observation, no transition",
-                    i, id);
+    if (!(flags & row_is_step)) refuse_id(i, id, "a final observation, no transition");
     if (wants_next && !next_is_there(state_.lane(row.env), row.k, flags))
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "ids[%" PRId64 "] is %" PRId64
-                    ": its next observation is not known: must be read without next observations",
-                    i, id);
+        refuse_id(
+            i, id,
+            "its next observation is not stored (no step of its episode follows yet, or it was marked as unknown);"
+            " must be read with NULL in next_fields");
     return row.slot;
 }
 

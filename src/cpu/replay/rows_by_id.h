@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -29,6 +30,12 @@ class RowsById {
  private:
     RowOfId find_row(int64_t id) const;
     RowOfId row_of(int64_t i, int64_t id) const;
+    // The errors of entry i of ids.
+    [[noreturn]] void refuse_unissued(int64_t i, int64_t id) const;
+    [[noreturn]] void refuse_missing(int64_t i, int64_t id) const;
+    [[noreturn]] void refuse_dead(int64_t i, int64_t id) const;
+    std::string why_missing(const RowOfId& row) const;
+    std::string why_dead(const RowOfId& row) const;
     template <class Fetch>
     void find_slots(int64_t count, const int64_t* ids, const Fetch& fetch);
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;

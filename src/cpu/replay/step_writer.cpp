@@ -222,13 +222,15 @@ void StepWriter::check_step(const Place& place) {
     given_.check_next(place.index, place.k, place.env, autoreset_, state_.rules.store_next_observation);
     if (!check_priority(place, starts_sequence(state_.rules, outcome.flags))) check.ungiven_end = outcome.row + 1;
     if (outcome.is_cut && on_gap_ == PER_GAP_ERROR)
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "the observation of step %lld of environment %lld is not the one announced by the step before "
-                    "(on_gap is PER_GAP_ERROR)",
-                    static_cast<long long>(place.k), static_cast<long long>(place.env));
+        throw Error(
+            PER_ERROR_INVALID_ARGUMENT,
+            "the observation of step %lld of environment %lld differs from the next observation of the step before "
+            "(on_gap is PER_GAP_ERROR); where an environment is reset, call per_replay_cut() first",
+            static_cast<long long>(place.k), static_cast<long long>(place.env));
     if (!overwrite_ && used_end(lane, state_.rules) - lane.first > state_.ring().rows)
         throw Error(PER_ERROR_FULL,
-                    "step %lld of environment %lld does not fit in its lane of %lld rows, and overwrite is off",
+                    "step %lld of environment %lld does not fit in its lane of %lld rows, and overwrite is off; "
+                    "per_replay_clear() empties the buffer, per_replay_compute_capacity() computes a larger capacity",
                     static_cast<long long>(place.k), static_cast<long long>(place.env),
                     static_cast<long long>(state_.ring().rows));
     if (step.next_known) check.announcing = place.index;

@@ -27,7 +27,8 @@ std::string reasons_of(const ReplayErrors& errors) {
         {StepRefusal::final_observation,
          "ending an episode without its final observation, and not marked so by next_mask"},
         {StepRefusal::next_observation, "without the next observation that store_next_observation needs"},
-        {StepRefusal::gap, "with an observation that was not the one announced (on_gap is PER_GAP_ERROR)"},
+        {StepRefusal::gap,
+         "with an observation that differs from the next one of the step before (on_gap is PER_GAP_ERROR)"},
     };
     std::string text;
     for (const auto& [why, what] : reasons)
@@ -56,7 +57,8 @@ void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences) {
         {errors.n_outdated_draws, PER_ERROR_INVALID_ARGUMENT,
          "draws of graphs had a larger n_step than the buffer has now: ids -1; they are to be captured anew"},
         {errors.n_refused(StepRefusal::full), PER_ERROR_FULL,
-         "steps found a full lane, and overwrite is off: not added, id -1"},
+         "steps found a full lane, and overwrite is off: not added, id -1 (per_replay_clear() empties the "
+         "buffer, per_replay_compute_capacity() computes a larger capacity)"},
         {errors.n_empty_draws, PER_ERROR_EMPTY,
          of_sequences ? "draws found no live sequence: ids -1"
                       : "draws found no live transition: ids -1 (one is live once n_step "

@@ -81,7 +81,7 @@ def test_steps_with_priorities_are_allowed_all_or_none(in_process):
     sharded = sharded_buffer(**LIMITS)
     random = np.random.default_rng(0)
     sharded.extend(**steps_of(random, ENVS, 10), priorities=np.ones((10, ENVS)))
-    with pytest.raises(per.Busy, match=r"^steps of the call are 48: the rate limiter allows 0 \.\. 3 "):
+    with pytest.raises(per.Busy, match=r"^steps of the call are 48: the rate limiter allows at most 3 "):
         sharded.extend(**steps_of(random, ENVS, 6), priorities=np.ones((6, ENVS)))
     assert sharded.stats().added == 10 * ENVS
 
@@ -207,7 +207,7 @@ def test_a_checkpoint_has_the_counts(in_process, tmp_path):
     loaded = per.ray.ReplayBuffer.load(tmp_path)
     for buffer in (one, loaded):
         with pytest.raises(
-            per.Busy, match=r"allows 0 \.\. 37 before more is added; 64 steps are added, 110 transitions"
+            per.Busy, match=r"allows at most 37 before more steps are added .*; 64 steps are added, 110"
         ):
             buffer.sample(38)
     sharded.stop_limiting()

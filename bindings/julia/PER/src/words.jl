@@ -7,6 +7,10 @@ const WORDS = Dict{String,String}(
     "dtype" => "element type",
     "nan" => "NaN",
     "inf" => "Inf",
+    "per_replay_clear" => "clear!",
+    "per_replay_compute_capacity" => "capacity_for",
+    "per_replay_cut" => "cut!",
+    "per_replay_save" => "save",
 )
 for enum in keys(enums)
     enum in (:per_status, :per_dtype) && continue
@@ -22,5 +26,6 @@ const FLAG_TEXT = Regex("\\b($(join(FLAGS, '|'))) is (on|off)\\b")
 function in_julia(message, arguments)
     word(text) = haskey(arguments, Symbol(text)) ? arguments[Symbol(text)] : get(WORDS, text, text)
     spoken = replace(message, r"\"[^\"]*\"|\b[A-Za-z_]\w*" => word)
+    spoken = replace(spoken, "with NULL in next_fields" => "with next_observations = false")
     return replace(spoken, FLAG_TEXT => text -> replace(replace(text, r"on$" => "true"), r"off$" => "false"))
 end

@@ -54,9 +54,10 @@ end
         (message(observation = ones(2, 4, 3)), "observation has shape (3, 4, 2): expected is (3, 2, 4)", " ($axes)"),
         (message(action = fill(300, 2, 3)), "action[0, 0] is 300", " ($counts; $axes)"),
         (message(td_errors = fill(NaN, 2, 3)), "step 0 of environment 0", " ($counts)"),
-        (thrown(() -> extend!(buffer; steps(40)...)).message, "does not fit in its lane", " ($counts)"),
+        (thrown(() -> extend!(buffer; steps(40)...)).message, "clear!() empties the buffer, capacity_for() computes",
+         " ($counts)"),
         (thrown(() -> priorities(buffer, [7])).message, "ids[0] is 7: never issued", " ($counts)"),
-        (message(action = nothing), "action is missing", ""),
+        (message(action = nothing), "action is missing: every step needs it, as the field has no default", ""),
         (message(action = fill("", 2, 3)), "action has elements of type String", ""),
         (message(action = fill(0.5, 2, 3)), "has element type Float64", ""),
     )

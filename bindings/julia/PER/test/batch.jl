@@ -130,10 +130,10 @@ end
         @test rows.terminated[b] == terminates(env, t)
     end
     @test !haskey(rows, :weights)
-    @test is_invalid(thrown(() -> get(buffer, [10^9])), "ids[0] is 1000000000")
+    @test is_invalid(thrown(() -> get(buffer, [10^9])), "ids[0] is 1000000000: never issued; ids so far are 0 .. ")
     unknown = ReplayBuffer(10, (observation = Field(Float32),))
     ids = extend!(unknown; observation = 1:3, reward = [1, 2, 4], terminated = falses(3), truncated = falses(3))
-    @test is_invalid(thrown(() -> get(unknown, ids)), "must be read without next observations")
+    @test is_invalid(thrown(() -> get(unknown, ids)), "must be read with next_observations = false")
     rows = get(unknown, ids; next_observations = false)
     @test rows.observation == 1:3 && rows.reward == [1, 2, 4] && !haskey(rows, :next_observation)
     @test isempty(get(buffer, Int[]).ids)

@@ -348,7 +348,7 @@ end
                           min_size_to_sample = 3)
     add() = add!(buffer; observation = 1, reward = 1, terminated = false, truncated = false, next_observation = 1)
     is_busy(error, message) = error isa PERError && error.status == PER.PER_ERROR_BUSY && occursin(message, error.message)
-    @test is_busy(thrown(() -> sample!(buffer, 4)), "before 3 steps are added; 0 are")
+    @test is_busy(thrown(() -> sample!(buffer, 4)), "before 3 steps are added (min_size_to_sample); 0 are so far")
     @test is_busy(thrown(() -> wait_to_sample(buffer, 4; timeout = 0.01)), "before 3 steps")
     foreach(_ -> add(), 1:7)
     @test is_busy(thrown(add), "7 steps are added, 0 transitions drawn")

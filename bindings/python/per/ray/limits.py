@@ -77,8 +77,8 @@ class Limits:
         allowed = self.allowed_steps(n)
         if allowed < n:
             raise per.Busy(
-                f"steps of the call are {n}: the rate limiter allows 0 .. {allowed} before more is drawn; "
-                f"{self.added} steps are added, {self.drawn} transitions drawn"
+                f"steps of the call are {n}: the rate limiter allows at most {allowed} before more transitions are "
+                f"drawn ({self._limits()}); {self.added} steps are added, {self.drawn} transitions drawn"
             )
 
     def check_draw(self, n: int) -> None:
@@ -89,19 +89,22 @@ class Limits:
             return
         if self.added < self._least():
             raise per.Busy(
-                f"batch_size is {n}: the rate limiter allows no draw before {self._least()} steps are added; "
-                f"{self.added} are"
+                f"batch_size is {n}: the rate limiter allows no draw before {self._least()} steps are added "
+                f"(min_size_to_sample); {self.added} are so far"
             )
         allowed = self._due(0) - self.drawn + self.samples_tolerance
         if self.holds_adds and n > allowed:
             raise per.Busy(
-                f"batch_size is {n}: the rate limiter allows 0 .. {allowed} before more is added; "
-                f"{self.added} steps are added, {self.drawn} transitions drawn"
+                f"batch_size is {n}: the rate limiter allows at most {allowed} before more steps are added "
+                f"({self._limits()}); {self.added} steps are added, {self.drawn} transitions drawn"
             )
 
     def stop(self) -> None:
         """Ends all limits."""
         self.samples_per_insert, self.samples_tolerance, self.min_size_to_sample = 0.0, 0, 0
+
+    def _limits(self) -> str:
+        return f"samples_per_insert {self.samples_per_insert:g}, samples_tolerance {self.samples_tolerance}"
 
     def _least(self) -> int:
         return max(self.min_size_to_sample, 1)
