@@ -13,8 +13,15 @@ Base.propertynames(batch::Batch, private::Bool = false) = keys(batch)
 Base.getindex(batch::Batch, name::AbstractString) = batch[Symbol(name)]
 function Base.getindex(batch::Batch, name::Symbol)
     arrays = arrays_of(batch)
-    haskey(arrays, name) || invalid("there is no $name in the batch; there are $(join(keys(batch), ", "))")
+    haskey(arrays, name) || invalid("there is no $name in the batch; $(hint_for(batch, name))")
     return arrays[name]
+end
+# What to do instead of reading an array that the batch does not have.
+function hint_for(batch, name)
+    is_left_out = name === :next_observation && haskey(batch, :observation)
+    is_left_out || return "there are $(join(keys(batch), ", "))"
+    haskey(batch, :mask) || return "next_observations = true reads it"
+    return "in sequences the next observation of step t is number t + n_steps[t] of observation"
 end
 Base.keys(batch::Batch) = keys(arrays_of(batch))
 Base.haskey(batch::Batch, name::Symbol) = haskey(arrays_of(batch), name)

@@ -129,9 +129,11 @@ const ADVANTAGE_WORDS = (
 field_number(buffer, argument, ::Nothing) = -1
 function field_number(buffer, argument, name)
     position = findfirst(field -> field.name === name, buffer.fields)
+    position === nothing || return position - 1
     names = join((repr(field.name) for field in buffer.fields), ", ")
-    position === nothing && invalid("$argument is $(repr(name)); allowed: $names")
-    return position - 1
+    declared = argument == "value" ? "Field(Float32)" : "Field(Float32; default = 0)"
+    hint = argument in ("value", "advantage", "returns") ? ", or declare $name = $declared" : ""
+    return invalid("$argument is $(repr(name)); allowed: $names$hint")
 end
 
 # The steps whose next observations need a value, as a batch; nothing if no step does.

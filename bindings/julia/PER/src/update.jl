@@ -115,14 +115,17 @@ function set!(buffer::ReplayBuffer, ids; stream = nothing, values...)
     fields = fill(NO_ARRAY, length(buffer.fields))
     for (name, value) in values
         position = findfirst(field -> field.name === name, buffer.fields)
-        if position === nothing
-            names = join((field.name for field in buffer.fields), ", ")
-            invalid("there is no field $name; there are $names")
-        end
+        position === nothing && invalid("$name cannot be set; " * settable(buffer))
         fields[position] = passed_there!(buffer.memory, kept, name, value, stream)
     end
     GC.@preserve kept begin
         call(pointer -> per_replay_set(pointer, length(rows), rows, fields, queue), buffer.handle)
     end
     return buffer
+end
+
+# The fields that set!() takes, for its messages.
+function settable(buffer)
+    names = [field.name for field in buffer.fields if !field.observed]
+    return isempty(names) ? "this buffer has only observations" : "these can: " * join(names, ", ")
 end

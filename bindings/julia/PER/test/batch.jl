@@ -135,6 +135,7 @@ end
     ids = extend!(unknown; observation = 1:3, reward = [1, 2, 4], terminated = falses(3), truncated = falses(3))
     @test is_invalid(thrown(() -> get(unknown, ids)), "must be read with next_observations = false")
     rows = get(unknown, ids; next_observations = false)
+    @test is_invalid(thrown(() -> rows.next_observation), "next_observations = true reads it")
     @test rows.observation == 1:3 && rows.reward == [1, 2, 4] && !haskey(rows, :next_observation)
     @test isempty(get(buffer, Int[]).ids)
 end

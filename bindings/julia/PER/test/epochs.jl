@@ -84,6 +84,8 @@ end
     of_two = batch -> [1, 2]
     @test is_invalid(thrown(() -> advantages!(buffer; bootstrap = of_two)), "bootstrap has 2 entries; allowed: 1")
     @test is_invalid(thrown(() -> advantages!(buffer; value = :v)), "value is :v; allowed: :observation")
+    @test is_invalid(thrown(() -> advantages!(buffer; value = :v)), ", or declare v = Field(Float32)")
+    @test is_invalid(thrown(() -> advantages!(buffer; returns = :r)), ", or declare r = Field(Float32; default = 0)")
     @test is_invalid(thrown(() -> advantages!(buffer; lambda = 2, bootstrap = critic)), "lambda is 2")
     same_field = thrown(() -> advantages!(buffer; returns = :value, bootstrap = critic))
     @test is_invalid(same_field, "returns and value are both \"value\"")

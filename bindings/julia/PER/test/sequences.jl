@@ -27,6 +27,8 @@ end
     @test batch.reward[:, second] == [1.5, 1.5, 1, 0] && batch.n_steps[:, second] == [2, 2, 1, 0]
     @test batch.gamma_m[:, second] == [0.25, 0.25, 0.5, 0]
     @test batch.discount[:, second] == [0.25, 0, 0, 0] && batch.terminated[:, second] == [false, true, true, false]
+    @test is_invalid(thrown(() -> batch.next_observation),
+                     "in sequences the next observation of step t is number t + n_steps[t] of observation")
     @test sample!(buffer, 16; out = batch) === batch
     @test size(sample!(buffer, 4; n_step = 1).observation) == (2, 5, 4)
     @test_throws PERError sample!(buffer, 16; out = batch, n_step = 1)

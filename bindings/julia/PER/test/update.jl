@@ -67,7 +67,7 @@ end
         (() -> set_priorities!(buffer, [0, 1], [5, 5, 5]), "priorities has 3 entries; allowed: 2"),
         (() -> priorities(buffer, [77]), "ids[0] is 77"),
         (() -> set!(buffer, [0]; observation = [9]), "observation"),
-        (() -> set!(buffer, [0]; advantages = [9 9]), "there is no field advantages; there are observation, advantage"),
+        (() -> set!(buffer, [0]; advantages = [9 9]), "advantages cannot be set; these can: advantage"),
         (() -> set!(buffer, [77]; advantage = ones(2, 1)), "ids[0] is 77"),
         (() -> set!(buffer, [0]; advantage = ones(3, 1)), "advantage"),
     )
