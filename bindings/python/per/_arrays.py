@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from per import _library
-from per._errors import InvalidArgument, OutOfMemory
+from per._errors import InvalidArgument, OutOfMemory, kind_of
 from per.typing import DTypeName
 
 Array = npt.NDArray[Any]
@@ -88,7 +88,11 @@ def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
 
 # What error messages say is allowed. No field can have one of these names.
 _WHOLE = "whole numbers of up to 64 bits"
-_ALLOWED = {"ids": _WHOLE, "env_ids": _WHOLE, "td_errors": "numbers", "priorities": "numbers"}
+_ALLOWED = {
+    **dict.fromkeys(("ids", "env_ids"), _WHOLE),
+    **dict.fromkeys(("reward", "td_errors", "priorities"), "numbers"),
+    **dict.fromkeys(("terminated", "truncated", "mask", "next_mask"), "flags, which are booleans, or 0 and 1"),
+}
 
 
 def as_array(source: object, name: str) -> tuple[Array, int]:
@@ -128,15 +132,30 @@ def _no_such_dtype(name: str, dtype: object) -> InvalidArgument:
 
 
 def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name: str) -> Array:
+    if ends_with_info(source):
+        raise with_info(name)
     try:
         array = np.asarray(source)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InvalidArgument(
-            f"{name} is a {type(source).__name__} that is no array of numbers: {first_line(error)}"
-        ) from error
+        is_uneven = "inhomogeneous" in str(error)
+        why = "its parts have different lengths" if is_uneven else first_line(error)
+        raise InvalidArgument(f"{name} is {kind_of(source)} that is no array of numbers: {why}") from error
     if array.dtype == np.int64 and array.size and array.min() >= 0:
         return array.astype(np.uint64)
     return array
+
+
+def ends_with_info(source: object) -> bool:
+    """Whether it is what Gymnasium's reset() or step() returns: a tuple that ends with the info."""
+    return isinstance(source, tuple) and bool(source) and isinstance(source[-1], Mapping)
+
+
+def with_info(name: str) -> InvalidArgument:
+    """The error for such a tuple in the place of an observation."""
+    return InvalidArgument(
+        f"{name} is a tuple that ends with a dict, as reset() and step() of an environment return it; "
+        "give its first element, the observation"
+    )
 
 
 def first_line(error: BaseException) -> str:
@@ -171,7 +190,7 @@ def _from_torch(source: Any, name: str) -> tuple[Array, int]:
 def _from_protocol(source: Any, name: str) -> Array:
     if isinstance(source, Mapping):
         meant = f": give batch.{name}" if name in source else ""
-        raise InvalidArgument(f"{name} is a {type(source).__name__}; allowed: arrays, numbers and lists of them{meant}")
+        raise InvalidArgument(f"{name} is {kind_of(source)}; allowed: arrays, numbers and lists of them{meant}")
     if hasattr(source, "__cuda_array_interface__") and hasattr(source, "get"):
         source = source.get()  # CuPy's copy to the host
     if isinstance(source, bytes):
@@ -182,11 +201,9 @@ def _from_protocol(source: Any, name: str) -> Array:
         else:
             array = np.asarray(source)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise InvalidArgument(
-            f"{name} is a {type(source).__name__} that cannot be read: {first_line(error)}"
-        ) from error
+        raise InvalidArgument(f"{name} is {kind_of(source)} that cannot be read: {first_line(error)}") from error
     if array.dtype == object:
-        raise InvalidArgument(f"{name} is a {type(source).__name__}; allowed: arrays, numbers and lists of them")
+        raise InvalidArgument(f"{name} is {kind_of(source)}; allowed: arrays, numbers and lists of them")
     return array
 
 
@@ -202,7 +219,7 @@ def as_writable(target: Any, name: str) -> tuple[Array, int]:
         address = target.data_ptr() if hasattr(target, "data_ptr") else None
     is_same = array.size == 0 or address == array.__array_interface__["data"][0]  # empty tensors have no address
     if not is_same or not array.flags.writeable:
-        raise InvalidArgument(f"{name} is a {type(target).__name__}; allowed: contiguous and writable, in host memory")
+        raise InvalidArgument(f"{name} is {kind_of(target)}; allowed: contiguous and writable, in host memory")
     return array, code
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from per import _bridging, _exchange, _kinds, _library, _memory, _pytrees, batch
 from per._diagnostics import Diagnostics
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, kind_of
 from per._handle import Store
 from per._layout import Layout, layout_of
 from per._library import check, lib
@@ -147,7 +147,7 @@ class Buffer(Store, Generic[Array]):
                 "out is given; not allowed with arrays='jax': JAX reads its arrays later than it says"
             )
         if not isinstance(out, Batch):
-            raise InvalidArgument(f"out is a {type(out).__name__}; allowed: a batch that sample() of this buffer gave")
+            raise InvalidArgument(f"out is {kind_of(out)}; allowed: a batch that sample() of this buffer gave")
         if not self._is_nested:
             return dict(vars(out))  # keeps the arrays alive: another thread may delete them from the batch
         arrays: dict[str, Any] = {}

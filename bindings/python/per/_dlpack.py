@@ -7,7 +7,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from per import _arrays
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, kind_of
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
@@ -95,7 +95,7 @@ def read(source: Any, name: str, stream: int | None) -> Tensor:
             capsule = source.__dlpack__(stream=stream)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgument(
-            f"{name} is a {type(source).__name__} that cannot be read: {_arrays.first_line(error)}"
+            f"{name} is {kind_of(source)} that cannot be read: {_arrays.first_line(error)}"
         ) from error
     address = id(capsule)
     if _api.PyCapsule_IsValid(address, b"dltensor_versioned"):
@@ -104,7 +104,7 @@ def read(source: Any, name: str, stream: int | None) -> Tensor:
     elif _api.PyCapsule_IsValid(address, b"dltensor"):
         tensor = _Managed.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
     else:
-        raise InvalidArgument(f"{name} is a {type(source).__name__} whose __dlpack__ gives no DLPack capsule")
+        raise InvalidArgument(f"{name} is {kind_of(source)} whose __dlpack__ gives no DLPack capsule")
     kind = _NAMES.get((tensor.dtype.code, tensor.dtype.bits)) if tensor.dtype.lanes == 1 else None
     if kind is None:
         described = f"DLPack code {tensor.dtype.code}, {tensor.dtype.bits} bits, {tensor.dtype.lanes} lanes"

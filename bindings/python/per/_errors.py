@@ -174,6 +174,12 @@ def of_status(status: int, message: str) -> Error:
     return io_error(message, _errno_of(message)) if kind is IoError else kind(message)
 
 
+def kind_of(value: object) -> str:
+    """The type of a value in a message: "a list", "an int", "None"."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 class PerWarning(UserWarning):
     """Warns of a use that is allowed but hardly ever intended.
 

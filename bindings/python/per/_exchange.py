@@ -119,6 +119,17 @@ class Exchange:
         hint = _options.meant(name, [*self._places, *tops, *STEP_ARRAYS, "env_ids", "info"])
         return InvalidArgument(f"{name} is no field of this buffer; its fields: {', '.join(self._places)}{hint}")
 
+    def _not_set(self, name: str) -> InvalidArgument:
+        """The error for a keyword of set() that names no field."""
+        others = zip(self._layout.fields, self._layout.next_fields, strict=True)
+        settable = [field for field, next_field in others if next_field is None]
+        allowed = f"allowed: {', '.join(settable)}" if settable else "this buffer has only observations"
+        if name in ("priorities", "td_errors"):
+            return InvalidArgument(f"{name} cannot be set; update_priorities() takes them")
+        if name in STEP_ARRAYS or name in self._places:
+            return InvalidArgument(f"{name} cannot be set; {allowed}")
+        return InvalidArgument(f"{name} is no field of this buffer; {allowed}{_options.meant(name, settable)}")
+
     def sample(
         self,
         batch_size: int,
@@ -278,7 +289,7 @@ class Exchange:
         for name, source in fields.items():
             member, index = self._places.get(name, ("", 0))
             if member != "fields":
-                raise self.unknown(name)
+                raise self._not_set(name)
             if source is not None:
                 _put(arrays[index], self._memory.read_here(source, name, queue), kept)
         check(lib.per_replay_set(handle, id_array.size, id_array.pointer, arrays, queue.handle))

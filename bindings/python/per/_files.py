@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from per import _callbacks, _library
-from per._errors import CorruptFile, InvalidArgument
+from per._errors import CorruptFile, InvalidArgument, kind_of
 from per._handle import created
 from per._library import NULL, ffi, lib
 
@@ -69,7 +69,7 @@ class Memory:
         try:
             self._view = memoryview(data).cast("B")
         except TypeError as error:
-            raise InvalidArgument(f"data is a {type(data).__name__}; allowed: contiguous bytes") from error
+            raise InvalidArgument(f"data is {kind_of(data)}; allowed: contiguous bytes") from error
 
     def read(self, size: int) -> memoryview:
         """The next bytes."""

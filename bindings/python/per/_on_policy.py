@@ -139,7 +139,10 @@ class OnPolicy(Buffer[Array]):
             ids = rows["ids"]
             if bootstrap is None:
                 count = int(ids.shape[0])
-                raise InvalidArgument(f"bootstrap is None: {count} steps need the value of their next observation")
+                raise InvalidArgument(
+                    f"bootstrap is None: {count} steps need the value of their next observation; allowed: a function "
+                    "of a Batch of them that returns these values"
+                )
             values = bootstrap(self._new_batch(rows, self._row_outputs))
         self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values, stream)
 
@@ -148,5 +151,9 @@ class OnPolicy(Buffer[Array]):
         if name is None:
             return -1
         if name not in self._layout.fields:
-            raise InvalidArgument(f"{argument} is {name!r}; allowed: {', '.join(map(repr, self._layout.fields))}")
+            declared = "per.Field()" if argument == "value" else "per.Field(default=0.0)"
+            raise InvalidArgument(
+                f"{argument} is {name!r}, but the buffer has no such field; its fields: "
+                f"{', '.join(self._layout.fields)}; name one of them, or declare {name!r}: {declared}"
+            )
         return self._layout.fields.index(name)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _files, _kinds, _library, _options
-from per._errors import InvalidArgument, about
+from per._errors import InvalidArgument, about, kind_of
 from per._handle import created
 from per._library import check, ffi, lib
 from per._settings import Settings
@@ -361,9 +361,11 @@ class Saving(Settings[Array]):
         (8, 100)
         """
         self._open()
+        if not isinstance(state_dict, Mapping):
+            raise InvalidArgument(f"state_dict is {kind_of(state_dict)}; allowed: what state_dict() returned")
         if set(state_dict) != {"checkpoint"}:
             given = ", ".join(map(repr, state_dict)) or "no entries"
-            raise InvalidArgument(f"state_dict has {given}; allowed: 'checkpoint'")
+            raise InvalidArgument(f"state_dict has {given}; allowed: 'checkpoint', as state_dict() returned it")
         array, _ = _arrays.as_array(state_dict["checkpoint"], "checkpoint")
         if array.dtype != np.uint8:
             raise InvalidArgument(f"checkpoint is of dtype {array.dtype}; allowed: uint8")

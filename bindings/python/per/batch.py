@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import numpy as np
 
-from per import _kinds, _options, spaces
-from per._errors import InvalidArgument
+from per import _arrays, _kinds, _options, spaces
+from per._errors import InvalidArgument, kind_of
 from per.typing import Array
 
 # A nested observation: the full name of a field, or containers of such names.
@@ -72,11 +72,13 @@ def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
         given = dict(enumerate(value))
     elif isinstance(value, Mapping) and isinstance(node, dict):
         given = dict(value)
+    elif _arrays.ends_with_info(value):
+        raise _arrays.with_info(name)
     else:
         expected = (
             f"a dict with {', '.join(map(str, children))}" if isinstance(node, dict) else f"a tuple of {len(node)}"
         )
-        raise InvalidArgument(f"{name} is a {type(value).__name__}; allowed: {expected}")
+        raise InvalidArgument(f"{name} is {kind_of(value)}; allowed: {expected}")
     if given.keys() != children.keys():
         given_keys, allowed_keys = (", ".join(map(str, keys)) for keys in (given, children))
         raise InvalidArgument(f"{name} has {given_keys}; allowed: {allowed_keys}, all of them")
@@ -101,6 +103,20 @@ def refuse_argument_names(inputs: Mapping[str, Node]) -> None:
     for name in inputs:
         if name in _ARGUMENTS:
             raise InvalidArgument(f"field {name} has the name of an argument of add(); allowed: any other name")
+
+
+class NoSuchArray(KeyError):
+    """A batch has no array of that name. Python shows the text of other KeyErrors as a quoted string."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+# Hints for arrays that only some batches have.
+_ARRAYS_ELSEWHERE = {
+    "mask": "; only those of sequences have one",
+    "times_sampled": "; those of a buffer with keep_times_sampled=True do",
+}
 
 
 class Batch(Mapping[str, Any], Generic[Array]):
@@ -189,7 +205,18 @@ class Batch(Mapping[str, Any], Generic[Array]):
         def __getattr__(self, name: str) -> Any:
             if name == "size" and "ids" in self:
                 return int(self["ids"].shape[0])
-            raise AttributeError(f"this batch has no {name}{_options.meant(name, self) or f'; it {self._state()}'}")
+            raise AttributeError(self._without(name))
+
+    def _without(self, name: str) -> str:
+        """The message of the error for an array that the batch does not have."""
+        names = set(self)
+        if name != "next_observation" or "observation" not in names:
+            hint = _ARRAYS_ELSEWHERE.get(name) or _options.meant(name, names)
+        elif "mask" in names:
+            hint = "; in sequences the next observation of step t is entry t + n_steps[t] of observation"
+        else:
+            hint = "; next_observations=True reads it"
+        return f"this batch has no {name}{hint or f'; it {self._state()}'}"
 
     def _state(self) -> str:
         """Description of the batch's state for error messages."""
@@ -208,7 +235,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
             for step in steps:
                 value = value[int(step)] if isinstance(value, tuple) else value[spaces.key_of(step)]
         except (KeyError, ValueError, IndexError, TypeError, AttributeError):
-            raise KeyError(f"{name!r}; this batch {self._state()}{_options.meant(str(name), self)}") from None
+            raise NoSuchArray(self._without(str(name))) from None
         return value
 
     def __iter__(self) -> Iterator[str]:

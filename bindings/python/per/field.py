@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from per import _arrays, _library, _options
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, kind_of
 from per._library import check, ffi, lib
 from per.typing import ArrayLike, Compression, DTypeLike, DTypeName, Padding, Role
 
@@ -102,12 +102,17 @@ def _tuples(values: Any) -> Any:
 def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
     """A per_field for each field, and the objects that they point to."""
     if not isinstance(fields, Mapping):
-        raise InvalidArgument(f"fields is a {type(fields).__name__}; allowed: a dict of names and per.Field")
+        order = ", after the capacity" if isinstance(fields, int) else ""
+        raise InvalidArgument(
+            f"fields is {kind_of(fields)}; allowed: a dict of names and per.Field, "
+            f"such as {{'observation': per.Field(4)}}{order}"
+        )
     array = ffi.new("per_field[]", len(fields))
     kept: list[Any] = []
     for target, (name, field) in zip(array, fields.items(), strict=True):
         if not isinstance(name, str) or not isinstance(field, Field):
-            raise InvalidArgument(f"fields has {name!r}: {field!r}; allowed: names and per.Field")
+            meant = f", such as per.Field({field!r})" if isinstance(field, (int, str, tuple)) else ""
+            raise InvalidArgument(f"fields has {name!r}: {field!r}; allowed: names and per.Field{meant}")
         try:
             text = name.encode()
         except UnicodeEncodeError as error:

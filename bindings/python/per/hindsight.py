@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _callbacks, _library, _options
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, kind_of
 from per._layout import Layout
 from per._library import ffi
 from per.typing import GoalStrategy
@@ -89,7 +89,7 @@ class Call:
 
     def __init__(self, hindsight: Hindsight, layout: Layout) -> None:
         if not isinstance(hindsight, Hindsight):
-            raise InvalidArgument(f"hindsight is a {type(hindsight).__name__}; allowed: per.Hindsight")
+            raise InvalidArgument(f"hindsight is {kind_of(hindsight)}; allowed: per.Hindsight")
         self._reward = hindsight.reward
         self._error: BaseException | None = None
         self._handle = ffi.new_handle(self)

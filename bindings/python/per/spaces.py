@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from per import _arrays
-from per._errors import InvalidArgument, Unsupported
+from per._errors import InvalidArgument, Unsupported, kind_of
 from per.field import Field
 from per.typing import Autoreset, DTypeLike, DTypeName, Padding
 
@@ -115,7 +115,8 @@ def of_env(env: Any, dtypes: Mapping[str, DTypeLike], *, has_64_bits: bool) -> F
         raise Unsupported(f"for_env() needs gymnasium, which cannot be imported: {error}") from error
     is_vector = isinstance(env, gymnasium.vector.VectorEnv)
     if not is_vector and not isinstance(env, gymnasium.Env):
-        raise InvalidArgument(f"env is a {type(env).__name__}; allowed: gymnasium.Env or gymnasium.vector.VectorEnv")
+        hint = f"; gymnasium.make({env!r}) makes one" if isinstance(env, str) else ""
+        raise InvalidArgument(f"env is {kind_of(env)}; allowed: gymnasium.Env or gymnasium.vector.VectorEnv{hint}")
     observation_space = env.single_observation_space if is_vector else env.observation_space
     action_space = env.single_action_space if is_vector else env.action_space
     stack = _frame_stack(env, is_vector, observation_space)

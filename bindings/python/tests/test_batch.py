@@ -1,5 +1,6 @@
 """per.Batch: attributes, Mapping, nested observations, devices."""
 
+import re
 import subprocess
 import sys
 
@@ -110,7 +111,9 @@ def test_batch_is_a_mapping_of_its_arrays():
     assert batch["reward"] is batch.reward is batch.get("reward")
     assert batch.get("speed") is None
     for key in ("speed", "observation.speed", "observation.inner.7", "reward.x"):
-        with pytest.raises(KeyError, match="this batch has observation, action"):
+        with pytest.raises(
+            KeyError, match=r"^this batch has no .*; (it has observation, action|did you mean (observation|reward)\?)"
+        ):
             batch[key]
     with pytest.raises(AttributeError):
         batch.speed  # noqa: B018
@@ -138,29 +141,59 @@ NAMES_OF_ARRAYS = (
 def test_asked_for_what_is_no_array_a_batch_lists_those_that_it_has(kind):
     batch = filled(kind).sample(3)
     assert 0 not in batch
-    with pytest.raises(KeyError, match=f"^'0; this batch has {NAMES_OF_ARRAYS}'$"):
+    with pytest.raises(KeyError, match=f"^this batch has no 0; it has {NAMES_OF_ARRAYS}$"):
         batch[0]
-    with pytest.raises(KeyError, match=f"'speed'; this batch has {NAMES_OF_ARRAYS}\"$"):
+    with pytest.raises(KeyError, match=f"^this batch has no speed; it has {NAMES_OF_ARRAYS}$"):
         batch["speed"]
     with pytest.raises(AttributeError, match=f"^this batch has no speed; it has {NAMES_OF_ARRAYS}$"):
         batch.speed  # noqa: B018
     for given, name in (("rewrd", "reward"), ("obs", "observation"), ("indices", "ids")):
-        with pytest.raises(KeyError, match=rf"'{given}'; this batch has {NAMES_OF_ARRAYS}; did you mean {name}\?"):
+        with pytest.raises(KeyError, match=rf"^this batch has no {given}; did you mean {name}\?$"):
             batch[given]
         with pytest.raises(AttributeError, match=rf"^this batch has no {given}; did you mean {name}\?$"):
             getattr(batch, given)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize(
+    ("options", "name", "hint"),
+    [
+        (
+            {"sequence_length": 4},
+            "next_observation",
+            "in sequences the next observation of step t is entry t + n_steps[t] of observation",
+        ),
+        ({}, "mask", "only those of sequences have one"),
+        ({}, "times_sampled", "those of a buffer with keep_times_sampled=True do"),
+    ],
+)
+def test_asked_for_what_other_batches_have_a_batch_says_which(kind, options, name, hint):
+    buffer = per.ReplayBuffer(20, {"observation": per.Field()}, arrays=kind, **options)
+    buffer.extend(observation=range(9), reward=np.zeros(9), terminated=np.zeros(9), truncated=np.zeros(9))
+    batch = buffer.sample(3)
+    for read, error in ((lambda: batch[name], KeyError), (lambda: getattr(batch, name), AttributeError)):
+        with pytest.raises(error, match=f"^{re.escape(f'this batch has no {name}; {hint}')}$"):
+            read()
+
+
+def test_rows_that_were_read_without_next_observations_say_so():
+    rows = filled().get([1], next_observations=False)
+    with pytest.raises(KeyError, match=r"^this batch has no next_observation; next_observations=True reads it$"):
+        rows["next_observation"]
+    with pytest.raises(KeyError, match=r"^this batch has no next_action; it has observation, action, reward"):
+        rows["next_action"]
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_asked_for_what_it_has_no_more_a_released_batch_says_so(kind):
     with filled(kind).loader(3) as loader:
         batch = loader.take()
-        with pytest.raises(KeyError, match=f"'speed'; this batch has {NAMES_OF_ARRAYS}"):
+        with pytest.raises(KeyError, match=f"^this batch has no speed; it has {NAMES_OF_ARRAYS}$"):
             batch["speed"]
         with pytest.raises(AttributeError, match=f"^this batch has no speed; it has {NAMES_OF_ARRAYS}$"):
             batch.speed  # noqa: B018
         batch.release()
-        with pytest.raises(KeyError, match="'reward'; this batch was released"):
+        with pytest.raises(KeyError, match=r"^this batch has no reward; it was released$"):
             batch["reward"]
         with pytest.raises(AttributeError, match=r"^this batch has no reward; it was released$"):
             batch.reward  # noqa: B018

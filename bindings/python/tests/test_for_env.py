@@ -404,7 +404,7 @@ def test_axis_without_elements_is_refused_with_the_name_of_the_field():
 
 
 def test_what_is_no_environment_is_refused():
-    with pytest.raises(per.InvalidArgument, match=r"env is a int; allowed: gymnasium\.Env"):
+    with pytest.raises(per.InvalidArgument, match=r"env is an int; allowed: gymnasium\.Env"):
         per.ReplayBuffer.for_env(3, 100)
 
 

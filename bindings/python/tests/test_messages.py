@@ -419,10 +419,217 @@ def test_a_name_that_is_like_no_other_or_known_elsewhere_is_told_no_other():
     fields = "its fields: observation, action, next_observation$"
     with pytest.raises(per.InvalidArgument, match=f"^next_action is no field of this buffer; {fields}"):
         buffer.add(**STEP, next_action=0)
-    with pytest.raises(per.InvalidArgument, match=f"^next_observation is no field of this buffer; {fields}"):
+    with pytest.raises(per.InvalidArgument, match=r"^next_observation cannot be set; allowed: action$"):
         buffer.set([0], next_observation=[[0, 0]])
     with pytest.raises(per.InvalidArgument, match=r"^obs is no field of this buffer; its fields: state, next_state$"):
         per.ReplayBuffer(64, {"state": per.Field(role="observation")}).add(obs=0)
+
+
+def step_of_four(**changed):
+    """A step of four environments."""
+    return {**{name: [value] * 4 for name, value in STEP.items()}, **changed}
+
+
+def lost(n_envs=1):
+    """A buffer of 8 rows per environment whose first steps are overwritten."""
+    buffer = per.ReplayBuffer(8 * n_envs, FIELDS, n_envs=n_envs)
+    for _ in range(20):
+        buffer.add(**{name: [value] * n_envs for name, value in STEP.items()})
+    return buffer
+
+
+OTHER = {"observation": per.Field(2), "action": per.Field(), "value": per.Field()}
+
+ADVICE = {
+    # ids
+    "id not issued": (lambda: filled().get([0, 999]), "ids[1] is 999: never issued; ids so far are 0 .. 7"),
+    "id of an empty buffer": (
+        lambda: per.ReplayBuffer(64, FIELDS).priorities([0]),
+        "ids[0] is 0: never issued; no step was added yet",
+    ),
+    "id of a later environment": (lambda: lost(4).get([800]), "ids[0] is 800: never issued; ids so far are 0 .. 79"),
+    "negative id": (lambda: filled().set([-2], action=[1]), "ids[0] is -2: never issued; ids are 0 and above"),
+    "id overwritten": (
+        lambda: lost().get([3], next_observations=False),
+        "ids[0] is 3: overwritten; the oldest row still stored is 13",
+    ),
+    "id overwritten, of one environment of two": (
+        lambda: lost(2).get([3], next_observations=False),
+        "ids[0] is 3: overwritten; the oldest row of environment 1 still stored is 27",
+    ),
+    "id cleared": (lambda: (lambda b: (b.clear(), b.get([3])))(filled()), "ids[0] is 3: cleared; no step was added"),
+    "id of no step": (lambda: filled().get([-1]), "ids[0] is -1: no step; -1 marks steps that were not added"),
+    "id not live": (
+        lambda: lost().get_windows([3]),
+        "ids[0] is 3: no live transition (overwritten; the oldest row still stored is 13); with on_invalid 'skip' such",
+    ),
+    "id not live yet": (
+        lambda: (lambda b: b.get_windows(b.add(**step_with(next_observation=None))))(filled()),
+        "ids[0] is 8: no live transition (not yet, as more steps of its episode are needed)",
+    ),
+    "no next observation": (
+        lambda: (lambda b: b.get(b.add(**step_with(next_observation=None))))(filled()),
+        "was marked as unknown); must be read with next_observations=False",
+    ),
+    # shapes
+    "no axis of environments": (
+        lambda: filled_of_four().add(**step_of_four(observation=[0, 0])),
+        "observation has shape (2,): expected is (4, 2), as n_envs is 4",
+    ),
+    "no axis of environments in a run": (
+        lambda: filled_of_four().extend(**run_of_four(action=np.zeros(3, int))),
+        "action has shape (3,): expected is (3, 4), as n_envs is 4",
+    ),
+    "other steps": (
+        lambda: filled().extend(**run_with(action=[0, 0, 0])),
+        "action has shape (3,): expected is (2,), as 2 steps are added",
+    ),
+    "mask": (
+        lambda: filled_of_four().add(**step_of_four(), mask=[True]),
+        "mask has shape (1,): expected is (4,), as n_envs",
+    ),
+    "values for other ids": (
+        lambda: filled().set([0, 1], action=[1]),
+        "action has shape (1,): expected is (2,), as the number of ids is 2",
+    ),
+    # steps
+    "what reset() returns": (
+        lambda: filled().add(**step_with(observation=(np.zeros(2), {}))),
+        "observation is a tuple that ends with a dict, as reset() and step() of an environment return it; give its "
+        "first element, the observation",
+    ),
+    "what reset() returns, of parts": (
+        lambda: per.ReplayBuffer(64, {"observation.a": per.Field(2)}).add(**step_with(observation=({"a": [0, 0]}, {}))),
+        "observation is a tuple that ends with a dict, as reset()",
+    ),
+    "lists of different lengths": (
+        lambda: filled().add(**step_with(observation=[[0, 0], [0]])),
+        "observation is a list that is no array of numbers: its parts have different lengths",
+    ),
+    **{
+        f"{name} as text": (
+            lambda name=name: filled().add(**{**STEP, name: "no"}),
+            f"{name} has dtype str; allowed: flags, which are booleans, or 0 and 1",
+        )
+        for name in ("terminated", "truncated", "mask", "next_mask")
+    },
+    "reward as text": (lambda: filled().add(**step_with(reward="1")), "reward has dtype str; allowed: numbers"),
+    "no truncated": (
+        lambda: filled().add(**step_with(truncated=None)),
+        "truncated is missing: every step needs it; False is right where episodes have no time limit",
+    ),
+    "no terminated": (
+        lambda: filled().add(**step_with(terminated=None)),
+        "terminated is missing: every step needs it",
+    ),
+    "no action": (
+        lambda: filled().add(**step_with(action=None)),
+        "action is missing: every step needs it, as the field has no default",
+    ),
+    "no final observation": (
+        lambda: filled().add(**step_with(truncated=True, next_observation=None)),
+        "its final observation must be given as its next observation, or be marked as unknown by a False next_mask",
+    ),
+    "gap": (
+        lambda: filled(on_gap="error").add(**step_with(observation=[7, 7])),
+        "differs from the next observation of the step before (on_gap is 'error'); where an environment is reset, "
+        "call cut() first",
+    ),
+    "full": (
+        lambda: fill(filled(overwrite=False)),
+        "and overwrite is off; clear() empties the buffer, ReplayBuffer.capacity_for() computes a larger capacity",
+    ),
+    # draws
+    "rate limiter, too few steps": (
+        lambda: filled(min_size_to_sample=20).sample(4),
+        "allows no draw before 20 steps are added (min_size_to_sample); 8 are so far",
+    ),
+    "rate limiter, too many draws": (
+        lambda: [buffer.sample(8) for buffer in [filled(samples_per_insert=1, samples_tolerance=8)] * 9],
+        "the rate limiter allows at most 7 before more steps are added (samples_per_insert 1, samples_tolerance 8)",
+    ),
+    "n_step of a call": (
+        lambda: filled(n_step=3).sample(4, n_step=4),
+        "n_step is 4: allowed are 1 .. 3, as n_step of the buffer is 3",
+    ),
+    "range of n_step": (lambda: filled(n_step=3).sample(4, n_step=(3, 2)), "n_step[0] is 3: allowed are 0 .. 2"),
+    # other calls
+    "advantages without a value": (
+        lambda: filled().advantages(),
+        "value is 'value', but the buffer has no such field; its fields: observation, action; name one of them, or "
+        "declare 'value': per.Field()",
+    ),
+    "advantages without a field for them": (
+        lambda: filled(OTHER).advantages(),
+        "name one of them, or declare 'advantage': per.Field(default=0.0)",
+    ),
+    "advantages of whole numbers": (
+        lambda: filled({**FIELDS, "value": per.Field()}).advantages(
+            value="action", advantage="value", bootstrap=all_zeros
+        ),
+        'value is "action": must be a plain float32 field with one number a step, as per.Field() declares it',
+    ),
+    "set the reward": (lambda: filled().set([0], reward=[1]), "reward cannot be set; allowed: action"),
+    "set the next observation": (
+        lambda: filled().set([0], next_observation=[[0, 0]]),
+        "next_observation cannot be set; allowed: action",
+    ),
+    "set priorities": (
+        lambda: filled().set([0], priorities=[1]),
+        "priorities cannot be set; update_priorities() takes them",
+    ),
+    "set an observation": (
+        lambda: filled().set([0], observation=[[0, 0]]),
+        "observations cannot be set, as rows share them; these can: action",
+    ),
+    "set where nothing can be": (
+        lambda: filled({"observation": per.Field(2)}).set([0], reward=[1]),
+        "reward cannot be set; this buffer has only observations",
+    ),
+    # creation
+    "capacity": (lambda: per.ReplayBuffer(8, FIELDS, n_envs=4, n_step=5), "; the least capacity is 28"),
+    "field as a shape": (
+        lambda: per.ReplayBuffer(8, {"observation": (3,)}),
+        "fields has 'observation': (3,); allowed: names and per.Field, such as per.Field((3,))",
+    ),
+    "fields first": (
+        lambda: per.ReplayBuffer(FIELDS, 8),
+        "fields is an int; allowed: a dict of names and per.Field, such as {'observation': per.Field(4)}, after the",
+    ),
+    "no observation": (
+        lambda: per.ReplayBuffer(8, {"obs": per.Field(3)}),
+        "fields have no observation: name one \"observation\", or give one the role 'observation'",
+    ),
+    # files
+    "other state": (
+        lambda: filled().load_state_dict({"model": 1}),
+        "state_dict has 'model'; allowed: 'checkpoint', as state_dict() returned it",
+    ),
+    "state of another type": (
+        lambda: filled().load_state_dict(b"x"),
+        "state_dict is a bytes; allowed: what state_dict() returned",
+    ),
+    "other file": (lambda: per.ReplayBuffer.load(__file__), "it is not a file of libper, as save() writes them"),
+    "tree of zeros": (lambda: per.SumTree(4).sample(2), "all priorities of the tree are 0; set one above 0 first"),
+}
+
+
+def filled_of_four():
+    return per.ReplayBuffer(64, FIELDS, n_envs=4)
+
+
+def run_of_four(**changed):
+    zeros = {name: np.zeros((3, 4, *np.shape(value))) for name, value in STEP.items()}
+    return {**zeros, "action": np.zeros((3, 4), int), **changed}
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("name", ADVICE)
+def test_messages_tell_newcomers_what_to_do(name):
+    call, words = ADVICE[name]
+    with pytest.raises(per.Error, match=re.escape(words)) as raised:
+        call()
+    assert not WORDS_OF_C.search(str(raised.value))
 
 
 def test_a_constructor_shows_its_own_arguments():

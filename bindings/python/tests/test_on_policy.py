@@ -212,7 +212,7 @@ def advantages_of(buffer):
         ({"bootstrap": lambda batch: [1.0, 2.0]}, r"bootstrap gave shape \[2\]; allowed: \[1\]"),
         ({"bootstrap": lambda batch: "x"}, "bootstrap has dtype"),
         ({"bootstrap": lambda batch: [np.nan]}, r"bootstrap's values\[0\] is nan"),
-        ({"value": "v"}, "value is 'v'; allowed: 'observation', 'action'"),
+        ({"value": "v"}, "value is 'v', but the buffer has no such field; its fields: observation, action"),
         ({"advantage": "action"}, 'advantage is "action"'),
         ({"advantage": "value"}, 'advantage and value are both "value": must be two fields'),
         ({"returns": "observation"}, 'returns is "observation"'),

@@ -113,7 +113,7 @@ def test_failed_draw_is_no_draw():
         (lambda t: t.update(["a"], [1]), "indices has dtype str; allowed: bool, "),
         (lambda t: t.update([0], ["x"]), "priorities has dtype str; allowed: numbers"),
         (lambda t: t.update([[0], [1, 2]], [1]), "indices is a list that is no array of numbers"),
-        (lambda t: t.update(object(), [1]), "indices is a object; allowed: arrays, numbers and lists"),
+        (lambda t: t.update(object(), [1]), "indices is an object; allowed: arrays, numbers and lists"),
         (lambda t: t.sample(0), "batch_size is 0"),
         (lambda t: t.sample(-5), "batch_size is -5"),
         (lambda t: t.sample(2**24 + 1), "batch_size is 16777217"),
