@@ -30,7 +30,7 @@ from per.coordinator import Coordinator, ShardSummary
 from per.epochs import Epochs
 from per.field import Field
 from per.hindsight import Hindsight
-from per.loader import Loader
+from per.loader import LoadedBatch, Loader
 from per.replay import ReplayBuffer
 from per.saving import Save
 from per.shared_loader import Reader, SharedLoader, SharedLoaderStatistics
@@ -58,6 +58,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "IoError",
+    "LoadedBatch",
     "Loader",
     "Mass",
     "NoDevice",

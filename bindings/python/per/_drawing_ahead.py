@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy.typing as npt
 
 from per import _kinds, _library, _memory, _options, batch
 from per._library import lib
 from per._rate_limiter import RateLimiter
 from per.loader import LoadedBatch, Loader, loader_kind
 from per.shared_loader import SharedLoader
-from per.typing import Array, Arrays, DrawOptions
+from per.typing import Array, Arrays, DeviceLike, DrawOptions
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Unpack
 
 
@@ -21,17 +24,65 @@ class DrawingAhead(RateLimiter[Array]):
 
     __slots__ = ()
 
+    @overload
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        slots: int = 3,
+        device: None = None,
+        gather_on_device: bool = False,
+        arrays: None = None,
+        **choices: Unpack[DrawOptions],
+    ) -> Loader[Array]: ...
+
+    @overload
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        slots: int = 3,
+        device: DeviceLike | None = None,
+        gather_on_device: bool = False,
+        arrays: Literal["torch"],
+        **choices: Unpack[DrawOptions],
+    ) -> Loader[torch.Tensor]: ...
+
+    @overload
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        slots: int = 3,
+        device: DeviceLike | None = None,
+        gather_on_device: bool = False,
+        arrays: Literal["numpy"],
+        **choices: Unpack[DrawOptions],
+    ) -> Loader[npt.NDArray[Any]]: ...
+
+    @overload
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        slots: int = 3,
+        device: DeviceLike | None = None,
+        gather_on_device: bool = False,
+        arrays: Arrays | None = None,
+        **choices: Unpack[DrawOptions],
+    ) -> Loader[Any]: ...
+
     @_options.takes_draw_options()
     def loader(
         self,
         batch_size: int,
         *,
         slots: int = 3,
-        device: str | None = None,
+        device: DeviceLike | None = None,
         gather_on_device: bool = False,
         arrays: Arrays | None = None,
         **choices: Unpack[DrawOptions],
-    ) -> Loader:
+    ) -> Loader[Any]:
         """Creates an iterator over batches that a library thread draws ahead, into memory that is reused.
 
         Creating it requests `slots` batches, and handing one out requests the next. Up to `slots` batches are therefore
@@ -46,7 +97,7 @@ class DrawingAhead(RateLimiter[Array]):
         slots : int, default 3
             Batches drawn ahead, and the most that the caller may hold at a time, 1 to 1024. The loader has memory for
             one more.
-        device : str, optional
+        device : DeviceLike, optional
             The device of the batches. None: that of the buffer. A buffer on the CPU may also deliver to "cuda" or
             "cuda:1", with asynchronous copies. Neither requesting a batch nor releasing one waits for the device; only
             the streams passed to take() do, by default the current ones. For a CUDA graph, copy each batch to arrays

@@ -83,7 +83,7 @@ class OnPolicy(Buffer[Array]):
         advantage: str = "advantage",
         returns: str | None = None,
         gae_lambda: float = 0.95,
-        bootstrap: Callable[[Batch], object] | None = None,
+        bootstrap: Callable[[Batch[Array]], object] | None = None,
         stream: object = None,
     ) -> None:
         """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field.
@@ -104,7 +104,7 @@ class OnPolicy(Buffer[Array]):
             The field for A_t + V_t; None: not written.
         gae_lambda : float, default 0.95
             Lambda, 0 to 1.
-        bootstrap : Callable[[Batch], object], optional
+        bootstrap : Callable[[Batch[Array]], object], optional
             Called with a Batch of the n steps that need it; returns V of batch.next_observation, float32[n]. None: no
             step may need one.
         stream : object, optional

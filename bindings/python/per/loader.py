@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from per import _kinds, _library
 from per._errors import Busy, InvalidArgument
@@ -69,7 +69,7 @@ def loader_kind(arrays: object, device: str) -> Arrays:
     return kind
 
 
-class Loader(Handle):
+class Loader(Handle, Generic[Array]):
     """An endless iterator over batches, from ReplayBuffer.loader().
 
     Requesting the next batch releases the one before. After a loop its last batch is still held: release it, continue
@@ -100,13 +100,13 @@ class Loader(Handle):
         self._nest = nest
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, created at its first use
         self._answers: list[tuple[Any, Any]] = []  # reusable outputs of finished calls: a per_batch and a slot
-        self._latest: LoadedBatch | None = None  # the batch last handed out by iteration
+        self._latest: LoadedBatch[Array] | None = None  # the batch last handed out by iteration
         self._weak = weakref.ref(self)  # for batches, which do not keep their loader alive
         # Arrays keep the loader's memory alive, and the loader that of its buffer.
         self._handle = created(lib.per_loader_create, handle, options, parent=handle)
         self._thread = ended(self._handle, lib.per_loader_stop)
 
-    def take(self, *, timeout: float | None = None, stream: object = None) -> LoadedBatch:
+    def take(self, *, timeout: float | None = None, stream: object = None) -> LoadedBatch[Array]:
         """The next batch. It holds its slot until batch.release().
 
         Parameters
@@ -177,10 +177,10 @@ class Loader(Handle):
         loader = self._weak
         return LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
 
-    def __iter__(self) -> Loader:
+    def __iter__(self) -> Loader[Array]:
         return self
 
-    def __next__(self) -> LoadedBatch:
+    def __next__(self) -> LoadedBatch[Array]:
         latest, self._latest = self._latest, None
         if latest is not None:
             latest.release()

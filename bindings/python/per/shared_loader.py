@@ -6,7 +6,9 @@ import dataclasses
 import inspect
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+
+import numpy.typing as npt
 
 from per import _exchange, _kinds, _library, _memory, _options, batch
 from per._errors import InvalidArgument, about
@@ -17,7 +19,10 @@ from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c
 from per.loader import LoadedBatch, loader_kind, views_of
-from per.typing import ArrayLike, Arrays, IntArrayLike
+from per.typing import Array, ArrayLike, Arrays, IntArrayLike
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +82,13 @@ class SharedLoader(Handle):
         """The argument for Reader in any process of this user, while the loader is open."""
         return self._path
 
-    def reader(self, arrays: Arrays = "numpy") -> Reader:
+    @overload
+    def reader(self, arrays: Literal["numpy"] = "numpy") -> Reader[npt.NDArray[Any]]: ...
+    @overload
+    def reader(self, arrays: Literal["torch"]) -> Reader[torch.Tensor]: ...
+    @overload
+    def reader(self, arrays: Arrays) -> Reader[Any]: ...
+    def reader(self, arrays: Arrays = "numpy") -> Reader[Any]:
         """Attaches to the loader, from any process; see Reader. The reader keeps the loader open.
 
         Parameters
@@ -85,7 +96,7 @@ class SharedLoader(Handle):
         arrays : {"numpy", "torch", "jax", "cupy"}, default "numpy"
             "numpy" or "torch".
         """
-        reader = Reader(self._path, arrays)
+        reader: Reader[Any] = Reader(self._path, arrays)
         reader._loader = self
         return reader
 
@@ -122,7 +133,7 @@ def _of_path(path: str) -> SharedLoader:
     return loader
 
 
-class Reader(Handle):
+class Reader(Handle, Generic[Array]):
     """An endless iterator over batches of a shared loader; from SharedLoader.reader().
 
     Batches are used where they were drawn, without a copy. Requesting the next one releases the one before, as does
@@ -160,11 +171,17 @@ class Reader(Handle):
     _in_place_of_pickling = "Pass the shared loader on, and take its reader() there."
     _loader: SharedLoader | None = None
 
+    @overload
+    def __init__(self: Reader[npt.NDArray[Any]], path: str, arrays: Literal["numpy"] = "numpy") -> None: ...
+    @overload
+    def __init__(self: Reader[torch.Tensor], path: str, arrays: Literal["torch"]) -> None: ...
+    @overload
+    def __init__(self: Reader[Any], path: str, arrays: Arrays) -> None: ...
     def __init__(self, path: str, arrays: Arrays = "numpy") -> None:
         kind = loader_kind(arrays, "cpu")
         self._memory = _memory.HostMemory(kind)
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, created at its first batch
-        self._latest: LoadedBatch | None = None  # the batch last handed out by iteration
+        self._latest: LoadedBatch[Array] | None = None  # the batch last handed out by iteration
         # Arrays keep the memory alive.
         with about(path):
             self._handle = created(lib.per_reader_attach, _options.path(path), -1)
@@ -196,7 +213,7 @@ class Reader(Handle):
         """The fields of the buffer."""
         return dict(self._fields)
 
-    def take(self, *, timeout: float | None = None) -> LoadedBatch:
+    def take(self, *, timeout: float | None = None) -> LoadedBatch[Array]:
         """The next batch. It holds its slot until batch.release().
 
         Parameters
@@ -242,10 +259,10 @@ class Reader(Handle):
         reader = weakref.ref(self)
         return LoadedBatch(dict(arrays), lambda: _release(reader(), slot))
 
-    def __iter__(self) -> Reader:
+    def __iter__(self) -> Reader[Array]:
         return self
 
-    def __next__(self) -> LoadedBatch:
+    def __next__(self) -> LoadedBatch[Array]:
         latest, self._latest = self._latest, None
         if latest is not None:
             latest.release()

@@ -38,6 +38,14 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     word: per.typing.Scheme = "independent"
     buffer.sample(64, scheme=word)
     print(Mine.load("a file").size_in_rows(), per.ReplayBuffer.load("a file").sample(8).reward.any_array)
+    with tensors.loader(64) as batches:
+        for loaded in batches:
+            print(loaded.reward.square())
+            loaded.release()
+    taken: per.LoadedBatch[torch.Tensor] = buffer.loader(64, arrays="torch").take(timeout=1)
+    print(taken.reward.square(), buffer.loader(64).take().reward.any_array)
+    with buffer.shared_loader(64, readers=1).reader("torch") as reader:
+        print(next(reader).reward.square())
 
 
 def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
@@ -73,6 +81,11 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     per.Hindsight("observation", "goal", max, strategy="futur")  # error
     per.SumTree(4).sample(4, scheme="stratifed")  # error
     buffer.channel(when_full="wait")  # error
+    print(next(named.loader(64)).reward.mena())  # error
+    print(named.loader(64).take().rewards)  # error
+    print(buffer.loader(64, arrays="torch").take().reward.astype(int))  # error
+    print(next(buffer.shared_loader(64, readers=1).reader()).reward.square())  # error
+    print(per.Reader("a path", arrays="torch").take().reward.astype(int))  # error
     print(buffer.stats().lives)  # error
     print(named.sample(8).reward.mena())  # error
     per.ReplayBuffer(100, {"observation": per.Field(4)}).sample(8).reward.mena()  # error
