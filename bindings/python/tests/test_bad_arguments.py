@@ -25,6 +25,8 @@ BAD = {
     "int | None": [-(2**31), 2**70, 1.5, "seven"],
     "int | tuple[int, int] | None": [-7, 65, 2**70, (2, 1), (1, 2, 3), "seven"],
 }
+# Other names for types of this table.
+SAME = {"IntLike": "int", "DeviceLike": "str"}
 # Choices are strings at run time, whatever their words.
 CHOICES = re.compile(
     "|".join(rf"\b{name}\b" for name, alias in vars(per.typing).items() if get_origin(alias) is Literal)
@@ -111,7 +113,8 @@ def bad_values(name: str, parameter: inspect.Parameter) -> list[object]:
         return BAD_NUMBERS
     if name in FLAGS:
         return BAD_FLAGS
-    return BAD.get(CHOICES.sub("str", str(parameter.annotation)), [])
+    annotation = CHOICES.sub("str", str(parameter.annotation))
+    return BAD.get(re.sub("|".join(SAME), lambda found: SAME[found[0]], annotation), [])
 
 
 def rows() -> list[tuple[str, str, object]]:
