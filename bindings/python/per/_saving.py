@@ -6,7 +6,7 @@ import importlib
 import io
 import os
 from collections.abc import Mapping
-from typing import Any, BinaryIO, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,21 @@ from per._waiting import DIRECTORY_TIMEOUT, waited
 from per.saving import Save
 from per.typing import Array, Arrays, DeviceLike
 
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Self
+
+    from per.replay import ReplayBuffer
+
+    class _NotASubclass(Protocol):
+        """ReplayBuffer itself. The method of a subclass accepts only buffers of the subclass.
+
+        A subclass declares its arrays, so what it loads is of its own type. That of ReplayBuffer follows the options.
+        """
+
+        def _accepts(self, buffer: ReplayBuffer[Any], /) -> None: ...
+
+
 AnySaving = TypeVar("AnySaving", bound="Saving")
 
 
@@ -27,6 +42,10 @@ class Saving(Settings[Array]):
     """Calls that save and load a buffer."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _accepts(self, buffer: Self, /) -> None: ...
 
     @overload
     def save(
@@ -164,6 +183,33 @@ class Saving(Settings[Array]):
             waited(timeout, checkpoint_once)
         return int(written_out[0])
 
+    @overload
+    @classmethod
+    def load(
+        cls: type[_NotASubclass],
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        device: Literal["cpu"] = "cpu",
+        arrays: Literal["numpy"] | None = None,
+        storage: str | os.PathLike[str] | None = None,
+        storage_preallocated: bool = False,
+        timeout: float | None = DIRECTORY_TIMEOUT,
+    ) -> ReplayBuffer[npt.NDArray[Any]]: ...
+
+    @overload
+    @classmethod
+    def load(
+        cls: type[_NotASubclass],
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        device: DeviceLike = "cpu",
+        arrays: Literal["torch"],
+        storage: str | os.PathLike[str] | None = None,
+        storage_preallocated: bool = False,
+        timeout: float | None = DIRECTORY_TIMEOUT,
+    ) -> ReplayBuffer[torch.Tensor]: ...
+
+    @overload
     @classmethod
     def load(
         cls: type[AnySaving],
@@ -174,7 +220,19 @@ class Saving(Settings[Array]):
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
-    ) -> AnySaving:
+    ) -> AnySaving: ...
+
+    @classmethod
+    def load(
+        cls: type[Saving[Any]],
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        device: DeviceLike = "cpu",
+        arrays: Arrays | None = None,
+        storage: str | os.PathLike[str] | None = None,
+        storage_preallocated: bool = False,
+        timeout: float | None = DIRECTORY_TIMEOUT,
+    ) -> Saving[Any]:
         """Loads a buffer from a file of save() or a directory of checkpoint(), on the given device.
 
         With `storage`, its rows are in a file in that directory, as the class describes; not for file objects. While a
@@ -190,8 +248,7 @@ class Saving(Settings[Array]):
         device : DeviceLike, default "cpu"
             "cpu", "cuda" or "cuda:1".
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
-            The arrays of batches. None: numpy on the CPU and torch on CUDA. Type checkers know them if the class names
-            them: per.ReplayBuffer[torch.Tensor].load(path, arrays="torch").
+            The arrays of batches. None: numpy on the CPU and torch on CUDA.
         storage : str or os.PathLike[str], optional
             A directory for the rows; see the class.
         storage_preallocated : bool, default False
@@ -264,10 +321,29 @@ class Saving(Settings[Array]):
         self.save(file)
         return file.getvalue()
 
+    @overload
+    @classmethod
+    def from_bytes(
+        cls: type[_NotASubclass],
+        data: object,
+        *,
+        device: Literal["cpu"] = "cpu",
+        arrays: Literal["numpy"] | None = None,
+    ) -> ReplayBuffer[npt.NDArray[Any]]: ...
+    @overload
+    @classmethod
+    def from_bytes(
+        cls: type[_NotASubclass], data: object, *, device: DeviceLike = "cpu", arrays: Literal["torch"]
+    ) -> ReplayBuffer[torch.Tensor]: ...
+    @overload
     @classmethod
     def from_bytes(
         cls: type[AnySaving], data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None
-    ) -> AnySaving:
+    ) -> AnySaving: ...
+    @classmethod
+    def from_bytes(
+        cls: type[Saving[Any]], data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None
+    ) -> Saving[Any]:
         """Loads a buffer from bytes(buffer), on the given device.
 
         Parameters
@@ -294,8 +370,8 @@ class Saving(Settings[Array]):
         >>> per.ReplayBuffer.from_bytes(bytes(buffer)).options == buffer.options
         True
         """
-        memory = _files.Memory(data)
-        buffer = cls.load(memory, device=device, arrays=arrays)  # type: ignore[arg-type]
+        memory: Any = _files.Memory(data)
+        buffer = cls.load(memory, device=device, arrays=arrays)
         memory.check_end()
         return buffer
 

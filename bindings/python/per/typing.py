@@ -6,10 +6,11 @@ Use them to annotate programs that forward such arguments:
 >>> def make(capacity: int, scheme: per.typing.Scheme = "stratified") -> per.ReplayBuffer:
 ...     return per.ReplayBuffer(capacity, {"observation": per.Field(2)}, scheme=scheme)
 
-To type checkers a new buffer's batches hold the arrays that its options name: numpy's, or torch's with arrays="torch".
-Annotations can say so, too: `per.ReplayBuffer[torch.Tensor]` gives batches of tensors, and `per.Batch[torch.Tensor]` is
-one such batch. The arrays of a plain `per.ReplayBuffer` are of any type, also if it comes from load(); those of
-`per.ReplayBuffer[torch.Tensor].load(path, arrays="torch")` are tensors.
+To type checkers the batches of a new or loaded buffer hold the arrays that its options name: numpy's, or torch's with
+arrays="torch". Annotations can say so, too: `per.ReplayBuffer[torch.Tensor]` gives batches of tensors,
+`per.Batch[torch.Tensor]` is one such batch, and `per.LoadedBatch[torch.Tensor]` one of a loader. The arrays of a plain
+`per.ReplayBuffer` are of any type. A subclass declares its arrays: after
+`class Mine(per.ReplayBuffer[torch.Tensor])`, load with `Mine.load(path, arrays="torch")`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,10 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     buffer.save("a file", wait=False).wait()
     word: per.typing.Scheme = "independent"
     buffer.sample(64, scheme=word)
-    print(Mine.load("a file").size_in_rows(), per.ReplayBuffer.load("a file").sample(8).reward.any_array)
+    print(Mine.load("a file", arrays="torch").size_in_rows(), Mine.from_bytes(b"").size_in_rows())
+    print(per.ReplayBuffer.load("a file", device=str(batch.size)).sample(8).reward.any_array)
+    arrays: per.typing.Arrays = "numpy" if batch.size else "jax"
+    print(per.ReplayBuffer.load("a file", arrays=arrays).sample(8).reward)
     with tensors.loader(64) as batches:
         for loaded in batches:
             print(loaded.reward.square())
@@ -93,6 +96,11 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     next(per.ReplayBuffer.for_spaces(None, None, 100).epochs(1, 8)).discount.mena()  # error
     per.ReplayBuffer(100, {"observation": per.Field(4)}, arrays="torch").sample(8).reward.astype(int)  # error
     per.ReplayBuffer[torch.Tensor].load("a file", arrays="torch").sample(8).reward.astype(int)  # error
-    Mine.load("a file").sample(8).reward.astype(int)  # error
+    per.ReplayBuffer.load("a file").sample(8).reward.mena()  # error
+    per.ReplayBuffer.load("a file", arrays="torch").sample(8).reward.astype(int)  # error
+    per.ReplayBuffer.from_bytes(b"").sample(8).reward.mena()  # error
+    per.ReplayBuffer.from_bytes(b"", arrays="torch").sample(8).reward.astype(int)  # error
+    per.ReplayBuffer[torch.Tensor].load("a file").sample(8).reward.square()  # error
+    Mine.load("a file", arrays="torch").sample(8).reward.astype(int)  # error
     buffer.alpha = "0.3"  # error
     buffer.capacity = 3  # error
