@@ -12,7 +12,7 @@ import operator
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from per import _kinds, _library, _options
 from per._device_arrays import Elements
@@ -143,14 +143,16 @@ class Handle(_options.Named):
     ) -> None:
         self.close()
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Sets a property. Other names are errors, except in subclasses outside the package, which may add some."""
-        owner = type(self)
-        if name.startswith("_") or _is_setting(owner, name) or "_noun" not in vars(owner):
-            return super().__setattr__(name, value)
-        settings = [other for other in dir(owner) if _is_setting(owner, other)]
-        allowed = f"these can: {', '.join(settings)}" if settings else "nothing can"
-        raise AttributeError(f"{name} cannot be set; of a {self._noun} {allowed}")
+    if not TYPE_CHECKING:  # type checkers are to report misspelt names
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Sets a property. Other names are errors, except in subclasses outside the package, which may add some."""
+            owner = type(self)
+            if name.startswith("_") or _is_setting(owner, name) or "_noun" not in vars(owner):
+                return super().__setattr__(name, value)
+            settings = [other for other in dir(owner) if _is_setting(owner, other)]
+            allowed = f"these can: {', '.join(settings)}" if settings else "nothing can"
+            raise AttributeError(f"{name} cannot be set; of a {self._noun} {allowed}{_options.meant(name, settings)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

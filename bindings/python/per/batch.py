@@ -5,13 +5,28 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
 from per import _arrays, _kinds, _options, spaces
 from per._errors import InvalidArgument, kind_of
 from per.typing import Array
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+
+    @dataclass_transform(eq_default=False, frozen_default=True)
+    def _read_only(kind: type[AnyBatch]) -> type[AnyBatch]:
+        """Type checkers refuse assignment to the attributes of such a class."""
+
+else:
+
+    def _read_only(kind):
+        return kind
+
+
+AnyBatch = TypeVar("AnyBatch", bound="Batch")
 
 # A nested observation: the full name of a field, or containers of such names.
 Node = Any
@@ -119,6 +134,7 @@ _ARRAYS_ELSEWHERE = {
 }
 
 
+@_read_only
 class Batch(Mapping[str, Any], Generic[Array]):
     """Transitions drawn together: one array per name, as attributes and as a Mapping.
 
@@ -248,8 +264,11 @@ class Batch(Mapping[str, Any], Generic[Array]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a batch's arrays are not exchanged; write into batch.{name} instead")
+    if not TYPE_CHECKING:  # type checkers are to report misspelt names
+
+        def __setattr__(self, name: str, value: object) -> NoReturn:
+            getattr(self, name)  # raises the error for a misspelt name
+            raise AttributeError(f"a batch's arrays are not exchanged; write into batch.{name} instead")
 
     def to(self, device: Any) -> Batch[Array]:
         """A batch with its arrays on a device of torch or JAX.

@@ -104,3 +104,13 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     Mine.load("a file", arrays="torch").sample(8).reward.astype(int)  # error
     buffer.alpha = "0.3"  # error
     buffer.capacity = 3  # error
+    buffer.beta_ = 1  # error
+    buffer.vesion = 3  # error
+    per.SumTree(4).capacity = 3  # error
+    per.SumTree(4).seed_ = 3  # error
+    batch.rewrad = batch.reward  # error
+    batch.reward = batch.reward  # error
+    buffer.loader(64).take().weight = 1.0  # error
+    buffer.loader(64).slot = 3  # error
+    buffer.stats().lives = 3  # error
+    per.Field(4).dtpye = "float32"  # error

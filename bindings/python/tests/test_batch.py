@@ -152,6 +152,8 @@ def test_asked_for_what_is_no_array_a_batch_lists_those_that_it_has(kind):
             batch[given]
         with pytest.raises(AttributeError, match=rf"^this batch has no {given}; did you mean {name}\?$"):
             getattr(batch, given)
+        with pytest.raises(AttributeError, match=rf"^this batch has no {given}; did you mean {name}\?$"):
+            setattr(batch, given, 0)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])

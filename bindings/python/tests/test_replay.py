@@ -771,10 +771,11 @@ def test_memory_is_what_a_buffer_takes_of_the_address_space():
         buffer.close()
 
 
-@pytest.mark.parametrize("name", ["epsilon", "beta_steps", "apha", "capacity", "fields", "sample"])
+@pytest.mark.parametrize("name", ["epsilon", "beta_steps", "apha", "beta_", "capacity", "fields", "sample"])
 def test_what_is_no_setting_cannot_be_set(name):
     buffer = per.ReplayBuffer(10, {"observation": per.Field()})
-    words = rf"{name} cannot be set; of a buffer these can: alpha, beta, gamma, n_step, save_compression$"
+    words = rf"{name} cannot be set; of a buffer these can: alpha, beta, gamma, n_step, save_compression"
+    words += {"apha": r"; did you mean alpha\?", "beta_": r"; did you mean beta\?"}.get(name, "") + "$"
     with pytest.raises(AttributeError, match=words):
         setattr(buffer, name, 3)
     assert name not in vars(buffer)
