@@ -12,7 +12,7 @@ from per import _arrays, _library, _options, final_observations
 from per._buffer import Buffer
 from per._library import NULL, check, ffi, lib
 from per.channel import Channel
-from per.typing import Array, ArrayLike, FieldLike, IntArrayLike, MovedBy, WhenFull
+from per.typing import Array, ArrayLike, FieldLike, IntArrayLike, IntLike, MovedBy, WhenFull
 
 
 class Adding(Buffer[Array]):
@@ -233,7 +233,7 @@ class Adding(Buffer[Array]):
         self,
         env_ids: IntArrayLike | None = None,
         *,
-        slots: int = 0,
+        slots: IntLike = 0,
         when_full: WhenFull = "waits",
         moved_by: MovedBy = "thread",
     ) -> Channel:

@@ -12,7 +12,7 @@ from per._library import lib
 from per._rate_limiter import RateLimiter
 from per.loader import LoadedBatch, Loader, loader_kind
 from per.shared_loader import SharedLoader
-from per.typing import Array, Arrays, DeviceLike, DrawOptions
+from per.typing import Array, Arrays, DeviceLike, DrawOptions, IntLike
 
 if TYPE_CHECKING:
     import torch
@@ -27,9 +27,9 @@ class DrawingAhead(RateLimiter[Array]):
     @overload
     def loader(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
-        slots: int = 3,
+        slots: IntLike = 3,
         device: None = None,
         gather_on_device: bool = False,
         arrays: None = None,
@@ -39,9 +39,9 @@ class DrawingAhead(RateLimiter[Array]):
     @overload
     def loader(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
-        slots: int = 3,
+        slots: IntLike = 3,
         device: DeviceLike | None = None,
         gather_on_device: bool = False,
         arrays: Literal["torch"],
@@ -51,9 +51,9 @@ class DrawingAhead(RateLimiter[Array]):
     @overload
     def loader(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
-        slots: int = 3,
+        slots: IntLike = 3,
         device: DeviceLike | None = None,
         gather_on_device: bool = False,
         arrays: Literal["numpy"],
@@ -63,9 +63,9 @@ class DrawingAhead(RateLimiter[Array]):
     @overload
     def loader(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
-        slots: int = 3,
+        slots: IntLike = 3,
         device: DeviceLike | None = None,
         gather_on_device: bool = False,
         arrays: Arrays | None = None,
@@ -75,9 +75,9 @@ class DrawingAhead(RateLimiter[Array]):
     @_options.takes_draw_options()
     def loader(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
-        slots: int = 3,
+        slots: IntLike = 3,
         device: DeviceLike | None = None,
         gather_on_device: bool = False,
         arrays: Arrays | None = None,
@@ -174,10 +174,10 @@ class DrawingAhead(RateLimiter[Array]):
     @_options.takes_draw_options()
     def shared_loader(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
-        readers: int,
-        slots: int = 2,
+        readers: IntLike,
+        slots: IntLike = 2,
         **choices: Unpack[DrawOptions],
     ) -> SharedLoader:
         """Creates a source of batches for several processes, such as DDP ranks and evaluators, in shared memory.

@@ -19,6 +19,7 @@ from per._layout import STEP_ARRAYS, Layout, Output
 from per._library import NULL, check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
 from per._streams import CURRENT, Queue
+from per.typing import IntLike
 
 
 class Exchange:
@@ -132,7 +133,7 @@ class Exchange:
 
     def sample(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         options: int,
         out: dict[str, Any] | None,
         stream: object,

@@ -14,7 +14,7 @@ from per._handle import created
 from per._library import lib
 from per.batch import Batch
 from per.epochs import Epochs
-from per.typing import Array
+from per.typing import Array, IntLike
 
 
 class OnPolicy(Buffer[Array]):
@@ -23,7 +23,7 @@ class OnPolicy(Buffer[Array]):
     __slots__ = ()
 
     def epochs(
-        self, n_epochs: int, batch_size: int, *, drop_last: bool = False, stream: object = None
+        self, n_epochs: IntLike, batch_size: IntLike, *, drop_last: bool = False, stream: object = None
     ) -> Epochs[Array]:
         """An iterator over batches with every live transition once an epoch, in a new random order each epoch.
 

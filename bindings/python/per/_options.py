@@ -18,7 +18,7 @@ import numpy as np
 from per import _library
 from per._errors import InvalidArgument
 from per._library import ffi
-from per.typing import BufferOptions, DrawOptions
+from per.typing import BufferOptions, DrawOptions, IntLike
 
 # The options that are chosen by name, with their enums.
 _CHOICES = {
@@ -203,13 +203,13 @@ _MOST_SHOWN = 80  # characters of a path in a message: it may be a whole file by
 _MAGIC = b"\x89PER\r\n"  # first bytes of a file from save()
 
 
-def set_field(struct: Any, field: str, argument: str, value: object) -> None:
+def set_field(struct: Any, field: str, argument: str, value: Any) -> None:
     """Sets a number in a struct. Raises an error that names the argument if C cannot hold the value."""
     owner = holder(struct, field)
+    c_type = dict(_struct_of(owner).fields)[field].type.cname
     try:
-        setattr(owner, field, value)
+        setattr(owner, field, operator.index(value) if "int" in c_type else value)
     except (TypeError, OverflowError) as error:
-        c_type = dict(_struct_of(owner).fields)[field].type.cname
         raise _not_a_number(argument, value, c_type, error) from error
 
 
@@ -317,7 +317,7 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
     return options
 
 
-def save_options(compression: int | None) -> Any:
+def save_options(compression: IntLike | None) -> Any:
     """A per_save_options with this compression, unless it is None. C's value for None, -1, is an error here."""
     options = _library.new("per_save_options")
     if compression is not None:

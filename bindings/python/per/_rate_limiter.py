@@ -9,7 +9,7 @@ from per import _options
 from per._buffer import Buffer
 from per._library import check, lib
 from per._waiting import waited
-from per.typing import Array
+from per.typing import Array, IntLike
 
 
 class RateLimiter(Buffer[Array]):
@@ -17,7 +17,7 @@ class RateLimiter(Buffer[Array]):
 
     __slots__ = ()
 
-    def wait_to_add(self, count: int | None = None, *, timeout: float | None = None) -> None:
+    def wait_to_add(self, count: IntLike | None = None, *, timeout: float | None = None) -> None:
         """Waits until the rate limiter allows adding `count` steps. Other threads may use the buffer meanwhile.
 
         The limiter counts a, the steps added, without masked ones, and d, the transitions drawn by sample() and
@@ -65,7 +65,7 @@ class RateLimiter(Buffer[Array]):
         steps = self._n_envs if count is None else _options.whole("count", count)
         self._wait_for_rate(timeout, lib.per_replay_wait_to_add, steps)
 
-    def wait_to_sample(self, batch_size: int, *, timeout: float | None = None) -> None:
+    def wait_to_sample(self, batch_size: IntLike, *, timeout: float | None = None) -> None:
         """Waits until the rate limiter allows drawing `batch_size` transitions: see wait_to_add().
 
         Parameters

@@ -13,7 +13,7 @@ from per._errors import InvalidArgument
 from per._library import ffi, lib
 from per.batch import Batch
 from per.hindsight import Call, Hindsight
-from per.typing import Array, ArrayLike, DrawOptions, FieldLike, IntArrayLike, OnInvalid, ReadOptions
+from per.typing import Array, ArrayLike, DrawOptions, FieldLike, IntArrayLike, IntLike, OnInvalid, ReadOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,7 +27,7 @@ class Sampling(Buffer[Array]):
     @_options.takes_draw_options()
     def sample(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
         key: ArrayLike | None = None,
         hindsight: Hindsight | None = None,

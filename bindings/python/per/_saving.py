@@ -18,7 +18,7 @@ from per._library import check, ffi, lib
 from per._settings import Settings
 from per._waiting import DIRECTORY_TIMEOUT, waited
 from per.saving import Save
-from per.typing import Array, Arrays, DeviceLike
+from per.typing import Array, Arrays, DeviceLike, IntLike
 
 if TYPE_CHECKING:
     import torch
@@ -49,14 +49,16 @@ class Saving(Settings[Array]):
 
     @overload
     def save(
-        self, path: str | os.PathLike[str] | BinaryIO, *, wait: Literal[True] = True, compression: int | None = None
+        self, path: str | os.PathLike[str] | BinaryIO, *, wait: Literal[True] = True, compression: IntLike | None = None
     ) -> None: ...
     @overload
-    def save(self, path: str | os.PathLike[str], *, wait: Literal[False], compression: int | None = None) -> Save: ...
-    @overload
-    def save(self, path: str | os.PathLike[str], *, wait: bool, compression: int | None = None) -> Save | None: ...
     def save(
-        self, path: str | os.PathLike[str] | BinaryIO, *, wait: bool = True, compression: int | None = None
+        self, path: str | os.PathLike[str], *, wait: Literal[False], compression: IntLike | None = None
+    ) -> Save: ...
+    @overload
+    def save(self, path: str | os.PathLike[str], *, wait: bool, compression: IntLike | None = None) -> Save | None: ...
+    def save(
+        self, path: str | os.PathLike[str] | BinaryIO, *, wait: bool = True, compression: IntLike | None = None
     ) -> Save | None:
         """Writes the whole buffer to a file, from which a loaded one continues bit-identically.
 
@@ -120,7 +122,7 @@ class Saving(Settings[Array]):
         directory: str | os.PathLike[str],
         *,
         timeout: float | None = DIRECTORY_TIMEOUT,
-        compression: int | None = None,
+        compression: IntLike | None = None,
     ) -> int:
         """Writes an incremental checkpoint to a directory: only what differs from the last checkpoint there.
 

@@ -11,7 +11,7 @@ from per._diagnostics import read_statistics
 from per._errors import InvalidArgument
 from per._library import NULL, check, ffi, lib
 from per.field import Field
-from per.typing import Array
+from per.typing import Array, IntLike
 
 
 class Settings(Buffer[Array]):
@@ -89,7 +89,7 @@ class Settings(Buffer[Array]):
         return int(self._describe().n_step)
 
     @n_step.setter
-    def n_step(self, value: int) -> None:
+    def n_step(self, value: IntLike) -> None:
         n_step = _options.whole("n_step", value)
         with self._n_step_lock:
             self._change("n_step", n_step)
@@ -101,15 +101,15 @@ class Settings(Buffer[Array]):
         return int(self._describe().save_compression)
 
     @save_compression.setter
-    def save_compression(self, value: int) -> None:
-        self._change("save_compression", value)
+    def save_compression(self, value: IntLike) -> None:
+        self._change("save_compression", _options.whole("save_compression", value))
 
     @property
     def version(self) -> int:
         """The version of steps that are added now; see set_version()."""
         return read_statistics(self._open()).version
 
-    def set_version(self, version: int) -> None:
+    def set_version(self, version: IntLike) -> None:
         """Sets the version under which steps are added from here on, in a buffer with age="versions".
 
         Usually the number of the policy that acts, or of updates of it. The age of a transition is the latest version

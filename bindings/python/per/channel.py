@@ -15,7 +15,7 @@ from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c, to_c
-from per.typing import ArrayLike, FieldLike, IntArrayLike
+from per.typing import ArrayLike, FieldLike, IntArrayLike, IntLike
 
 _LARGEST = 2**63 - 1
 
@@ -114,7 +114,7 @@ class Channel(Handle):
         handle = self._open()
         waited(timeout, lambda timeout_ms: lib.per_channel_flush(handle, timeout_ms))
 
-    def move(self, max_steps: int | None = None) -> int:
+    def move(self, max_steps: IntLike | None = None) -> int:
         """Moves as many waiting steps into the buffer as the rate limiter allows. Never waits.
 
         Parameters

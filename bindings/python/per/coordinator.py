@@ -12,7 +12,7 @@ from per import _arrays, _library, _options
 from per._errors import InvalidArgument
 from per._handle import Handle, created
 from per._library import NULL, check, ffi, lib
-from per.typing import DrawOptions, IntArrayLike, NormalizeWeights, Prioritization, Scheme
+from per.typing import DrawOptions, IntArrayLike, IntLike, NormalizeWeights, Prioritization, Scheme
 
 Ids = npt.NDArray[np.int64]
 
@@ -219,7 +219,13 @@ class Coordinator(Handle):
     _in_place_of_pickling = "Pickle its state(), and give it to another."
 
     def __init__(
-        self, capacity: int, n_shards: int, *, n_envs: int = 1, state: CoordinatorState | None = None, **options: object
+        self,
+        capacity: IntLike,
+        n_shards: IntLike,
+        *,
+        n_envs: IntLike = 1,
+        state: CoordinatorState | None = None,
+        **options: object,
     ) -> None:
         given = _library.new("per_replay_options")
         known = set(_options.places(ffi.typeof("per_replay_options"))) - {
@@ -238,7 +244,7 @@ class Coordinator(Handle):
         self._handle = created(lib.per_coordinator_create, given, _options.whole("n_shards", n_shards), status)
         self._batch_size = 0
 
-    def shard(self, shard: int) -> Shard:
+    def shard(self, shard: IntLike) -> Shard:
         """The values to create that shard with, beside the options of the whole.
 
         Parameters
@@ -250,7 +256,7 @@ class Coordinator(Handle):
         check(lib.per_coordinator_describe_shard(self._open(), _options.whole("shard", shard), *out))
         return Shard(*(int(number[0]) for number in out))
 
-    def report(self, shard: int, summary: ShardSummary | None) -> None:
+    def report(self, shard: IntLike, summary: ShardSummary | None) -> None:
         """Takes the summary of a shard; None: the shard and its mass are absent until it reports again.
 
         Parameters
@@ -287,7 +293,7 @@ class Coordinator(Handle):
 
     def draw(
         self,
-        batch_size: int,
+        batch_size: IntLike,
         *,
         beta: float | None = None,
         scheme: Scheme | None = None,
@@ -407,7 +413,7 @@ class Coordinator(Handle):
         check(lib.per_coordinator_locate(self._open(), array.size, *pointers))
         return out
 
-    def ids(self, shard: int, ids: IntArrayLike) -> Ids:
+    def ids(self, shard: IntLike, ids: IntArrayLike) -> Ids:
         """Converts ids of a shard to ids of the whole; -1 stays -1.
 
         Parameters

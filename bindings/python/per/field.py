@@ -13,7 +13,7 @@ import numpy as np
 from per import _arrays, _library, _options
 from per._errors import InvalidArgument, kind_of
 from per._library import check, ffi, lib
-from per.typing import ArrayLike, Compression, DTypeLike, DTypeName, Padding, Role
+from per.typing import ArrayLike, Compression, DTypeLike, DTypeName, IntLike, Padding, Role
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Field(_options.Named):
 
     def __init__(
         self,
-        shape: int | Iterable[int] = (),
+        shape: IntLike | Iterable[IntLike] = (),
         dtype: DTypeLike = "float32",
         role: Role | None = None,
-        stack: int | None = None,
+        stack: IntLike | None = None,
         default: ArrayLike | None = None,
         padding: Padding | None = None,
         compression: Compression = "none",
@@ -75,7 +75,7 @@ class Field(_options.Named):
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "dtype", _arrays.dtype_name(dtype))
         object.__setattr__(self, "role", role)
-        object.__setattr__(self, "stack", stack)
+        object.__setattr__(self, "stack", None if stack is None else _options.whole("stack", stack))
         object.__setattr__(self, "default", None if default is None else _plain(default, sizes))
         object.__setattr__(self, "padding", padding)
         object.__setattr__(self, "compression", compression)

@@ -12,7 +12,7 @@ from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._handle import Store, created
 from per._library import NULL, check, lib
-from per.typing import ArrayLike, Arrays, IntArrayLike, Scheme
+from per.typing import ArrayLike, Arrays, IntArrayLike, IntLike, Scheme
 
 
 class Draw(NamedTuple):
@@ -85,16 +85,23 @@ class SumTree(Store):
     _in_place_of_pickling = "Pickle tree.priorities()."
     _synchronize = lib.per_tree_synchronize
 
-    def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0, arrays: Arrays | None = None) -> None:
+    def __init__(
+        self, capacity: IntLike, *, device: str = "cpu", seed: IntLike = 0, arrays: Arrays | None = None
+    ) -> None:
         kind = _kinds.kind_of(arrays, str(device), on_host=("numpy",))
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
         _options.set_options(options, {"capacity": capacity, "seed": seed})
         self._handle = created(lib.per_tree_create, options)
         self._memory = _memory.memory_of(options.device, options.device_index, kind)
-        self._capacity = capacity
+        self._capacity = int(options.capacity)
         self._device = device
-        self._options = {"capacity": capacity, "device": str(device), "seed": seed, "arrays": kind}
+        self._options = {
+            "capacity": self._capacity,
+            "device": str(device),
+            "seed": int(options.seed),
+            "arrays": kind,
+        }
 
     def update(self, indices: IntArrayLike, priorities: ArrayLike, *, stream: object = None) -> None:
         """Sets priorities. For duplicate indices the last one wins.
@@ -131,7 +138,7 @@ class SumTree(Store):
         self._memory.finish(queue, index, priority)
 
     def sample(
-        self, batch_size: int, *, beta: float = 0.0, scheme: Scheme = "stratified", stream: object = None
+        self, batch_size: IntLike, *, beta: float = 0.0, scheme: Scheme = "stratified", stream: object = None
     ) -> Draw:
         """Draws indices, and their importance-sampling weights w_i = (min_j P(j) / P(i))^beta, j over the batch.
 

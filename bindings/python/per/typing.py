@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Union
 
+import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
@@ -109,6 +110,9 @@ DeviceLike: TypeAlias = str | TorchDevice
 ArrayLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsCudaArrayInterface
 """Arrays of numpy, torch, JAX, CuPy and others, numbers, and lists of them."""
 
+IntLike: TypeAlias = int | np.integer[Any]
+"""A whole number of Python or numpy."""
+
 IntArrayLike: TypeAlias = (
     int | SupportsArray | SupportsDLPack | SupportsCudaArrayInterface | Sequence[int | SupportsArray | Sequence[int]]
 )
@@ -131,7 +135,7 @@ class DrawOptions(TypedDict, total=False):
     prioritization: Prioritization | None
     uniform_fraction: float | None
     normalize_weights: NormalizeWeights | None
-    n_step: int | tuple[int, int] | None
+    n_step: IntLike | tuple[IntLike, IntLike] | None
 
 
 class ReadOptions(TypedDict, total=False):
@@ -141,24 +145,24 @@ class ReadOptions(TypedDict, total=False):
     prioritization: Prioritization | None
     uniform_fraction: float | None
     normalize_weights: NormalizeWeights | None
-    n_step: int | tuple[int, int] | None
+    n_step: IntLike | tuple[IntLike, IntLike] | None
 
 
 class HostOptions(TypedDict, total=False):
     """Options of a ReplayBuffer beside capacity and fields, without those that determine the arrays of batches."""
 
-    n_envs: int
-    n_step: int
+    n_envs: IntLike
+    n_step: IntLike
     gamma: float
-    frame_stack: int
-    sequence_length: int | None
-    burn_in: int
-    sequence_stride: int | None
+    frame_stack: IntLike
+    sequence_length: IntLike | None
+    burn_in: IntLike
+    sequence_stride: IntLike | None
     sequence_eta: float
     alpha: float
     beta: float
     beta_final: float
-    beta_steps: int
+    beta_steps: IntLike
     epsilon: float
     prioritization: Prioritization
     scheme: Scheme
@@ -174,17 +178,17 @@ class HostOptions(TypedDict, total=False):
     critics: Critics
     half_life: float | None
     age: Age
-    max_age: int | None
-    gather_threads: int
-    save_compression: int
+    max_age: IntLike | None
+    gather_threads: IntLike
+    save_compression: IntLike
     samples_per_insert: float
-    samples_tolerance: int
-    min_size_to_sample: int
+    samples_tolerance: IntLike
+    min_size_to_sample: IntLike
     keep_times_sampled: bool
-    max_times_sampled: int
+    max_times_sampled: IntLike
     storage: Path | None
     storage_preallocated: bool
-    seed: int
+    seed: IntLike
 
 
 class BufferOptions(HostOptions, total=False):

@@ -49,6 +49,20 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     print(taken.reward.square(), buffer.loader(64).take().reward.any_array)
     with buffer.shared_loader(64, readers=1).reader("torch") as reader:
         print(next(reader).reward.square())
+    three = np.int64(3)
+    per.ReplayBuffer(
+        three, {"observation": per.Field(three, stack=three), "other": per.Field((three, 2))}, n_step=three
+    )
+    per.ReplayBuffer.for_env(None, three, sequence_length=three, seed=three).sample(three, n_step=(1, np.int32(2)))
+    per.ReplayBuffer.capacity_for(three, three, n_envs=three)
+    buffer.loader(three, slots=three).close()
+    buffer.shared_loader(three, readers=three).close()
+    buffer.epochs(three, batch_size=three)
+    buffer.wait_to_sample(three)
+    buffer.set_version(three)
+    buffer.n_step = three
+    buffer.save("a file", compression=three)
+    per.SumTree(three, seed=three).sample(three)
 
 
 def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
@@ -104,6 +118,10 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     Mine.load("a file", arrays="torch").sample(8).reward.astype(int)  # error
     buffer.alpha = "0.3"  # error
     buffer.capacity = 3  # error
+    buffer.n_step = 3.0  # error
+    buffer.sample(np.float32(3))  # error
+    buffer.sample(64, n_step=np.float64(3))  # error
+    per.ReplayBuffer(100, {"observation": per.Field(4)}, n_step=np.float32(3))  # error
     buffer.beta_ = 1  # error
     buffer.vesion = 3  # error
     per.SumTree(4).capacity = 3  # error

@@ -567,6 +567,7 @@ def test_bad_argument_is_named_with_its_value_and_changes_nothing(call, words):
         ({"fields": {"observation": (2, "float32")}}, "fields has 'observation': (2, 'float32')"),
         ({"fields": {}}, "the number of fields is 0"),
         ({"capacity": 1e5}, "capacity is 100000.0, a float; allowed: an int"),
+        ({"n_step": np.float32(2.5)}, "n_step is np.float32(2.5), a float32; allowed: an int"),
         ({"overwrite": "no"}, "overwrite is 'no'; allowed: True or False"),
         ({"store_next_observation": 2}, "store_next_observation is 2; allowed: True or False"),
         ({"burn_in": 3}, "burn_in is 3: must be 0 where sequence_length is not given"),

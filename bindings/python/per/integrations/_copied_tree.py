@@ -18,7 +18,7 @@ class CopiedTree(per.SumTree):
 
     _n_draws = 0
 
-    def sample(self, batch_size: int, **choices: Any) -> per.Draw:
+    def sample(self, batch_size: per.typing.IntLike, **choices: Any) -> per.Draw:
         """As per.SumTree."""
         draw = super().sample(batch_size, **choices)
         self._n_draws += 1
