@@ -71,6 +71,7 @@ def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
         message = re.sub(r'"[^"]*"|\b(PER_\w+) \(\d+\)|\b[A-Za-z_]\w*', lambda found: _in_python(found, words), message)
         for phrase, in_python in _PHRASES.items():
             message = message.replace(phrase, in_python)
+        message = _with_values_of_python(message)
         raise _errors.of_status(status, message)
 
 
@@ -101,6 +102,32 @@ _PHRASES = {
         "must be a plain float32 field with one number a step, as per.Field() declares it"
     ),
 }
+
+
+# The boolean options.
+FLAGS = ("store_next_observation", "overwrite", "keep_times_sampled", "storage_preallocated", "gather_on_device")
+
+# The options that may be None, and the number that C has for it.
+NUMBERS_OF_NONE = {
+    "compression": -1,
+    "half_life": 0,
+    "max_age": -1,
+    "sequence_length": 0,
+    "sequence_stride": 0,
+    "stack": 0,
+}
+
+
+def _with_values_of_python(message: str) -> str:
+    """A message that begins with the name of an option, with True, False and None in place of C's numbers."""
+    name = message.partition(" is ")[0]
+    if name in FLAGS:
+        return message.replace(f"{name} is 1", f"{name} is True").replace("must be 0", "must be False")
+    if name in NUMBERS_OF_NONE:
+        none = NUMBERS_OF_NONE[name]
+        message = message.replace(f"allowed are {none} ..", f"allowed are None and {none + 1} ..")
+        return re.sub(rf"(must be|allowed are) {none}\b", r"\1 None", message)
+    return message
 
 
 def new(struct: str) -> Any:

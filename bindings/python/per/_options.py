@@ -1,6 +1,7 @@
 """Translates keyword arguments to the options structs of per.h. The library decides which values are allowed.
 
-Only what C cannot represent is refused here: numbers of the wrong type or out of range, and unknown names.
+Only what C cannot represent is refused here: numbers of the wrong type or out of range, and unknown names. So are the
+numbers that stand for an option without a value in C: in Python this is None, and nothing else.
 """
 
 from __future__ import annotations
@@ -35,9 +36,6 @@ _CHOICES = {
     "when_full": "per_when_full",
     "moved_by": "per_moved_by",
 }
-
-# The boolean options.
-_FLAGS = ("store_next_observation", "overwrite", "keep_times_sampled", "storage_preallocated", "gather_on_device")
 
 # Descriptions of C's number types.
 NUMBERS = {
@@ -129,7 +127,9 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
     """Sets fields of an options struct from the arguments of the same names."""
     for name, value in given.items():
         enum = _CHOICES.get(name)
-        if name in _FLAGS:
+        if value is None and name in _library.NUMBERS_OF_NONE:
+            continue
+        if name in _library.FLAGS:
             value = flag(name, value)
         set_field(options, name, name, value if enum is None else number(enum, name, value))
 
@@ -137,15 +137,10 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
 # The options of a buffer that are members of per_replay_options with the same name, in the constructor's order.
 BUFFER_OPTIONS = [name for name in BufferOptions.__annotations__ if name not in ("device", "arrays", "storage")]
 
-# The options that may be None, and the number that C has for it.
-_NUMBER_OF_NONE = {"sequence_length": 0, "sequence_stride": 0, "half_life": 0.0, "max_age": -1}
-
 
 def set_buffer_options(options: Any, given: Mapping[str, Any]) -> None:
     """Sets members of a per_replay_options from the arguments of a buffer. Others, such as its device, are ignored."""
-    named = {name: given[name] for name in given if name in BUFFER_OPTIONS}
-    unset = {name for name, value in named.items() if value is None and name in _NUMBER_OF_NONE}
-    set_options(options, {name: value for name, value in named.items() if name not in unset})
+    set_options(options, {name: given[name] for name in given if name in BUFFER_OPTIONS})
 
 
 def check_buffer_options(given: Iterable[str]) -> None:
@@ -160,9 +155,9 @@ def check_buffer_options(given: Iterable[str]) -> None:
 def buffer_option(options: Any, name: str) -> Any:
     """The value of a member of per_replay_options for the argument of the same name."""
     value = option(options, name)
-    if name in _NUMBER_OF_NONE:
-        return None if value == _NUMBER_OF_NONE[name] else value
-    return bool(value) if name in _FLAGS else value
+    if value == _library.NUMBERS_OF_NONE.get(name):
+        return None
+    return bool(value) if name in _library.FLAGS else value
 
 
 def set_storage(options: Any, storage: Any) -> Any:
@@ -204,13 +199,26 @@ _MAGIC = b"\x89PER\r\n"  # first bytes of a file from save()
 
 
 def set_field(struct: Any, field: str, argument: str, value: Any) -> None:
-    """Sets a number in a struct. Raises an error that names the argument if C cannot hold the value."""
+    """Sets a number in a struct. Raises an error that names the argument if C cannot hold it, or has it for None."""
     owner = holder(struct, field)
     c_type = dict(_struct_of(owner).fields)[field].type.cname
     try:
         setattr(owner, field, operator.index(value) if "int" in c_type else value)
     except (TypeError, OverflowError) as error:
         raise _not_a_number(argument, value, c_type, error) from error
+    if getattr(owner, field) == _library.NUMBERS_OF_NONE.get(argument):
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: None, or {_BESIDE_NONE[argument]}")
+
+
+# The numbers that may be given for the options that may be None.
+_BESIDE_NONE = {
+    "compression": "0 to 19",
+    "half_life": "0.01 and above",
+    "max_age": "0 and above",
+    "sequence_length": "1 and above",
+    "sequence_stride": "1 and above",
+    "stack": "1 and above",
+}
 
 
 def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -> InvalidArgument:
@@ -244,7 +252,7 @@ def option(options: Any, name: str) -> Any:
 
 def number(enum: str, argument: str, name: object) -> int:
     """The number of a choice given by name."""
-    allowed = _library.choices(enum)
+    allowed = {word: value for word, value in _library.choices(enum).items() if word != "default"}  # which is None
     if not isinstance(name, str) or name not in allowed:
         raise InvalidArgument(f"{argument} is {name!r}; allowed: {', '.join(map(repr, allowed))}")
     return allowed[name]
@@ -318,12 +326,9 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
 
 
 def save_options(compression: IntLike | None) -> Any:
-    """A per_save_options with this compression, unless it is None. C's value for None, -1, is an error here."""
+    """A per_save_options with this compression."""
     options = _library.new("per_save_options")
-    if compression is not None:
-        set_field(options, "compression", "compression", compression)
-        if compression == -1:
-            raise InvalidArgument("compression is -1; allowed: None, 0 to 19")
+    set_options(options, {"compression": compression})
     return options
 
 

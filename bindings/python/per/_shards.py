@@ -12,7 +12,7 @@ from per._buffer import Buffer
 from per._library import check, lib
 from per.batch import Batch
 from per.coordinator import ShardSummary
-from per.typing import Array, IntArrayLike, ReadOptions
+from per.typing import Array, IntArrayLike, IntLike, ReadOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,7 +84,7 @@ class Shard(Buffer[Array]):
         arrays, masses, first_units = plain.get_units(units, options, stream)
         return Units(self._new_batch(arrays), masses, first_units)
 
-    def summarize(self, measured_scale: int | None = None) -> ShardSummary:
+    def summarize(self, measured_scale: IntLike | None = None) -> ShardSummary:
         """The integers that draws depend on: see Coordinator. Synchronises.
 
         Parameters
@@ -103,7 +103,7 @@ class Shard(Buffer[Array]):
         """
         return ShardSummary._of(self._open(), measured_scale)
 
-    def set_scale(self, scale: int | None) -> None:
+    def set_scale(self, scale: IntLike | None) -> None:
         """Sets the scale of mass(p^alpha) = ceil(p^alpha 2^scale), from -120 up to one at which all masses fit.
 
         The scale stays fixed until a leaf or the sum becomes too large for it, or alpha is set. The buffer then chooses

@@ -60,7 +60,7 @@ class ShardSummary:
     scale_needed: int = 0
 
     @classmethod
-    def _of(cls, replay: Any, measured_scale: int | None) -> ShardSummary:
+    def _of(cls, replay: Any, measured_scale: IntLike | None) -> ShardSummary:
         scale = lib.PER_SCALE_AUTOMATIC if measured_scale is None else _options.whole("measured_scale", measured_scale)
         summary = _library.filled("per_shard_summary", lib.per_replay_summarize, replay, scale)
         return cls(
@@ -71,7 +71,7 @@ class ShardSummary:
             float(summary.max_priority),
             int(summary.scale),
             bool(summary.is_scale_fixed),
-            measured_scale,
+            None if measured_scale is None else int(measured_scale),
             int(summary.measured_low) + (int(summary.measured_high) << 64),
             float(summary.largest_leaf),
             int(summary.scale_needed),

@@ -142,8 +142,7 @@ def _fill(target: Any, field: Field) -> Any:
     target.dtype = _arrays.DTYPES[field.dtype]
     if field.role is not None:
         target.role = _options.number("per_role", "role", field.role)
-    if field.stack is not None:
-        _options.set_field(ffi.addressof(target), "stack", "stack", field.stack)
+    _options.set_options(ffi.addressof(target), {"stack": field.stack})
     if field.padding is not None:
         target.padding = _options.number("per_padding", "padding", field.padding)
     target.compression = _options.number("per_compression", "compression", field.compression)

@@ -133,7 +133,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         The unit of ages: "steps" that the environment has taken since, or "versions" of the policy, which
         set_version() counts.
     max_age : int, optional
-        Transitions of a larger age are not drawn.
+        Transitions of a larger age are not drawn. 0 and above; None: no limit.
     gather_threads : int, default 1
         Threads that copy a batch of 4 MiB or more, including the calling thread; on the CPU, and not for sequences.
     save_compression : int, default 0

@@ -282,12 +282,12 @@ def test_frames_of_large_fields_are_gathered_by_the_device():
 
 def test_what_cannot_be_gathered_by_the_device_is_refused():
     buffer, _ = loaded_buffers()
-    with pytest.raises(per.InvalidArgument, match="gather_on_device is 1: device is 'cpu'"):
+    with pytest.raises(per.InvalidArgument, match="gather_on_device is True: device is 'cpu'"):
         buffer.loader(8, gather_on_device=True)
     with pytest.raises(per.InvalidArgument, match="gather_on_device is 1; allowed: True or False"):
         buffer.loader(8, device="cuda", gather_on_device=1)
     _, on_device = replays()
-    with pytest.raises(per.InvalidArgument, match="gather_on_device is 1: allowed for the loader of a replay on"):
+    with pytest.raises(per.InvalidArgument, match="gather_on_device is True: allowed for the loader of a replay on"):
         on_device.loader(8, gather_on_device=True)
     with buffer.loader(8, device="cuda", gather_on_device=True) as batches:  # although no field is large
         assert isinstance(next(batches).reward, torch.Tensor)

@@ -124,7 +124,9 @@ def test_what_is_refused_is_named(tmp_path):
         assert text in str(caught.value)
     with pytest.raises(per.InvalidArgument, match="storage_preallocated is 1; allowed: True or False"):
         per.ReplayBuffer(10, FIELDS, storage=tmp_path, storage_preallocated=1)
-    with pytest.raises(per.InvalidArgument, match="storage_preallocated is 1: must be 0 where storage is not given"):
+    with pytest.raises(
+        per.InvalidArgument, match="storage_preallocated is True: must be False where storage is not given"
+    ):
         per.ReplayBuffer(10, FIELDS, storage_preallocated=True)
     for name, value, allowed in [("storage", tmp_path, "None"), ("storage_preallocated", True, "False")]:
         with pytest.raises(per.InvalidArgument, match=f"^{name} is .*; allowed: {allowed}, as a file object is read"):
