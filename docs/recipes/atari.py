@@ -29,7 +29,7 @@ buffer = per.ReplayBuffer.for_env(
 )
 
 torch.manual_seed(7)
-n_actions = int(env.action_space.n)
+n_actions = gymnasium.spaces.flatdim(env.action_space)
 online, target = (
     nn.Sequential(
         nn.Conv2d(4, 32, 8, stride=4),
@@ -66,12 +66,12 @@ for step in range(1, STEPS + 1):
     buffer.add(
         observation=observation,
         action=action,
-        reward=np.sign(reward),
+        reward=np.sign(float(reward)),
         terminated=terminated,
         truncated=truncated,
         next_observation=next_observation,
     )
-    observation, score = next_observation, score + reward
+    observation, score = next_observation, score + float(reward)
     if terminated or truncated:
         scores.append(score)
         print(f"step {step}: score {score:.0f}, mean of the last 20 {np.mean(scores[-20:]):.1f}", flush=True)

@@ -11,10 +11,10 @@ network = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.
 optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
 
 env.action_space.seed(7)
-observation, _ = env.reset(seed=7)
+observation, info = env.reset(seed=7)
 for _ in range(1000):
     action = env.action_space.sample()
-    next_observation, reward, terminated, truncated, _ = env.step(action)
+    next_observation, reward, terminated, truncated, info = env.step(action)
     buffer.add(
         observation=observation,
         action=action,

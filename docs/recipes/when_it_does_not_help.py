@@ -21,12 +21,14 @@ buffer.extend(
 buffer.update_priorities(buffer.live_ids(), td_errors=np.where(is_noisy, 1.0, 0.0).astype(np.float32))
 
 shares = {}
-for name, options in {
+ways: dict[str, per.typing.DrawOptions] = {
     "proportional": {},
     "with a uniform fraction of 0.5": {"uniform_fraction": 0.5},
     "uniform": {"prioritization": "uniform"},
-}.items():
-    batch = buffer.sample(10_000, beta=1.0, normalize_weights="none", **options)
+}
+for name, options in ways.items():
+    options["beta"], options["normalize_weights"] = 1.0, "none"
+    batch = buffer.sample(10_000, **options)
     size = batch.weights.sum() ** 2 / np.square(batch.weights).sum()
     shares[name] = batch["noisy"].mean()
     print(f"{name}: {shares[name]:.1%} of the draws are noise; effective batch {size / 10_000:.0%} of the size")

@@ -79,9 +79,10 @@ class Actor:
     def play(self) -> None:
         """Runs forever."""
         env = gymnasium.make("CartPole-v1")
-        n_actions = int(env.action_space.n)
+        n_actions = gymnasium.spaces.flatdim(env.action_space)
         observation, _ = env.reset(seed=self._seed)
-        episode_return, returns = 0.0, []
+        episode_return = 0.0
+        returns: list[float] = []
         steps: list[dict[str, Any]] = []  # the last ones wait for the TD error of their window
         while True:
             network = ray.get(self._board.fetch.remote(BLOCK, returns))
@@ -161,7 +162,7 @@ class Learner:
         return (goal - value.detach()).numpy()
 
     def save(self, path: Path) -> None:
-        parts = {"online": self.online, "target": self.target, "optimizer": self.optimizer}
+        parts: dict[str, Any] = {"online": self.online, "target": self.target, "optimizer": self.optimizer}
         states = {name: part.state_dict() for name, part in parts.items()}
         torch.save({**states, "updates": self.updates}, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
@@ -188,8 +189,12 @@ def greedy_return(network: Network, environments: gymnasium.vector.VectorEnv, se
 
 def new_buffer(n_actors: int, shards: int, batch_size: int, seed: int) -> per.ray.ReplayBuffer:
     fields = {"observation": per.Field(4), "action": per.Field((), "int64")}
-    learning = {"n_step": N_STEP, "gamma": GAMMA, "alpha": 0.6, "beta": 0.4, "seed": seed}
-    limits = {"samples_per_insert": 16, "samples_tolerance": 16 * batch_size, "min_size_to_sample": 1000}
+    learning: dict[str, Any] = {"n_step": N_STEP, "gamma": GAMMA, "alpha": 0.6, "beta": 0.4, "seed": seed}
+    limits: dict[str, Any] = {
+        "samples_per_insert": 16,
+        "samples_tolerance": 16 * batch_size,
+        "min_size_to_sample": 1000,
+    }
     return per.ray.ReplayBuffer(100_000, fields, n_envs=n_actors, shards=shards, **learning, **limits)
 
 

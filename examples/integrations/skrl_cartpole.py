@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from typing import Any
 
 import gymnasium
 import skrl.agents.torch.dqn
@@ -42,7 +43,7 @@ def train(library: str, seed: int, timesteps: int, n_envs: int = 2):
     env = wrap_env(recorded)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space, "device": "cpu"}
     models = {name: Network(**spaces) for name in ("q_network", "target_q_network")}
-    size = {"memory_size": 20_000 // n_envs, "num_envs": n_envs, "device": "cpu"}
+    size: dict[str, Any] = {"memory_size": 20_000 // n_envs, "num_envs": n_envs, "device": "cpu"}
     if library == "libper":
         memory = PrioritizedMemory(**size, alpha=0.6, beta=0.6, autoreset="same_step", seed=seed)
         kind = DQN

@@ -31,7 +31,7 @@ class Learner:
         self.online = nn.Sequential(nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2))
         self.online.to(device).requires_grad_(False)  # torch.func.grad() takes gradients in its own way
         self.target = copy.deepcopy(self.online)
-        self.weights = dict(self.online.named_parameters())
+        self.weights: dict[str, torch.Tensor] = dict(self.online.named_parameters())
         self.means = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self.squares = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self.steps = torch.zeros((), device=device)

@@ -102,13 +102,13 @@ class Run:
 def learn(
     online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, batch: per.Batch, buffer: per.ReplayBuffer
 ) -> float:
-    next_inputs = inputs(batch.next_observation, batch.goal)
+    next_inputs = inputs(batch.next_observation, batch["goal"])
     with torch.no_grad():
         best = online(next_inputs).argmax(dim=1, keepdim=True)
         # Returns lie between that of never reaching the goal and 0.
         bootstrap = target(next_inputs).gather(1, best).squeeze(1).clamp(-1 / (1 - GAMMA), 0)
         wanted = batch.reward + batch.discount * bootstrap
-    value = online(inputs(batch.observation, batch.goal)).gather(1, batch.action.unsqueeze(1)).squeeze(1)
+    value = online(inputs(batch.observation, batch["goal"])).gather(1, batch.action.unsqueeze(1)).squeeze(1)
     loss = (batch.weights * nn.functional.smooth_l1_loss(value, wanted, reduction="none")).mean()
     optimizer.zero_grad()
     loss.backward()

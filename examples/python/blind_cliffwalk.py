@@ -21,7 +21,7 @@ import argparse
 import heapq
 import time
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import per
@@ -114,7 +114,7 @@ class Replay(Protocol):
     def learned(self, td_error: float) -> None: ...
 
 
-def buffer_of(memory: Memory, **options: object) -> per.ReplayBuffer:
+def buffer_of(memory: Memory, **options: Any) -> per.ReplayBuffer:
     fields = {"observation": per.Field((), "int32"), "action": per.Field((), "int32")}
     # One row per transition, one for the end of each sequence, and a few extra for the smallest memories.
     buffer = per.ReplayBuffer(len(memory.state) + int(memory.terminated.sum()) + 4, fields, **options)

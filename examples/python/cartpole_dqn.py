@@ -98,9 +98,9 @@ def train(name: str, seed: int, max_steps: int, alpha: float) -> Run:
     buffer = per.ReplayBuffer.for_env(
         env, 50_000, gamma=0.99, alpha=alpha, beta=0.4, beta_steps=max_steps, arrays="torch", seed=seed
     )
-    n_actions = int(env.action_space.n)
-    online = DuelingNetwork(env.observation_space.shape[0], n_actions)
-    target = DuelingNetwork(env.observation_space.shape[0], n_actions)
+    size, n_actions = map(gymnasium.spaces.flatdim, (env.observation_space, env.action_space))
+    online = DuelingNetwork(size, n_actions)
+    target = DuelingNetwork(size, n_actions)
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
 

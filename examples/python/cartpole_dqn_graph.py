@@ -111,7 +111,8 @@ def train(device: torch.device, seed: int, max_steps: int, use_graph: bool) -> R
     buffer = per.ReplayBuffer.for_env(
         environments, 50_000, beta_steps=max_steps, device=str(device), arrays="torch", seed=seed
     )
-    n_inputs, n_actions = environments.single_observation_space.shape[0], int(environments.single_action_space.n)
+    spaces = environments.single_observation_space, environments.single_action_space
+    n_inputs, n_actions = map(gymnasium.spaces.flatdim, spaces)
     learner = Learner(buffer, n_inputs, n_actions, device)
     step_of_learner: Callable[[], None] | None = None if use_graph else learner.step
 

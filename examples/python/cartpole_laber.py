@@ -41,7 +41,7 @@ class Agent:
 
 
 def network_for(env: gymnasium.Env) -> nn.Module:
-    size, n_actions = env.observation_space.shape[0], int(env.action_space.n)
+    size, n_actions = map(gymnasium.spaces.flatdim, (env.observation_space, env.action_space))
     return nn.Sequential(nn.Linear(size, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, n_actions))
 
 
@@ -94,12 +94,13 @@ def train(selects: bool, seed: int, max_steps: int) -> Agent:
     online, target = network_for(env), network_for(env)
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
+    n_actions = gymnasium.spaces.flatdim(env.action_space)
     agent = Agent(selects)
     observation, _ = env.reset(seed=seed)
     with tqdm(total=max_steps, desc="laber" if selects else "uniform", unit="step", mininterval=0.5) as bar:
         for step in range(1, max_steps + 1):
             if rng.random() < max(0.02, 1.0 - step / 4000):
-                action = int(rng.integers(env.action_space.n))
+                action = int(rng.integers(n_actions))
             else:
                 with torch.no_grad():
                     action = int(online(torch.from_numpy(observation)).argmax())
@@ -151,7 +152,7 @@ def draw_picture(agents: list[Agent], path: Path) -> None:
     plt.close(figure)
 
 
-def _once_each(axes: plt.Axes) -> list[tuple[object, str]]:
+def _once_each(axes: plt.Axes) -> list[tuple[object, object]]:
     """Lines by label, the first of each."""
     return [(line, label) for label, line in {line.get_label(): line for line in axes.get_lines()}.items()]
 

@@ -52,7 +52,7 @@ class ActorCritic(nn.Module):
         self.critic = nn.Sequential(
             nn.Linear(observation_size, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
         )
-        nn.init.orthogonal_(self.actor[-1].weight, 0.01)
+        nn.init.orthogonal_(self.actor[-1].get_parameter("weight"), 0.01)
 
     def value(self, observation: torch.Tensor) -> torch.Tensor:
         return self.critic(observation).squeeze(-1)
@@ -175,7 +175,8 @@ def train(seed: int, n_iterations: int) -> Run:
         arrays="torch",
         seed=seed,
     )
-    network = ActorCritic(environments.single_observation_space.shape[0], int(environments.single_action_space.n))
+    spaces = environments.single_observation_space, environments.single_action_space
+    network = ActorCritic(*map(gymnasium.spaces.flatdim, spaces))
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, eps=1e-5)
     collector = Collector(environments, seed)
     run = Run()

@@ -231,7 +231,7 @@ def train(seed: int, max_steps: int, capacity: int) -> Run:
         seed=seed,
     )
     print_memory(buffer)
-    learner = Learner(int(player.environments.single_action_space.n))
+    learner = Learner(gymnasium.spaces.flatdim(player.environments.single_action_space))
     run = Run()
     start = time.perf_counter()
     losses: list[float] = []
@@ -247,9 +247,9 @@ def train(seed: int, max_steps: int, capacity: int) -> Run:
                 buffer.update_priorities(batch.ids, td_errors)
                 losses.append(float(loss))
             if step % 200 == 0:
-                rate, loss = float(np.mean(player.caught[-200:])), float(np.mean(losses))
+                rate, mean_loss = float(np.mean(player.caught[-200:])), float(np.mean(losses))
                 run.training_rates.append((step, rate))
-                bar.set_postfix_str(f"caught {rate:.2f}, loss {loss:.4f}, beta {buffer.beta:.2f}")
+                bar.set_postfix_str(f"caught {rate:.2f}, loss {mean_loss:.4f}, beta {buffer.beta:.2f}")
                 losses.clear()
             if step % EVALUATE_EVERY == 0:
                 run.evaluations.append((step, catch_rate(learner.online, seed=1000 * (seed + 1))))
@@ -275,7 +275,7 @@ def look_at_priorities(buffer: per.ReplayBuffer, run: Run) -> None:
 
 def draw_picture(run: Run, path: Path) -> None:
     figure = plt.figure(figsize=(13, 3.9))
-    left, middle, right = figure.subfigures(1, 3, width_ratios=(1.7, 1, 1.1))
+    left, middle, right = figure.subfigures(1, 3, squeeze=False, width_ratios=(1.7, 1, 1.1))[0]
     rates = left.subplots()
     left.subplots_adjust(left=0.11, right=0.97, bottom=0.14, top=0.9)
     rates.plot(*zip(*run.training_rates, strict=True), color="#4a6fa5", label="last 200 while training")

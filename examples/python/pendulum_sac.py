@@ -137,7 +137,7 @@ class Run:
     effective_shares: list[tuple[int, float]] = field(default_factory=list)
 
 
-def rescaled(env: gymnasium.Env) -> gymnasium.Env:
+def rescaled(env: gymnasium.Env) -> gymnasium.Wrapper:
     return gymnasium.wrappers.RescaleAction(env, np.float32(-1), np.float32(1))
 
 
@@ -217,7 +217,7 @@ def train(use_per: bool, seed: int, max_steps: int) -> Run:
         arrays="torch",
         seed=seed,
     )
-    learner = Learner(player.env.observation_space.shape[0], player.env.action_space.shape[0])
+    learner = Learner(*map(gymnasium.spaces.flatdim, (player.env.observation_space, player.env.action_space)))
     run = Run()
     start = time.perf_counter()
     loss = math.nan

@@ -150,10 +150,13 @@ def dive(seed: int, n_pairs: int, n_updates: int) -> dict[str, np.ndarray]:
     buffers = []
     for alpha in ALPHAS.values():
         for pair, memory in enumerate(memories):
-            options = {"alpha": alpha, "beta_steps": n_updates, "gamma": GAMMA, "seed": 1000 * seed + pair}
             capacity = per.ReplayBuffer.capacity_for(EPISODES * SIZE, episode_length=SIZE)
-            buffers.append(per.ReplayBuffer(capacity, fields, **options))
-            buffers[-1].extend(**memory)
+            seed_of_pair = 1000 * seed + pair
+            buffer = per.ReplayBuffer(
+                capacity, fields, alpha=alpha, beta_steps=n_updates, gamma=GAMMA, seed=seed_of_pair
+            )
+            buffer.extend(**memory)
+            buffers.append(buffer)
 
     on_the_way = np.eye(SIZE * SIZE, dtype=np.float32)[np.arange(SIZE) * (SIZE + 1)]
     right = np.stack([env.right.diagonal() for env in envs] * len(ALPHAS))
@@ -277,8 +280,8 @@ def main() -> int:
     to_walk = [counts[name][most_states] for name in ALPHAS]
     to_dive = [reached_at[name] for name in ALPHAS]
     lines = [
-        summary(f"Blind Cliffwalk, {most_states} states", *to_walk),
-        summary(f"DeepSea {SIZE} x {SIZE}", *to_dive, most=n_updates),
+        summary(f"Blind Cliffwalk, {most_states} states", to_walk[0], to_walk[1]),
+        summary(f"DeepSea {SIZE} x {SIZE}", to_dive[0], to_dive[1], most=n_updates),
     ]
     draw_picture(counts, reached_at, n_updates, lines, arguments.picture)
     print("\n".join(lines))
