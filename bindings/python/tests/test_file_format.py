@@ -177,7 +177,7 @@ def test_a_save_may_be_compressed_in_another_way_than_its_buffer(tmp_path):
     assert loaded.save_compression == 0 and bytes(loaded) == plain
     written = [buffer.checkpoint(tmp_path / str(level), compression=level) for level in (0, 3)]
     assert 2 * written[1] < written[0]
-    for bad, allowed in ((-1, "None, 0 to 19"), (20, "0 .. 19"), ("3", "an int")):
+    for bad, allowed in ((-1, "None, or 0 to 19"), (20, "0 .. 19"), ("3", "an int")):
         with pytest.raises(per.InvalidArgument, match=f"^compression is {bad!r}.*{allowed}"):
             buffer.save(tmp_path / "none", compression=bad)
     assert not (tmp_path / "none").exists()
