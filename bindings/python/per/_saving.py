@@ -224,9 +224,9 @@ class Saving(Settings[Array]):
         timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> AnySaving: ...
 
-    @classmethod
+    @classmethod  # type: ignore[misc]  # a subclass returns its own type
     def load(
-        cls: type[Saving[Any]],
+        cls: Any,
         path: str | os.PathLike[str] | BinaryIO,
         *,
         device: DeviceLike = "cpu",
@@ -234,7 +234,7 @@ class Saving(Settings[Array]):
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
-    ) -> Saving[Any]:
+    ) -> ReplayBuffer:
         """Loads a buffer from a file of save() or a directory of checkpoint(), on the given device.
 
         With `storage`, its rows are in a file in that directory, as the class describes; not for file objects. While a
@@ -313,7 +313,7 @@ class Saving(Settings[Array]):
             with about(path, storage):
                 waited(timeout, load_once)
             del kept
-        buffer = cls.__new__(cls)
+        buffer: ReplayBuffer = cls.__new__(cls)
         buffer._attach(handle, str(device), kind)
         return buffer
 
@@ -342,10 +342,8 @@ class Saving(Settings[Array]):
     def from_bytes(
         cls: type[AnySaving], data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None
     ) -> AnySaving: ...
-    @classmethod
-    def from_bytes(
-        cls: type[Saving[Any]], data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None
-    ) -> Saving[Any]:
+    @classmethod  # type: ignore[misc]
+    def from_bytes(cls: Any, data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None) -> ReplayBuffer:
         """Loads a buffer from bytes(buffer), on the given device.
 
         Parameters
@@ -372,8 +370,8 @@ class Saving(Settings[Array]):
         >>> per.ReplayBuffer.from_bytes(bytes(buffer)).options == buffer.options
         True
         """
-        memory: Any = _files.Memory(data)
-        buffer = cls.load(memory, device=device, arrays=arrays)
+        memory = _files.Memory(data)
+        buffer: ReplayBuffer = cls.load(memory, device=device, arrays=arrays)
         memory.check_end()
         return buffer
 
