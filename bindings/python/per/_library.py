@@ -122,7 +122,7 @@ def _with_values_of_python(message: str) -> str:
     """A message that begins with the name of an option, with True, False and None in place of C's numbers."""
     name = message.partition(" is ")[0]
     if name in FLAGS:
-        return message.replace(f"{name} is 1", f"{name} is True").replace("must be 0", "must be False")
+        return re.sub(r"\b(is|be) ([01])\b", lambda found: f"{found[1]} {found[2] == '1'}", message)
     if name in NUMBERS_OF_NONE:
         none = NUMBERS_OF_NONE[name]
         message = message.replace(f"allowed are {none} ..", f"allowed are None and {none + 1} ..")
