@@ -238,7 +238,9 @@ def test_what_does_not_go_together_is_refused():
     with pytest.raises(per.InvalidArgument, match="samples_per_insert is 2: must be at most max_times_sampled, 1"):
         counting(**ONCE, samples_per_insert=2.0, samples_tolerance=64)
     for options in (ONCE, {"keep_times_sampled": True}):
-        with pytest.raises(per.Unsupported, match=r"keep_times_sampled is (True|False) and max_times_sampled [01]: shards"):
+        with pytest.raises(
+            per.Unsupported, match=r"keep_times_sampled is (True|False) and max_times_sampled [01]: shards"
+        ):
             per.Coordinator(100, 2, n_envs=2, **options)
     buffer = counting(**ONCE)
     add(buffer, 5)
