@@ -51,9 +51,9 @@ REASONS = {
     + PARTS,
     "test_replay.py::test_bad_argument_is_named_with_its_value_and_changes_nothing[<lambda>-priorities]": PARTS,
     "test_replay.py::test_bad_option_is_named_with_its_value"
-    "[arguments28-arrays is 'tensorflow'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
+    "[arguments39-arrays is 'tensorflow'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
     "test_replay.py::test_bad_option_is_named_with_its_value"
-    "[arguments29-arrays is 'cupy'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
+    "[arguments40-arrays is 'cupy'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
     "test_replay.py::test_buffer_in_which_most_steps_are_cuts_warns_once": "to look at the share of cuts would wait",
     "test_replay.py::test_buffer_on_a_missing_device_says_so": CPU_ONLY,
     "test_replay.py::test_defaults_that_the_signatures_show_are_those_of_the_library": CPU_ONLY,
