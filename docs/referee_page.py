@@ -131,7 +131,7 @@ def figures(entry: dict[str, Any]) -> str:
 def counted(entry: dict[str, Any]) -> str:
     outcomes = [result["outcome"] for result in entry["results"].values()]
     holds, fails, unclaimed, untried = map(outcomes.count, (HOLDS, FAILS, NOT_CLAIMED, CANNOT))
-    text = f"{holds} of {len(outcomes)} checks hold, {fails} fail, and {unclaimed} need what it does not claim"
+    text = f"{holds} of {len(outcomes)} checks hold, {fails} fail, and {unclaimed} test what it does not claim"
     return f"{text}; {untried} cannot be tried here." if untried else f"{text}."
 
 

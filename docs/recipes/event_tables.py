@@ -23,7 +23,7 @@ class EventIndex:
         self.reach = buffer.n_envs * np.arange(1 + buffer.options["frame_stack"])[:, None]
 
     def forget_overwritten(self, added: Ids) -> None:
-        """Removes what an add() overwrote. Call it after each add(), with the ids that add() returned."""
+        """Removes the transitions that an add() overwrote. Call it after each add(), with the ids it returned."""
         rows = (added[added >= 0] + self.reach).ravel()
         self.tree.update(rows % self.tree.capacity, np.zeros(rows.size))
 

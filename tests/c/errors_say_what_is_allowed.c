@@ -67,7 +67,7 @@ static void channels(void) {
     per_replay_free(replay);
 }
 
-/* A capacity that is too small is told the least one that is not. */
+/* The error for a capacity that is too small gives the smallest that is enough. */
 static void least_capacities(void) {
     per_replay_options options = sequences_of(3, 2);
     per_replay* replay = NULL;
@@ -87,7 +87,7 @@ static per_status get_reward(per_replay* replay, int64_t id) {
     return per_replay_get(replay, 1, &id, &batch, NULL);
 }
 
-/* Ids that were never issued are told which ones were, and those of overwritten rows the oldest row that is left. */
+/* The error for an id that was never issued gives those that were, and for an overwritten row the oldest one left. */
 static void ids(void) {
     per_replay* replay = create_plain(20, 2);
     CHECK_REFUSED(get_reward(replay, 1), "ids[0] is 1: never issued; no step was added yet");

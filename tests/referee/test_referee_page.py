@@ -83,7 +83,7 @@ def test_a_failure_has_its_lines_and_its_issue(report: dict, monkeypatch: pytest
     text = referee_page.libraries(report)
     link = "([public issue](https://example.org/issues/1))"
     assert f"**Fails: draws follow equation 1** {link}\n\n```text\nchi-square 900\nlimit *131*\n```\n" in text
-    assert "1 of 3 checks hold, 1 fail, and 1 need what it does not claim." in text
+    assert "1 of 3 checks hold, 1 fail, and 1 test what it does not claim." in text
     assert "Measured:\n\n- weights follow section 3 4: 12 µs, 3 times that of 10\n" in text
     assert "Does not claim:\n\n- no \\[zeros\\]: priority 0 is never drawn\n" in text
     assert "Cannot be tried:\n\n- no memory: draws follow equation 1\n" in text

@@ -86,7 +86,7 @@ def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
         raise _no_memory(f"a copy of {name}", array.shape, dtype) from error
 
 
-# What error messages say is allowed. No field can have one of these names.
+# The values that error messages give as allowed for these arguments, whose names no field can have.
 _WHOLE = "whole numbers of up to 64 bits"
 _ALLOWED = {
     **dict.fromkeys(("ids", "env_ids"), _WHOLE),

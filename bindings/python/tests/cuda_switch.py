@@ -20,7 +20,6 @@ PARTS = "on CUDA entries that are wrong are skipped and reported, and the others
 NO_CHILD = "a handle on CUDA cannot be used in a forked child"
 STAND_IN = "the arrays of numpy that stand in for a device's are known less well than a device's own"
 SOURCES = "it looks at sources alone"
-TWO_KINDS = "in host memory other kinds of arrays are allowed"
 
 # Files, tests or cases (by their parameters) that cannot run on CUDA, with the reason.
 REASONS = {
@@ -50,10 +49,6 @@ REASONS = {
     "test_on_policy_model.py::test_random_walks_agree_with_the_definitions[19-3-overwrite]": "it fills a lane: "
     + PARTS,
     "test_replay.py::test_bad_argument_is_named_with_its_value_and_changes_nothing[<lambda>-priorities]": PARTS,
-    "test_replay.py::test_bad_option_is_named_with_its_value"
-    "[arguments39-arrays is 'tensorflow'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
-    "test_replay.py::test_bad_option_is_named_with_its_value"
-    "[arguments40-arrays is 'cupy'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
     "test_replay.py::test_buffer_in_which_most_steps_are_cuts_warns_once": "to look at the share of cuts would wait",
     "test_replay.py::test_buffer_on_a_missing_device_says_so": CPU_ONLY,
     "test_replay.py::test_defaults_that_the_signatures_show_are_those_of_the_library": CPU_ONLY,

@@ -17,6 +17,7 @@ from per._library import ffi
 pytestmark = pytest.mark.usefixtures("each_way")
 
 FIELDS = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
+WHERE = cuda_switch.said("in host memory", "on a CUDA device")  # arrays are
 
 
 def filled(rows=10, **options):
@@ -603,8 +604,8 @@ def test_bad_argument_is_named_with_its_value_and_changes_nothing(call, words):
         ({"autoreset": "NextStep"}, "autoreset is 'NextStep'; allowed: 'disabled', 'next_step', 'same_step'"),
         ({"seed": -1}, "seed is -1; allowed: whole numbers from 0 to 2^64 - 1"),
         ({"device": "tpu"}, "device is 'tpu'"),
-        ({"arrays": "tensorflow"}, "arrays is 'tensorflow'; allowed in host memory: 'numpy', 'torch', 'jax'"),
-        ({"arrays": "cupy"}, "arrays is 'cupy'; allowed in host memory: 'numpy', 'torch', 'jax'"),
+        ({"arrays": "tensorflow"}, f"arrays is 'tensorflow'; allowed {WHERE}: 'numpy', 'torch', 'jax'"),
+        ({"arrays": "cupy"}, f"arrays is 'cupy'; allowed {WHERE}: 'numpy', 'torch', 'jax'"),
     ],
 )
 def test_bad_option_is_named_with_its_value(arguments, words):

@@ -58,7 +58,7 @@ RowOfId RowsById::row_of(int64_t i, int64_t id) const {
                                       : "the latest " + of_env + " is " + std::to_string(ring.id(env, head - 1))));
 }
 
-// Call it for a row that is not there.
+// Why a row is not there, for errors.
 std::string RowsById::why_missing(const RowOfId& row) const {
     if (row.k < 0) return "no step; -1 marks steps that were not added, and entries without a transition";
     const Lane& lane = state_.lane(row.env);
@@ -69,7 +69,7 @@ std::string RowsById::why_missing(const RowOfId& row) const {
     return why + "; the oldest row" + of_env + " still stored is " + std::to_string(state_.ring().id(row.env, oldest));
 }
 
-// Call it for a row that is there, but not live.
+// Why a row that is there is not live, for errors.
 std::string RowsById::why_dead(const RowOfId& row) const {
     const uint8_t flags = state_.rows.flags(row.slot);
     if (!(flags & row_is_step)) return "a final observation";

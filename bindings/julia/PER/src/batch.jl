@@ -16,7 +16,7 @@ function Base.getindex(batch::Batch, name::Symbol)
     haskey(arrays, name) || invalid("there is no $name in the batch; $(hint_for(batch, name))")
     return arrays[name]
 end
-# What to do instead of reading an array that the batch does not have.
+# The end of the message for an array that the batch does not have.
 function hint_for(batch, name)
     is_left_out = name === :next_observation && haskey(batch, :observation)
     is_left_out || return "there are $(join(keys(batch), ", "))"
