@@ -119,16 +119,19 @@ struct Rows {
     per_batch rows;
 };
 
-// A kind of draw, selected by the options of a call.
+// A kind of draw, selected by the options of a call. A buffer that was once asked for ranks, or for its smallest leaf,
+// keeps them from then on, which makes updates and adds slower. So each kind has its own buffer.
 struct Way {
     const char* variant;
     per_sample_options options;
+    bool is_plain = false;
 };
 
 std::vector<Way> ways() {
     per_sample_options plain;
     REQUIRE(per_sample_options_init(&plain, sizeof plain) == PER_OK);
     std::vector<Way> all(4, Way{"libper", plain});
+    all[0].is_plain = true;
     all[1].variant = "libper, PER_RANK";
     all[1].options.prioritization = PER_RANK;
     all[2].variant = "libper, PER_BUFFER_MAX";
@@ -138,7 +141,9 @@ std::vector<Way> ways() {
     return all;
 }
 
-void time_adds(Stopwatch& watch, per_replay* replay, const per_replay_options& options, cudaStream_t stream) {
+// Adds of one step of all environments, and of 32.
+void time_adds(Stopwatch& watch, per_replay* replay, const Way& way, const per_replay_options& options,
+               cudaStream_t stream) {
     for (const int64_t length : {1, 32}) {
         const int64_t n = length * n_envs;
         const std::vector<uint8_t> host_observation = observations(n, observation_bytes), host_flags = no_flags(n);
@@ -150,26 +155,13 @@ void time_adds(Stopwatch& watch, per_replay* replay, const per_replay_options& o
         const auto add = [&](const Steps& steps) {
             REQUIRE(per_replay_add(replay, &steps.steps, nullptr, stream) == PER_OK);
         };
-        print("add", "libper", options.capacity, n, watch.time([&] { add(here); }));
-        print("add", "libper, from host memory", options.capacity, n, watch.time_uncaptured([&] { add(of_host); }));
+        print("add", way.variant, options.capacity, n, watch.time([&] { add(here); }));
+        if (way.is_plain)
+            print("add", "libper, from host memory", options.capacity, n, watch.time_uncaptured([&] { add(of_host); }));
     }
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
 }
 
-void time_draws(Stopwatch& watch, per_replay* replay, int64_t capacity, int64_t batch, cudaStream_t stream) {
-    const BatchArrays arrays(batch, capacity, stream);
-    const Rows rows(arrays, batch);
-    for (const Way& way : ways()) {
-        const auto sample = [&] {
-            REQUIRE(per_replay_sample(replay, &way.options, batch, &rows.rows, stream) == PER_OK);
-        };
-        print("rows", way.variant, capacity, batch, watch.time(sample));
-        REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
-        arrays.check(INT64_MAX, stream);
-    }
-}
-
-// Draws with updates, alone and after an added step of every environment.
 per_priorities td_errors_of(int64_t n, const BatchArrays& arrays) {
     per_priorities priorities;
     REQUIRE(per_priorities_init(&priorities, sizeof priorities) == PER_OK);
@@ -179,30 +171,34 @@ per_priorities td_errors_of(int64_t n, const BatchArrays& arrays) {
     return priorities;
 }
 
-void time_steps(Stopwatch& watch, per_replay* replay, const per_replay_options& options, int64_t batch,
+// Draws; draws with updates; the same after an added step of every environment.
+void time_steps(Stopwatch& watch, per_replay* replay, const Way& way, const per_replay_options& options, int64_t batch,
                 cudaStream_t stream) {
     const BatchArrays arrays(batch, options.capacity, stream);
     const Rows rows(arrays, batch);
+    const auto sample = [&] { REQUIRE(per_replay_sample(replay, &way.options, batch, &rows.rows, stream) == PER_OK); };
+    print("rows", way.variant, options.capacity, batch, watch.time(sample));
+    REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+    arrays.check(INT64_MAX, stream);
     const per_priorities priorities = td_errors_of(batch, arrays);
     const DeviceArray<uint8_t> observation(observations(n_envs, observation_bytes), stream);
     const DeviceArray<uint8_t> flags(no_flags(n_envs), stream);
     const DeviceArray<float> others(random_priorities(6 * n_envs, 5), stream);
     const Steps steps(options, 1, observation.data(), others.data(), flags.data(), false);
-    for (const Way& way : ways()) {
-        const auto learn = [&] {
-            REQUIRE(per_replay_sample(replay, &way.options, batch, &rows.rows, stream) == PER_OK);
-            REQUIRE(per_replay_update_priorities(replay, &priorities, stream) == PER_OK);
-        };
-        print("step", way.variant, options.capacity, batch, watch.time(learn));
-        print("step with add", way.variant, options.capacity, batch, watch.time([&] {
-            REQUIRE(per_replay_add(replay, &steps.steps, nullptr, stream) == PER_OK);
-            learn();
-        }));
-    }
+    const auto learn = [&] {
+        sample();
+        REQUIRE(per_replay_update_priorities(replay, &priorities, stream) == PER_OK);
+    };
+    print("step", way.variant, options.capacity, batch, watch.time(learn));
+    print("step with add", way.variant, options.capacity, batch, watch.time([&] {
+        REQUIRE(per_replay_add(replay, &steps.steps, nullptr, stream) == PER_OK);
+        learn();
+    }));
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
 }
 
-void time_updates(const Arguments& given, Stopwatch& watch, per_replay* replay, int64_t capacity, cudaStream_t stream) {
+void time_updates(const Arguments& given, Stopwatch& watch, per_replay* replay, const Way& way, int64_t capacity,
+                  cudaStream_t stream) {
     for (const int64_t n : sizes_of_updates(given)) {
         const BatchArrays arrays(n, capacity, stream);
         per_batch ids;
@@ -210,7 +206,7 @@ void time_updates(const Arguments& given, Stopwatch& watch, per_replay* replay, 
         ids.ids = arrays.indices.data();
         REQUIRE(per_replay_sample(replay, nullptr, n, &ids, stream) == PER_OK);
         const per_priorities priorities = td_errors_of(n, arrays);
-        print("update of TD errors", "libper", capacity, n,
+        print("update of TD errors", way.variant, capacity, n,
               watch.time([&] { REQUIRE(per_replay_update_priorities(replay, &priorities, stream) == PER_OK); }));
     }
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
@@ -254,31 +250,33 @@ void time_loader(const Arguments& given, Stopwatch& watch, per_replay* replay, c
 
 void time_replay(const Arguments& given, int64_t capacity, cudaStream_t stream) {
     const per_replay_options options = rows_options(capacity, PER_CUDA);
-    per_replay* const replay = create_replay(options, observation_bytes, stream);
-    if (replay == nullptr) return print_left_out("rows", capacity, "out of memory");
-    // A call allocates memory the first time that its options differ from the buffer's, or that its batch is larger. It
-    // cannot do so after a capture.
     const int64_t largest = *std::max_element(given.updates.begin(), given.updates.end());
-    const BatchArrays arrays(largest, capacity, stream);
-    per_batch ids;
-    REQUIRE(per_batch_init(&ids, sizeof ids) == PER_OK);
-    ids.ids = arrays.indices.data();
-    for (const Way& way : ways()) {
-        const int64_t n = way.options.scheme == PER_WITHOUT_REPLACEMENT ? given.batches.front() : largest;
-        const per_status status = per_replay_sample(replay, &way.options, n, &ids, stream);
-        if (status == PER_ERROR_OUT_OF_MEMORY) {
-            per_replay_free(replay);
-            return print_left_out("rows", capacity, "out of memory");
-        }
-        REQUIRE(status == PER_OK);
-    }
     Stopwatch watch(stream, given.seconds);
-    for (const int64_t batch : given.batches) time_draws(watch, replay, capacity, batch, stream);
-    for (const int64_t batch : given.batches) time_steps(watch, replay, options, batch, stream);
-    time_updates(given, watch, replay, capacity, stream);
-    time_adds(watch, replay, options, stream);
-    time_loader(given, watch, replay, "libper", capacity, stream);
-    per_replay_free(replay);
+    for (const Way& way : ways()) {
+        per_replay* const replay = create_replay(options, observation_bytes, stream);
+        if (replay == nullptr) return print_left_out(way.variant, capacity, "out of memory");
+        // A call allocates memory the first time that its options differ from the buffer's, or that its batch is
+        // larger. It cannot do so after a capture.
+        const BatchArrays arrays(largest, capacity, stream);
+        per_batch ids;
+        REQUIRE(per_batch_init(&ids, sizeof ids) == PER_OK);
+        ids.ids = arrays.indices.data();
+        const bool is_distinct = way.options.scheme == PER_WITHOUT_REPLACEMENT;
+        per_status status = per_replay_sample(replay, nullptr, largest, &ids, stream);
+        if (status == PER_OK)
+            status =
+                per_replay_sample(replay, &way.options, is_distinct ? given.batches.front() : largest, &ids, stream);
+        REQUIRE(status == PER_OK || status == PER_ERROR_OUT_OF_MEMORY);
+        if (status == PER_OK) {
+            for (const int64_t batch : given.batches) time_steps(watch, replay, way, options, batch, stream);
+            time_updates(given, watch, replay, way, capacity, stream);
+            time_adds(watch, replay, way, options, stream);
+            if (way.is_plain) time_loader(given, watch, replay, way.variant, capacity, stream);
+        } else {
+            print_left_out(way.variant, capacity, "out of memory");
+        }
+        per_replay_free(replay);
+    }
 }
 
 void time_host_loader(const Arguments& given, int64_t capacity, cudaStream_t stream) {
