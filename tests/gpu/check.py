@@ -21,6 +21,7 @@ is a failure.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import importlib.util
 import os
@@ -62,8 +63,7 @@ ENVIRONMENTS: dict[str, dict[str, str]] = {
     "early_launches": {"PER_EARLY_LAUNCHES": "1"},
     "no_clusters": {"PER_CLUSTERS": "0"},
 }
-# Each program with its arguments under a sanitizer. Only a device can answer the first two: whether draws by clusters
-# are right, and whether the driver accepts the captures.
+# Each program with its arguments under a sanitizer. Only a device can tell whether the driver accepts the captures.
 DEVICE_PROGRAMS = {
     "tree_on_device": ["33000", "1"],
     "captures_on_device": ["5", "1"],
@@ -71,6 +71,8 @@ DEVICE_PROGRAMS = {
     "loader_on_device": ["100", "64"],
     "large_replay_on_device": ["1", "60000", "600", "2000"],
 }
+# The arguments under a tool that makes a program a thousand times as slow.
+ARGUMENTS_OF_TOOL = {("racecheck", "tree_on_device"): ["1100", "1"]}
 # The distributions are left out: they take 160000 draws, each with its arrays copied.
 MODEL_TESTS = {"replay_model_test": [], "replay_draw_test": ["--gtest_filter=-ReplayDistinct.*"]}
 
@@ -127,7 +129,20 @@ def run_python(check: Check) -> None:
         else:
             command = [PYTHON, "tests/gpu/python_on_device.py", kind]
             runs.append(Program(f"python_{kind}", command, 60, python_environment()))
+    calls_of_xla = REPOSITORY / "bindings" / "python" / "per" / "libper_xla.so"
+    if missing := missing_modules("_cffi_backend", "numpy", "jax") + [calls_of_xla.name] * (not calls_of_xla.exists()):
+        check.add("python_xla", "skipped", f"missing: {', '.join(missing)}")
+    else:
+        runs.append(Program("python_xla", [PYTHON, "tests/gpu/python_on_device.py", "xla"], 60, python_environment()))
     check.run_side_by_side(runs, 3)
+
+
+def python_suite() -> tuple[str, ...]:
+    """The files of test_cuda.SUITE. They are read from its source, as importing it would load libper."""
+    for statement in ast.parse((PYTHON_TESTS / "test_cuda.py").read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "SUITE":
+            return tuple(ast.literal_eval(statement.value))
+    raise LookupError("test_cuda.py has no SUITE")
 
 
 def run_python_suite(check: Check) -> None:
@@ -135,10 +150,8 @@ def run_python_suite(check: Check) -> None:
     if missing := missing_modules("_cffi_backend", "numpy", "pytest", "torch", "jax"):
         check.add("python_suite", "skipped", f"missing: {', '.join(missing)}")
         return
-    sys.path.insert(0, str(PYTHON_TESTS))
-    from test_cuda import SUITE
-
-    left_out = "not bridge and not test_every_pair_of_options"  # the bridge is compiled; the pairs take long
+    # The bridge is compiled, the pairs take long, and the examples need gymnasium and the library for XLA.
+    left_out = "not bridge and not test_every_pair_of_options and not examples_in_docstrings"
     pytest = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", left_out]
     environment = {
         **python_environment(),
@@ -150,7 +163,7 @@ def run_python_suite(check: Check) -> None:
         Program(
             f"python_{pathlib.Path(file.split('::')[0]).stem}", [*pytest, str(PYTHON_TESTS / file)], 90, environment
         )
-        for file in SUITE
+        for file in python_suite()
     ]
     check.run_side_by_side(runs, 8)
 
@@ -182,8 +195,12 @@ def run_torch(check: Check, capacity: str) -> None:
 # ---------------------------------------------------------------------------------------------------------- tools
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-# Regular expressions for the names of the kernels of each call.
-PROFILED = {"sample": "draw", "update": "update", "add": "add|single_steps"}
+# Regular expressions for the mangled names of libper's kernels of each call. Those that fill buffers are left out.
+PROFILED = {
+    "sample": "draw_kernel.*Device(Tree|Replay)",
+    "update": "update_kernel.*Device(Tree|Replay)",
+    "add": "add_at_once",
+}
 
 
 def profile(check: Check) -> None:
@@ -197,7 +214,8 @@ def profile(check: Check) -> None:
             continue
         command = [ncu, "--clock-control", "none", "--print-summary", "per-kernel"]
         command += [word for section in sections for word in ("--section", section)]
-        command += ["--kernel-name", f"regex:{kernels}", "--launch-count", "60", str(BUILD / "per_gpu_bench"), *work]
+        command += ["--kernel-name-base", "mangled", "--kernel-name", f"regex:{kernels}", "--launch-count", "24"]
+        command += [str(BUILD / "per_gpu_bench"), *work]
         refusals = ("LibraryNotLoaded", "ERR_NVGPUCTRPERM")
         check.run(Program(f"profile_{call}", command, 60, refusals=refusals, evidence="Duration"))
 
@@ -210,7 +228,8 @@ def run_sanitizers(check: Check, tools: tuple[str, ...], programs: list[str]) ->
             if not sanitizer:
                 check.add(f"{name}_{tool}", "skipped", "compute-sanitizer is missing")
                 continue
-            command = [sanitizer, "--tool", tool, "--error-exitcode", "1", str(BUILD / name), *DEVICE_PROGRAMS[name]]
+            command = [sanitizer, "--tool", tool, "--error-exitcode", "1", str(BUILD / name)]
+            command += ARGUMENTS_OF_TOOL.get((tool, name), DEVICE_PROGRAMS[name])
             refusals = ("Device not supported",)
             runs.append(Program(f"{name}_{tool}", command, 150, refusals=refusals, evidence="SUMMARY: 0 "))
     check.run_side_by_side(runs, 4)

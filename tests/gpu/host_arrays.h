@@ -11,12 +11,15 @@
 #include <dlfcn.h>
 #include <per.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
 
 namespace host_arrays {
+
+constexpr int64_t largest_count = int64_t{1} << 24;  // of batches and ids; per.h refuses more
 
 inline void require(bool so, const char* what) {
     if (so) return;
@@ -63,9 +66,11 @@ class Staged {
     bool is_on_cuda() const { return is_on_cuda_; }
 
     // NULL and empty arrays stay NULL. Const arrays are not copied back, as they may be read-only; in all others,
-    // values that the library does not write are unchanged.
+    // values that the library does not write are unchanged. Arrays that libper refuses, as they are too long or not
+    // aligned, are not copied.
     template <class Element>
     Element* array(Element* on_host, int64_t count) {
+        if (count > largest_count || reinterpret_cast<uintptr_t>(on_host) % alignof(Element) != 0) return on_host;
         return static_cast<Element*>(bytes(on_host, count * static_cast<int64_t>(sizeof(Element))));
     }
 

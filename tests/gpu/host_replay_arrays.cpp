@@ -68,11 +68,11 @@ struct RowShape {
 RowShape drawn_rows(const per_replay_options& options, const per_sample_options* sample) {
     if (options.sequence_length == 0) return {};
     const int64_t steps = options.burn_in + options.sequence_length;
-    const int64_t n_step = sample != nullptr && sample->n_step > 0 ? sample->n_step : options.n_step;
+    // libper refuses an n_step above the buffer's, and the arrays then have no room for it.
+    const bool has_own = sample != nullptr && sample->n_step > 0 && sample->n_step < options.n_step;
+    const int64_t n_step = has_own ? sample->n_step : options.n_step;
     return {steps + n_step, steps, false};
 }
-
-constexpr int64_t largest_batch = int64_t{1} << 24;  // the largest batch that per.h allows
 
 // A batch of n rows like another one, except for the addresses of its arrays.
 class Batch {
@@ -87,8 +87,11 @@ class Batch {
         };
         const auto put_fields = [&](void* const*& fields, std::vector<void*>& own, bool is_next) {
             if (fields == nullptr) return;
-            for (int64_t i = 0; i < options.n_fields; ++i)
-                own.push_back(place(fields[i], n * bytes_of_row(options.fields[i], shape, is_next)));
+            for (int64_t i = 0; i < options.n_fields; ++i) {
+                const per_field& field = options.fields[i];
+                const bool is_used = !is_next || field.role == PER_ROLE_OBSERVATION;
+                own.push_back(is_used ? place(fields[i], n * bytes_of_row(field, shape, is_next)) : nullptr);
+            }
             fields = own.data();
         };
         put_fields(batch_.fields, fields_, false);
@@ -104,6 +107,7 @@ class Batch {
         put(batch_.ids, n);
         put(batch_.priorities, n);
         put(batch_.probabilities, n);
+        put(batch_.times_sampled, n);
     }
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
@@ -131,7 +135,7 @@ class StagedBatch {
         : given_(batch) {
         per_batch sized;
         require(per_batch_init(&sized, sizeof sized) == PER_OK, "per_batch_init");
-        if (!staged.is_on_cuda() || batch == nullptr || n < 0 || n > largest_batch ||
+        if (!staged.is_on_cuda() || batch == nullptr || n < 0 || n > largest_count ||
             batch->struct_size != sized.struct_size)
             return;
         staged_.emplace(*batch, options, n, shape,
@@ -246,7 +250,13 @@ per_status per_replay_sample(per_replay* replay, const per_sample_options* sampl
                              const per_batch* batch, void* stream) {
     return with_staged(replay, [&](Staged& staged, Options options) {
         const StagedBatch rows(staged, options, batch_size, drawn_rows(options, sample), batch);
-        return IN_LIBRARY(per_replay_sample)(replay, sample, batch_size, rows.get(), stream);
+        per_sample_options given;
+        require(per_sample_options_init(&given, sizeof given) == PER_OK, "per_sample_options_init");
+        if (sample == nullptr || sample->struct_size != given.struct_size)
+            return IN_LIBRARY(per_replay_sample)(replay, sample, batch_size, rows.get(), stream);
+        given = *sample;
+        given.key = staged.array(given.key, 2);
+        return IN_LIBRARY(per_replay_sample)(replay, &given, batch_size, rows.get(), stream);
     });
 }
 
@@ -286,6 +296,17 @@ per_status per_replay_get_windows(per_replay* replay, const per_sample_options* 
         const StagedBatch rows(staged, options, count, drawn_rows(options, sample), batch);
         return IN_LIBRARY(per_replay_get_windows)(replay, sample, on_invalid, count, staged.array(ids, count),
                                                   rows.get(), stream);
+    });
+}
+
+per_status per_replay_get_units(per_replay* replay, const per_sample_options* sample, int64_t count,
+                                const int64_t* units, const per_batch* batch, uint64_t* masses_out,
+                                uint64_t* first_units_out, void* stream) {
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, count, drawn_rows(options, sample), batch);
+        return IN_LIBRARY(per_replay_get_units)(replay, sample, count, staged.array(units, count), rows.get(),
+                                                staged.array(masses_out, count), staged.array(first_units_out, count),
+                                                stream);
     });
 }
 

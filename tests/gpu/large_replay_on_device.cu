@@ -23,6 +23,7 @@ class Hammer {
  public:
     explicit Hammer(std::size_t n_bytes) : memory_(2 * n_bytes), n_bytes_(n_bytes) {
         REQUIRE(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) == cudaSuccess);
+        REQUIRE(cudaMemsetAsync(memory_.device, 0, 2 * n_bytes, stream_) == cudaSuccess);
     }
     ~Hammer() { static_cast<void>(cudaStreamDestroy(stream_)); }
     Hammer(const Hammer&) = delete;

@@ -2,7 +2,9 @@
 """The Python package on a CUDA device, with device arrays of torch, CuPy or JAX: every call has the results of the CPU,
 with arrays of this library and others, on any of its streams, and from a graph.
 
-    python_on_device.py torch|cupy|jax [--stand-ins]
+    python_on_device.py torch|cupy|jax|xla [--stand-ins]
+
+xla: programs that XLA compiles, with the buffers of per.jax.
 
 --stand-ins: uses libper on the simulated GPU, and the stand-ins for the libraries in the package's tests. Exits with 77
 if there is no device, and with 1 at the first difference.
@@ -178,6 +180,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "distinct": {"scheme": "without_replacement"},
     "now": {"max_priority": "now", "alpha": 1.0},
     "stored": {"store_next_observation": True},
+    "fresh": {"half_life": 40, "max_age": 60},
+    "counted": {"max_times_sampled": 9, "scheme": "without_replacement"},
     "sequences": {"sequence_length": 4, "burn_in": 1, "sequence_stride": 2, "n_step": 2},
 }
 
@@ -307,12 +311,51 @@ def check_loader(per: Any, kind: str) -> None:
                 same(array, of_there[name], f"{name} of a loader on the device")
 
 
+def batches_of_program(platform: str) -> list[np.ndarray]:
+    """What a compiled program of 30 steps draws from a buffer on the first device of a platform."""
+    import jax
+    import jax.numpy as jnp
+    import per.jax
+
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16, True, 2, device=platform)
+    step = {"observation": jnp.zeros(3), "action": jnp.zeros((), jnp.int8), "done": jnp.zeros((), bool)}
+
+    def call(state: Any, given: Any) -> tuple[Any, Any]:
+        t, key = given
+        steps = jax.tree.map(lambda x: jnp.broadcast_to(t.astype(x.dtype), (2, 5, *x.shape)), step)
+        state = buffer.add(state, steps)
+        batch = buffer.sample(state, key)
+        return buffer.set_priorities(state, batch.indices, jnp.abs(batch.weights - 0.75)), batch
+
+    steps = jnp.arange(30.0), jax.random.split(jax.random.key(0), 30)
+    _, batches = jax.jit(lambda state: jax.lax.scan(call, state, steps))(buffer.init(step))
+    return [as_numpy(leaf) for leaf in jax.tree.leaves(batches)]
+
+
+def check_programs() -> int:
+    import jax
+
+    if not any(device.platform == "gpu" for device in jax.devices()):
+        print("skipped: JAX sees no GPU")
+        return 77
+    drawn = []
+    for platform in ("cpu", "gpu"):
+        with jax.default_device(jax.devices(platform)[0]):
+            drawn.append(batches_of_program(platform))
+    for number, (expected, given) in enumerate(zip(*drawn, strict=True)):
+        same(expected, given, f"array {number} of the batches")
+    print(f"a program of XLA: the same {len(drawn[0])} arrays\npassed")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("torch", "cupy", "jax"))
+    parser.add_argument("kind", choices=("torch", "cupy", "jax", "xla"))
     parser.add_argument("--stand-ins", action="store_true")
     arguments = parser.parse_args()
     kind = arguments.kind
+    if kind == "xla":
+        return check_programs()
     import per
 
     try:

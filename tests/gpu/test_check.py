@@ -235,6 +235,28 @@ def test_a_build_that_fails_leaves_nothing_that_looks_up_to_date(built_from: pat
     assert make(built_from, may_build=False) == (False, [])
 
 
+# ---- host arrays
+
+# Calls that take a stream, and no array that a device could have to read or write.
+WITHOUT_ARRAYS = {
+    *("per_tree_reset", "per_tree_synchronize", "per_loader_release"),
+    *("per_replay_change_settings", "per_replay_clear", "per_replay_cut", "per_replay_raise_max_priority"),
+    "per_replay_synchronize",
+}
+
+
+def test_host_arrays_are_copied_for_every_call_that_takes_some() -> None:
+    header = "".join(file.read_text() for file in check_build.REPOSITORY.glob("include/per/*.h"))
+    sources = "".join((check_build.REPOSITORY / name).read_text() for name in check_build.SOURCES_OF_HOST_ARRAYS)
+    calls = set(re.findall(r"PER_API per_status (\w+)\([^;]*void\* stream[^;]*\);", header))
+    replaced = set(re.findall(r"^per_status (\w+)\(", sources, re.MULTILINE))
+    assert calls > WITHOUT_ARRAYS and calls - replaced == WITHOUT_ARRAYS
+    batch = re.findall(r"typedef struct per_batch \{(.*?)\} per_batch;", header, re.DOTALL)[0]
+    arrays = re.findall(r"^ *\w+(?: \w+)?\* (\w+);", re.sub(r"/\*.*?\*/", "", batch, flags=re.DOTALL), re.MULTILINE)
+    assert {"ids", "times_sampled", "gamma_m"} < set(arrays)
+    assert not {name for name in arrays if f"put(batch_.{name}," not in sources}
+
+
 # ---- stages
 
 
