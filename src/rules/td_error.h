@@ -11,9 +11,10 @@ namespace per {
 // The magnitude |d| of several critics' errors: their mean or their largest, as `critics`, a per_critics, says. It is
 // not finite if one of the errors is not. The error of critic c is td_errors[c * stride].
 PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
-    double sum = 0.0;
-    double largest = 0.0;
-    for (int64_t c = 0; c < n_critics; ++c) {
+    double sum = __builtin_fabs(static_cast<double>(td_errors[0]));
+    if (n_critics == 1) return sum;
+    double largest = sum;
+    for (int64_t c = 1; c < n_critics; ++c) {
         const double magnitude = __builtin_fabs(static_cast<double>(td_errors[c * stride]));
         sum += magnitude;
         if (magnitude > largest) largest = magnitude;

@@ -175,21 +175,22 @@ __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const 
     for (int k = 0; k < n_each; ++k) {
         uint32_t piece = lane_of_thread() + k * warp_size;
         to[k] = nullptr;
-        for (int c = 0; c < copies.n; ++c) {
-            const FrameCopy& copy = copies.copies[c];
-            const uint32_t n_pieces = frames_of_row(copy) * copy.n_pieces;
-            if (piece < n_pieces) {
-                const uint32_t frame = piece / copy.n_pieces;
-                const int64_t at = static_cast<int64_t>(piece - frame * copy.n_pieces) * copy.piece_bytes;
-                const FrameMove move = move_of_frame(copy, rules, row, i, frame);
-                bytes[k] = copy.piece_bytes;
-                to[k] = move.to + at;
-                pieces[k] = {{0, 0}};
-                if (move.from != nullptr) pieces[k] = read_piece(move.from + at, bytes[k]);
-                break;
-            }
-            piece -= n_pieces;
+        if (piece >= copies.n_pieces) continue;
+        // Threads look for their arrays apart, and go on together.
+        int c = 0;
+        for (; c < copies.n - 1; ++c) {
+            const uint32_t n_before = frames_of_row(copies.copies[c]) * copies.copies[c].n_pieces;
+            if (piece < n_before) break;
+            piece -= n_before;
         }
+        const FrameCopy& copy = copies.copies[c];
+        const uint32_t frame = frames_of_row(copy) == 1 ? 0 : piece / copy.n_pieces;
+        const int64_t at = static_cast<int64_t>(piece - frame * copy.n_pieces) * copy.piece_bytes;
+        const FrameMove move = move_of_frame(copy, rules, row, i, frame);
+        bytes[k] = copy.piece_bytes;
+        to[k] = move.to + at;
+        pieces[k] = {{0, 0}};
+        if (move.from != nullptr) pieces[k] = read_piece(move.from + at, bytes[k]);
     }
     for (int k = 0; k < n_each; ++k)
         if (to[k] != nullptr) write_piece(to[k], bytes[k], pieces[k]);

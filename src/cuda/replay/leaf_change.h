@@ -158,18 +158,15 @@ __device__ __forceinline__ void finish_bounds(const DeviceReplay& replay, Change
 
 // ---- maxima, level by level
 
-__device__ __forceinline__ uint32_t live_priority_bits(const DevicePriorities& priorities, int64_t slot) {
-    return is_live(priorities.live, slot) ? bits_in_order(priorities.given[slot]) : 0;
-}
-
 PER_OUT_OF_LINE void refresh_live_maximum(const DevicePriorities& priorities, int level, int64_t node) {
-    refresh_node(priorities.live_maximum, level, node, priorities.tree.capacity,
-                 [&](int64_t slot) { return live_priority_bits(priorities, slot); });
+    const uint32_t live = level == 0 ? priorities.live.words[node] : 0;
+    refresh_node(priorities.live_maximum, level, node, priorities.given,
+                 [&](int i, float given) { return (live >> i & 1) != 0 ? bits_in_order(given) : 0; });
 }
 
 PER_OUT_OF_LINE void refresh_smallest_leaf(const DevicePriorities& priorities, int level, int64_t node) {
-    refresh_node(priorities.smallest_leaf, level, node, priorities.tree.capacity,
-                 [&](int64_t slot) { return __float_as_uint(reversed_leaf(priorities.tree.leaves[slot])); });
+    refresh_node(priorities.smallest_leaf, level, node, priorities.tree.leaves,
+                 [](int, float leaf) { return __float_as_uint(reversed_leaf(leaf)); });
 }
 
 // The number of levels of maxima; 0 if no maximum is kept.

@@ -20,8 +20,8 @@ void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, La
     if (options.keep_times_sampled != 0) replay.times_sampled = layout.array<int32_t>(replay.capacity);
     if (options.freshness.age == PER_AGE_VERSIONS) replay.versions = layout.array<int32_t>(replay.capacity);
     DevicePriorities& priorities = replay.priorities;
-    priorities.given = layout.array<float>(replay.capacity);
     priorities.tree = lay_out_tree(replay.capacity, layout);
+    priorities.given = layout.array<float>(priorities.tree.n_nodes[0]);
     priorities.live = lay_out_live(replay.capacity, layout);
     if (options.max_priority == PER_MAX_NOW) priorities.live_maximum = lay_out_maximum(replay.capacity, layout);
     if (options.normalize_weights == PER_BUFFER_MAX)

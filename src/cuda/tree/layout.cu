@@ -68,7 +68,7 @@ DeviceMaximum lay_out_maximum(int64_t capacity, Layout& layout) {
     do {
         n = nodes_above(n);
         maximum.n_nodes[maximum.n_levels] = n;
-        maximum.levels[maximum.n_levels++] = layout.array<uint32_t>(n);
+        maximum.levels[maximum.n_levels++] = layout.array<uint32_t>(nodes_above(n) * fan_out);
     } while (n > 1);
     return maximum;
 }
