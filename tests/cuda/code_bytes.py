@@ -28,11 +28,9 @@ LIMITS = {
     "cuda/tree/tree_update.cu": {"13update_kernel": ("tree: update", 14000)},
     "cuda/draw/tree_draw.cu": {
         "11draw_kernelEN": ("tree: draw", 30000),
-        "22draw_in_cluster_kernelEN": ("tree: draw by a cluster", 33000),
     },
     "cuda/draw/live_draw.cu": {
         "11draw_kernelINS_9GatherRowE": ("buffer: sample", 79000),
-        "22draw_in_cluster_kernelINS_9GatherRowE": ("buffer: sample, cluster", 76500),
     },
     "cuda/replay/priorities.cu": {
         "13update_kernel": ("buffer: update", 40000),

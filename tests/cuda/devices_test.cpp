@@ -121,33 +121,6 @@ TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
     EXPECT_FALSE(simulator::has_context(0));
 }
 
-// Code that the driver compiled from older PTX neither waits for the previous kernel nor has cluster barriers. The
-// simulator fails if a kernel with such code is launched to start early, or in clusters.
-TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs_in_clusters) {
-    simulator::options().n_devices = 4;
-    simulator::options().ptx_version = 80;
-    simulator::options().cluster_blocks = 16;
-    per_tree* const tree =
-        create_tree(n, PER_CUDA, 2);  // no other test of this program has a handle there, or on device 3
-    const std::vector<int64_t> indices = {0, 1, 2, 3};
-    const std::vector<float> priorities = {0, 0, 3, 0};
-    std::vector<int64_t> drawn(40);
-    expect_status(PER_OK, per_update(tree, n, indices.data(), priorities.data(), nullptr));
-    expect_status(PER_OK, per_sample(tree, 40, PER_STRATIFIED, 0.5, drawn.data(), nullptr, nullptr, nullptr));
-    expect_status(PER_OK, per_tree_synchronize(tree, nullptr));
-    EXPECT_EQ(drawn, std::vector<int64_t>(40, 2));
-    per_tree_free(tree);
-    const ReplayHandle replay = create_buffer(PER_CUDA, 3);
-    TwinWalk walk(2);
-    TwinSteps steps = walk.next(8);
-    expect_status(PER_OK, steps.add(replay.get(), nullptr));
-    TwinBatch batch(40);
-    const per_batch arrays = batch.batch();
-    expect_status(PER_OK, per_replay_sample(replay.get(), nullptr, 40, &arrays, nullptr));
-    expect_status(PER_OK, per_replay_synchronize(replay.get(), nullptr));
-    EXPECT_EQ(simulator::counters().cluster_launches, 0u);
-}
-
 // ---- arrays of another device
 
 // Memory of a device.

@@ -46,7 +46,6 @@ WAIT_LIMIT_S = 600
 MAIN_SOURCES = {
     "add_calls_test": "cuda/add/add_kernels.cu",
     "add_test": "cuda/add/add_kernels.cu",
-    "clusters_test": "cuda/draw/live_draw.cu",
     "drawn_loader_test": "cuda/draw/live_draw.cu",
     "loader_test": "cuda/runtime/device.cu",
     "priorities_test": "cuda/replay/priorities.cu",

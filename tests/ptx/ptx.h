@@ -126,10 +126,6 @@ inline U64 place_in(const Shared& shared, U64 address) {
     return address - reinterpret_cast<U64>(shared.memory);
 }
 
-inline U64 memory_of_block(U64 address, U32 rank) {
-    return reinterpret_cast<U64>(grid->memory_of_block(reinterpret_cast<const void*>(address), rank));
-}
-
 // Memory of any type, whose accesses a sanitizer attributes to the kernel.
 template <class T>
 using InMemory [[gnu::may_alias]] = T;
@@ -205,23 +201,10 @@ T atom_cas(unsigned char* at, std::memory_order order, T expected, T value) {
     return update<T>(at, order, [=](T old) { return old == expected ? value : old; });
 }
 
-// ------------------------------------------------------------------------------------- threads, warps, clusters
+// ------------------------------------------------------------------------------------- ------------ threads, warps
 inline void block_barrier() {
     grid->block_barrier(simulator::Count::sum, 0);
 }
-inline void cluster_arrive() {
-    grid->arrive_in_cluster(simulator::Order::release);
-}
-inline void cluster_arrive_relaxed() {
-    grid->arrive_in_cluster(simulator::Order::relaxed);
-}
-inline void cluster_wait() {
-    grid->await_cluster();
-}
-inline void wait_for_work_before() {
-    grid->wait_for_work_before();
-}
-
 inline void warp_barrier(U32 mask) {
     U64 values[32];
     grid->exchange("bar.warp.sync", mask, 0, values);

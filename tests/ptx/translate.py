@@ -289,13 +289,6 @@ class Translator:
             return "block_barrier();"
         if whole == "bar.warp.sync":
             return f"warp_barrier({self.read(operands[0], 'u32')});"
-        if whole in ("barrier.cluster.arrive", "barrier.cluster.arrive.relaxed", "barrier.cluster.wait"):
-            return f"{'_'.join(modifiers)}();"
-        if opcode == "griddepcontrol":
-            return "wait_for_work_before();" if modifiers == ["wait"] else ";"
-        if whole == "mapa.u64":
-            block_memory = f"memory_of_block({self.read(operands[1], 'u64')}, {self.read(operands[2], 'u32')})"
-            return self.write(operands[0], block_memory)
         if whole == "vote.sync.ballot.b32":
             return self.write(operands[0], f"ballot({self.read(operands[1], 'pred')}, {self.read(operands[2], 'u32')})")
         if opcode == "redux" and modifiers[0] == "sync" and modifiers[2] == "u32":

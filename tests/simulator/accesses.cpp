@@ -19,8 +19,6 @@ struct ThreadAccesses {
     uint64_t round_trips = 0;
     uint64_t last_phase = ~uint64_t{0};
     uint64_t last_piece = ~uint64_t{0};
-    unsigned n_cluster_waits = 0;
-    bool waits_meanwhile = false;  // it has waited for memory since it came to the barrier of its cluster
 };
 
 std::vector<KernelAccesses> kernels;
@@ -44,29 +42,16 @@ KernelAccesses* kernel_of(const void* memory, std::size_t bytes) {
         threads.clear();
         atomics.clear();
         const auto volume = [](dim3 size) { return size.x * size.y * size.z; };
-        kernels.push_back({volume(place->grid_size), volume(place->block_size), 0, 0, 0, 0, 0, 0});
+        kernels.push_back({volume(place->grid_size), volume(place->block_size), 0, 0, 0, 0, 0});
     }
     KernelAccesses& kernel = kernels.back();
     kernel.barriers = std::max<uint64_t>(kernel.barriers, place->n_barriers);
-    kernel.cluster_fences = std::max<uint64_t>(kernel.cluster_fences, place->n_cluster_releases);
     kernel.bytes += bytes;
-    // Barriers of the cluster that the thread has passed since its last access.
-    ThreadAccesses& thread = threads[place];
-    for (; thread.n_cluster_waits < place->n_cluster_waits; ++thread.n_cluster_waits) {
-        const bool is_wait = !std::exchange(thread.waits_meanwhile, false);
-        thread.phases += is_wait;
-        thread.round_trips += is_wait;
-        thread.last_phase = ~uint64_t{0};
-        thread.last_piece = ~uint64_t{0};
-    }
-    kernel.phases = std::max(kernel.phases, thread.phases);
-    kernel.round_trips = std::max(kernel.round_trips, thread.round_trips);
     return &kernel;
 }
 
 void wait_for_answer(KernelAccesses& kernel) {
     ThreadAccesses& thread = threads[place];
-    thread.waits_meanwhile = place->n_cluster_arrivals != place->n_cluster_waits;
     const uint64_t phase = uint64_t{place->n_barriers} + place->n_exchanges;
     thread.phases += phase != std::exchange(thread.last_phase, phase);
     thread.round_trips += n_pieces != std::exchange(thread.last_piece, n_pieces);

@@ -16,12 +16,10 @@ struct KernelAccesses {
     // itself depends on which addresses come from other loads. Lower bound: the phases, between barriers or warp
     // intrinsics, in which the thread reads or does an atomic. Upper bound: its passes through pieces of code without
     // jumps that read or do an atomic, as the device reads on within such a piece, unless an address is loaded in the
-    // same piece. A barrier of a cluster counts in both, as writes to other blocks arrive there, unless the thread has
-    // waited for memory between arriving and waiting there.
+    // same piece.
     uint64_t phases;
     uint64_t round_trips;
     uint64_t barriers;         // barriers of the block that a thread has passed before its last access
-    uint64_t cluster_fences;   // arrivals with a fence at barriers of the cluster, before the last access
     uint64_t atomics_of_line;  // the most atomics on the same 128 bytes, which wait for each other
     uint64_t bytes;            // of all threads together
 };

@@ -211,26 +211,6 @@ T __nv_atomic_load_n(const T* at, int order, int) {
     return __atomic_load_n(at, order);
 }
 
-// A grid of one cluster: a block's number equals its rank.
-inline void __cluster_barrier_arrive() {
-    simulator::arrive_in_cluster(simulator::Order::release);
-}
-inline void __cluster_barrier_arrive_relaxed() {
-    simulator::arrive_in_cluster(simulator::Order::relaxed);
-}
-inline void __cluster_barrier_wait() {
-    simulator::await_cluster();
-}
-inline void* __cluster_map_shared_rank(const void* memory, unsigned rank) {
-    return simulator::memory_of_block(memory, rank);
-}
-
-inline void cudaGridDependencySynchronize() {
-    simulator::wait_for_work_before();
-}
-// Has no effect: a grid that may start early may start even before this call.
-inline void cudaTriggerProgrammaticLaunchCompletion() {}
-
 // ----------------------------------------------------------------------------------------------------- runtime
 #define CUDART_VERSION 13000
 
@@ -253,8 +233,7 @@ enum cudaError_t {
     cudaErrorStreamCaptureUnjoined = 904,
     cudaErrorStreamCaptureIsolation = 905,
     cudaErrorStreamCaptureImplicit = 906,
-    cudaErrorCapturedEvent = 907,
-    cudaErrorInvalidClusterSize = 912
+    cudaErrorCapturedEvent = 907
 };
 
 namespace simulator {
@@ -294,8 +273,7 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrPageableMemoryAccess = 88,
-    cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
-    cudaDevAttrClusterLaunch = 120
+    cudaDevAttrCanUseHostPointerForRegisteredMem = 91
 };
 enum cudaMemoryType {
     cudaMemoryTypeUnregistered = 0,
@@ -309,22 +287,12 @@ struct cudaPointerAttributes {
 };
 struct cudaFuncAttributes {
     int maxThreadsPerBlock;
-    int ptxVersion;
 };
-enum cudaFuncAttribute { cudaFuncAttributeNonPortableClusterSizeAllowed = 14 };
-enum cudaLaunchAttributeID {
-    cudaLaunchAttributeCooperative = 2,
-    cudaLaunchAttributeClusterDimension = 4,
-    cudaLaunchAttributeProgrammaticStreamSerialization = 6
-};
+enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2 };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     union {
         int cooperative;
-        int programmaticStreamSerializationAllowed;
-        struct {
-            unsigned x, y, z;
-        } clusterDim;
     } val;
 };
 struct cudaLaunchConfig_t {
@@ -379,27 +347,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
                                              unsigned long long flags, cudaDriverEntryPointQueryResult* found);
 
 namespace simulator {
-// `kernel` identifies it.
-cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> call);
+cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> call);
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes);
-cudaError_t set_attribute_of_kernel(const void* kernel, cudaFuncAttribute attribute, int value);
-cudaError_t most_clusters(int* n_clusters, const void* kernel, const cudaLaunchConfig_t* config);
 }  // namespace simulator
 
 template <class... Parameters>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
     return simulator::attributes_of_kernel(attributes);
-}
-
-template <class... Parameters>
-cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
-    return simulator::set_attribute_of_kernel(reinterpret_cast<const void*>(kernel), attribute, value);
-}
-
-template <class... Parameters>
-cudaError_t cudaOccupancyMaxActiveClusters(int* n_clusters, void (*kernel)(Parameters...),
-                                           const cudaLaunchConfig_t* config) {
-    return simulator::most_clusters(n_clusters, reinterpret_cast<const void*>(kernel), config);
 }
 
 template <class... Parameters, class... Arguments>
@@ -413,7 +367,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
         const auto block = std::make_from_tuple<simulator::ParameterBlock<Parameters...>>(copies);
         if (translated->parameter_bytes != block.n_bytes())
             simulator::fail("a kernel's parameters are not those of its translation");
-        return simulator::enqueue_grid(*config, name, [translated, block] { translated->run(block.bytes()); });
+        return simulator::enqueue_grid(*config, [translated, block] { translated->run(block.bytes()); });
     }
-    return simulator::enqueue_grid(*config, name, [kernel, copies] { std::apply(kernel, copies); });
+    return simulator::enqueue_grid(*config, [kernel, copies] { std::apply(kernel, copies); });
 }

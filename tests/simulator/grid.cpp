@@ -94,7 +94,7 @@ std::vector<Stack>& free_stacks() {
 
 struct Block;
 
-enum class State { ready, at_barrier, in_exchange, in_cluster, done };
+enum class State { ready, at_barrier, in_exchange, done };
 
 struct Fiber {
     Place place;
@@ -133,16 +133,6 @@ struct SharedVariable {
     std::size_t bytes;
 };
 
-// Blocks that run concurrently and can reach each other's shared memory.
-struct Cluster {
-    std::vector<Block*> blocks;  // by rank
-    unsigned n_threads = 0;
-    unsigned n_arrived = 0;
-    uint64_t n_barriers = 0;  // barriers reached by all threads
-    std::vector<Fiber*> waiting;
-    char clocks[2];  // used in turn by these barriers
-};
-
 struct Block {
     unsigned n_threads = 0;
     unsigned n_at_barrier = 0;
@@ -156,10 +146,6 @@ struct Block {
     // before the next barrier.
     char clocks[2];
     uint64_t n_barriers = 0;
-    Cluster* cluster = nullptr;
-    // Number of barriers that the cluster had passed when another block last reached this block's shared memory, or 0.
-    uint64_t reached_after = 0;
-    bool has_returned = false;
 };
 
 #if defined(SIMULATOR_TSAN)
@@ -196,8 +182,6 @@ struct Scheduler {
     bool has_slow_warps = false;
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
-    std::function<void()> before;  // work that is not done yet; empty once it is
-    std::vector<Fiber*> wait_for_it;
     char made = 0;  // a clock, after which threads are ordered: the host has made them
     // A second clock, for work that follows the grid. With options->clock, threads that start later would appear to
     // follow threads that have ended. It lies on the heap, as TSan forgets the clocks of freed memory there.
@@ -267,10 +251,6 @@ void switch_to_any() {
         switch_to(s.main);
         return;
     }
-    if (s.ready.empty() && !s.wait_for_it.empty()) {
-        switch_to(s.main);
-        return;
-    }
     if (s.ready.empty()) fail("deadlock: every thread left waits at a barrier or in a warp intrinsic");
     const auto random_thread = [&] { return s.random_below(static_cast<uint32_t>(s.ready.size())); };
     std::size_t i = random_thread();
@@ -298,11 +278,6 @@ void run_fiber(transfer_t transfer) {
     block.n_done++;
     block.warps[fiber.place.warp].exited |= 1u << fiber.place.lane;
     if (block.n_at_barrier != 0) fail("returned while others of its block wait at __syncthreads()");
-    if (fiber.place.n_cluster_arrivals != fiber.place.n_cluster_waits)
-        fail("returned between the two parts of a barrier of its cluster");
-    block.has_returned = block.n_done == block.n_threads;
-    if (block.has_returned && block.reached_after != 0 && block.reached_after == block.cluster->n_barriers)
-        fail("returned while others of its cluster may use its shared memory");
     release(scheduler->ended.get());
     --scheduler->n_alive;
     switch_to_any();
@@ -337,12 +312,9 @@ dim3 coordinates(unsigned i, dim3 size) {
     return dim3(i % size.x, i / size.x % size.y, i / size.x / size.y);
 }
 
-std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 block_size, Cluster& cluster) {
+std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 block_size) {
     auto block = std::make_unique<Block>();
     block->n_threads = block_size.x * block_size.y * block_size.z;
-    block->cluster = &cluster;
-    cluster.blocks.push_back(block.get());
-    cluster.n_threads += block->n_threads;
     // The warps are not cleared, which would cost more than a small kernel.
     block->warps = std::make_unique_for_overwrite<Warp[]>((block->n_threads + warp_size - 1) / warp_size);
     block->shared.reserve(max_shared_variables);
@@ -405,15 +377,6 @@ void fail(const char* what) {
 
 uint64_t n_stacks() {
     return mapped_stacks;
-}
-
-void wait_for_work_before() {
-    Fiber& self = running_thread();
-    if (scheduler->before) {
-        scheduler->wait_for_it.push_back(&self);
-        switch_to_any();
-    }
-    acquire(scheduler->options->clock);
 }
 
 void yield() {
@@ -496,43 +459,8 @@ void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values
     for (unsigned i = 0; i < warp_size; ++i) values_out[i] = collective.values[side][i];
 }
 
-void arrive_in_cluster(Order order) {
-    Fiber& self = running_thread();
-    Cluster& cluster = *self.block->cluster;
-    if (self.place.n_cluster_arrivals != self.place.n_cluster_waits)
-        fail("came to the barrier of its cluster again without having waited there");
-    if (order == Order::release) {
-        ++self.place.n_cluster_releases;
-        self.place.has_reached_others = false;
-        release(&cluster.clocks[cluster.n_barriers % 2]);
-    }
-    if (self.place.has_reached_others)
-        fail("came relaxed to the barrier of its cluster, which does not order what it did in another block's memory");
-    ++self.place.n_cluster_arrivals;
-    if (++cluster.n_arrived < cluster.n_threads) return;
-    cluster.n_arrived = 0;
-    ++cluster.n_barriers;
-    for (Fiber* const fiber : cluster.waiting) make_ready(fiber);
-    cluster.waiting.clear();
-}
-
-void await_cluster() {
-    Fiber& self = running_thread();
-    Cluster& cluster = *self.block->cluster;
-    const uint64_t barrier = self.place.n_cluster_waits;
-    if (self.place.n_cluster_arrivals == barrier) fail("waits at a barrier of its cluster that it has not come to");
-    if (cluster.n_barriers == barrier) {
-        self.state = State::in_cluster;
-        cluster.waiting.push_back(&self);
-        switch_to_any();
-    }
-    acquire(&cluster.clocks[barrier % 2]);
-    ++self.place.n_cluster_waits;
-}
-
-namespace {
-
-void* shared_memory_of(Block& block, const void* key, std::size_t bytes) {
+void* shared_memory(const void* key, std::size_t bytes) {
+    Block& block = *running_thread().block;
     for (const SharedVariable& variable : block.shared)
         if (variable.key == key) return variable.memory;
     if (block.shared.size() == max_shared_variables) fail("too many shared variables in one kernel");
@@ -546,38 +474,12 @@ void* shared_memory_of(Block& block, const void* key, std::size_t bytes) {
     return memory;
 }
 
-}  // namespace
-
-void* shared_memory(const void* key, std::size_t bytes) {
-    return shared_memory_of(*running_thread().block, key, bytes);
-}
-
 bool is_shared_memory(const void* memory) {
     if (place == nullptr) return false;
     const auto address = reinterpret_cast<uintptr_t>(memory);
     return std::ranges::any_of(running_thread().block->shared, [address](const SharedVariable& variable) {
         return address - reinterpret_cast<uintptr_t>(variable.memory) < variable.bytes;
     });
-}
-
-void* memory_of_block(const void* memory, unsigned rank) {
-    Fiber& self = running_thread();
-    const Cluster& cluster = *self.block->cluster;
-    if (rank >= cluster.blocks.size()) fail("no block of its cluster has this rank");
-    Block& block = *cluster.blocks[rank];
-    const auto address = reinterpret_cast<uintptr_t>(memory);
-    for (const SharedVariable& variable : self.block->shared) {
-        const uintptr_t offset = address - reinterpret_cast<uintptr_t>(variable.memory);
-        if (offset >= variable.bytes) continue;
-        if (self.place.n_cluster_waits == 0) fail("shared memory of a block that may not have begun");
-        if (block.has_returned) fail("shared memory of a block that has returned");
-        if (&block != self.block) {
-            block.reached_after = cluster.n_barriers;
-            self.place.has_reached_others = true;
-        }
-        return static_cast<char*>(shared_memory_of(block, variable.key, variable.bytes)) + offset;
-    }
-    fail("not in the shared memory of the block");
 }
 
 void run_after([[maybe_unused]] void* clock, const std::function<void()>& call) {
@@ -606,44 +508,25 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
 #endif
     scheduler = &s;
     const unsigned n_blocks = grid_size.x * grid_size.y * grid_size.z;
-    const unsigned n_clusters = n_blocks / options.cluster_blocks;
-    std::vector<unsigned> order(n_clusters);
-    for (unsigned i = 0; i < n_clusters; ++i) order[i] = i;
-    for (unsigned i = n_clusters; i > 1; --i) std::swap(order[i - 1], order[s.random_below(i)]);
-    const unsigned n_together = options.all_blocks_resident ? n_clusters : 1;
+    std::vector<unsigned> order(n_blocks);
+    for (unsigned i = 0; i < n_blocks; ++i) order[i] = i;
+    for (unsigned i = n_blocks; i > 1; --i) std::swap(order[i - 1], order[s.random_below(i)]);
+    const unsigned n_together = options.all_blocks_resident ? n_blocks : 1;
     // TSan would attribute memory that a fiber allocates to that fiber, so no container may grow in one.
-    const std::size_t threads_of_cluster =
-        std::size_t{options.cluster_blocks} * block_size.x * block_size.y * block_size.z;
-    s.ready.reserve(n_together * threads_of_cluster);
-    s.before = options.before;
-    s.wait_for_it.reserve(s.ready.capacity());
+    s.ready.reserve(std::size_t{n_together} * block_size.x * block_size.y * block_size.z);
     std::vector<std::unique_ptr<Block>> blocks;
-    std::vector<std::unique_ptr<Cluster>> clusters;
-    for (unsigned first = 0; first < n_clusters; first += n_together) {
+    for (unsigned first = 0; first < n_blocks; first += n_together) {
         const std::size_t n_ended = blocks.size();
-        for (unsigned i = first; i < first + n_together; ++i) {
-            clusters.push_back(std::make_unique<Cluster>());
-            clusters.back()->waiting.reserve(threads_of_cluster);
-            for (unsigned rank = 0; rank < options.cluster_blocks; ++rank)
-                blocks.push_back(
-                    make_block(order[i] * options.cluster_blocks + rank, grid_size, block_size, *clusters.back()));
-        }
+        for (unsigned i = first; i < first + n_together; ++i)
+            blocks.push_back(make_block(order[i], grid_size, block_size));
         release(&s.made);
         switch_to_any();
-        if (s.before) {
-            scheduler = nullptr;
-            std::exchange(s.before, {})();
-            scheduler = &s;
-            for (Fiber* const fiber : std::exchange(s.wait_for_it, {})) s.ready.push_back(fiber);
-            switch_to_any();
-        }
         for (std::size_t i = n_ended; i < blocks.size(); ++i) end_block(*blocks[i]);
     }
     scheduler = nullptr;
     run_after(s.ended.get(), [&] {
         release(options.clock);
         blocks.clear();
-        clusters.clear();
     });
 }
 

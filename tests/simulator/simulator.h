@@ -13,8 +13,6 @@ struct Options {
     int n_devices;
     int driver_version;         // as cudaDriverGetVersion() returns it; 0: no driver
     int compute_capability;     // 10 * major + minor
-    int ptx_version;            // architecture of the kernels' code, as cudaFuncGetAttributes() returns it
-    int cluster_blocks;         // blocks of the largest cluster; 0: no clusters. Kernels must allow more than 8
     int n_multiprocessors;      // few, since all threads of a cooperative launch are resident
     int green_multiprocessors;  // multiprocessors of the current context and of streams' contexts, if not 0
     bool has_host_memory;       // if false, memory that was not allocated here counts as device memory
@@ -29,12 +27,11 @@ struct Options {
 // Counts since the last reset_counters().
 struct Counters {
     uint64_t launches;
-    uint64_t cluster_launches;  // launches with clusters
-    uint64_t allocations;       // allocations and frees of device and pinned memory
-    uint64_t host_waits;        // calls that wait for the device
-    uint64_t spins;             // those of host_waits whose thread busy-waits
-    uint64_t interrupts;        // interrupts of the host: one each time an event that lets threads sleep is recorded
-    uint64_t event_waits;       // waits of streams for events
+    uint64_t allocations;  // allocations and frees of device and pinned memory
+    uint64_t host_waits;   // calls that wait for the device
+    uint64_t spins;        // those of host_waits whose thread busy-waits
+    uint64_t interrupts;   // interrupts of the host: one each time an event that lets threads sleep is recorded
+    uint64_t event_waits;  // waits of streams for events
 };
 
 // Resources that have not been released. ASan's leak check does not see them, as the simulator holds pointers to them.
@@ -47,7 +44,7 @@ struct Held {
 };
 
 // The options, initially from the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default
-// 2^34), PER_SIMULATOR_DEVICES (default 1), PER_SIMULATOR_CLUSTERS (cluster_blocks; default 0). Architectures are those
+// 2^34), PER_SIMULATOR_DEVICES (default 1). Architectures are those
 // of the kernels that PER_SIMULATOR_KERNELS names (translation.h). Changes take effect with the next call.
 Options& options();
 

@@ -33,17 +33,11 @@ struct Point {
     uint64_t n;
 };
 
-struct LaunchKind {
-    bool is_together = false;  // all blocks are resident
-    bool is_early = false;     // it may start before the work before it has ended
-    unsigned cluster_blocks = 1;
-};
-
 // Allocated on the heap, as threads of the kernel read it: the host may reuse its stack before it waits for them.
 struct Work {
     dim3 grid_size, block_size;
     std::function<void()> kernel;  // empty: only waits
-    LaunchKind kind;
+    bool is_together;              // all blocks are resident
     std::vector<Point> after;
     std::unique_ptr<char> clock;  // orders it after the host's work before the enqueue
 };
@@ -79,7 +73,7 @@ struct Context {
 struct Node {
     dim3 grid_size, block_size;
     std::function<void()> kernel;
-    LaunchKind kind;
+    bool is_together;
     std::vector<std::size_t> after;
 };
 
@@ -119,8 +113,6 @@ Options options_of_environment() {
             .n_devices = static_cast<int>(from_environment("PER_SIMULATOR_DEVICES", 1)),
             .driver_version = CUDART_VERSION,
             .compute_capability = architecture,
-            .ptx_version = architecture,
-            .cluster_blocks = static_cast<int>(from_environment("PER_SIMULATOR_CLUSTERS", 0)),
             .n_multiprocessors = 3,
             .green_multiprocessors = 0,
             .has_host_memory = false,
@@ -172,7 +164,6 @@ struct Machine {
     std::deque<Freed> freed;
     uint64_t freed_bytes = 0;
     uint64_t n_events = 0;
-    std::set<const void*> with_large_clusters;  // kernels
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
     uint64_t calls_until_planned = 0;
@@ -298,15 +289,12 @@ std::unique_ptr<Work> take_work(Stream& stream) {
     return work;
 }
 
-void run_work(Stream& stream, std::unique_ptr<Work> work, std::function<void()> before = {}) {
+void run_work(Stream& stream, std::unique_ptr<Work> work) {
     Machine& m = machine();
     if (work->kernel) {
         const GridOptions options = {m.options.seed * 1000003 + m.n_grids++,
-                                     m.options.all_blocks_resident || work->kind.is_together,
-                                     &stream.clock,
-                                     work->clock.get(),
-                                     std::move(before),
-                                     work->kind.cluster_blocks};
+                                     m.options.all_blocks_resident || work->is_together, &stream.clock,
+                                     work->clock.get()};
         run_grid(work->grid_size, work->block_size, work->kernel, options);
     }
     ++stream.n_done;
@@ -314,15 +302,7 @@ void run_work(Stream& stream, std::unique_ptr<Work> work, std::function<void()> 
 }
 
 void run_next(Stream& stream) {
-    std::unique_ptr<Work> work = take_work(stream);
-    const bool is_overtaken =
-        work->kernel && can_run(stream) && stream.work.front()->kind.is_early && machine().next_random() % 2 == 0;
-    if (is_overtaken) {
-        std::unique_ptr<Work> next = take_work(stream);
-        run_work(stream, std::move(next), [&] { run_work(stream, std::move(work)); });
-    } else {
-        run_work(stream, std::move(work));
-    }
+    run_work(stream, take_work(stream));
     if (stream.is_destroyed && stream.work.empty()) forget(stream);
 }
 
@@ -363,10 +343,11 @@ cudaError_t capture_node(Stream& stream, Node node) {
 }
 
 cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::function<void()> kernel,
-                    std::vector<Point> after = {}, LaunchKind kind = {}) {
+                    std::vector<Point> after = {}, bool is_together = false) {
     Machine& m = machine();
     Stream& stream = stream_of(name);
-    if (stream.capture != nullptr) return capture_node(stream, {grid_size, block_size, std::move(kernel), kind, {}});
+    if (stream.capture != nullptr)
+        return capture_node(stream, {grid_size, block_size, std::move(kernel), is_together, {}});
     if (&stream == &m.legacy && m.n_capturing != 0) return cudaErrorStreamCaptureImplicit;
     if (&stream == &m.legacy) {
         for (Stream* const other : m.streams)
@@ -375,7 +356,7 @@ cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::fun
         after.push_back(end_of(m.legacy));
     }
     stream.work.push_back(std::make_unique<Work>(
-        Work{grid_size, block_size, std::move(kernel), kind, std::move(after), std::make_unique<char>()}));
+        Work{grid_size, block_size, std::move(kernel), is_together, std::move(after), std::make_unique<char>()}));
     release_clock(stream.work.back()->clock.get());
     ++stream.n_enqueued;
     if (m.options.seed == 0)
@@ -529,66 +510,23 @@ extern "C" [[gnu::visibility("default")]] const char* simulator_failed_call() {
     return machine().failed_call;
 }
 
-namespace {
-
-// Kernels must allow clusters of more blocks.
-constexpr unsigned portable_cluster_blocks = 8;
-// The first architecture whose code can wait for the previous kernel, and has cluster barriers.
-constexpr int first_ptx_with_clusters = 90;
-
-bool has_cluster(const void* kernel, unsigned n_blocks) {
-    const Machine& m = machine();
-    return n_blocks >= 1 && n_blocks <= static_cast<unsigned>(m.options.cluster_blocks) &&
-           (n_blocks <= portable_cluster_blocks || m.with_large_clusters.contains(kernel));
-}
-
-}  // namespace
-
-cudaError_t set_attribute_of_kernel(const void* kernel, cudaFuncAttribute, int value) {
-    BEGIN_CALL_IN_CONTEXT();
-    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
-    if (value != 0) machine().with_large_clusters.insert(kernel);
-    return cudaSuccess;
-}
-
-cudaError_t most_clusters(int* n_clusters, const void* kernel, const cudaLaunchConfig_t* config) {
-    BEGIN_CALL_IN_CONTEXT();
-    for (unsigned i = 0; i < config->numAttrs; ++i)
-        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
-            *n_clusters = has_cluster(kernel, config->attrs[i].val.clusterDim.x) ? 1 : 0;
-    return cudaSuccess;
-}
-
-cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> call) {
+cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> call) {
     BEGIN_CALL_IN_CONTEXT();
     const dim3 grid = config.grid, block = config.block;
     const uint64_t n_threads = uint64_t{block.x} * block.y * block.z;
     if (uint64_t{grid.x} * grid.y * grid.z == 0 || n_threads == 0 || n_threads > 1024 || grid.y > 65535 ||
         grid.z > 65535)
         return cudaErrorInvalidConfiguration;
-    LaunchKind kind;
-    for (unsigned i = 0; i < config.numAttrs; ++i) {
-        const cudaLaunchAttribute& attribute = config.attrs[i];
-        if (attribute.id == cudaLaunchAttributeCooperative) kind.is_together = attribute.val.cooperative != 0;
-        if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
-            kind.is_early = attribute.val.programmaticStreamSerializationAllowed != 0;
-        if (attribute.id == cudaLaunchAttributeClusterDimension) {
-            kind.cluster_blocks = attribute.val.clusterDim.x;
-            if (!has_cluster(kernel, kind.cluster_blocks) || grid.x % kind.cluster_blocks != 0)
-                return cudaErrorInvalidClusterSize;
-        }
-    }
-    // A device would start such a kernel, although its code has neither the wait nor the barriers.
-    if ((kind.is_early || kind.cluster_blocks > 1) && machine().options.ptx_version < first_ptx_with_clusters)
-        fail("a kernel whose code is for an older architecture starts early, or in a cluster");
+    bool is_together = false;
+    for (unsigned i = 0; i < config.numAttrs; ++i)
+        if (config.attrs[i].id == cudaLaunchAttributeCooperative) is_together = config.attrs[i].val.cooperative != 0;
     // The number of blocks that fit depends on the kernel; at least one fits each multiprocessor.
-    if (kind.is_together && grid.x * grid.y * grid.z > multiprocessors_of_context())
+    if (is_together && grid.x * grid.y * grid.z > multiprocessors_of_context())
         return cudaErrorCooperativeLaunchTooLarge;
     count(&Counters::launches);
-    if (kind.cluster_blocks > 1) count(&Counters::cluster_launches);
     const Stream& stream = stream_of(config.stream);
     if (&stream != &machine().legacy && stream.device != current_device()) return cudaErrorInvalidResourceHandle;
-    return enqueue(config.stream, grid, block, std::move(call), {}, kind);
+    return enqueue(config.stream, grid, block, std::move(call), {}, is_together);
 }
 
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
@@ -596,7 +534,6 @@ cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
     // CUDA loads the kernel in this call, and may allocate and wait.
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     attributes->maxThreadsPerBlock = 1024;
-    attributes->ptxVersion = machine().options.ptx_version;
     return cudaSuccess;
 }
 
@@ -628,7 +565,6 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME_OF(cudaErrorStreamCaptureIsolation);
         NAME_OF(cudaErrorStreamCaptureImplicit);
         NAME_OF(cudaErrorCapturedEvent);
-        NAME_OF(cudaErrorInvalidClusterSize);
     }
 #undef NAME_OF
     return "unrecognized error code";
@@ -728,7 +664,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
              : attribute == cudaDevAttrMultiProcessorCount               ? options.n_multiprocessors
              : attribute == cudaDevAttrPageableMemoryAccess              ? options.reads_pageable
              : attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? options.reaches_registered
-             : attribute == cudaDevAttrClusterLaunch                     ? options.cluster_blocks != 0
              : attribute == cudaDevAttrComputeCapabilityMajor            ? options.compute_capability / 10
                                                                          : options.compute_capability % 10;
     return cudaSuccess;
@@ -1051,7 +986,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     return cudaSuccess;
 }
 
-// One stream for each node, ordered as in the graph; a node that may start early shares that of its predecessor.
+// One stream for each node, ordered as in the graph.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     BEGIN_CALL_IN_CONTEXT();
     const std::vector<Node>& nodes = executable->nodes;
@@ -1061,15 +996,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     std::vector<cudaStream_t> own(nodes.size());
     std::vector<Point> ends = {start};
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-        const bool is_early = i != 0 && nodes[i].kind.is_early && nodes[i].after == std::vector<std::size_t>{i - 1};
-        if (is_early)
-            own[i] = own[i - 1];
-        else
-            cudaStreamCreateWithFlags(&own[i], cudaStreamNonBlocking);
+        cudaStreamCreateWithFlags(&own[i], cudaStreamNonBlocking);
         std::vector<Point> after = {start};
-        for (const std::size_t before : nodes[i].after)
-            if (own[before] != own[i]) after.push_back(end_of(stream_of(own[before])));
-        enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after), nodes[i].kind);
+        for (const std::size_t before : nodes[i].after) after.push_back(end_of(stream_of(own[before])));
+        enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after),
+                nodes[i].is_together);
         ends.push_back(end_of(stream_of(own[i])));
     }
     const cudaError_t error = enqueue(stream, 1, 1, {}, std::move(ends));

@@ -20,12 +20,8 @@ constexpr GridFunctions functions_of_grid = {[]() -> const Place& {
                                                  return *place;
                                              },
                                              block_barrier,
-                                             arrive_in_cluster,
-                                             await_cluster,
-                                             memory_of_block,
                                              exchange,
                                              shared_memory,
-                                             wait_for_work_before,
                                              wait_for_others,
                                              [](const char* what) { fail(what); }};
 

@@ -17,12 +17,8 @@ namespace simulator {
 struct GridFunctions {
     const Place& (*place)();
     int (*block_barrier)(Count count, int predicate);
-    void (*arrive_in_cluster)(Order order);
-    void (*await_cluster)();
-    void* (*memory_of_block)(const void* memory, unsigned rank);
     void (*exchange)(const char* kind, unsigned mask, uint64_t value, uint64_t (&values_out)[32]);
     void* (*shared_memory)(const void* key, std::size_t bytes);
-    void (*wait_for_work_before)();
     void (*wait_for_others)();
     void (*fail)(const char* what);
 };

@@ -122,7 +122,6 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
-    wait_for_work_before();
     PER_SHARED(AtOnceShared, shared);
     clear(shared.change.top);
     add_lanes(replay, steps, scratch, ids_out, shared.sums);
@@ -140,7 +139,6 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     change_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                         const __grid_constant__ StepScratch scratch) {
-    wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
     change_leaves_by_steps(replay, steps, scratch, shared);
 }

@@ -42,7 +42,6 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
     : fields_(fields), replay_(memory), staging_(staging), rules_(window_rules(options, fields)) {
     load_sample_kernels();
     load_window_kernels();
-    cluster_blocks_ = blocks_of_sample_cluster(memory.device().has_sequences);
     load_count_kernels();
     load_unit_kernels();
     load_rows_by_id_kernels();
@@ -167,8 +166,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.uniform_fraction,
                      sample.is_ahead() ? drawn->ahead->outcome_out : nullptr,
                      false,
-                     false,
-                     cluster_blocks_};
+                     false};
     if (drawn == nullptr) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     queue_sample(replay, memory, plan, copies_[0], call.stream());

@@ -84,7 +84,6 @@ class BatchQueue {
     ReplayMemory& replay_;
     Staging& staging_;
     const WindowRules rules_;           // but for n_step
-    int32_t cluster_blocks_;            // see DrawPlan
     std::vector<DeviceMemory> blocks_;  // the last is in use; captured graphs may use the others
     DrawMemory memory_ = {};
     std::size_t n_bytes_ = 0;

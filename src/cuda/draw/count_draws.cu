@@ -63,7 +63,6 @@ __device__ __forceinline__ int64_t drawn_slot(const DrawMemory& memory, bool is_
 __global__ void __launch_bounds__(n_threads, 1)
     count_draws_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                        const __grid_constant__ DrawPlan plan) {
-    wait_for_work_before();
     const bool is_drawn = can_draw(replay, memory, plan);
     const GridSpan span = grid_span();
     for (int64_t i = span.first; is_drawn && i < plan.rows.n; i += span.step)
@@ -79,7 +78,6 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     use_up_draws_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                         const __grid_constant__ DrawPlan plan, bool rebuilds) {
-    wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
     __syncthreads();

@@ -25,18 +25,16 @@ __device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const
 }
 
 struct FinishShared {
-    double of_warp[cluster_warps];
+    double of_warp[n_warps];
     uint32_t smallest_bucket;
 };
 
 // The smallest value of the warps of the block. All threads call it and get the result.
-template <int block_size = n_threads>
 __device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
-    constexpr int n_warps_of_block = block_size / static_cast<int>(warp_size);
     if (lane_of_thread() == 0) shared.of_warp[threadIdx.x / warp_size] = of_warp;
     __syncthreads();
     double smallest = shared.of_warp[0];
-    for (int warp = 1; warp < n_warps_of_block; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
+    for (int warp = 1; warp < n_warps; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
     __syncthreads();
     return smallest;
 }

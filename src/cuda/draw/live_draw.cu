@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t max_copy_blocks = 4096;
 // The blocks of a draw on a multiprocessor at the same time: more would leave them too few registers.
 constexpr int draw_blocks_each = 2;
+// A warp searches for up to this many rows at the same time.
+constexpr int n_at_once = 2;
 // The last block to finish computes the weights of up to this many rows. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
@@ -63,7 +65,6 @@ __device__ __forceinline__ DistinctResult draw_distinct_slots(const DeviceReplay
 __global__ void __launch_bounds__(distinct_threads, 1)
     distinct_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                           const __grid_constant__ DrawPlan plan) {
-    wait_for_work_before();
     PER_SHARED(DistinctSlotsShared, shared);
     DistinctResult result = {replay.state->n_live, 0.0};
     if (replay.state->n_live >= plan.rows.n) result = draw_distinct_slots(replay, memory, plan, shared);
@@ -146,23 +147,21 @@ __device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const Dra
     for (int k = 0; k < n_at_once && k < n; ++k) drawn[k] = {leaves[k].index, static_cast<double>(leaves[k].mass)};
 }
 
-template <int block_size>
 PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
-    load_top_row<block_size>(live, row);
+    load_top_row(live, row);
 }
 
 // Loads the top rows that the draw searches, and hands `start` to the block. The plan says which rows those are, so
 // that loading them need not wait for other memory. Only that a draw is uniform because all priorities are 0 is not in
 // the plan.
-template <int block_size>
 __device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const DrawPlan& plan, const DrawStart& start,
                                               Shared& shared) {
     if (threadIdx.x == 0) shared.start = start;
     if (plan.is_distinct()) return __syncthreads();
     const bool is_uniform = plan.prioritization == PER_UNIFORM || plan.uniform_fraction == 1.0;
-    if (!is_uniform) load_top_row<block_size>(plan.tree, shared.tree_row);
+    if (!is_uniform) load_top_row(plan.tree, shared.tree_row);
     if (is_uniform || plan.uniform_fraction != 0.0 || start.mass == 0)
-        load_live_row<block_size>(replay.priorities.live, shared.live_row);
+        load_live_row(replay.priorities.live, shared.live_row);
 }
 
 template <class Row>
@@ -170,11 +169,10 @@ PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRule
     copy_small_row(copies, rules, row, i);
 }
 
-// Draws and writes the rows of this block, and returns their smallest share. One thread of each warp calls keep(k,
-// share) for the k-th of the rows that the warp draws at the same time.
-template <class Row, int block_size, class Keep>
+// Draws and writes the rows of this block, and returns their smallest share.
+template <class Row>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
-                                            const FrameCopies& copies, Shared& shared, const Keep& keep) {
+                                            const FrameCopies& copies, Shared& shared) {
     const DrawStart& start = shared.start;
     double smallest = no_share();
     const GridSpan span = warp_span();
@@ -196,7 +194,6 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
                 memory.slots[i] = slot;
                 memory.ages[i] = written.age;
                 memory.shares[i] = share;
-                keep(k, share);
                 memory.rows_of<Row>()[i] = row;
                 if (plan.rows.batch.probabilities != nullptr)
                     plan.rows.batch.probabilities[i] = static_cast<float>(share / start.total);
@@ -204,7 +201,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
             if (plan.copies_rows && !written.has_frames) copy_placed_row(copies, plan.rows.rules, row, i);
         }
     }
-    return smallest_of_block<block_size>(shared.finish, smallest);
+    return smallest_of_block(shared.finish, smallest);
 }
 
 template <class Row>
@@ -281,55 +278,18 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
     if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, counts, reference, beta);
 }
 
-// ---- weighing in a cluster: the blocks write their smallest shares to each other's shared memory, and each weighs the
-// rows that it has drawn. As in tree_draw.cu, the second barrier orders the accesses of blocks to shared data:
-// of_block, and the state, which block 0 changes after all have read it.
-
-struct ClusterShared {
-    Shared draw;
-    double of_block[max_cluster_blocks];  // the smallest share of each
-    double shares[cluster_warps][n_at_once];
-};
-
-// The share whose weight is 1. The whole block calls it, after all blocks have written to of_block.
-__device__ __forceinline__ double reference_in_cluster(const DeviceReplay& replay, const DrawMemory& memory,
-                                                       const DrawPlan& plan, ClusterShared& shared) {
-    if (plan.normalize_weights != PER_BATCH_MAX)
-        return law_of_draw(replay, memory, plan).reference(plan.normalize_weights, [&] {
-            return smallest_mass(replay, plan.prioritization, shared.draw.finish.smallest_bucket);
-        });
-    double smallest = no_share();
-    for (unsigned block = 0; block < gridDim.x; ++block) smallest = smaller(smallest, shared.of_block[block]);
-    return smallest;
-}
-
-// Each thread writes the weight of at most one row.
-__device__ __forceinline__ void weigh_in_cluster(const DrawPlan& plan, const ClusterShared& shared, bool is_drawn,
-                                                 double reference) {
-    const unsigned warp = threadIdx.x / n_at_once;
-    const unsigned k = threadIdx.x % n_at_once;
-    const int64_t i = (int64_t{k} * gridDim.x + blockIdx.x) * cluster_warps + warp;
-    if (warp >= cluster_warps || i >= plan.rows.n || plan.rows.batch.weights == nullptr) return;
-    float weight = 0.0f;
-    if (is_drawn)
-        weight = static_cast<float>(importance_weight_of<double, uint64_t>(
-            log2_of<double, uint64_t>(reference), shared.shares[warp][k], shared.draw.start.beta));
-    plan.rows.batch.weights[i] = weight;
-}
-
 // ---- kernels
 
 template <class Row>
 __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                 const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
-    wait_for_work_before();
     PER_SHARED(Shared, shared);
     const DrawStart start = start_draw(replay, memory, plan);
-    load_top_rows<n_threads>(replay, plan, start, shared);
+    load_top_rows(replay, plan, start, shared);
     const bool is_drawn = start.is_drawn;
     if (is_drawn) {
-        const double smallest = draw_rows<Row, n_threads>(replay, memory, plan, copies, shared, [](int, double) {});
+        const double smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
         if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
     } else {
         write_no_rows<Row>(memory, plan, copies);
@@ -347,43 +307,9 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
                 shared.finish);
 }
 
-template <class Row>
-__global__ void __launch_bounds__(cluster_threads, 1)
-    draw_in_cluster_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
-                           const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
-    wait_for_work_before();
-    PER_SHARED(ClusterShared, shared);
-    begin_in_cluster();
-    const DrawStart start = start_draw(replay, memory, plan);
-    load_top_rows<cluster_threads>(replay, plan, start, shared.draw);
-    const bool is_drawn = start.is_drawn;
-    double smallest = no_share();
-    if (is_drawn)
-        smallest = draw_rows<Row, cluster_threads>(replay, memory, plan, copies, shared.draw, [&](int k, double share) {
-            shared.shares[threadIdx.x / warp_size][k] = share;
-        });
-    else
-        write_no_rows<Row>(memory, plan, copies);
-    await_cluster();  // all blocks have begun
-    if (threadIdx.x < gridDim.x) in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;
-    arrive_in_cluster();
-    const bool ends_draw = blockIdx.x == 0 && threadIdx.x == 0;
-    DrawCounts counts = {};
-    if (ends_draw) counts = counts_of(*replay.state);
-    await_cluster();
-    const double reference = is_drawn ? reference_in_cluster(replay, memory, plan, shared) : 0.0;
-    weigh_in_cluster(plan, shared, is_drawn, reference);
-    if (!ends_draw) return;
-    if (is_drawn)
-        count_draw(replay, memory, plan, counts, reference, shared.draw.start.beta);
-    else
-        count_no_draw(replay, memory, plan);
-}
-
 __global__ void __launch_bounds__(n_threads, 1)
     weigh_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                  const __grid_constant__ DrawPlan plan, int64_t n_draw_blocks) {
-    wait_for_work_before();
     PER_SHARED(FinishShared, shared);
     const bool is_drawn = can_draw(replay, memory, plan);
     finish_draw(replay, memory, plan, memory.facts->beta, is_drawn, n_draw_blocks, grid_span(), blockIdx.x == 0,
@@ -394,12 +320,7 @@ template <class Row>
 __global__ void __launch_bounds__(n_threads, 1)
     copy_kernel(const __grid_constant__ RowPlan plan, const __grid_constant__ DrawMemory memory,
                 const __grid_constant__ FrameCopies copies) {
-    wait_for_work_before();
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
-}
-
-auto kernel_of_cluster(bool of_sequences) {
-    return of_sequences ? draw_in_cluster_kernel<SequenceRow> : draw_in_cluster_kernel<GatherRow>;
 }
 
 }  // namespace
@@ -408,36 +329,24 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
                   cudaStream_t stream) {
     const int64_t n = plan.rows.n;
     plan.width = stratum_width(n);
-    // A warp draws only one sequence: it would write two one after the other, and each takes long.
-    const int64_t most_of_warp = replay.has_sequences ? 1 : n_at_once;
-    const int64_t most_in_cluster = std::min(most_of_warp * plan.cluster_blocks * cluster_warps, max_draws_of_cluster);
     plan.last_block_weighs = n <= max_weights_of_a_block;
-    if (plan.is_distinct()) launch_early(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
-    if (n <= most_in_cluster)
-        return launch_in_cluster(stream, blocks_of_cluster(n, plan.cluster_blocks),
-                                 kernel_of_cluster(replay.has_sequences), replay, memory, plan, copies);
+    if (plan.is_distinct()) launch(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
     const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
-    launch_early(stream, n_draw_blocks, n_threads,
-                 replay.has_sequences ? draw_kernel<SequenceRow> : draw_kernel<GatherRow>, replay, memory, plan,
-                 copies);
+    launch(stream, n_draw_blocks, n_threads, replay.has_sequences ? draw_kernel<SequenceRow> : draw_kernel<GatherRow>,
+           replay, memory, plan, copies);
     if (plan.last_block_weighs) return;
-    launch_early(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
+    launch(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
 }
 
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, bool of_sequences,
                   cudaStream_t stream) {
-    launch_early(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads,
-                 of_sequences ? copy_kernel<SequenceRow> : copy_kernel<GatherRow>, plan, memory, copies);
-}
-
-int32_t blocks_of_sample_cluster(bool of_sequences) {
-    return blocks_of_largest_cluster(kernel_of_cluster(of_sequences));
+    launch(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads,
+           of_sequences ? copy_kernel<SequenceRow> : copy_kernel<GatherRow>, plan, memory, copies);
 }
 
 void load_sample_kernels() {
-    load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, draw_in_cluster_kernel<GatherRow>,
-                 draw_in_cluster_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>, copy_kernel<SequenceRow>,
-                 distinct_slots_kernel);
+    load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>,
+                 copy_kernel<SequenceRow>, distinct_slots_kernel);
 }
 
 }  // namespace per::cuda

@@ -52,8 +52,7 @@ struct DrawPlan {
     DrawOutcome* outcome_out;  // for a draw of a loader; else NULL
     // Further work of the kernel that draws.
     bool copies_rows;        // for rows of few pieces
-    bool last_block_weighs;  // for batches of few rows, where no cluster draws them
-    int32_t cluster_blocks;  // of the largest cluster that draws; 0: the device has no clusters
+    bool last_block_weighs;  // for batches of few rows
 
     PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
@@ -73,8 +72,7 @@ __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawM
 }
 
 // Queues a draw. It copies no frames, except those of `copies` if plan.copies_rows is set. It takes one launch for up
-// to 1024 rows and two for more, and one launch more without replacement. Small batches are drawn by a single cluster
-// if the device has clusters.
+// to 1024 rows and two for more, and one launch more without replacement.
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
@@ -114,9 +112,5 @@ void load_sample_kernels();
 void load_window_kernels();
 void load_count_kernels();
 void load_unit_kernels();
-
-// The number of blocks of the largest cluster in which the current device can draw sequences or, if not of_sequences,
-// transitions; 0 if there is none. Call load_sample_kernels() before.
-int32_t blocks_of_sample_cluster(bool of_sequences);
 
 }  // namespace per::cuda

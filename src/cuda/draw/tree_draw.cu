@@ -23,13 +23,12 @@ struct DrawShared {
 };
 
 // The smallest value of the warps of the block.
-template <int64_t n_warps_of_block>
-__device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps_of_block], uint64_t of_warp) {
+__device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps], uint64_t of_warp) {
     __syncthreads();
     if (lane_of_thread() == 0) shared[threadIdx.x / warp_size] = of_warp;
     __syncthreads();
     uint64_t smallest = shared[0];
-    for (int64_t warp = 1; warp < n_warps_of_block; ++warp) smallest = smaller(smallest, shared[warp]);
+    for (int64_t warp = 1; warp < n_warps; ++warp) smallest = smaller(smallest, shared[warp]);
     return smallest;
 }
 
@@ -72,7 +71,6 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
 __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
                 const __grid_constant__ TreeSample sample, bool last_block_weighs) {
-    wait_for_work_before();
     PER_SHARED(DrawShared, shared);
     request.batch_number = tree.state->batches;
     const double factor = power_of_two(tree.state->scale);
@@ -108,67 +106,8 @@ struct SmallestShared {
 __global__ void __launch_bounds__(n_threads, 1)
     weigh_kernel(const __grid_constant__ DeviceTree tree, int64_t n_draw_blocks,
                  const __grid_constant__ TreeSample sample) {
-    wait_for_work_before();
     PER_SHARED(SmallestShared, shared);
     weigh(tree, n_draw_blocks, sample, grid_span(), blockIdx.x == 0, shared.of_warp);
-}
-
-// ---- by a cluster
-
-struct ClusterDrawShared {
-    TopRow row;
-    uint64_t of_warp[cluster_warps];
-    uint64_t of_block[max_cluster_blocks];  // the smallest mass of each
-};
-
-// The blocks write their smallest masses to each other's shared memory. Each then weighs its own draws, which it still
-// knows. A warp makes up to two draws, and searches for both leaves at once.
-//
-// Blocks share memory in only two ways. Each block writes its entry of of_block in every block. All blocks must have
-// begun by then, but none has accessed the entries before. And block 0 changes the state after all blocks have read it.
-// The second barrier orders both, so that the first only has to show that all blocks have begun.
-__global__ void __launch_bounds__(cluster_threads, 1)
-    draw_in_cluster_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
-                           const __grid_constant__ TreeSample sample) {
-    wait_for_work_before();
-    PER_SHARED(ClusterDrawShared, shared);
-    begin_in_cluster();
-    request.batch_number = tree.state->batches;
-    const double factor = power_of_two(tree.state->scale);
-    load_top_row<cluster_threads>(tree, shared.row);
-    const uint64_t total = total_of(shared.row);
-    const GridSpan span = warp_span();
-    const int n = span.first >= request.batch_size ? 0 : span.first + span.step < request.batch_size ? n_at_once : 1;
-    FoundLeaf leaves[n_at_once] = {{-1, 0.0f, 0}, {-1, 0.0f, 0}};
-    uint64_t smallest = ~uint64_t{0};
-    if (total != 0 && n != 0) {
-        uint64_t targets[n_at_once] = {};
-        for (int k = 0; k < n_at_once && k < n; ++k)
-            targets[k] = draw_target(request, static_cast<uint64_t>(span.first + k * span.step), width, total);
-        find_leaves(tree, shared.row, factor, n, targets, leaves);
-        smallest = n == 1 ? leaves[0].mass : smaller(leaves[0].mass, leaves[1].mass);
-    }
-    smallest = smallest_of_block(shared.of_warp, smallest);
-    await_cluster();  // all blocks have begun
-    if (threadIdx.x < gridDim.x) in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;
-    arrive_in_cluster();
-    const int k = static_cast<int>(lane_of_thread());
-    const FoundLeaf leaf = k == 0 ? leaves[0] : leaves[1];
-    const int64_t i = span.first + k * span.step;
-    if (k < n) {
-        sample.indices_out[i] = leaf.index;
-        if (sample.priorities_out != nullptr) sample.priorities_out[i] = leaf.priority;
-    }
-    await_cluster();
-    for (unsigned block = 0; block < gridDim.x; ++block) smallest = smaller(smallest, shared.of_block[block]);
-    const double log2_smallest = total == 0 ? 0.0 : log2_of<double, uint64_t>(static_cast<double>(smallest));
-    if (k < n && sample.weights_out != nullptr)
-        sample.weights_out[i] = total == 0 ? 0.0f : weight_of(log2_smallest, leaf.mass, sample.beta);
-    if (blockIdx.x != 0 || threadIdx.x != 0) return;
-    if (total == 0)
-        ++tree.state->n_empty_draws;
-    else
-        tree.state->batches = request.batch_number + 1;
 }
 
 // ---- without replacement
@@ -224,7 +163,6 @@ __device__ __forceinline__ void write_nothing(const TreeSample& sample) {
 
 __global__ void __launch_bounds__(distinct_threads, 1)
     distinct_kernel(DeviceTree tree, TreeSample sample, uint64_t seed) {
-    wait_for_work_before();
     PER_SHARED(DistinctDrawShared, shared);
     TreeState& state = *tree.state;
     TreeSource source = {tree, shared.row, power_of_two(state.scale), static_cast<double>(state.total)};
@@ -302,26 +240,17 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 }  // namespace
 
-int32_t blocks_of_draw_cluster() {
-    return blocks_of_largest_cluster(draw_in_cluster_kernel);
-}
-
-void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, int32_t cluster_blocks,
-                cudaStream_t stream) {
+void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
     const int64_t n = sample.batch_size;
     const DrawRequest request = {n, sample.scheme, seed, 0};
-    if (cluster_blocks != 0 && n <= max_draws_of_cluster)
-        return launch_in_cluster(stream, blocks_of_cluster(n, cluster_blocks), draw_in_cluster_kernel, tree, request,
-                                 stratum_width(n), sample);
     const int64_t n_draw_blocks = blocks_of_draw(tree, n, draw_blocks_each);
     const bool last_block_weighs = sample.weights_out == nullptr || n <= max_weights_of_a_block;
-    launch_early(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample,
-                 last_block_weighs);
-    if (!last_block_weighs) launch_early(stream, blocks_for(n), n_threads, weigh_kernel, tree, n_draw_blocks, sample);
+    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample, last_block_weighs);
+    if (!last_block_weighs) launch(stream, blocks_for(n), n_threads, weigh_kernel, tree, n_draw_blocks, sample);
 }
 
 void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
-    launch_early(stream, 1, distinct_threads, distinct_kernel, tree, sample, seed);
+    launch(stream, 1, distinct_threads, distinct_kernel, tree, sample, seed);
 }
 
 void queue_find(const DeviceTree& tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
@@ -340,8 +269,7 @@ void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, f
 }
 
 void load_draw_kernels() {
-    load_kernels(draw_kernel, draw_in_cluster_kernel, weigh_kernel, find_kernel<double>, find_kernel<uint64_t>,
-                 read_kernel, distinct_kernel);
+    load_kernels(draw_kernel, weigh_kernel, find_kernel<double>, find_kernel<uint64_t>, read_kernel, distinct_kernel);
 }
 
 }  // namespace per::cuda

@@ -73,7 +73,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
                                               EntriesOfThread& entries) {
     ReplayState& state = *replay.state;
     const WindowRules rules = state.rules;
-    uint64_t n_of_fate[5] = {};
+    uint32_t n_of_fate[5] = {};
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < given.count; i += span.step) {
         const Entry entry = entry_of(replay, rules, given, i);
@@ -81,7 +81,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
         entries.set(i, {entry.is_accepted() ? entry.slot : -1, entry.priority});
         if (entry.is_accepted()) atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
     }
-    for (uint64_t& n : n_of_fate) n = sum_of_warp(n);
+    for (uint32_t& n : n_of_fate) n = __reduce_add_sync(all_lanes, n);
     if (lane_of_thread() != 0) return;
     const auto n_of = [&](Fate fate) { return n_of_fate[static_cast<int>(fate)]; };
     add_if_any(&state.counters.stale_updates, n_of(Fate::stale));
@@ -127,7 +127,6 @@ struct ClaimedSlots {
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_lanes_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes, bool rebuilds) {
-    wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
     __syncthreads();
@@ -138,7 +137,6 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ ReplayUpdate given,
                   UpdateEntry* others, bool rebuilds) {
-    wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
     EntriesOfThread entries(grid_span().first, others);

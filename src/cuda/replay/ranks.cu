@@ -33,7 +33,6 @@ __device__ __forceinline__ void write_weights(const DeviceRanks& ranks) {
 
 __global__ void __launch_bounds__(n_threads, 1)
     take_ranks_kernel(const __grid_constant__ DeviceReplay replay, LeastToDraw least) {
-    wait_for_work_before();
     PER_SHARED(TopRow, row);
     const DeviceRanks& ranks = replay.priorities.ranks;
     const ReplayState& state = *replay.state;

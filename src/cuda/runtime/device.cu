@@ -81,55 +81,6 @@ int current_device() {
 
 namespace {
 
-// Kernels compiled for this version or later wait for the work before them, and have barriers of clusters (dialect.h).
-constexpr int ptx_of_clusters = 90;
-
-// Devices that have loaded kernels compiled for an older version.
-struct OldCode {
-    std::mutex mutex;
-    std::set<int> devices;
-};
-
-OldCode& old_code() {
-    static OldCode devices;
-    return devices;
-}
-
-// True if the current device and the code that it has loaded support the features of sm_90.
-bool has_code_of_clusters() {
-    constexpr int min_major = 9;
-    if (attribute_of_current(cudaDevAttrComputeCapabilityMajor) < min_major) return false;
-    const int device = current_device();
-    const std::lock_guard guard(old_code().mutex);
-    return !old_code().devices.contains(device);
-}
-
-bool is_in_environment(const char* name, const char* value) {
-    const char* const found = std::getenv(name);
-    return found != nullptr && std::strcmp(found, value) == 0;
-}
-
-}  // namespace
-
-void note_architecture(int ptx_version) {
-    if (ptx_version >= ptx_of_clusters) return;
-    const int device = current_device();
-    const std::lock_guard guard(old_code().mutex);
-    old_code().devices.insert(device);
-}
-
-bool launches_early() {
-    static const bool is_asked = is_in_environment("PER_EARLY_LAUNCHES", "1");
-    return is_asked && has_code_of_clusters();
-}
-
-bool has_clusters() {
-    static const bool is_refused = is_in_environment("PER_CLUSTERS", "0");
-    return !is_refused && has_code_of_clusters() && attribute_of_current(cudaDevAttrClusterLaunch) != 0;
-}
-
-namespace {
-
 // Functions of the driver that the runtime does not offer. They are looked up when they are needed: libper.so is not
 // linked with the driver, and loads without one.
 struct DriverFunctions {

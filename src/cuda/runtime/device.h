@@ -28,15 +28,6 @@ int current_device();
 // MPS, may have fewer than the device.
 int32_t n_multiprocessors();
 
-// Records that the current device has loaded a kernel whose code was compiled for this architecture, 10 * major +
-// minor. If it is older than that of the device, the code is PTX that the driver translates.
-void note_architecture(int ptx_version);
-// True if kernels may start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and both the current device
-// and the code of all its loaded kernels support it.
-bool launches_early();
-// True if the current device has clusters of blocks, the loaded kernels have code for them, and PER_CLUSTERS is not 0.
-bool has_clusters();
-
 // Makes a device current as long as the object lives, and then restores the previous one. It uses the driver's stack of
 // contexts: cudaSetDevice() creates a context on its device, which takes some 500 MB there, even if it only restores a
 // device that the thread never used.

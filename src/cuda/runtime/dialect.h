@@ -151,59 +151,6 @@ __device__ __forceinline__ void meet(Meeting& meeting) {
     meet(meeting, [] {});
 }
 
-// Must come first in a kernel of launch_early() or launch_together(). Waits until the work before the kernel has ended
-// and its writes are visible; the next kernel may start from then on, and waits here in turn.
-__device__ __forceinline__ void wait_for_work_before() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    cudaGridDependencySynchronize();
-    cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-
-// ---- clusters: blocks that run at the same time, near each other, and can access each other's shared memory. A kernel
-// of launch_in_cluster() is one cluster, and blockIdx.x a block's rank.
-
-inline constexpr int cluster_threads = 512;  // of a block
-inline constexpr int cluster_warps = cluster_threads / warp_size;
-// Any device with clusters supports 8 blocks, some 16.
-inline constexpr int portable_cluster_blocks = 8;
-inline constexpr int max_cluster_blocks = 16;
-
-// The two parts of a barrier: no thread of the cluster returns from await_cluster() before all have arrived. There are
-// two ways to arrive.
-//
-// With arrive_in_cluster(), all writes before the barrier are visible after it, also those to the shared memory of
-// other blocks, and memory that was read before it may be overwritten. To that end each thread waits in
-// arrive_in_cluster() until its writes are visible to the whole device: it is a fence.
-__device__ __forceinline__ void arrive_in_cluster() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    __cluster_barrier_arrive();
-#endif
-}
-// With begin_in_cluster(), await_cluster() only says that all blocks have begun, so that their shared memory can be
-// accessed. It orders no memory, and needs no fence.
-__device__ __forceinline__ void begin_in_cluster() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    __cluster_barrier_arrive_relaxed();
-#endif
-}
-__device__ __forceinline__ void await_cluster() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    __cluster_barrier_wait();
-#endif
-}
-
-// The variable of another block, given that of this one, both in shared memory. Use it only between two barriers of the
-// cluster: the first shows that the other block has begun, and the second keeps that block from returning.
-template <class T>
-__device__ __forceinline__ T& in_block(T& variable, [[maybe_unused]] unsigned block) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    return *static_cast<T*>(__cluster_map_shared_rank(&variable, block));
-#else
-    return variable;
-#endif
-}
-
 // ---- launches
 
 // Queues a kernel. All launches go through this function.
@@ -227,50 +174,16 @@ void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)
     launch_with(nullptr, 0, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
-// Lets a kernel start before the work before it has ended.
-inline cudaLaunchAttribute early_start() {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    return early;
-}
-
-// Queues a kernel that may start before the work before it has ended, if early launches are enabled.
-template <class... Parameters, class... Arguments>
-void launch_early(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),
-                  const Arguments&... arguments) {
-    cudaLaunchAttribute early = early_start();
-    launch_with(&early, launches_early() ? 1 : 0, stream, n_blocks, n_threads, kernel, arguments...);
-}
-
 // Queues a kernel that calls meet(), with blocks of n_threads. Its blocks must all run at the same time, so there must
 // be no more of them than the device has multiprocessors.
 template <class... Parameters, class... Arguments>
 void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
                      const Arguments&... arguments) {
-    if (n_blocks == 1) return launch_early(stream, n_blocks, n_threads, kernel, arguments...);
+    if (n_blocks == 1) return launch(stream, n_blocks, n_threads, kernel, arguments...);
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
     launch_with(&together, 1, stream, n_blocks, n_threads, kernel, arguments...);
-}
-
-inline cudaLaunchAttribute in_cluster_of(int64_t n_blocks) {
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = static_cast<unsigned>(n_blocks);
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
-    return cluster;
-}
-
-// Queues a kernel as one cluster of n_blocks blocks of cluster_threads threads. Like those of launch_early(), it may
-// start early.
-template <class... Parameters, class... Arguments>
-void launch_in_cluster(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
-                       const Arguments&... arguments) {
-    cudaLaunchAttribute attributes[2] = {in_cluster_of(n_blocks), early_start()};
-    launch_with(attributes, launches_early() ? 2 : 1, stream, n_blocks, cluster_threads, kernel, arguments...);
 }
 
 // Loads kernels now, as loading one at its first launch could synchronise.
@@ -279,28 +192,8 @@ void load_kernels(Kernels... kernels) {
     const auto load = [](auto kernel) {
         cudaFuncAttributes attributes;
         check(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
-        note_architecture(attributes.ptxVersion);
     };
     (load(kernels), ...);
-}
-
-// The number of blocks of the largest cluster in which the current device can run the kernel; 0 if there is none. The
-// kernel must be loaded.
-template <class... Parameters>
-int32_t blocks_of_largest_cluster(void (*kernel)(Parameters...)) {
-    if (!has_clusters()) return 0;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "asking for clusters");
-    for (int n_blocks = max_cluster_blocks; n_blocks >= portable_cluster_blocks; n_blocks /= 2) {
-        cudaLaunchAttribute cluster = in_cluster_of(n_blocks);
-        const cudaLaunchConfig_t config = {
-            dim3(static_cast<unsigned>(n_blocks)), dim3(cluster_threads), 0, nullptr, &cluster, 1};
-        int n_clusters = 0;
-        const cudaError_t error = cudaOccupancyMaxActiveClusters(&n_clusters, kernel, &config);
-        if (error == cudaErrorInvalidClusterSize) continue;
-        check(error, "asking for clusters");
-        if (n_clusters > 0) return n_blocks;
-    }
-    return 0;
 }
 
 }  // namespace per::cuda

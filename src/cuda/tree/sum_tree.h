@@ -262,17 +262,6 @@ inline int64_t blocks_of_draw(const DeviceTree& tree, int64_t n, int64_t n_each)
     return blocks_for(n, n_warps, most < max_draw_blocks ? most : max_draw_blocks);
 }
 
-// The most draws of a cluster. Each of its warps makes up to two at the same time.
-inline constexpr int64_t max_draws_of_cluster = 256;
-inline constexpr int n_at_once = 2;
-
-// The number of blocks, at most `most`, of the cluster that makes n draws: a power of two, with a warp for each draw if
-// possible.
-inline int64_t blocks_of_cluster(int64_t n, int64_t most) {
-    return blocks_for(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_for(n, cluster_warps)))), 1,
-                      most);
-}
-
 // Adds a difference, modulo 2^64, to all sums above a leaf.
 __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf, uint64_t difference) {
     PER_ROLLED
@@ -290,9 +279,10 @@ struct TopChanges {
     SharedSum differences[max_top];
 };
 
-// The whole block calls it. A barrier must follow.
+// The whole block, of n_threads, calls it. A barrier must follow.
 __device__ __forceinline__ void clear(TopChanges& top) {
-    for (int64_t i = threadIdx.x; i < max_top; i += blockDim.x) top.differences[i] = {0, 0};
+    PER_ASSUME(blockDim.x == n_threads);
+    for (int i = 0; i < max_top; i += n_threads) top.differences[i + threadIdx.x] = {0, 0};
 }
 
 // Like the function above, but leaves the top row to write_top().
@@ -306,11 +296,11 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& 
     atomic_add(top.differences[leaf / fan_out], difference);
 }
 
-// The whole block calls it, after a barrier.
+// The whole block, of n_threads, calls it, after a barrier. Entries that the row does not have did not change.
 __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChanges& top) {
-    const int level = top_level(sums);
-    for (int64_t i = threadIdx.x; i < sums.n_nodes[level]; i += blockDim.x)
-        add_if_any(&sums.sums[level][i], top.differences[i].value());
+    PER_ASSUME(blockDim.x == n_threads);
+    uint64_t* const row = sums.sums[top_level(sums)];
+    for (int64_t i = threadIdx.x; i < max_top; i += n_threads) add_if_any(&row[i], top.differences[i].value());
 }
 
 // The threads, or warps, that share some work: the number of this one among them, and how many they are.

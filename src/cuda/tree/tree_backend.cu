@@ -44,7 +44,6 @@ CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
     tree_ = lay_out_tree(options.capacity, layout);
     load_update_kernels();
     load_draw_kernels();
-    cluster_blocks_ = blocks_of_draw_cluster();
     StreamOrder::Call call(order_, order_.own_stream());
     check(cudaMemsetAsync(memory_.data(), 0, layout.n_bytes(), call.stream()), "clearing the tree");
     call.finish();
@@ -79,7 +78,7 @@ void CudaTreeBackend::sample(const TreeSample& sample, void* stream) {
     if (sample.scheme == PER_WITHOUT_REPLACEMENT)
         queue_distinct_draw(tree_, sample, seed_, call.stream());
     else
-        queue_draw(tree_, sample, seed_, cluster_blocks_, call.stream());
+        queue_draw(tree_, sample, seed_, call.stream());
     call.finish();
 }
 

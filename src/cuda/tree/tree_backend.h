@@ -36,7 +36,6 @@ class CudaTreeBackend final : public TreeBackend {
     PinnedMemory state_copy_;
     DeviceTree tree_;
     uint64_t seed_;
-    int32_t cluster_blocks_;  // see queue_draw()
 };
 
 }  // namespace per::cuda

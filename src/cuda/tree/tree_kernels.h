@@ -40,12 +40,8 @@ inline bool rebuilds_itself(const DeviceTree& tree, int64_t n_blocks) {
 }
 
 // Draws by any scheme but PER_WITHOUT_REPLACEMENT. A draw from an empty tree gives indices -1, priorities and weights
-// 0, and does not count. A small batch is drawn by one cluster of up to cluster_blocks blocks; cluster_blocks is 0 if
-// the device has no clusters.
-void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, int32_t cluster_blocks,
-                cudaStream_t stream);
-// The cluster_blocks of the current device. Call load_draw_kernels() before.
-int32_t blocks_of_draw_cluster();
+// 0, and does not count.
+void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream);
 
 // Draws different leaves, the same as the CPU's. If fewer than batch_size leaves have mass, the draw gives indices -1,
 // priorities and weights 0, and does not count.

@@ -13,7 +13,6 @@ constexpr int64_t leaves_of_block = n_threads * fan_out;
 
 __global__ void __launch_bounds__(n_threads, 1)
     rebuild_kernel(const __grid_constant__ DeviceTree tree, const __grid_constant__ DeviceTree other) {
-    wait_for_work_before();
     PER_SHARED(TopRow, row);
     rebuild(tree, row);
     if (other.state != nullptr) rebuild(other, row);
@@ -26,7 +25,6 @@ __global__ void fix_scale_kernel(DeviceTree tree, int32_t is_fixed) {
 
 __global__ void __launch_bounds__(n_threads, 1)
     rebuild_at_kernel(const __grid_constant__ DeviceTree tree, int32_t scale, uint64_t rescales_below) {
-    wait_for_work_before();
     PER_SHARED(TopRow, row);
     meet(tree.state->meeting, [&] {
         tree.state->scale = scale;

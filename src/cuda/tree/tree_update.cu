@@ -72,7 +72,6 @@ __device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch
 
 __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ DeviceTree tree, Batch batch, UpdateEntry* others, bool rebuilds) {
-    wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
     EntriesOfThread entries(grid_span().first, others);

@@ -73,7 +73,6 @@ class AccessesOfCalls : public testing::Test {
             counts.round_trips += kernel.round_trips;
             counts.barriers += kernel.barriers;
             counts.bytes += kernel.bytes;
-            EXPECT_LE(kernel.cluster_fences, 1u) << name;  // after data that blocks write for each other
             counts.blocks = std::max<uint64_t>(counts.blocks, kernel.n_blocks);
             counts.atomics_of_line = std::max(counts.atomics_of_line, kernel.atomics_of_line);
         }
@@ -229,41 +228,6 @@ TEST_F(AccessesOfCalls, of_a_buffer) {
     per_epochs_free(walk);
     EXPECT_EQ(per_replay_synchronize(replay, nullptr), PER_OK) << per_last_error();
     per_replay_free(replay);
-}
-
-// Each barrier of a cluster counts as a wait that is not hidden by others.
-TEST_F(AccessesOfCalls, of_draws_by_a_cluster) {
-    constexpr int64_t n = 8192;
-    int64_t* const indices = memory_.array<int64_t>(n);
-    float* const weights = memory_.array<float>(n);
-    for (int64_t i = 0; i < n; ++i) {
-        indices[i] = i * 4391 % capacity;
-        weights[i] = 1.0f + static_cast<float>(i % 7);
-    }
-    Arrays arrays(memory_, n);
-    const auto draw = [&](per_tree* tree, int64_t size) {
-        return per_sample(tree, size, PER_STRATIFIED, 0.5, indices, nullptr, weights, nullptr);
-    };
-    for (const int blocks : {8, 16}) {
-        simulator::options().cluster_blocks = blocks;
-        per_tree* const tree = create_tree();
-        ASSERT_EQ(per_update(tree, n, indices, weights, nullptr), PER_OK);
-        per_replay* const replay = buffer_of(1, PER_PROPORTIONAL);
-        ASSERT_EQ(arrays.add(replay, n), PER_OK) << per_last_error();
-        if (blocks == 8) {
-            expect("tree: draw of 256, cluster of 8", {1, 4, 7, 5, 0, 154632, 8}, [&] { return draw(tree, 256); });
-            expect("buffer: sample of 128, cluster of 8", {1, 5, 16, 5, 0, 330456, 8},
-                   [&] { return arrays.sample(replay, 128); });
-            expect("buffer: sample of 256, cluster of 8", {1, 6, 22, 5, 0, 509016, 8},
-                   [&] { return arrays.sample(replay, 256); });
-        } else {
-            expect("tree: draw of 256, cluster of 16", {1, 4, 5, 5, 0, 207880, 16}, [&] { return draw(tree, 256); });
-            expect("buffer: sample of 256, cluster of 16", {1, 5, 16, 5, 0, 660824, 16},
-                   [&] { return arrays.sample(replay, 256); });
-        }
-        per_tree_free(tree);
-        per_replay_free(replay);
-    }
 }
 
 TEST_F(AccessesOfCalls, of_a_buffer_of_several_lanes) {
