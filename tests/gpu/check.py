@@ -57,12 +57,6 @@ SECONDS = "0.2"  # of the benchmark, per figure
 BUILD_LIMIT_S = 1800
 START_S = 30  # before the first part begins
 
-# Environment variables decide how kernels are launched.
-ENVIRONMENTS: dict[str, dict[str, str]] = {
-    "": {},
-    "early_launches": {"PER_EARLY_LAUNCHES": "1"},
-    "no_clusters": {"PER_CLUSTERS": "0"},
-}
 # Each program with its arguments under a sanitizer. Only a device can tell whether the driver accepts the captures.
 DEVICE_PROGRAMS = {
     "tree_on_device": ["33000", "1"],
@@ -77,21 +71,11 @@ ARGUMENTS_OF_TOOL = {("racecheck", "tree_on_device"): ["1100", "1"]}
 MODEL_TESTS = {"replay_model_test": [], "replay_draw_test": ["--gtest_filter=-ReplayDistinct.*"]}
 
 
-def named(program: str, environment: str) -> str:
-    return f"{program}_{environment}" if environment else program
-
-
 # ---------------------------------------------------------------------------------------------------------- tests
 
 
 def run_device_programs(check: Check, names: list[str]) -> None:
-    """Runs each program in all environments at the same time: if it hangs in one, the others still have an outcome."""
-    for name in names:
-        runs = [
-            Program(named(name, environment), [str(BUILD / name)], 60, values)
-            for environment, values in ENVIRONMENTS.items()
-        ]
-        check.run_side_by_side(runs, len(runs))
+    check.run_side_by_side([Program(name, [str(BUILD / name)], 60) for name in names], len(names))
 
 
 def run_c_tests(check: Check) -> None:
@@ -171,15 +155,8 @@ def run_python_suite(check: Check) -> None:
 # ------------------------------------------------------------------------------------------------------ benchmark
 
 
-def run_bench(check: Check, name: str, limit_s: float, environment: str, *arguments: str) -> None:
-    command = [str(BUILD / "per_gpu_bench"), "--seconds", SECONDS, *arguments]
-    about = {"environment": environment} if environment else {}
-    check.run(Program(named(name, environment), command, limit_s, ENVIRONMENTS[environment], about_figures=about))
-
-
-def time_million(check: Check) -> None:
-    for environment in ENVIRONMENTS:
-        run_bench(check, "benchmark_1e6", 60, environment, "--capacity", "1e6", "--images", "0")
+def run_bench(check: Check, name: str, limit_s: float, *arguments: str) -> None:
+    check.run(Program(name, [str(BUILD / "per_gpu_bench"), "--seconds", SECONDS, *arguments], limit_s))
 
 
 def run_torch(check: Check, capacity: str) -> None:
@@ -253,12 +230,12 @@ STAGES: dict[str, list[tuple[Part, float]]] = {
         (run_python_suite, 70),
     ],
     "benchmark": [
-        (time_million, 130),
-        (lambda check: run_bench(check, "benchmark_images", 90, "", "--capacity"), 60),
+        (lambda check: run_bench(check, "benchmark_1e6", 60, "--capacity", "1e6", "--images", "0"), 60),
+        (lambda check: run_bench(check, "benchmark_images", 90, "--capacity"), 60),
         (lambda check: run_torch(check, "1e6"), 120),
-        (lambda check: run_bench(check, "benchmark_1e8", 120, "", "--capacity", "1e8", "--images", "0"), 80),
+        (lambda check: run_bench(check, "benchmark_1e8", 120, "--capacity", "1e8", "--images", "0"), 80),
         (lambda check: run_torch(check, "1e8"), 50),
-        (lambda check: run_bench(check, "benchmark_1e9", 120, "", "--capacity", "1e9", "--images", "0"), 70),
+        (lambda check: run_bench(check, "benchmark_1e9", 120, "--capacity", "1e9", "--images", "0"), 70),
     ],
     "tools": [
         (profile, 100),
@@ -353,6 +330,8 @@ def main() -> int:
     if "carry" in arguments.stage:
         carry(first)
         return first.status()
+    why = builder.bridge()  # without it, the package is slower
+    first.add("bridge", "skipped" if why else "passed", why)
     statuses = set()
     for stage in arguments.stage:
         check = Check(REPOSITORY, LOGS, limit_of(stage), arguments.only)

@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterable
@@ -159,6 +160,30 @@ class Builder:
         golden = [f'-DPER_GOLDEN_{kind.upper()}="tests/golden/{kind}.csv"' for kind in kinds]
         source = f"tests/c/{name}.c"
         return self.host_program(f"c_{name}", ["tests/c/*.h", source], "cc", "-std=c99", *golden, source)
+
+    def bridge(self) -> str:
+        """Builds the package's bridge for this Python, into the package. Returns why it could not; "" if it did.
+
+        It is for one version of Python, so that another machine can only build it for itself.
+        """
+        headers = [pathlib.Path(sysconfig.get_path("include")), packages() / "pybind11" / "include"]
+        if missing := [str(folder) for folder in headers if not folder.is_dir()]:
+            return f"missing: {', '.join(missing)}"
+        numpy = output_of(sys.executable, "-c", "import numpy; print(numpy.get_include())")
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        flags = ["-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Iinclude"]
+        flags += [f"-I{folder}" for folder in (*headers, numpy)]
+        sources = sorted((REPOSITORY / "bindings" / "python" / "bridge").glob("*.cpp"))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = [OBJECTS / f"{source.stem}.o" for source in sources]
+            calls = [
+                pool.submit(self.call, "c++", *flags, "-c", source, "-o", of)
+                for source, of in zip(sources, objects, strict=True)
+            ]
+        place = REPOSITORY / "bindings" / "python" / "per" / f"_bridge{suffix}"
+        linked = ["-shared", "-Wl,--wrap=__gxx_personality_v0", "-o", place]
+        are_compiled = all(call.result() for call in calls)
+        return "" if are_compiled and self.call("c++", *objects, *linked) else "does not build; see build.log"
 
     def model_test(self, name: str) -> bool:
         source = f"tests/cpp/{name}.cpp"

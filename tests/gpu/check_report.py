@@ -80,7 +80,7 @@ def ratios(measured: list[Figure]) -> list[Figure]:
     figures_of = {
         (figure["case"], figure["variant"], figure["capacity"], figure["batch"]): figure
         for figure in measured
-        if "call_us" in figure and "environment" not in figure
+        if "call_us" in figure
     }
     found = []
     for case, capacity, batches, own, other, which, target in TARGETS:

@@ -42,8 +42,6 @@ class Program:
     refusals: tuple[str, ...] = ()
     # A program that does not print this has not passed, whatever its status.
     evidence: str = ""
-    # Added to each figure that the program prints.
-    about_figures: Figure = dataclasses.field(default_factory=dict)
 
 
 def say(text: str) -> None:
@@ -121,7 +119,7 @@ class Check:
             self.part_end = self.end
 
     def is_wanted(self, name: str) -> bool:
-        return not self.only or name == "build" or any(wanted in name for wanted in self.only)
+        return not self.only or name in ("build", "bridge") or any(wanted in name for wanted in self.only)
 
     def add(self, name: str, outcome: str, why: str = "", seconds: float = 0.0, log: str = "", **more: Any) -> None:
         """Adds a requested result. Unless it passed, shows the end of `log`, the program's output."""
@@ -160,8 +158,7 @@ class Check:
         status = run_to_the_end(program.command, self.repository, log, limit_s, program.environment)
         text = log.read_text(errors="replace")
         outcome, why = self._outcome(program, status, text, limit_s)
-        measured = [{**figure, **program.about_figures} for figure in figures(text)]
-        self.add(name, outcome, why, time.monotonic() - begin, text, figures=measured)
+        self.add(name, outcome, why, time.monotonic() - begin, text, figures=figures(text))
         return text
 
     def _outcome(self, program: Program, status: int | None, text: str, limit_s: float) -> tuple[str, str]:

@@ -74,7 +74,7 @@ def test_what_takes_too_long_is_killed_with_all_that_it_started(check: Check) ->
 def test_what_the_time_of_a_part_does_not_suffice_for_is_cut(check: Check) -> None:
     printed = """print('{no}\\n{"case": "a", "call_us": 2}\\n{"case": ', flush=True); import time; time.sleep(60)"""
     with check.part(time.monotonic() + 2):
-        check.run(program("long", printed, about_figures={"environment": "e"}))
+        check.run(program("long", printed))
         check.run(program("late", "raise SystemExit(1)"))
     check.run(program("next part", "print('on it goes')"))
     assert outcomes(check) == [
@@ -82,7 +82,7 @@ def test_what_the_time_of_a_part_does_not_suffice_for_is_cut(check: Check) -> No
         ("cut", "the time of its part was over before it began"),
         ("passed", ""),
     ]
-    assert check.results[0].figures == [{"case": "a", "call_us": 2, "environment": "e"}]
+    assert check.results[0].figures == [{"case": "a", "call_us": 2}]
     assert check.status() == 1
 
 
@@ -120,7 +120,6 @@ def figure(case: str, variant: str, **us: Any) -> dict[str, object]:
 
 FIGURES = [
     figure("draw", "libper", call_us=9.0, kernel_us=4.0),
-    figure("draw", "libper", call_us=9.0, kernel_us=8.0, environment="no_clusters"),
     figure("draw", "float tree", call_us=9.0, kernel_us=10.0),
     figure("rows", "libper", call_us=1.0),
     figure("rows", "libper from Python", call_us=20.0, graph_call_us=5.0),
@@ -297,22 +296,13 @@ def test_a_machine_has_a_device_if_it_is_named(report: Report) -> None:
     assert report.has_device()
 
 
-def test_device_programs_run_in_each_environment(built: Check, report: Report) -> None:
-    told = built.logs / "told"
-    (built.logs / "replay_on_device").write_text(f'#!/bin/sh\necho "$PER_CLUSTERS/$PER_EARLY_LAUNCHES" >>{told}\n')
-    gpu_check.run_stage(built, report, "tests")
-    assert sorted(told.read_text().split()) == ["/", "/1", "0/"]
-    replays = {result.name for result in built.results if result.name.startswith("replay_on")}
-    assert replays == {"replay_on_device", "replay_on_device_early_launches", "replay_on_device_no_clusters"}
-
-
 def test_a_program_that_fails_fails_the_stage_and_the_next_ones_run(built: Check, report: Report) -> None:
     shell_program(built.logs / "captures_on_device", "capture.cu:7: not so", 1)
     assert gpu_check.run_stage(built, report, "tests") == 1
     told = {result["name"]: (result["outcome"], result["why"]) for result in written(report)["results"]}
     assert told["captures_on_device"] == ("failed", "capture.cu:7: not so")
     assert told["loader_on_device"] == ("passed", "")
-    assert written(report)["failed"] == len(gpu_check.ENVIRONMENTS)
+    assert written(report)["failed"] == 1
 
 
 def test_results_are_in_the_folder_before_the_next_program_begins(
@@ -383,14 +373,10 @@ def test_what_tells_most_is_timed_first(built: Check, report: Report) -> None:
     order = [result.name for result in built.results if result.name.startswith("benchmark")]
     assert order == [
         "benchmark_1e6",
-        "benchmark_1e6_early_launches",
-        "benchmark_1e6_no_clusters",
         "benchmark_images",
         "benchmark_1e8",
         "benchmark_1e9",
     ]
-    environments = [result.figures[0].get("environment") for result in built.results if result.name in order]
-    assert environments == [None, "early_launches", "no_clusters", None, None, None]
 
 
 def test_tools_that_are_missing_are_named_and_nothing_passes(
