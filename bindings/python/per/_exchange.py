@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -29,6 +29,8 @@ class Exchange:
         self._handle = handle
         self._layout = layout
         self._memory = memory
+        self._batch_names = [output.name for output in layout.batch]
+        self._makers: tuple[int, list[Any]] = (-1, [])  # of the last batch on a device
         self._places = {name: ("fields", i) for i, name in enumerate(layout.fields)}
         self._places.update({name: ("next_fields", i) for i, name in enumerate(layout.next_fields) if name})
 
@@ -222,10 +224,14 @@ class Exchange:
 
     def new_batch(self, size: int, stream: object) -> dict[str, Any]:
         """The arrays of a batch, uninitialised."""
-        queue, new = CURRENT if stream is None else self._memory.queue(stream), self._memory.new
-        return {
-            name: new((_options.rows_of(size), *shape), dtype, queue) for name, shape, dtype, _, _ in self._layout.batch
-        }
+        assert isinstance(self._memory, DeviceMemory)
+        queue, torch = CURRENT if stream is None else self._memory.queue(stream), cast(Any, self._memory.library)
+        rows, makers = self._makers
+        if rows != size:
+            rows = _options.rows_of(size)
+            makers = [torch.maker((rows, *output.shape), output.dtype) for output in self._layout.batch]
+            self._makers = rows, makers
+        return dict(zip(self._batch_names, torch.made(makers, queue), strict=True))
 
     def get(self, ids: object, outputs: Sequence[Output], stream: object) -> dict[str, Any]:
         """per_replay_get(): the requested arrays of plain rows by name."""
