@@ -33,8 +33,8 @@ LIMITS = {
         "11draw_kernelINS_9GatherRowE": ("buffer: sample", 79000),
     },
     "cuda/replay/priorities.cu": {
-        "13update_kernel": ("buffer: update", 40000),
-        "19change_lanes_kernel": ("buffer: end of an add", 33000),
+        "13update_kernel": ("buffer: update", 35000),
+        "19change_lanes_kernel": ("buffer: end of an add", 31000),
     },
     "cuda/add/add_kernels.cu": {
         "18add_at_once_kernel": ("buffer: add of few steps", 84000),
