@@ -309,9 +309,10 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
     if uniform_fraction is not None:
         options.uniform_fraction = _number("uniform_fraction", uniform_fraction)
     if isinstance(n_step, tuple):
-        if len(n_step) != 2 or 0 in n_step:
+        ends = [whole(f"n_step[{i}]", n_step[i]) for i in range(len(n_step))]
+        if len(ends) != 2 or 0 in ends or ends[0] > ends[1]:
             raise InvalidArgument(f"n_step is {n_step!r}; allowed: (least, most), from 1 to the buffer's n_step")
-        options.n_step_min, options.n_step = whole("n_step[0]", n_step[0]), whole("n_step[1]", n_step[1])
+        options.n_step_min, options.n_step = ends
     elif n_step is not None:
         options.n_step = whole("n_step", n_step)
         if n_step == 0:

@@ -484,6 +484,10 @@ ADVICE = {
         lambda: filled().extend(**run_with(action=[0, 0, 0])),
         "action has shape (3,): expected is (2,), as 2 steps are added",
     ),
+    "a run in add()": (
+        lambda: filled_of_four().add(**run_of_four()),
+        "observation has shape (3, 4, 2): expected is (1, 4, 2), as one step is added",
+    ),
     "mask": (
         lambda: filled_of_four().add(**step_of_four(), mask=[True]),
         "mask has shape (1,): expected is (4,), as n_envs",
@@ -552,7 +556,7 @@ ADVICE = {
         lambda: filled(n_step=3).sample(4, n_step=4),
         "n_step is 4: allowed are 1 .. 3, as n_step of the buffer is 3",
     ),
-    "range of n_step": (lambda: filled(n_step=3).sample(4, n_step=(3, 2)), "n_step[0] is 3: allowed are 0 .. 2"),
+    "range of n_step": (lambda: filled(n_step=3).sample(4, n_step=(3, 2)), "n_step is (3, 2); allowed: (least, most)"),
     # other calls
     "advantages without a value": (
         lambda: filled().advantages(),

@@ -88,7 +88,7 @@ def test_hindsight_draws_what_sample_would_but_for_its_goals():
 @pytest.mark.parametrize(
     ("n_step", "message"),
     [
-        ((3, 2), r"n_step\[0\] is 3: allowed are 0 \.\. 2"),
+        ((3, 2), r"n_step is \(3, 2\); allowed"),
         ((1, 6), r"n_step is 6: allowed are 1 \.\. 5"),
         ((0, 3), r"n_step is \(0, 3\); allowed: \(least, most\), from 1 to the buffer's n_step"),
         ((2, 0), r"n_step is \(2, 0\)"),

@@ -134,7 +134,7 @@ function set_options!(options::Base.RefValue{T}, given) where {T}
             set_field!(options, :device, device)
             set_field!(options, :device_index, device_index)
         elseif name === :n_step && value isa AbstractUnitRange && hasfield(T, :n_step_min)
-            0 in (first(value), last(value)) && invalid("n_step is $value; allowed: ranges from 1 to the buffer's n_step")
+            (isempty(value) || 0 in (first(value), last(value))) && invalid("n_step is $value; allowed: ranges from 1 to the buffer's n_step")
             set_field!(options, :n_step_min, first(value))
             set_field!(options, :n_step, last(value))
         elseif !(name in option_names(T))

@@ -260,6 +260,7 @@ end
     @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 3:2)), "n_step_min is 3: allowed are 0 .. 2")
     @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 1:6)), "n_step is 6: allowed are 1 .. 5")
     @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 0:3)), "n_step is 0:3; allowed: ranges from 1")
+    @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 3:2)), "n_step is 3:2; allowed: ranges from 1")
     @test is_invalid(thrown(() -> ReplayBuffer(9, (observation = Field(Int32),); n_step = 1:3)), "n_step")
     @test is_invalid(thrown(() -> sample!(buffer, 4; n_step_min = 1)), "there is no option n_step_min")
 end
