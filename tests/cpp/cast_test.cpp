@@ -529,7 +529,8 @@ TEST(CheckArray, another_number_of_environments_is_told_as_the_reason) {
     EXPECT_EQ(refusal_of({5}, 5, 4, {}), "x has shape (5,): expected is (5, 4), as n_envs is 4");
     EXPECT_EQ(refusal_of({5, 84}, 5, 4, {84}), "x has shape (5, 84): expected is (5, 4, 84), as n_envs is 4");
     EXPECT_EQ(refusal_of({4, 84}, 5, 1, {84}), "x has shape (4, 84): expected is (5, 84), as 5 steps are added");
-    EXPECT_EQ(refusal_of({2, 8, 84}, 1, 8, {84}), "x has shape (2, 8, 84): expected is (1, 8, 84), as one step is added");
+    EXPECT_EQ(refusal_of({2, 8, 84}, 1, 8, {84}),
+              "x has shape (2, 8, 84): expected is (1, 8, 84), as one step is added");
     EXPECT_EQ(refusal_of({4, 84}, 5, 4, {84}), "x has shape (4, 84): expected is (5, 4, 84), as 5 steps are added");
     EXPECT_EQ(refusal_of({6, 4, 84}, 5, 4, {84}),
               "x has shape (6, 4, 84): expected is (5, 4, 84), as 5 steps are added");
