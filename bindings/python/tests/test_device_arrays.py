@@ -138,6 +138,31 @@ def test_arrays_of_torch_are_tensors_and_used_again_as_out(library):
         buffer.sample(8, out=out)
 
 
+def test_tensors_changed_since_the_last_draw_are_checked_again_as_out(library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="torch")
+    buffer.extend(**with_next(steps(50)))
+    out = buffer.sample(8)
+    buffer.sample(8, out=out)
+    address = out.reward.data_ptr()
+    out.reward.resize_(4)
+    assert out.reward.data_ptr() == address
+    with pytest.raises(per.InvalidArgument, match=r"out\.reward is float32\[4\]; allowed: float32\[8\]"):
+        buffer.sample(8, out=out)
+    out.reward.resize_(8)
+    out.observation.t_()
+    with pytest.raises(per.InvalidArgument, match=r"out\.observation is a Tensor; allowed: contiguous torch arrays"):
+        buffer.sample(8, out=out)
+    out.observation.t_()
+    replaced = torch.full((8,), -1.0)
+    out.reward.set_(replaced)
+    buffer.sample(8, out=out)
+    assert (replaced >= 0).all() and replaced.data_ptr() == out.reward.data_ptr()
+    out.weights.untyped_storage().resize_(0)
+    with pytest.raises(per.InvalidArgument, match=r"out\.weights is a tensor that cannot be read: it has no memory"):
+        buffer.sample(8, out=out)
+    assert buffer.stats().samples == 3
+
+
 def test_arrays_of_cupy_are_its_own_and_used_again_as_out(expected, library):
     buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="cupy")
     assert type(buffer.extend(**with_next(steps(50)))) is FakeCupy.ndarray
