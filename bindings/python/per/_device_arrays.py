@@ -86,6 +86,7 @@ class TorchArrays:
         self.device = (_dlpack.CUDA, index)
         self._dtypes = {name: getattr(torch, name) for name in _arrays.DTYPES if hasattr(torch, name)}
         self._names = {dtype: name for name, dtype in self._dtypes.items()}
+        self._tensor, self._strided = torch.Tensor, torch.strided
         # torch.cuda.current_stream() takes 7 us, as it makes an object. torch.compile() calls this function, too.
         self._number_of_stream = getattr(torch._C, "_cuda_getCurrentRawStream", self._stream_of_object)
 
@@ -133,13 +134,16 @@ class TorchArrays:
             raise OutOfMemory(f"no memory for arrays on the device: {error}") from error
 
     def owns(self, source: object) -> bool:
-        return isinstance(source, self._torch.Tensor) and source.device.type == self._device.type
+        if not isinstance(source, self._tensor):
+            return False
+        device = source.device  # compared as a whole first: its type is text, which takes longer
+        return bool(device == self._device or device.type == self._device.type)
 
     def elements(self, array: Any, name: str) -> Elements | None:
         if array.device != self._device:
             raise InvalidArgument(f"{name} is on {array.device}; allowed: {self._device}, the device of this handle")
         dtype = self._names.get(array.dtype)
-        if dtype is None or array.layout != self._torch.strided or array.is_nested:
+        if dtype is None or array.layout is not self._strided or array.is_nested:
             raise InvalidArgument(
                 f"{name} has dtype {array.dtype}, {array.layout}; allowed: dense tensors of {', '.join(_arrays.DTYPES)}"
             )
@@ -151,7 +155,7 @@ class TorchArrays:
             raise InvalidArgument(f"{name} is a tensor that cannot be read: {_arrays.first_line(error)}") from error
         if address == 0 and array.numel() > 0:
             raise InvalidArgument(f"{name} is a tensor that cannot be read: it has no memory")
-        return elements_at(address, tuple(array.shape), dtype, array)
+        return elements_at(address, array.shape, dtype, array)
 
     def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
         with self._on(queue), self._torch.no_grad():

@@ -419,14 +419,15 @@ def _for_each(elements: Elements, rows: tuple[int, ...]) -> Elements:
 
 def _put(target: Any, elements: Elements, kept: list[object]) -> None:
     """Lets a per_array describe `elements`. The objects that it points to are appended to `kept`."""
-    shape = ffi.new("int64_t[]", elements.shape or (0,))
-    target.data = elements.pointer if elements.size else ffi.from_buffer(_NOTHING)
+    shape = ffi.new(_SHAPE, elements.shape or (0,))
+    target.data = _NOTHING if 0 in elements.shape else elements.pointer
     target.shape, target.ndim, target.dtype = shape, len(elements.shape), _arrays.DTYPES[elements.dtype]
     kept += [elements.kept, shape]
 
 
 # The target of empty arrays: NULL would mean that they are not given.
-_NOTHING = np.zeros(1)
+_NOTHING = ffi.new("uint64_t *")
+_SHAPE = ffi.typeof("int64_t[]")
 
 
 def _enter(batch: Any, pointers: dict[str, Any], output: Output, pointer: Any) -> None:
