@@ -11,7 +11,7 @@ import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,8 +51,14 @@ class DeviceLibrary(Protocol):
     def stream(self, stream: object) -> Queue:
         """The user's stream, or for None the library's current one."""
 
-    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
-        """An uninitialised array. Raises OutOfMemory."""
+    def plan(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """What made() needs to make such an array. Kept for batches, whose arrays have the same shapes each time."""
+
+    def made(self, plans: Iterable[Any], queue: Queue) -> list[Any]:
+        """New arrays, uninitialised, one for each plan. Raises OutOfMemory."""
+
+    def address(self, array: Any) -> int:
+        """Address of an array from made()."""
 
     def owns(self, source: object) -> bool:
         """Whether it is an array of this library in the memory of a CUDA device."""
@@ -87,6 +93,8 @@ class TorchArrays:
         self._dtypes = {name: getattr(torch, name) for name in _arrays.DTYPES if hasattr(torch, name)}
         self._names = {dtype: name for name, dtype in self._dtypes.items()}
         self._tensor, self._strided = torch.Tensor, torch.strided
+        # New tensors take their dtype and device from these empty ones: torch.empty() with both takes twice as long.
+        self._like = {name: torch.empty(0, dtype=dtype, device=self._device) for name, dtype in self._dtypes.items()}
         # torch.cuda.current_stream() takes 7 us, as it makes an object. torch.compile() calls this function, too.
         self._number_of_stream = getattr(torch._C, "_cuda_getCurrentRawStream", self._stream_of_object)
 
@@ -113,25 +121,20 @@ class TorchArrays:
             return Queue(ffi.cast("void *", self._current_stream()))
         return Queue(ffi.cast("void *", number_of(stream)), True)
 
-    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
-        return self.made([self.maker(shape, dtype)], queue)[0]
+    def plan(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return functools.partial(self._like[dtype].new_empty, *(shape or [()]))
 
-    def maker(self, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
-        """Makes uninitialised arrays of this shape. A batch has a dozen, so that each microsecond counts."""
-        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        return functools.partial(
-            self._torch.empty_strided, shape, strides, dtype=self._dtypes[dtype], device=self._device
-        )
-
-    def made(self, makers: Sequence[Callable[[], Any]], queue: Queue) -> list[Any]:
-        """An array of each maker. Raises OutOfMemory."""
+    def made(self, plans: Iterable[Any], queue: Queue) -> list[Any]:
         try:
             if not queue.is_chosen:
-                return [make() for make in makers]
+                return [make() for make in plans]
             with self._on(queue):
-                return [make() for make in makers]
+                return [make() for make in plans]
         except RuntimeError as error:
             raise OutOfMemory(f"no memory for arrays on the device: {error}") from error
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
 
     def owns(self, source: object) -> bool:
         if not isinstance(source, self._tensor):
@@ -205,12 +208,18 @@ class CupyArrays:
                 return Queue(ffi.cast("void *", int(self._cupy.cuda.get_current_stream().ptr)))
         return Queue(ffi.cast("void *", number_of(stream)), True)
 
-    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
+    def plan(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return shape, dtype
+
+    def made(self, plans: Iterable[Any], queue: Queue) -> list[Any]:
         try:
             with self._on(queue):
-                return self._cupy.empty(shape, dtype)
+                return [self._cupy.empty(*each) for each in plans]
         except (MemoryError, ValueError) as error:  # cupy.cuda.memory.OutOfMemoryError is a MemoryError
-            raise OutOfMemory(f"no memory for an array of shape {list(shape)}: {error}") from error
+            raise OutOfMemory(f"no memory for arrays on the device: {error}") from error
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
 
     def owns(self, source: object) -> bool:
         return isinstance(source, self._cupy.ndarray)
@@ -222,7 +231,7 @@ class CupyArrays:
             raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {', '.join(_arrays.DTYPES)}")
         if not array.flags.c_contiguous:
             return None
-        return elements_at(int(array.data.ptr), tuple(array.shape), array.dtype.name, array)
+        return elements_at(self.address(array), tuple(array.shape), array.dtype.name, array)
 
     def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
         with self._on(queue):
@@ -231,7 +240,7 @@ class CupyArrays:
     def from_host(self, array: _arrays.Array, dtype: str, queue: Queue) -> Elements:
         with self._on(queue):
             copy = self._cupy.asarray(array)
-        return elements_at(int(copy.data.ptr), tuple(copy.shape), dtype, copy)
+        return elements_at(self.address(copy), tuple(copy.shape), dtype, copy)
 
     def wait(self, queue: Queue, producer: int) -> None:
         if producer != queue.number:
@@ -283,7 +292,13 @@ class JaxArrays:
             raise InvalidArgument(f"stream is {stream!r}; not allowed with arrays='jax', which has a stream of its own")
         return Queue(ffi.cast("void *", self._current_stream()))
 
-    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> _dlpack.Memory:
+    def plan(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return shape, dtype
+
+    def made(self, plans: Iterable[Any], queue: Queue) -> list[Any]:
+        return [self._new(shape, dtype, queue) for shape, dtype in plans]
+
+    def _new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> _dlpack.Memory:
         # JAX treats its arrays as constant. This one may be written all the same, since nothing else refers to it.
         try:
             size = max(math.prod(shape) * _size_of(dtype), 1)
@@ -292,6 +307,9 @@ class JaxArrays:
         except (RuntimeError, ValueError, OverflowError) as error:
             raise OutOfMemory(f"no memory for an array of shape {list(shape)}: {error}") from error
         return _dlpack.Memory(tensor.address, shape, dtype, self.device, (owner, tensor.capsule))
+
+    def address(self, array: _dlpack.Memory) -> int:
+        return array.address
 
     def owns(self, source: object) -> bool:
         return isinstance(source, _dlpack.Memory)
@@ -320,7 +338,7 @@ class JaxArrays:
     def finish(self, queue: Queue, kept: object) -> None:
         while self._used and self._used[0][0].is_ready():
             self._used.popleft()
-        marker = self.new((1,), "uint8", queue)
+        marker = self._new((1,), "uint8", queue)
         self._used.append((self._jax.dlpack.from_dlpack(marker), kept))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ class Exchange:
         self._handle = handle
         self._layout = layout
         self._memory = memory
-        self._batch_names = [output.name for output in layout.batch]
-        self._makers: tuple[int, list[Any]] = (-1, [])  # of the last batch on a device
+        self._planned: tuple[int, Any, dict[str, Any]] = (-1, None, {})  # size, outputs and plans of the last arrays
         self._places = {name: ("fields", i) for i, name in enumerate(layout.fields)}
         self._places.update({name: ("next_fields", i) for i, name in enumerate(layout.next_fields) if name})
 
@@ -224,14 +223,8 @@ class Exchange:
 
     def new_batch(self, size: int, stream: object) -> dict[str, Any]:
         """The arrays of a batch, uninitialised."""
-        assert isinstance(self._memory, DeviceMemory)
-        queue, torch = CURRENT if stream is None else self._memory.queue(stream), cast(Any, self._memory.library)
-        rows, makers = self._makers
-        if rows != size:
-            rows = _options.rows_of(size)
-            makers = [torch.maker((rows, *output.shape), output.dtype) for output in self._layout.batch]
-            self._makers = rows, makers
-        return dict(zip(self._batch_names, torch.made(makers, queue), strict=True))
+        queue = CURRENT if stream is None else self._memory.queue(stream)
+        return self._made(_options.rows_of(size), self._layout.batch, queue)
 
     def get(self, ids: object, outputs: Sequence[Output], stream: object) -> dict[str, Any]:
         """per_replay_get(): the requested arrays of plain rows by name."""
@@ -313,12 +306,20 @@ class Exchange:
     def _new_arrays(self, size: int, batch: Any, outputs: Sequence[Output], queue: Queue) -> tuple[dict[str, Any], Any]:
         """New arrays by name, entered into per_batch, and the objects that per_batch points to."""
         pointers = self._new_pointers(batch)
-        arrays = {}
+        arrays = self._made(size, outputs, queue)
         for output in outputs:
-            array = self._memory.new((size, *output.shape), output.dtype, queue)
+            array = arrays[output.name]
             _enter(batch, pointers, output, self._memory.pointer(array))
             arrays[output.name] = self._memory.wrap(output, array)
         return arrays, pointers
+
+    def _made(self, size: int, outputs: Sequence[Output], queue: Queue) -> dict[str, Any]:
+        """New arrays of the memory by name."""
+        planned_size, planned, plans = self._planned
+        if planned_size != size or planned is not outputs:
+            plans = {output.name: self._memory.plan((size, *output.shape), output.dtype) for output in outputs}
+            self._planned = size, outputs, plans
+        return dict(zip(plans, self._memory.made(plans.values(), queue), strict=True))
 
     def _reuse(self, out: dict[str, Any], size: int, batch: Any) -> Any:
         """Enters the arrays of an earlier batch into per_batch. Returns the objects that it points to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,18 @@ class HostMemory:
 
     def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
         """An uninitialised numpy array; bfloat16 as uint16. Raises OutOfMemory."""
-        return _arrays.empty(shape, np.uint16 if dtype == "bfloat16" else dtype)
+        return _arrays.empty(*self.plan(shape, dtype))
+
+    def plan(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """What made() needs to make such an array."""
+        return shape, np.uint16 if dtype == "bfloat16" else dtype
+
+    def made(self, plans: Iterable[Any], queue: Queue) -> list[Any]:
+        """New arrays like those of new(), one for each plan."""
+        return [_arrays.empty(*each) for each in plans]
 
     def pointer(self, array: Any) -> Any:
-        """Pointer to an array from new()."""
+        """Pointer to an array from new() or made()."""
         return ffi.cast("void *", array.__array_interface__["data"][0])
 
     def write(self, array: object, name: str) -> Elements:
@@ -58,7 +67,7 @@ class HostMemory:
         return _host_elements(elements, _arrays.NAMES[code])
 
     def wrap(self, output: Output, array: Any) -> Any:
-        """An array from new() as an array of `kind`."""
+        """An array from new() or made() as an array of `kind`."""
         return self._wrap(output, array)
 
     def view(self, output: Output, address: int, shape: tuple[int, ...], owner: object) -> Any:
@@ -118,12 +127,16 @@ class DeviceMemory:
         return found
 
     def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
-        return self.library.new(shape, dtype, queue)
+        return self.library.made([self.library.plan(shape, dtype)], queue)[0]
+
+    def plan(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return self.library.plan(shape, dtype)
+
+    def made(self, plans: Iterable[Any], queue: Queue) -> list[Any]:
+        return self.library.made(plans, queue)
 
     def pointer(self, array: Any) -> Any:
-        elements = self.library.elements(array, "memory")
-        assert elements is not None
-        return elements.pointer
+        return ffi.cast("void *", self.library.address(array))
 
     def write(self, array: object, name: str) -> Elements:
         elements = self.library.elements(array, name) if self.library.owns(array) else None

@@ -137,8 +137,14 @@ class NumpyStandIn:
     def stream(self, stream):
         return _streams.Queue() if stream is None else _streams.Queue(_memory.ffi.cast("void *", stream), True)
 
-    def new(self, shape, dtype, queue):
-        return _memory._arrays.empty(shape, _memory._arrays.numpy_dtype(dtype) or np.uint16)
+    def plan(self, shape, dtype):
+        return shape, _memory._arrays.numpy_dtype(dtype) or np.uint16
+
+    def made(self, plans, queue):
+        return [_memory._arrays.empty(*each) for each in plans]
+
+    def address(self, array):
+        return array.__array_interface__["data"][0]
 
     def owns(self, source):
         return isinstance(source, np.ndarray)

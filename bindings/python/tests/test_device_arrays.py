@@ -163,6 +163,18 @@ def test_tensors_changed_since_the_last_draw_are_checked_again_as_out(library):
     assert buffer.stats().samples == 3
 
 
+def test_batches_of_any_size_and_kind_follow_each_other_in_memory_of_their_own(library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="torch")
+    buffer.extend(**with_next(steps(50)))
+    arrays = []
+    for n in (8, 3, 8):
+        for batch, is_drawn in ((buffer.sample(n), True), (buffer.get(range(n)), False), (buffer.sample(n), True)):
+            assert all(len(array) == n for array in batch.values()) and ("weights" in batch) == is_drawn
+            arrays += batch.values()
+    assert len({array.untyped_storage().data_ptr() for array in arrays}) == len(arrays)
+    assert all(array.untyped_storage().nbytes() == array.nbytes and array.is_contiguous() for array in arrays)
+
+
 def test_arrays_of_cupy_are_its_own_and_used_again_as_out(expected, library):
     buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="cupy")
     assert type(buffer.extend(**with_next(steps(50)))) is FakeCupy.ndarray
