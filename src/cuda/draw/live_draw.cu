@@ -1,7 +1,5 @@
 #include "cuda/draw/live_draw.h"
 
-#include <algorithm>
-
 #include "cuda/draw/distinct_draw.h"
 #include "cuda/draw/draw_law.h"
 #include "per.h"
@@ -219,16 +217,12 @@ PER_OUT_OF_LINE void write_no_rows(const DrawMemory& memory, const DrawPlan& pla
 
 // ---- weighing
 
-// The counts of the state to which a draw adds. A kernel reads them before it waits for other data or blocks.
+// The counts of the state to which a draw adds. A kernel reads them before it waits for other data.
 struct DrawCounts {
     uint64_t batches;
     int64_t beta_step;
     int64_t n_ahead;
 };
-
-__device__ __forceinline__ DrawCounts counts_of(const ReplayState& state) {
-    return {state.batches, state.beta.step, state.n_ahead};
-}
 
 // Counts the batch, and records it as the last one.
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
@@ -258,9 +252,10 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
                                             double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
                                             bool ends_draw, FinishShared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
+    const ReplayState& state = *replay.state;
     // Only one thread reads and writes the counts, so that no other can still be reading them when they are written.
     DrawCounts counts = {};
-    if (ends_draw && threadIdx.x == 0) counts = counts_of(*replay.state);
+    if (ends_draw && threadIdx.x == 0) counts = {state.batches, state.beta.step, state.n_ahead};
     // A thread reads its first share together with the data that all threads need, so that it waits only once.
     double share = span.first < plan.rows.n ? memory.shares[span.first] : no_share();
     float* const weights = plan.rows.batch.weights;

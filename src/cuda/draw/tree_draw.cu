@@ -32,10 +32,6 @@ __device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps
     return smallest;
 }
 
-__device__ __forceinline__ float weight_of(double log2_smallest, uint64_t mass, double beta) {
-    return static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, static_cast<double>(mass), beta));
-}
-
 // The threads of `span` write the weights. In one block `ends_draw` is true: it counts the draw. A thread reads the
 // leaf of its first weight together with the smallest masses.
 __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blocks, const TreeSample& sample,
@@ -57,7 +53,9 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
             sample.weights_out[i] = 0.0f;
             continue;
         }
-        sample.weights_out[i] = weight_of(log2_smallest, leaf_mass(leaf, factor), sample.beta);
+        const double mass = static_cast<double>(leaf_mass(leaf, factor));
+        sample.weights_out[i] =
+            static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, mass, sample.beta));
         if (i + span.step < sample.batch_size) leaf = tree.leaves[sample.indices_out[i + span.step]];
     }
     if (!ends_draw || threadIdx.x != 0) return;

@@ -3,11 +3,8 @@
 #include <cuda.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "base/error.h"

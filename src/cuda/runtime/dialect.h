@@ -153,25 +153,22 @@ __device__ __forceinline__ void meet(Meeting& meeting) {
 
 // ---- launches
 
-// Queues a kernel. All launches go through this function.
+// Queues a kernel; the attribute may be NULL. All launches go through this function.
 template <class... Parameters, class... Arguments>
-void launch_with(cudaLaunchAttribute* attributes, unsigned n_attributes, cudaStream_t stream, int64_t n_blocks,
-                 int n_threads, void (*kernel)(Parameters...), const Arguments&... arguments) {
+void launch_with(cudaLaunchAttribute* attribute, cudaStream_t stream, int64_t n_blocks, int n_threads,
+                 void (*kernel)(Parameters...), const Arguments&... arguments) {
     // The members are grid, block, bytes of dynamic shared memory, stream and attributes. The first two have the names
     // of built-in variables, so that designators cannot be used.
-    const cudaLaunchConfig_t config = {dim3(static_cast<unsigned>(n_blocks)),
-                                       dim3(static_cast<unsigned>(n_threads)),
-                                       0,
-                                       stream,
-                                       attributes,
-                                       n_attributes};
+    const cudaLaunchConfig_t config = {
+        dim3(static_cast<unsigned>(n_blocks)), dim3(static_cast<unsigned>(n_threads)), 0, stream, attribute,
+        attribute == nullptr ? 0u : 1u};
     check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");
 }
 
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),
             const Arguments&... arguments) {
-    launch_with(nullptr, 0, stream, n_blocks, n_threads, kernel, arguments...);
+    launch_with(nullptr, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
 // Queues a kernel that calls meet(), with blocks of n_threads. Its blocks must all run at the same time, so there must
@@ -183,17 +180,14 @@ void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Param
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
-    launch_with(&together, 1, stream, n_blocks, n_threads, kernel, arguments...);
+    launch_with(&together, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
 // Loads kernels now, as loading one at its first launch could synchronise.
 template <class... Kernels>
 void load_kernels(Kernels... kernels) {
-    const auto load = [](auto kernel) {
-        cudaFuncAttributes attributes;
-        check(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
-    };
-    (load(kernels), ...);
+    cudaFuncAttributes attributes;
+    (check(cudaFuncGetAttributes(&attributes, kernels), "loading a kernel"), ...);
 }
 
 }  // namespace per::cuda

@@ -3,7 +3,6 @@
 // only on the masses and their order, not on this shape, and so equal the CPU's.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "cuda/runtime/dialect.h"
