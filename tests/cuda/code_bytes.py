@@ -26,12 +26,8 @@ SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src"
 # For each file: kernels by a part of their mangled name, the calls that launch them, and the limit of their own code.
 LIMITS = {
     "cuda/tree/tree_update.cu": {"13update_kernel": ("tree: update", 14000)},
-    "cuda/draw/tree_draw.cu": {
-        "11draw_kernelEN": ("tree: draw", 30000),
-    },
-    "cuda/draw/live_draw.cu": {
-        "11draw_kernelINS_9GatherRowE": ("buffer: sample", 79000),
-    },
+    "cuda/draw/tree_draw.cu": {"11draw_kernelEN": ("tree: draw", 30000)},
+    "cuda/draw/live_draw.cu": {"11draw_kernelINS_9GatherRowE": ("buffer: sample", 79000)},
     "cuda/replay/priorities.cu": {
         "13update_kernel": ("buffer: update", 35000),
         "19change_lanes_kernel": ("buffer: end of an add", 31000),

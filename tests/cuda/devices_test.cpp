@@ -21,9 +21,9 @@ namespace {
 constexpr int64_t n = 4;
 constexpr int32_t own_device = 1;
 
-ReplayHandle create_buffer(int32_t device = PER_CUDA, int32_t device_index = own_device) {
+ReplayHandle create_buffer(int32_t device = PER_CUDA) {
     per_replay_options options = twin_options();
-    options.device_index = device_index;
+    options.device_index = own_device;
     return create_replay(options, device);
 }
 

@@ -201,7 +201,7 @@ T atom_cas(unsigned char* at, std::memory_order order, T expected, T value) {
     return update<T>(at, order, [=](T old) { return old == expected ? value : old; });
 }
 
-// ------------------------------------------------------------------------------------- ------------ threads, warps
+// ------------------------------------------------------------------------------------------------- threads, warps
 inline void block_barrier() {
     grid->block_barrier(simulator::Count::sum, 0);
 }

@@ -44,8 +44,8 @@ struct Held {
 };
 
 // The options, initially from the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default
-// 2^34), PER_SIMULATOR_DEVICES (default 1). Architectures are those
-// of the kernels that PER_SIMULATOR_KERNELS names (translation.h). Changes take effect with the next call.
+// 2^34), PER_SIMULATOR_DEVICES (default 1). compute_capability is the architecture of the kernels that
+// PER_SIMULATOR_KERNELS names (translation.h). Changes take effect with the next call.
 Options& options();
 
 Counters counters();
