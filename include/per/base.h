@@ -67,9 +67,7 @@
  *             then wait for each other; they give up after about half a minute. After that, calls that synchronise and
  *             report on the handle, including per_tree_synchronize() and per_replay_synchronize(), are
  *             PER_ERROR_INVALID_ARGUMENT, and the handle can only be freed. The library does not change a thread's
- *             current device, and a handle creates a context on no device but its own. A kernel that the caller
- *             launches after a call with programmatic stream serialization must call cudaGridDependencySynchronize()
- *             before it touches anything that the call reads or writes.
+ *             current device, and a handle creates a context on no device but its own.
  * Random.     Numbers come from Philox4x32-10, a counter-based generator: the handle's seed and the number of draws
  *             made so far are the whole random state. The same seed and the same calls give bit-identical indices and
  *             ids in every language and on every device.

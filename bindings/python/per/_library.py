@@ -97,6 +97,7 @@ _PHRASES = {
         phrase: phrase + _INFO
         for phrase in ("whether the next observation is its final one", "ending an episode without next_mask")
     },
+    "as one step is added": "as add() takes one step; extend() takes several",
     "with NULL in next_fields": "with next_observations=False",
     "must be a plain float32 field with one number a step": (
         "must be a plain float32 field with one number a step, as per.Field() declares it"

@@ -285,10 +285,10 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         arrays: Arrays | None = None,
         seed: IntLike = 0,
     ) -> None:
-        kind = _kinds.kind_of(arrays, str(device))
         options = _library.new("per_replay_options")
-        kept = set_fields(options, fields)
         options.device, options.device_index = _options.device(device)
+        kind = _kinds.kind_of(arrays, str(device))
+        kept = set_fields(options, fields)
         given: BufferOptions = {
             "n_envs": n_envs,
             "n_step": n_step,

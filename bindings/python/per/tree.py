@@ -88,9 +88,9 @@ class SumTree(Store):
     def __init__(
         self, capacity: IntLike, *, device: str = "cpu", seed: IntLike = 0, arrays: Arrays | None = None
     ) -> None:
-        kind = _kinds.kind_of(arrays, str(device), on_host=("numpy",))
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
+        kind = _kinds.kind_of(arrays, str(device), on_host=("numpy",))
         _options.set_options(options, {"capacity": capacity, "seed": seed})
         self._handle = created(lib.per_tree_create, options)
         self._memory = _memory.memory_of(options.device, options.device_index, kind)

@@ -486,7 +486,7 @@ ADVICE = {
     ),
     "a run in add()": (
         lambda: filled_of_four().add(**run_of_four()),
-        "observation has shape (3, 4, 2): expected is (1, 4, 2), as one step is added",
+        "observation has shape (3, 4, 2): expected is (1, 4, 2), as add() takes one step; extend() takes several",
     ),
     "mask": (
         lambda: filled_of_four().add(**step_of_four(), mask=[True]),
@@ -555,6 +555,10 @@ ADVICE = {
     "n_step of a call": (
         lambda: filled(n_step=3).sample(4, n_step=4),
         "n_step is 4: allowed are 1 .. 3, as n_step of the buffer is 3",
+    ),
+    "device that is none": (
+        lambda: per.ReplayBuffer(10, {"x": per.Field()}, device="gpu", arrays="numpy"),
+        "device is 'gpu'; allowed",
     ),
     "range of n_step": (lambda: filled(n_step=3).sample(4, n_step=(3, 2)), "n_step is (3, 2); allowed: (least, most)"),
     # other calls

@@ -128,8 +128,8 @@ struct DeviceRanks {
 
 // Priorities p of rows: p itself by slot, and p^alpha of live rows in the sum tree.
 struct DevicePriorities {
-    float*
-        given;  // [tree.n_nodes[0]] by slot: p of a row, live or not; or not_given; within a call also waiting_since()
+    // [tree.n_nodes[0]] by slot: p of a row, live or not; or not_given; within a call also waiting_since()
+    float* given;
     DeviceTree tree;
     DeviceLive live;
     DeviceMaximum live_maximum;   // of p of live rows, with PER_MAX_NOW
