@@ -257,7 +257,6 @@ end
             @test batch.n_steps == sample!(twin, 16; n_step = 2:5).n_steps
         end
     end
-    @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 3:2)), "n_step_min is 3: allowed are 0 .. 2")
     @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 1:6)), "n_step is 6: allowed are 1 .. 5")
     @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 0:3)), "n_step is 0:3; allowed: ranges from 1")
     @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 3:2)), "n_step is 3:2; allowed: ranges from 1")
