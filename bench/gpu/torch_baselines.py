@@ -163,10 +163,16 @@ def time_libper_buffer(clock: Clock, capacity: int, batches: list[int]) -> None:
     }
     for _ in range(0, capacity, length * N_ENVS):
         buffer.extend(**steps)
+    step = {name: array[0] for name, array in steps.items()}
+    clock.report("add", LIBPER, capacity, N_ENVS, lambda: buffer.add(**step))
     for batch in batches:
-        ids = buffer.sample(batch)["ids"]
+        out = buffer.sample(batch)
+        ids = out["ids"]
         errors = torch.randn(batch, device=clock.device)
         clock.report("rows", LIBPER, capacity, batch, lambda batch=batch: buffer.sample(batch))
+        clock.report(
+            "rows", f"{LIBPER}, out=", capacity, batch, lambda batch=batch, out=out: buffer.sample(batch, out=out)
+        )
         clock.report(
             "update", LIBPER, capacity, batch, lambda ids=ids, errors=errors: buffer.update_priorities(ids, errors)
         )

@@ -12,7 +12,7 @@ namespace per {
 // not finite if one of the errors is not. The error of critic c is td_errors[c * stride].
 PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
     double sum = __builtin_fabs(static_cast<double>(td_errors[0]));
-    if (n_critics == 1) return sum;
+    if (n_critics == 1) return sum;  // what follows would give the same, after a division
     double largest = sum;
     for (int64_t c = 1; c < n_critics; ++c) {
         const double magnitude = __builtin_fabs(static_cast<double>(td_errors[c * stride]));

@@ -161,14 +161,14 @@ class Builder:
         source = f"tests/c/{name}.c"
         return self.host_program(f"c_{name}", ["tests/c/*.h", source], "cc", "-std=c99", *golden, source)
 
-    def bridge(self) -> str:
-        """Builds the package's bridge for this Python, into the package. Returns why it could not; "" if it did.
+    def bridge(self) -> None:
+        """Builds the package's bridge, without which it is slower, into the package.
 
-        It is for one version of Python, so that another machine can only build it for itself.
+        It is for one version of Python, so that each machine builds its own.
         """
         headers = [pathlib.Path(sysconfig.get_path("include")), packages() / "pybind11" / "include"]
         if missing := [str(folder) for folder in headers if not folder.is_dir()]:
-            return f"missing: {', '.join(missing)}"
+            return self.check.add("bridge", "skipped", f"missing: {', '.join(missing)}")
         numpy = output_of(sys.executable, "-c", "import numpy; print(numpy.get_include())")
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         flags = ["-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Iinclude"]
@@ -183,7 +183,10 @@ class Builder:
         place = REPOSITORY / "bindings" / "python" / "per" / f"_bridge{suffix}"
         linked = ["-shared", "-Wl,--wrap=__gxx_personality_v0", "-o", place]
         are_compiled = all(call.result() for call in calls)
-        return "" if are_compiled and self.call("c++", *objects, *linked) else "does not build; see build.log"
+        is_built = are_compiled and self.call("c++", *objects, *linked)
+        self.check.add(
+            "bridge", "passed" if is_built else "failed", "" if is_built else "does not build; see build.log"
+        )
 
     def model_test(self, name: str) -> bool:
         source = f"tests/cpp/{name}.cpp"

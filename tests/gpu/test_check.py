@@ -234,6 +234,20 @@ def test_a_build_that_fails_leaves_nothing_that_looks_up_to_date(built_from: pat
     assert make(built_from, may_build=False) == (False, [])
 
 
+def test_a_bridge_that_lacks_headers_is_skipped_and_one_that_does_not_build_fails(
+    built_from: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Check(built_from, built_from, 60, [])
+    builder = check_build.Builder("", check, "90", True)
+    monkeypatch.setattr(check_build, "packages", lambda: built_from / "packages")
+    builder.bridge()
+    (built_from / "packages" / "pybind11" / "include").mkdir(parents=True)
+    monkeypatch.setattr(builder, "call", lambda *words: False)
+    builder.bridge()
+    missing = f"missing: {built_from / 'packages' / 'pybind11' / 'include'}"
+    assert outcomes(check) == [("skipped", missing), ("failed", "does not build; see build.log")]
+
+
 # ---- host arrays
 
 # Calls that take a stream, and no array that a device could have to read or write.
@@ -455,7 +469,9 @@ def test_a_rival_that_fails_ends_nothing_else(tmp_path: pathlib.Path) -> None:
     assert [line["left_out"] for line in told if "left_out" in line] == ["RuntimeError: of another version"] * 2
     expected = {
         ("sample", "libper from Python"),
+        ("add", "libper from Python"),
         ("rows", "libper from Python"),
+        ("rows", "libper from Python, out="),
         ("update", "libper from Python"),
         ("sample", "multinomial"),
         ("sample", "cumsum and searchsorted"),
