@@ -88,11 +88,15 @@ class Declarations:
 
 
 def comments_of(header: pathlib.Path, struct: str) -> dict[str, str]:
-    """The comment on each field of a struct, except struct_size."""
+    """The comment on each field of a struct, except struct_size; functions have the names that the packages use."""
     text = "".join(part.read_text() for part in parts_of(header))
     (body,) = re.findall(rf"typedef struct {struct} \{{\n(.*?)\n\}} {struct};", text, re.DOTALL)
     lines = re.findall(r"^ *\w+ (\w+);(?: */\*(.*?)\*/)?$", body, re.DOTALL | re.MULTILINE)
-    comments = {name: " ".join(comment.split()) for name, comment in lines if name != "struct_size"}
+    comments = {
+        name: re.sub(r"\bper_replay_(\w+\(\))", r"\1", " ".join(comment.split()))
+        for name, comment in lines
+        if name != "struct_size"
+    }
     missing = [name for name, comment in comments.items() if not comment]
     if missing:
         raise SystemExit(f"{header.name}: no comment beside {', '.join(missing)} of {struct}")

@@ -926,7 +926,7 @@ typedef struct per_replay_statistics {
     int64_t huge_page_bytes;    /* part of memory_bytes on huge pages, judged by the first page of each array; 0 on
                                    CUDA. If it is much less than memory_bytes in a buffer of many MB, draws are slower,
                                    because the kernel does not grant huge pages on request (madvise) */
-    int64_t version;            /* version of steps that are added now; 0 at creation and with PER_AGE_STEPS */
+    int64_t version;            /* version of steps that are added now; 0 at creation, and always if age counts steps */
 } per_replay_statistics;
 
 /*

@@ -57,7 +57,7 @@ void RateLimiter::check_limited_add(int64_t n) const {
     throw Error(PER_ERROR_BUSY,
                 "steps of the call are %" PRId64 ": the rate limiter allows at most %" PRId64
                 " before more transitions are drawn (samples_per_insert %g, samples_tolerance %" PRId64 "); %" PRId64
-                " steps are added, %" PRId64 " transitions drawn",
+                " steps are added, %" PRId64 " transitions drawn. wait_to_add() waits for more draws",
                 n, n_allowed_steps(n), limit_.samples_per_insert, limit_.samples_tolerance, counts_.added,
                 counts_.drawn);
 }
@@ -68,12 +68,12 @@ void RateLimiter::check_limited_draw(int64_t n) const {
     if (counts_.added < min_size())
         throw Error(PER_ERROR_BUSY,
                     "batch_size is %" PRId64 ": the rate limiter allows no draw before %" PRId64
-                    " steps are added (min_size_to_sample); %" PRId64 " are so far",
+                    " steps are added (min_size_to_sample); %" PRId64 " are so far. wait_to_sample() waits for them",
                     n, min_size(), counts_.added);
     throw Error(PER_ERROR_BUSY,
                 "batch_size is %" PRId64 ": the rate limiter allows at most %" PRId64
                 " before more steps are added (samples_per_insert %g, samples_tolerance %" PRId64 "); %" PRId64
-                " steps are added, %" PRId64 " transitions drawn",
+                " steps are added, %" PRId64 " transitions drawn. wait_to_sample() waits for more steps",
                 n, due(counts_.added) - counts_.drawn + limit_.samples_tolerance, limit_.samples_per_insert,
                 limit_.samples_tolerance, counts_.added, counts_.drawn);
 }

@@ -124,8 +124,9 @@ void Channel::flush(const Deadline& deadline) {
 int64_t Channel::move(int64_t max_steps) {
     check_usable();
     if (has_thread_)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "channel has a thread that moves its steps: moved_by was %d",
-                    PER_MOVED_BY_THREAD);
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "channel has a thread that moves its steps: move() is for channels with moved_by "
+                    "PER_MOVED_BY_CALLS");
     replay_.lock().unordered().check_not_reserved_here();
     const Turn turn(*signals_, Deadline::never());
     const int64_t before = n_moved_;

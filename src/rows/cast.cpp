@@ -67,13 +67,21 @@ bool same_but_for_ones(std::span<const int64_t> a, std::span<const int64_t> b) {
     }
 }
 
-// The allowed shape that an error names. It is the shortest one if the given array differs from that only in axes of 1.
-// Otherwise it is one with as many axes as the array or, if there is none, again the shortest.
-Shape expected_shape(const Entries& entries, std::span<const int64_t> given) {
+// True if an array has the axes of `shape` and further ones after them, as one-hot actions and stacks that end with the
+// axis of frames have.
+bool has_further_axes(std::span<const int64_t> given, std::span<const int64_t> shape) {
+    return !shape.empty() && given.size() > shape.size() && std::equal(shape.begin(), shape.end(), given.begin());
+}
+
+// The allowed shape with this number of frames that an error names. It is the shortest one if the given array differs
+// from that only in axes of 1, or has further axes. Otherwise it is one with as many axes as the array or, if there is
+// none, again the shortest.
+Shape expected_shape(const Entries& entries, int64_t frames, std::span<const int64_t> given) {
     Shape expected;
     bool first = true;
-    any_shape(entries, 1, [&](const Shape& shape) {
-        const bool is_near = shape.ndim == given.size() || (first && same_but_for_ones(shape, given));
+    any_shape(entries, frames, [&](const Shape& shape) {
+        const bool is_like_shortest = first && (same_but_for_ones(shape, given) || has_further_axes(given, shape));
+        const bool is_near = shape.ndim == given.size() || is_like_shortest;
         if (first || is_near) expected = shape;
         first = false;
         return is_near;
@@ -249,8 +257,10 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;
     if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
-    refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " +
-           shape_text(expected_shape(entries, given)) + reason_of_shape(entries, given));
+    std::string expected = shape_text(expected_shape(entries, 1, given));
+    if (entries.stack > 1) expected += ", or " + shape_text(expected_shape(entries, entries.stack, given)) + " stacked";
+    refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " + expected +
+           reason_of_shape(entries, given));
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {

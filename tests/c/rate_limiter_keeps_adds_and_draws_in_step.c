@@ -74,7 +74,8 @@ static void what_is_allowed_is_said(void) {
     CHECK_OK(add_steps(replay, 4));
     CHECK_FAILS(
         draw_some(replay, 3), PER_ERROR_BUSY,
-        "batch_size is 3: the rate limiter allows no draw before 5 steps are added (min_size_to_sample); 4 are so far");
+        "batch_size is 3: the rate limiter allows no draw before 5 steps are added (min_size_to_sample); 4 are so far. "
+        "wait_to_sample() waits for them");
     /* One of the 5 free steps is left, and 8 / 2 more are allowed. */
     per_replay_statistics before = stats_of(replay);
     CHECK_REFUSED(add_steps(replay, 6),
@@ -85,7 +86,8 @@ static void what_is_allowed_is_said(void) {
     before = stats_of(replay);
     CHECK_FAILS(add_steps(replay, 2), PER_ERROR_BUSY,
                 "steps of the call are 2: the rate limiter allows at most 0 before more transitions are drawn "
-                "(samples_per_insert 2, samples_tolerance 8); 9 steps are added, 0 transitions drawn");
+                "(samples_per_insert 2, samples_tolerance 8); 9 steps are added, 0 transitions drawn. "
+                "wait_to_add() waits for more draws");
     CHECK(stats_of(replay).added == before.added && stats_of(replay).live == before.live);
     CHECK_REFUSED(add_steps(replay, 5),
                   "steps of the call are 5: allowed by samples_tolerance 8 with samples_per_insert 2 are 0 .. 4");
@@ -101,7 +103,7 @@ static void what_is_allowed_is_said(void) {
     before = stats_of(replay);
     CHECK_FAILS(draw_some(replay, 5), PER_ERROR_BUSY,
                 "batch_size is 5: the rate limiter allows at most 4 before more steps are added (samples_per_insert 2, "
-                "samples_tolerance 8); 9 steps are added, 12 transitions drawn");
+                "samples_tolerance 8); 9 steps are added, 12 transitions drawn. wait_to_sample() waits for more steps");
     CHECK(stats_of(replay).samples == before.samples && stats_of(replay).beta_step == before.beta_step);
     CHECK_OK(draw_some(replay, 4));
     CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows at most 0");

@@ -512,6 +512,8 @@ TEST(CheckArray, axes_of_one_that_are_too_many_are_not_expected) {
     EXPECT_EQ(shape_refusal({5, 2, 1}, 5, 2, {}), "observation has shape (5, 2, 1): expected is (5, 2)");
     EXPECT_EQ(shape_refusal({8, 1, 84}, 1, 8, {84}), "observation has shape (8, 1, 84): expected is (8, 84)");
     EXPECT_EQ(shape_refusal({84, 1}, 1, 1, {84}), "observation has shape (84, 1): expected is (84,)");
+    // One-hot actions.
+    EXPECT_EQ(shape_refusal({4, 3}, 1, 4, {}), "observation has shape (4, 3): expected is (4,)");
     EXPECT_EQ(shape_refusal({1}, 1, 2, {}), "observation has shape (1,): expected is (2,)");
 }
 
@@ -549,7 +551,11 @@ TEST(CheckArray, stacked_frames_are_told_from_single_ones) {
     EXPECT_EQ(frames_of({4, 4, 4}, 1, 4, {4}, 4), 4);
     EXPECT_EQ(frames_of({4}, 1, 4, {}, 4), 1);
     EXPECT_EQ(frames_of({4}, 1, 1, {}, 4), 4);
-    EXPECT_EQ(shape_refusal({8, 3, 84}, 1, 8, {84}, 4), "observation has shape (8, 3, 84): expected is (1, 8, 84)");
+    EXPECT_EQ(shape_refusal({8, 3, 84}, 1, 8, {84}, 4),
+              "observation has shape (8, 3, 84): expected is (1, 8, 84), or (8, 4, 84) stacked");
+    // Frames on the last axis.
+    EXPECT_EQ(shape_refusal({84, 80, 4}, 1, 1, {84, 80}, 4),
+              "observation has shape (84, 80, 4): expected is (84, 80), or (4, 84, 80) stacked");
     EXPECT_EQ(shape_refusal({8, 4, 84}, 1, 8, {84}), "observation has shape (8, 4, 84): expected is (1, 8, 84)");
 }
 

@@ -23,7 +23,7 @@ class Figures:
         episodes that ended by a cut
     samples : int
         batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
-        per_replay_get_windows() with n_step_min or hindsight
+        get_windows() with n_step_min or hindsight
     beta_step : int
         batches that advanced beta; a loader's count once they are handed out
     stale_updates : int
@@ -63,7 +63,7 @@ class Figures:
         memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on request
         (madvise)
     version : int
-        version of steps that are added now; 0 at creation and with PER_AGE_STEPS
+        version of steps that are added now; 0 at creation, and always if age counts steps
     """
 
     capacity: int
@@ -80,7 +80,7 @@ class Figures:
     """episodes that ended by a cut"""
     samples: int
     """batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
-    per_replay_get_windows() with n_step_min or hindsight"""
+    get_windows() with n_step_min or hindsight"""
     beta_step: int
     """batches that advanced beta; a loader's count once they are handed out"""
     stale_updates: int
@@ -120,7 +120,7 @@ class Figures:
     memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on request
     (madvise)"""
     version: int
-    """version of steps that are added now; 0 at creation and with PER_AGE_STEPS"""
+    """version of steps that are added now; 0 at creation, and always if age counts steps"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,6 +35,20 @@ _owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _ended: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
+if TYPE_CHECKING:
+    constructor = classmethod  # type checkers know what it does by its name
+else:
+
+    class constructor(classmethod):
+        """A class method that makes an object. Called on an object, it would leave that one as it is: an error."""
+
+        def __get__(self, instance, owner=None):
+            if instance is not None:
+                call = f"{type(instance).__name__}.{self.__func__.__name__}()"
+                raise AttributeError(f"{call} makes a new object, so it is called on the class, not on an object")
+            return super().__get__(instance, owner)
+
+
 def owned(cell: Any, free: Callable[[Any], object]) -> Any:
     """A cell for a handle, which frees the handle when it is collected.
 

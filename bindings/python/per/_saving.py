@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from per import _arrays, _files, _kinds, _library, _options
 from per._errors import InvalidArgument, about, kind_of
-from per._handle import created
+from per._handle import constructor, created
 from per._library import check, ffi, lib
 from per._settings import Settings
 from per._waiting import DIRECTORY_TIMEOUT, waited
@@ -224,7 +224,7 @@ class Saving(Settings[Array]):
         timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> AnySaving: ...
 
-    @classmethod  # type: ignore[misc]  # a subclass returns its own type
+    @constructor  # type: ignore[misc]  # a subclass returns its own type
     def load(
         cls: Any,
         path: str | os.PathLike[str] | BinaryIO,
@@ -342,7 +342,7 @@ class Saving(Settings[Array]):
     def from_bytes(
         cls: type[AnySaving], data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None
     ) -> AnySaving: ...
-    @classmethod  # type: ignore[misc]
+    @constructor  # type: ignore[misc]
     def from_bytes(cls: Any, data: object, *, device: DeviceLike = "cpu", arrays: Arrays | None = None) -> ReplayBuffer:
         """Loads a buffer from bytes(buffer), on the given device.
 

@@ -17,7 +17,7 @@ from per._buffer import Buffer
 from per._diagnostics import read_statistics
 from per._drawing_ahead import DrawingAhead
 from per._errors import PerWarning, about
-from per._handle import created
+from per._handle import constructor, created
 from per._library import NULL, check, ffi, lib
 from per._on_policy import OnPolicy
 from per._sampling import Sampling
@@ -429,7 +429,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         **options: Unpack[BufferOptions],
     ) -> ReplayBuffer[Any]: ...
 
-    @classmethod
+    @constructor
     def for_env(
         cls,
         env: Any,
@@ -521,7 +521,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         **options: Unpack[BufferOptions],
     ) -> ReplayBuffer[Any]: ...
 
-    @classmethod
+    @constructor
     def for_spaces(
         cls,
         observation_space: Any,

@@ -52,6 +52,14 @@ def test_loaded_buffer_goes_on_with_the_same_draws(tmp_path, options, hindsight)
         walk(loaded, 20)
 
 
+def test_a_buffer_does_not_load_into_itself(tmp_path):
+    buffer, path = filled(), tmp_path / "replay.per"
+    buffer.save(path)
+    for name, argument in (("load", path), ("from_bytes", bytes(buffer)), ("for_env", None), ("for_spaces", None)):
+        with pytest.raises(AttributeError, match=rf"^ReplayBuffer\.{name}\(\) makes a new object, so it is called on"):
+            getattr(buffer, name)(argument)
+
+
 def test_save_in_the_background_writes_the_buffer_of_its_start(tmp_path):
     buffer, path = filled(), tmp_path / "replay.per"
     for _ in range(3):

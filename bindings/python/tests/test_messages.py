@@ -488,6 +488,10 @@ ADVICE = {
         lambda: filled_of_four().add(**run_of_four()),
         "observation has shape (3, 4, 2): expected is (1, 4, 2), as add() takes one step; extend() takes several",
     ),
+    "one-hot actions": (
+        lambda: filled_of_four().add(**step_of_four(action=np.eye(4, 2, dtype=int))),
+        "action has shape (4, 2): expected is (4,)",
+    ),
     "mask": (
         lambda: filled_of_four().add(**step_of_four(), mask=[True]),
         "mask has shape (1,): expected is (4,), as n_envs",
@@ -546,7 +550,7 @@ ADVICE = {
     # draws
     "rate limiter, too few steps": (
         lambda: filled(min_size_to_sample=20).sample(4),
-        "allows no draw before 20 steps are added (min_size_to_sample); 8 are so far",
+        "allows no draw before 20 steps are added (min_size_to_sample); 8 are so far. wait_to_sample() waits for them",
     ),
     "rate limiter, too many draws": (
         lambda: [buffer.sample(8) for buffer in [filled(samples_per_insert=1, samples_tolerance=8)] * 9],
@@ -562,6 +566,10 @@ ADVICE = {
     ),
     "range of n_step": (lambda: filled(n_step=3).sample(4, n_step=(3, 2)), "n_step is (3, 2); allowed: (least, most)"),
     # other calls
+    "move() beside the thread": (
+        lambda: [channel.move() for channel in [filled().channel()]],
+        "channel has a thread that moves its steps: move() is for channels with moved_by 'calls'",
+    ),
     "advantages without a value": (
         lambda: filled().advantages(),
         "value is 'value', but the buffer has no such field; its fields: observation, action; name one of them, or "

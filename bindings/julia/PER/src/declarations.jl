@@ -1022,7 +1022,7 @@ const per_replay_statistics_docs = raw"""
 - `episodes`: episodes that ended, cuts included
 - `cuts`: episodes that ended by a cut
 - `samples`: batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
-  per_replay_get_windows() with n_step_min or hindsight
+  get_windows() with n_step_min or hindsight
 - `beta_step`: batches that advanced beta; a loader's count once they are handed out
 - `stale_updates`: entries of updates, including those of fields, that came too late
 - `rejected_updates`: invalid entries of calls that write, which were skipped
@@ -1044,7 +1044,7 @@ const per_replay_statistics_docs = raw"""
 - `huge_page_bytes`: part of memory_bytes on huge pages, judged by the first page of each array; 0 on CUDA. If it is
   much less than memory_bytes in a buffer of many MB, draws are slower, because the kernel does not grant huge pages on
   request (madvise)
-- `version`: version of steps that are added now; 0 at creation and with PER_AGE_STEPS
+- `version`: version of steps that are added now; 0 at creation, and always if age counts steps
 """
 
 # What per.h says of the fields of per_channel_statistics.

@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import per
 from per import _arrays, _options
 from per._errors import InvalidArgument, Unsupported, io_error
+from per._handle import constructor
 from per.coordinator import CoordinatorState
 from per.ray.channel import Channel
 from per.ray.coordination import MANIFEST, VERSION, Coordination, Drawn, get, once_allowed
@@ -628,7 +629,7 @@ class ReplayBuffer:
         manifest = {"shards": len(self._shards), "options": {**self._options, "fields": fields}}
         get(self._coordinator.save.remote(os.path.abspath(os.fsdecode(directory)), manifest))
 
-    @classmethod
+    @constructor
     def load(
         cls,
         directory: str | os.PathLike[str],
