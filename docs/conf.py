@@ -14,7 +14,8 @@ author = "The libper authors"
 release = re.search(r"VERSION (\d+\.\d+\.\d+)", (HERE.parent / "CMakeLists.txt").read_text())[1]
 html_title = f"libper {release}"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "c_header", "julia_docstrings", "docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions += ["c_header", "julia_docstrings", "docstrings", "plain_pages"]  # docs/extensions
 exclude_patterns = ["README.md"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 nitpicky = True

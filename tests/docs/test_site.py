@@ -23,6 +23,7 @@ SHORT = {"python": ["600"], "atari": ["600"]}  # arguments for programs that wou
 sys.path.insert(0, str(DOCS / "extensions"))
 import c_header  # noqa: E402
 import julia_docstrings  # noqa: E402
+import plain_pages  # noqa: E402
 
 
 def run(program: Path, folder: Path) -> None:
@@ -162,9 +163,9 @@ def test_every_program_has_its_page() -> None:
     shown = {
         (path.parent / name).resolve()
         for path in DOCS.rglob("*.md")
-        for name in re.findall(r"^```\{literalinclude\} (\S+)", path.read_text(), re.MULTILINE)
+        for name in plain_pages.programs_of(path.read_text())
     }
-    assert {*RECIPES, DOCS / "start" / "python.py"} <= shown
+    assert {*RECIPES, *DOCS.glob("start/*.py")} <= shown
 
 
 @pytest.mark.parametrize("program", [DOCS / "start" / "python.py", *RECIPES], ids=lambda path: path.stem)
