@@ -26,12 +26,18 @@ import julia_docstrings  # noqa: E402
 import plain_pages  # noqa: E402
 
 
-def run(program: Path, folder: Path) -> None:
+def blocks_of(page: str) -> list[str]:
+    """The blocks of Python of a page."""
+    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(program: Path, folder: Path) -> str:
     search = os.pathsep.join([str(Path(per.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error::UserWarning:__main__", str(program), *SHORT.get(program.stem, [])]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class Page(html.parser.HTMLParser):
@@ -165,7 +171,23 @@ def test_every_program_has_its_page() -> None:
         for path in DOCS.rglob("*.md")
         for name in plain_pages.programs_of(path.read_text())
     }
-    assert {*RECIPES, *DOCS.glob("start/*.py")} <= shown
+    assert set(RECIPES) <= shown
+    assert blocks_of("start/python.md")[0] == (DOCS / "start" / "python.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "page, block, output",
+    [
+        ("start/python.md", 1, ""),
+        ("start/python.md", 2, ""),
+        ("recipes/vector_environments.md", 0, ""),
+        ("many.md", 0, r"[89]\d{3} steps added, mean length of the last episodes \d+\n"),
+    ],
+)
+def test_program_within_a_page_runs(page: str, block: int, output: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(blocks_of(page)[block].replace("UPDATES = 2, 10_000", "UPDATES = 2, 1000"))
+    assert re.fullmatch(output, run(file, tmp_path))
 
 
 @pytest.mark.parametrize("program", [DOCS / "start" / "python.py", *RECIPES], ids=lambda path: path.stem)
