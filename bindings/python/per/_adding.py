@@ -25,9 +25,9 @@ class Adding(Buffer[Array]):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | SupportsFloat | None = None,
-        terminated: ArrayLike | None = None,
-        truncated: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat,
+        terminated: ArrayLike,
+        truncated: ArrayLike,
         mask: ArrayLike | None = None,
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
@@ -47,11 +47,11 @@ class Adding(Buffer[Array]):
 
         Parameters
         ----------
-        reward : ArrayLike, optional
+        reward : ArrayLike
             [n]. Rewards, flags and priorities may each be one number for all environments.
-        terminated : ArrayLike, optional
+        terminated : ArrayLike
             Flags [n]: the episode ended in a terminal state. Flags are booleans, or 0 and 1 of any dtype.
-        truncated : ArrayLike, optional
+        truncated : ArrayLike
             Flags [n]: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
             Flags [n]; where False nothing is added and no value is read.
@@ -127,9 +127,9 @@ class Adding(Buffer[Array]):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | SupportsFloat | None = None,
-        terminated: ArrayLike | None = None,
-        truncated: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat,
+        terminated: ArrayLike,
+        truncated: ArrayLike,
         mask: ArrayLike | None = None,
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
@@ -144,11 +144,11 @@ class Adding(Buffer[Array]):
 
         Parameters
         ----------
-        reward : ArrayLike, optional
+        reward : ArrayLike
             [K, n]. Rewards, flags and priorities may each be one number for all steps.
-        terminated : ArrayLike, optional
+        terminated : ArrayLike
             Flags [K, n]: the episode ended in a terminal state.
-        truncated : ArrayLike, optional
+        truncated : ArrayLike
             Flags [K, n]: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
             Flags [K, n]. Where False nothing is added.

@@ -51,10 +51,15 @@ AnyCall = TypeVar("AnyCall", bound=Callable[..., Any])
 
 
 def by_name(method: AnyCall) -> AnyCall:
-    """Hides the *positional of a method, which exists only for an error message, from help() and inspect."""
+    """Leaves the errors for arrays that are missing or given by position to the method and the library.
+
+    Calls may leave out required names, which are then None. help() and inspect do not show *positional.
+    """
     signature = inspect.signature(method)
     named = [each for each in signature.parameters.values() if each.kind is not each.VAR_POSITIONAL]
     method.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+    required = [each.name for each in named if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    method.__kwdefaults__ = dict.fromkeys(required) | (method.__kwdefaults__ or {})
     return method
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +101,19 @@ class Sampling(Buffer[Array]):
             call = None if hindsight is None else Call(hindsight, self._layout)
             arrays = plain.sample(batch_size, address, arrays, stream, call, key)
         return self._new_batch(arrays) if out is None else out
+
+    @overload
+    def update_priorities(self, ids: IntArrayLike, td_errors: ArrayLike, *, stream: object = None) -> None: ...
+
+    @overload
+    def update_priorities(
+        self,
+        ids: IntArrayLike,
+        td_errors: ArrayLike | None = None,
+        *,
+        priorities: ArrayLike | None,
+        stream: object = None,
+    ) -> None: ...
 
     def update_priorities(
         self,

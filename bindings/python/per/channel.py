@@ -271,9 +271,9 @@ class Writer(Handle):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | SupportsFloat | None = None,
-        terminated: ArrayLike | None = None,
-        truncated: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat,
+        terminated: ArrayLike,
+        truncated: ArrayLike,
         mask: ArrayLike | None = None,
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
@@ -289,11 +289,11 @@ class Writer(Handle):
 
         Parameters
         ----------
-        reward : ArrayLike, optional
+        reward : ArrayLike
             Rewards, or one for all.
-        terminated : ArrayLike, optional
+        terminated : ArrayLike
             Flags: the episode ended in a terminal state.
-        truncated : ArrayLike, optional
+        truncated : ArrayLike
             Flags: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
             Flags. Where False nothing is added.
@@ -343,9 +343,9 @@ class Writer(Handle):
         self,
         /,
         *positional: NoReturn,
-        reward: ArrayLike | SupportsFloat | None = None,
-        terminated: ArrayLike | None = None,
-        truncated: ArrayLike | None = None,
+        reward: ArrayLike | SupportsFloat,
+        terminated: ArrayLike,
+        truncated: ArrayLike,
         mask: ArrayLike | None = None,
         next_mask: ArrayLike | None = None,
         priorities: ArrayLike | None = None,
@@ -358,11 +358,11 @@ class Writer(Handle):
 
         Parameters
         ----------
-        reward : ArrayLike, optional
+        reward : ArrayLike
             Rewards, or one for all.
-        terminated : ArrayLike, optional
+        terminated : ArrayLike
             Flags: the episode ended in a terminal state.
-        truncated : ArrayLike, optional
+        truncated : ArrayLike
             Flags: the episode ended for another reason, such as a time limit.
         mask : ArrayLike, optional
             Flags. Where False nothing is added.

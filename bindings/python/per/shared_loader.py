@@ -269,6 +269,19 @@ class Reader(Handle, Generic[Array]):
         self._latest = self.take()
         return self._latest
 
+    @overload
+    def update_priorities(self, ids: IntArrayLike, td_errors: ArrayLike, *, timeout: float | None = None) -> None: ...
+
+    @overload
+    def update_priorities(
+        self,
+        ids: IntArrayLike,
+        td_errors: ArrayLike | None = None,
+        *,
+        priorities: ArrayLike | None,
+        timeout: float | None = None,
+    ) -> None: ...
+
     def update_priorities(
         self,
         ids: IntArrayLike,

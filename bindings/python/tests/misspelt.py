@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +21,14 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     td_errors = batch.reward + batch.discount * 2.0 - batch.observation.sum(1)
     buffer.update_priorities(batch.ids, td_errors)
     buffer.update_priorities([1, 2], priorities=np.ones(2))
+    either = None if batch.size else np.ones(2)
+    buffer.update_priorities([1, 2], either, priorities=either)
     print(buffer.priorities(3), buffer.priorities(np.int64(3)), buffer.priorities(range(3)), buffer.priorities([[1]]))
     print(buffer.get(np.arange(3)), buffer.get(torch.arange(3)), buffer.get([np.arange(3), torch.tensor(3)]))
     buffer.add(observation=[0.0] * 4, reward=1, terminated=False, truncated=np.zeros(1), next_observation=range(4))
     buffer.add(observation={"image": np.zeros(4), "state": (1, 2)}, reward=0.0, terminated=False, truncated=False)
+    steps: dict[str, Any] = {"observation": [0.0] * 4, "reward": 1, "terminated": False}
+    buffer.add(**steps, truncated=False)
     per.ReplayBuffer(100, {"observation": per.Field((4,), np.float32), "mine": per.Field(dtype="bfloat16")}, alpha=1)
     buffer.add(
         observation=np.zeros(4), reward=gymnasium.make("CartPole-v1").step(0)[1], terminated=True, truncated=False
@@ -72,6 +78,13 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     buffer.update_priorities(batch.indices, [0.0])  # error
     buffer.update_priorities(batch.ids, batch.td)  # error
     buffer.update_priorities(batch.ids, td_error=1)  # error
+    buffer.update_priorities(batch.ids)  # error
+    buffer.update_priorities(batch.ids, None)  # error
+    buffer.shared_loader(64, readers=1).reader().update_priorities([1])  # error
+    buffer.add(observation=[0.0], reward=1.0, terminated=False)  # error
+    buffer.extend(observation=[[0.0]], terminated=[False], truncated=[False])  # error
+    buffer.channel().writer().add(observation=[0.0], reward=1.0, truncated=False)  # error
+    buffer.channel().writer().extend(observation=[[0.0]], reward=[1.0])  # error
     buffer.update_priorities(batch, [0.0])  # error
     buffer.update_priorities("all", [0.0])  # error
     buffer.get([0.5])  # error
