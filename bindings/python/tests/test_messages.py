@@ -522,6 +522,10 @@ ADVICE = {
         for name in ("terminated", "truncated", "mask", "next_mask")
     },
     "reward as text": (lambda: filled().add(**step_with(reward="1")), "reward has dtype str; allowed: numbers"),
+    "no reward": (
+        lambda: filled().add(observation=[0, 0], action=0, terminated=False, truncated=False),
+        "reward is missing: every step needs it",
+    ),
     "no truncated": (
         lambda: filled().add(**step_with(truncated=None)),
         "truncated is missing: every step needs it; False is right where episodes have no time limit",
