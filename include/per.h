@@ -9,6 +9,7 @@
  *   per/files.h      saves and loads buffers
  *   per/hindsight.h  hindsight experience replay: batches with substituted goals
  *   per/on_policy.h  epochs over a rollout, and advantages
+ *   per/mixture.h    one batch from several buffers, in fixed shares
  *   per/loader.h     draws batches ahead on a background thread
  *   per/process.h    channels bring steps from other processes; shared loaders bring batches to them
  *   per/shards.h     several buffers, on several machines, that sample as one
@@ -26,6 +27,7 @@
 #include "per/files.h"
 #include "per/hindsight.h"
 #include "per/on_policy.h"
+#include "per/mixture.h"
 #include "per/loader.h"
 #include "per/process.h"
 #include "per/shards.h"

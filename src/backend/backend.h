@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -151,6 +153,28 @@ struct ReplayUpdate {
     const float* td_errors;   // [n_critics, count], of sequences [n_critics, count, T - n_left_out]
     const float* priorities;  // [count]
     int64_t n_left_out = 0;   // steps at the start of each sequence that are not in td_errors
+    // If given, only the entries whose source_of is `source` are for this buffer, of n_sources in a mixture. On a
+    // device, source 0 also counts entries that are for none.
+    const int32_t* source_of = nullptr;  // [count]
+    int32_t source = 0;
+    int32_t n_sources = 0;
+};
+
+// What a draw with PER_NONE has left in the memory of its device: with these numbers P(i) is shares[i] / (even_share *
+// n_live), and the weight is (even_share / shares[i])^beta.
+struct DrawnShares {
+    const double* shares;  // [batch_size]
+    const double* even_share;
+    const double* beta;
+    const int64_t* n_live;
+};
+
+// The rows of one source in a batch of a mixture.
+struct SourceRows {
+    DrawnShares drawn;  // if there are no rows, only n_live
+    double share;       // of the source; all shares add up to 1
+    int64_t first;
+    int64_t count;
 };
 
 struct ReplayAdvantages {
@@ -188,6 +212,18 @@ class ReplayBackend {
     // nothing else. An id that is not live is an error (a device counts it), unless such ids are skipped. The place of
     // such an id gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
+    // The two halves of sample(), for draws of several buffers at once. choose_rows() throws all that sample() would
+    // throw, and changes nothing that outlasts forget_rows(). Call write_rows() next, or forget_rows().
+    virtual void choose_rows(const ReplaySample& sample, void* stream) = 0;
+    virtual void write_rows(const ReplaySample& sample, void* stream) = 0;
+    virtual void forget_rows() = 0;
+    // Of the draw that write_rows() has just made with PER_NONE; before a draw only n_live is valid.
+    virtual DrawnShares drawn_shares() = 0;
+    // Queues the work of queue() behind this buffer's calls, and later calls behind it.
+    virtual void in_order(void* stream, const std::function<void()>& queue) = 0;
+    // Replaces the weights and probabilities of a batch by those of a mixture. sources_out may be NULL.
+    virtual void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
+                               int32_t* sources_out, void* stream) = 0;
     // Like sample(), but replaces goals, and counts even a batch by ids as a draw. `relabelling_out`, in host memory,
     // lists the steps whose rewards the caller then requests. If the caller gets the rewards, it calls relabel(), which
     // writes the results; otherwise take_back_draw(), which undoes the counts unless there was another draw since.
@@ -196,6 +232,8 @@ class ReplayBackend {
     virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
     virtual void take_back_draw(Relabelling& relabelling) = 0;
     virtual void update(const ReplayUpdate& update, void* stream) = 0;
+    // Throws what update() would throw, and changes nothing. A device finds nothing.
+    virtual void check_update(const ReplayUpdate& update) = 0;
     virtual void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) = 0;
     virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;
     virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;

@@ -117,6 +117,8 @@ class Replay {
     std::shared_ptr<Save> start_save(const char* path, const per_save_options& options);
 
  private:
+    friend class Mixture;
+
     // Selects the constructor that does not create the row file.
     struct WithoutRowFile {};
     Replay(const per_replay_options& options, WithoutRowFile);

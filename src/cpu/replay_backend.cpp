@@ -1,7 +1,9 @@
 #include "cpu/replay_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "backend/batch.h"
@@ -56,8 +58,8 @@ void CpuReplayBackend::write_times_sampled(const std::vector<int64_t>& slots, co
 }
 
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
-    if (const auto* const drawn = sample.rows_as<DrawnRows>()) {
-        draw(sample, *drawn);
+    if (sample.is_drawn()) {
+        draw(sample);
         return;
     }
     take(sample);
@@ -83,26 +85,33 @@ double CpuReplayBackend::beta_of(const ReplaySample& sample) const {
     return state_.beta.beta(sample.is_ahead() ? state_.beta.step : state_.beta_step());
 }
 
-// Returns true if the draw took ranks.
-bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
+// Draws the slots of a batch. Throws only before it changes anything. Returns true if it took ranks, which must be
+// forgotten if the batch is taken back.
+bool CpuReplayBackend::choose(const ReplaySample& sample) {
     if (live() == 0) throw_empty(state_.has_sequences, state_.rules.n_step, state_.counters.added);
     const int64_t n = sample.batch_size;
     if (sample.scheme == PER_WITHOUT_REPLACEMENT) require_drawn(n, {live(), live()}, state_.has_sequences);
-    LastBatch& last = state_.last_batch;
-    const BatchKey key_of_draw = rows.key_or(key());
-    const NSteps n_steps = sample.n_steps(key_of_draw);
+    const DrawnRows& rows = std::get<DrawnRows>(sample.rows);
+    key_of_draw_ = rows.key_or(key());
+    const NSteps n_steps = sample.n_steps(key_of_draw_);
     prepare_live(n_steps, sample.batch, rows.ahead ? rows.ahead->gather : nullptr);
-    last.ages.reserve(static_cast<size_t>(n));
-    const bool by_schedule = std::isnan(sample.beta);
-    const double beta = beta_of(sample);
+    state_.last_batch.ages.reserve(static_cast<size_t>(n));
     const RowsOfLeaves fetched = state_.has_sequences ? RowsOfLeaves{} : plan_.rows_to_fetch(n, n_steps.longest);
-    const bool took_ranks = with_ranks(sample, [&] {
-        const DrawRequest request = {n, sample.scheme, key_of_draw.seed, key_of_draw.batch_number};
+    return with_ranks(sample, [&] {
+        const DrawRequest request = {n, sample.scheme, key_of_draw_.seed, key_of_draw_.batch_number};
         plan_.set_fetched(draw_.draw(state_.priorities, sample, request, fetched));
     });
+}
+
+// Writes the batch whose slots choose() has drawn, and counts it.
+void CpuReplayBackend::write_chosen(const ReplaySample& sample) {
+    LastBatch& last = state_.last_batch;
+    const bool is_ahead = sample.is_ahead();
+    const bool by_schedule = std::isnan(sample.beta);
+    const double beta = beta_of(sample);
     const std::vector<int64_t>& slots = draw_.slots();
-    last.ages.resize(static_cast<size_t>(n));
-    write_live(n_steps, slots, sample.batch, last.ages.data());
+    last.ages.resize(slots.size());
+    write_live(sample.n_steps(key_of_draw_), slots, sample.batch, last.ages.data());
     // An update of these rows usually follows, and first reads what is prefetched here.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
     write_law(beta, sample.batch);
@@ -113,8 +122,66 @@ bool CpuReplayBackend::draw(const ReplaySample& sample, const DrawnRows& rows) {
     draw_.become(last, beta);
     ++state_.batches;
     if (by_schedule) ++state_.beta.step;
-    if (by_schedule && rows.ahead) ++state_.n_ahead;
+    if (by_schedule && is_ahead) ++state_.n_ahead;
+}
+
+// Returns true if the draw took ranks.
+bool CpuReplayBackend::draw(const ReplaySample& sample) {
+    const bool took_ranks = choose(sample);
+    write_chosen(sample);
     return took_ranks;
+}
+
+// ---- mixtures
+
+void CpuReplayBackend::choose_rows(const ReplaySample& sample, void*) {
+    chosen_took_ranks_ = choose(sample);
+}
+
+void CpuReplayBackend::write_rows(const ReplaySample& sample, void*) {
+    write_chosen(sample);
+}
+
+void CpuReplayBackend::forget_rows() {
+    if (chosen_took_ranks_) state_.priorities.forget_ranks();
+}
+
+DrawnShares CpuReplayBackend::drawn_shares() {
+    const LastBatch& last = state_.last_batch;
+    n_live_ = live();
+    return {last.shares.data(), &last.reference, &last.beta, &n_live_};
+}
+
+void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights,
+                                     const per_batch& batch, int32_t* sources_out, void*) {
+    const PowerKernels& kernels = state_.priorities.tree().kernels().power;
+    const auto factor_of = [](const SourceRows& rows) {
+        return mixture_factor(rows.share, *rows.drawn.even_share, *rows.drawn.n_live);
+    };
+    double smallest = no_share();
+    int64_t n_live = 0;
+    for (const SourceRows& rows : sources) {
+        n_live += *rows.drawn.n_live;
+        if (rows.count > 0)
+            smallest = std::min(smallest, kernels.smallest(rows.count, rows.drawn.shares) * factor_of(rows));
+    }
+    const double reference = normalize_weights == PER_NONE ? 1.0 / static_cast<double>(n_live) : smallest;
+    std::array<double, 256> probabilities;
+    for (const SourceRows& rows : sources) {
+        const double factor = rows.count > 0 ? factor_of(rows) : 0.0;
+        for (int64_t done = 0; done < rows.count; done += std::ssize(probabilities)) {
+            const int64_t n = std::min(rows.count - done, std::ssize(probabilities));
+            const int64_t first = rows.first + done;
+            for (int64_t i = 0; i < n; ++i)
+                probabilities[static_cast<size_t>(i)] = rows.drawn.shares[done + i] * factor;
+            if (batch.weights != nullptr)
+                kernels.weigh_shares(n, probabilities.data(), reference, *rows.drawn.beta, batch.weights + first);
+            for (int64_t i = 0; i < n && batch.probabilities != nullptr; ++i)
+                batch.probabilities[first + i] = static_cast<float>(probabilities[static_cast<size_t>(i)]);
+        }
+        if (sources_out != nullptr)
+            std::fill_n(sources_out + rows.first, rows.count, static_cast<int32_t>(&rows - sources.data()));
+    }
 }
 
 // Writes the transitions that `sample` names by ids or units. Returns true if it took ranks. In place of transitions
@@ -153,7 +220,7 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
     const auto* const drawn = sample.rows_as<DrawnRows>();
     relabelling.by_schedule = drawn != nullptr && std::isnan(sample.beta);
     relabelling.batch_before = state_.last_batch;
-    relabelling.took_ranks = drawn != nullptr ? draw(sample, *drawn) : take(sample);
+    relabelling.took_ranks = drawn != nullptr ? draw(sample) : take(sample);
     relabelling.is_drawn = drawn != nullptr;
     if (drawn == nullptr) reserve_batches(1, nullptr);
     try {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/backend.h"
@@ -29,6 +31,13 @@ class CpuReplayBackend : public ReplayBackend {
     void add(const ReplaySteps& steps, int64_t* ids_out, void*) override { writer_.add(steps, ids_out); }
     void cut(int64_t count, const int64_t* env_ids, void*) override { state_.cut(count, env_ids); }
     void sample(const ReplaySample& sample, void* stream) override;
+    void choose_rows(const ReplaySample& sample, void* stream) override;
+    void write_rows(const ReplaySample& sample, void* stream) override;
+    void forget_rows() override;
+    DrawnShares drawn_shares() override;
+    void in_order(void*, const std::function<void()>& queue) override { queue(); }
+    void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
+                       int32_t* sources_out, void* stream) override;
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
     void relabel(const Relabelling& relabelling, const per_batch& batch, void*) override {
@@ -36,6 +45,7 @@ class CpuReplayBackend : public ReplayBackend {
     }
     void take_back_draw(Relabelling& relabelling) override;
     void update(const ReplayUpdate& update, void*) override { rows_.update(update); }
+    void check_update(const ReplayUpdate& update) override { rows_.check_update(update); }
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void*) override {
         rows_.priorities(count, ids, priorities_out);
     }
@@ -77,7 +87,9 @@ class CpuReplayBackend : public ReplayBackend {
     ReplayState& state() { return state_; }
 
  private:
-    bool draw(const ReplaySample& sample, const DrawnRows& rows);
+    bool choose(const ReplaySample& sample);
+    void write_chosen(const ReplaySample& sample);
+    bool draw(const ReplaySample& sample);
     bool take(const ReplaySample& sample);
     template <class Choose>
     bool with_ranks(const ReplaySample& sample, const Choose& choose);
@@ -98,6 +110,11 @@ class CpuReplayBackend : public ReplayBackend {
     WorkerThreads threads_;
     GoalWriter goals_;
     std::vector<int64_t> bootstraps_;  // slots; memory kept from call to call
+
+    // Of the draw under way:
+    BatchKey key_of_draw_ = {};
+    bool chosen_took_ranks_ = false;
+    int64_t n_live_ = 0;
 };
 
 }  // namespace per::cpu

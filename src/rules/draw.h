@@ -173,6 +173,12 @@ struct DrawLaw {
     }
 };
 
+// P(i) of a row in a mixture of several buffers is its share times this factor. `share` is that of its buffer in the
+// mixture, and even_share that of a row with P = 1 / n_live within the buffer.
+PER_HOST_DEVICE double mixture_factor(double share, double even_share, int64_t n_live) {
+    return share / (even_share * static_cast<double>(n_live));
+}
+
 // (reference / x)^beta for positive normal doubles, given log2(reference). If x is a mass and `reference` the smallest
 // mass, this is the weight of section 3.4 divided by the largest weight: the total and N cancel.
 template <class Real, class Bits>

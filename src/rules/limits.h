@@ -10,6 +10,7 @@ inline constexpr int64_t max_count_set_on_cuda = 0xfffffffe;  // entries that on
 inline constexpr int64_t max_capacity = int64_t{1} << 40;
 inline constexpr int64_t max_n_envs = int64_t{1} << 20;
 inline constexpr int64_t max_batch_size = int64_t{1} << 24;
+inline constexpr int64_t max_sources = 32;  // of a mixture
 inline constexpr int64_t max_n_epochs = int64_t{1} << 24;
 inline constexpr int64_t max_n_step = 64;
 inline constexpr int64_t max_stack = 64;

@@ -13,6 +13,15 @@ static inline per_status synchronized(per_replay* replay, per_status status) {
     return status == PER_OK && on_cuda() ? per_replay_synchronize(replay, NULL) : status;
 }
 
+static inline per_status synchronized_sources(const per_source* sources, int64_t n_sources, per_status status) {
+    for (int64_t k = 0; k < n_sources && status == PER_OK; ++k) status = synchronized(sources[k].replay, status);
+    return status;
+}
+
+#define per_mixture_sample(sources, n_sources, ...) \
+    synchronized_sources(sources, n_sources, per_mixture_sample(sources, n_sources, __VA_ARGS__))
+#define per_mixture_update_priorities(sources, n_sources, ...) \
+    synchronized_sources(sources, n_sources, per_mixture_update_priorities(sources, n_sources, __VA_ARGS__))
 #define per_replay_add(replay, ...) synchronized(replay, per_replay_add(replay, __VA_ARGS__))
 #define per_replay_cut(replay, ...) synchronized(replay, per_replay_cut(replay, __VA_ARGS__))
 #define per_replay_sample(replay, ...) synchronized(replay, per_replay_sample(replay, __VA_ARGS__))

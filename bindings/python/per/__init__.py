@@ -31,6 +31,7 @@ from per.epochs import Epochs
 from per.field import Field
 from per.hindsight import Hindsight
 from per.loader import LoadedBatch, Loader
+from per.mixture import Mixture
 from per.replay import ReplayBuffer
 from per.saving import Save
 from per.shared_loader import Reader, SharedLoader, SharedLoaderStatistics
@@ -61,6 +62,7 @@ __all__ = [
     "LoadedBatch",
     "Loader",
     "Mass",
+    "Mixture",
     "NoDevice",
     "OutOfMemory",
     "PerWarning",

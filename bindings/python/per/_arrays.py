@@ -223,7 +223,7 @@ def as_writable(target: Any, name: str) -> tuple[Array, int]:
     return array, code
 
 
-def as_whole(source: object, name: str, dtype: type[np.int64] | type[np.uint64]) -> Array:
+def as_whole(source: object, name: str, dtype: type[np.integer[Any]]) -> Array:
     """Flattens whole numbers to int64 or uint64.
 
     Raises InvalidArgument for elements of another kind and for numbers that do not fit.
@@ -231,7 +231,7 @@ def as_whole(source: object, name: str, dtype: type[np.int64] | type[np.uint64])
     return _as_whole(*as_array(source, name), name, dtype)
 
 
-def _as_whole(array: Array, code: int, name: str, dtype: type[np.int64] | type[np.uint64]) -> Array:
+def _as_whole(array: Array, code: int, name: str, dtype: type[np.integer[Any]]) -> Array:
     if array.size == 0:
         return np.zeros(0, dtype)
     if array.dtype.kind not in "iu" or code == BFLOAT16:

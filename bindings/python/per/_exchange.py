@@ -170,6 +170,34 @@ class Exchange:
         del pointers
         return arrays
 
+    def sample_mixture(
+        self, sources: Any, batch_size: IntLike, options: Any, out: dict[str, Any] | None, stream: object
+    ) -> dict[str, Any]:
+        """per_mixture_sample() of buffers with this layout; the arrays include SOURCES."""
+        queue = self._memory.queue(stream)
+        size = _options.whole("batch_size", batch_size)
+        batch = _library.new("per_batch")
+        arrays, pointers = self._drawn_arrays(_options.rows_of(size), batch, out, queue, (*self._layout.batch, SOURCES))
+        sources_out = ffi.cast("int32_t *", pointers["sources"][0])
+        check(lib.per_mixture_sample(sources, len(sources), options, size, batch, sources_out, queue.handle))
+        self._memory.finish(queue, arrays)
+        del pointers
+        return arrays
+
+    def update_mixture(
+        self, sources: Any, ids: object, source_of: object, values: object, are_priorities: bool, stream: object
+    ) -> None:
+        """per_mixture_update_priorities() of buffers with this layout."""
+        queue = self._memory.queue(stream)
+        given = read_update(self._memory, self._layout, ids, values, are_priorities, queue)
+        of_ids = self._memory.read_numbers(source_of, "sources", "int32", queue)
+        if of_ids.size != given.priorities.count:
+            shape = list(of_ids.shape)
+            raise InvalidArgument(f"sources has shape {shape}; allowed: [{given.priorities.count}], as ids has")
+        pointer = ffi.cast("int32_t *", of_ids.pointer)
+        check(lib.per_mixture_update_priorities(sources, len(sources), given.priorities, pointer, queue.handle))
+        self._memory.finish(queue, of_ids, *given.kept)
+
     def get_windows(
         self,
         ids: object,
@@ -296,14 +324,22 @@ class Exchange:
         self._memory.finish(queue, id_array, kept)
 
     def _drawn_arrays(
-        self, size: int, batch: Any, out: dict[str, Any] | None, queue: Queue
-    ) -> tuple[dict[str, Any], Any]:
+        self,
+        size: int,
+        batch: Any,
+        out: dict[str, Any] | None,
+        queue: Queue,
+        outputs: Sequence[Output] | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arrays of a drawn batch, those of `out` if given, and the objects that per_batch points to."""
+        wanted = self._layout.batch if outputs is None else outputs
         if out is not None:
-            return out, self._reuse(out, size, batch)
-        return self._new_arrays(size, batch, self._layout.batch, queue)
+            return out, self._reuse(out, size, batch, wanted)
+        return self._new_arrays(size, batch, wanted, queue)
 
-    def _new_arrays(self, size: int, batch: Any, outputs: Sequence[Output], queue: Queue) -> tuple[dict[str, Any], Any]:
+    def _new_arrays(
+        self, size: int, batch: Any, outputs: Sequence[Output], queue: Queue
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """New arrays by name, entered into per_batch, and the objects that per_batch points to."""
         pointers = self._new_pointers(batch)
         arrays = self._made(size, outputs, queue)
@@ -321,11 +357,10 @@ class Exchange:
             self._planned = size, outputs, plans
         return dict(zip(plans, self._memory.made(plans.values(), queue), strict=True))
 
-    def _reuse(self, out: dict[str, Any], size: int, batch: Any) -> Any:
+    def _reuse(self, out: dict[str, Any], size: int, batch: Any, outputs: Sequence[Output]) -> dict[str, Any]:
         """Enters the arrays of an earlier batch into per_batch. Returns the objects that it points to."""
         pointers = self._new_pointers(batch)
-        kept = []
-        for output in self._layout.batch:
+        for output in outputs:
             elements = self._memory.write(out.get(output.name), f"out.{output.name}")
             shape = (size, *output.shape)
             if elements.shape != shape or elements.dtype != output.dtype:
@@ -334,12 +369,13 @@ class Exchange:
                     f"allowed: {output.dtype}{list(shape)}, as sample() of this buffer gave it"
                 )
             _enter(batch, pointers, output, elements.pointer)
-            kept.append(elements.kept)
-        return pointers, kept
+            pointers[f"kept {output.name}"] = elements.kept
+        return pointers
 
     def _new_pointers(self, batch: Any) -> dict[str, Any]:
         pointers = {member: ffi.new("void *[]", len(self._layout.fields)) for member in ("fields", "next_fields")}
         batch.fields, batch.next_fields = pointers["fields"], pointers["next_fields"]
+        pointers["sources"] = ffi.new("void *[]", 1)
         return pointers
 
     def update(self, ids: object, values: object, are_priorities: bool, stream: object) -> None:
@@ -348,6 +384,10 @@ class Exchange:
         given = read_update(self._memory, self._layout, ids, values, are_priorities, queue)
         check(lib.per_replay_update_priorities(handle, given.priorities, queue.handle))
         self._memory.finish(queue, *given.kept)
+
+
+# The array of a mixture's batch that names the source of each row.
+SOURCES = Output("sources", (), "int32", "sources", 0)
 
 
 class Update(NamedTuple):

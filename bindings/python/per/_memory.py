@@ -208,7 +208,7 @@ def _host_numbers(source: object, name: str, dtype: str) -> _arrays.Array:
         return _arrays.as_float(source, name, np.float32 if dtype == "float32" else np.float64)
     if name == "ids":
         return _arrays.as_ids(source)
-    return _arrays.as_whole(source, name, np.int64 if dtype == "int64" else np.uint64)
+    return _arrays.as_whole(source, name, {"int32": np.int32, "int64": np.int64, "uint64": np.uint64}[dtype])
 
 
 def _are_pairs(elements: Elements) -> bool:

@@ -130,6 +130,7 @@ class NoSuchArray(KeyError):
 # Hints for arrays that only some batches have.
 _ARRAYS_ELSEWHERE = {
     "mask": "; only those of sequences have one",
+    "sources": "; those of a per.Mixture do",
     "times_sampled": "; those of a buffer with keep_times_sampled=True do",
 }
 
@@ -171,6 +172,8 @@ class Batch(Mapping[str, Any], Generic[Array]):
         float32[B], gamma^m however the window ends, for learners that use `terminated` themselves.
     times_sampled : Array
         int32[B], with keep_times_sampled only: number of draws so far, this batch included.
+    sources : Array
+        int32[B], of per.Mixture only: which of its buffers each row is from, 0 for the first.
     mask : Array
         bool[B, T], for sequences only: False for the padding after the end of an episode, where all values are 0.
     size : int
@@ -213,6 +216,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
     probabilities: Array
     gamma_m: Array
     times_sampled: Array
+    sources: Array
     mask: Array
     size: int
 

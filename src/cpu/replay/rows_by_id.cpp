@@ -184,17 +184,45 @@ void RowsById::read_sequence_priorities(const ReplayUpdate& update) {
     }
 }
 
-void RowsById::update(const ReplayUpdate& update) {
-    find_slots(update.count, update.ids, [this](int64_t slot) { state_.priorities.prefetch_to_update(slot); });
+// The ids of an update, with -1 in place of those of other sources.
+const int64_t* RowsById::own_ids(const ReplayUpdate& update) {
+    is_of_others_.clear();
+    if (update.source_of == nullptr) return update.ids;
+    is_of_others_.resize(static_cast<size_t>(update.count));
+    own_ids_.resize(static_cast<size_t>(update.count));
+    for (size_t i = 0; i < own_ids_.size(); ++i) {
+        is_of_others_[i] = read_once(update.source_of[i]) != update.source;
+        own_ids_[i] = is_of_others_[i] ? -1 : read_once(update.ids[i]);
+    }
+    return own_ids_.data();
+}
+
+// Finds the slots and priorities of an update, and throws if one of them is not allowed. Returns true if all priorities
+// are valid.
+bool RowsById::read_update(const ReplayUpdate& update) {
+    const int64_t* const ids = own_ids(update);
+    find_slots(update.count, ids, [this](int64_t slot) { state_.priorities.prefetch_to_update(slot); });
     read_priorities(update);
-    PriorityStore& priorities = state_.priorities;
-    const bool all_valid = priorities.tree().kernels().power.are_priorities(update.count, priorities_.data());
+    for (size_t i = 0; i < is_of_others_.size(); ++i)
+        if (is_of_others_[i]) priorities_[i] = 0.0f;
+    const bool all_valid = state_.priorities.tree().kernels().power.are_priorities(update.count, priorities_.data());
     if (!all_valid && !skips_invalid_) check_priorities(update);
+    return all_valid;
+}
+
+void RowsById::check_update(const ReplayUpdate& update) {
+    read_update(update);
+}
+
+void RowsById::update(const ReplayUpdate& update) {
+    const bool all_valid = read_update(update);
+    PriorityStore& priorities = state_.priorities;
     // Entries to be written move to the front of both arrays.
     size_t n = 0;
     for (size_t i = 0; i < slots_.size(); ++i) {
         const int64_t slot = slots_[i];
         const float p = priorities_[i];
+        if (!is_of_others_.empty() && is_of_others_[i]) continue;
         if (!all_valid && !is_priority(p)) {
             ++state_.counters.rejected_updates;
         } else if (slot < 0 || !accepts_priority(slot)) {

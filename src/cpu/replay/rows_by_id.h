@@ -18,6 +18,7 @@ class RowsById {
     RowsById(ReplayState& state, const per_replay_options& options);
 
     void update(const ReplayUpdate& update);
+    void check_update(const ReplayUpdate& update);
     void priorities(int64_t count, const int64_t* ids, float* priorities_out);
     // Reads rows as they were added.
     void get(int64_t count, const int64_t* ids, const per_batch& batch);
@@ -42,6 +43,8 @@ class RowsById {
     // True if an update reaches this row, which exists: it is live, or will be.
     bool accepts_priority(int64_t slot) const { return state_.priorities.live().contains(slot) || will_be_live(slot); }
     bool will_be_live(int64_t slot) const;
+    const int64_t* own_ids(const ReplayUpdate& update);
+    bool read_update(const ReplayUpdate& update);
     void read_priorities(const ReplayUpdate& update);
     void read_sequence_priorities(const ReplayUpdate& update);
     void check_priorities(const ReplayUpdate& update) const;
@@ -56,6 +59,8 @@ class RowsById {
     // State of the call:
     std::vector<int64_t> slots_;
     std::vector<float> priorities_;
+    std::vector<uint8_t> is_of_others_;  // by entry of an update of a mixture; otherwise empty
+    std::vector<int64_t> own_ids_;
     std::vector<uint8_t> is_there_;
     std::vector<GivenValues> values_;
     GatherPlan plan_;

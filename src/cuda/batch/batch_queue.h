@@ -43,6 +43,9 @@ class BatchQueue {
         return sample.is_drawn() ? memory_.slots : memory_.found;
     }
 
+    // Of the batch that sample() has drawn, in device memory.
+    const double* shares() const { return memory_.shares; }
+
     // Reads rows as they were added; ids lie in device memory. A row that is not there gets id -1 and zeros.
     void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);
     void set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call);

@@ -68,7 +68,8 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
 }
 
 // Claims the slots of accepted entries; if several have the same slot, the last one wins. Counts the entries by their
-// fate.
+// fate. With of_source, entries of other sources are left out.
+template <bool of_source>
 __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const ReplayUpdate& given,
                                               EntriesOfThread& entries) {
     ReplayState& state = *replay.state;
@@ -76,7 +77,18 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     uint32_t n_of_fate[5] = {};
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < given.count; i += span.step) {
-        const Entry entry = entry_of(replay, rules, given, i);
+        Entry entry;
+        if constexpr (of_source) {
+            const int32_t source = read_once(given.source_of[i]);
+            const bool is_of_none = source < 0 || source >= given.n_sources;
+            if (source != given.source && !(is_of_none && given.source == 0)) {
+                entries.set(i, {-1, 0.0f});
+                continue;
+            }
+            entry = is_of_none ? Entry{Fate::never_issued, 0, 0.0f} : entry_of(replay, rules, given, i);
+        } else {
+            entry = entry_of(replay, rules, given, i);
+        }
         for (int fate = 0; fate < 5; ++fate) n_of_fate[fate] += fate == static_cast<int>(entry.fate);
         entries.set(i, {entry.is_accepted() ? entry.slot : -1, entry.priority});
         if (entry.is_accepted()) atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
@@ -140,7 +152,18 @@ __global__ void __launch_bounds__(n_threads, 1)
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
     EntriesOfThread entries(grid_span().first, others);
-    claim_entries(replay, given, entries);
+    claim_entries<false>(replay, given, entries);
+    meet(replay.priorities.tree.state->meeting);
+    change_leaves(replay, ClaimedSlots{given.count, entries}, shared, rebuilds);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    update_of_source_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ ReplayUpdate given,
+                            UpdateEntry* others, bool rebuilds) {
+    PER_SHARED(ChangeShared, shared);
+    clear(shared.top);
+    EntriesOfThread entries(grid_span().first, others);
+    claim_entries<true>(replay, given, entries);
     meet(replay.priorities.tree.state->meeting);
     change_leaves(replay, ClaimedSlots{given.count, entries}, shared, rebuilds);
 }
@@ -169,7 +192,8 @@ void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cu
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
                       cudaStream_t stream) {
     if (update.count == 0) return;
-    queue_change(replay, update.count, stream, update_kernel, update, entries);
+    queue_change(replay, update.count, stream, update.source_of != nullptr ? update_of_source_kernel : update_kernel,
+                 update, entries);
 }
 
 void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int64_t* ids, float* priorities_out,
@@ -179,7 +203,7 @@ void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int6
 }
 
 void load_priority_kernels() {
-    load_kernels(change_lanes_kernel, update_kernel, read_priorities_kernel);
+    load_kernels(change_lanes_kernel, update_kernel, update_of_source_kernel, read_priorities_kernel);
     load_all_priority_kernels();
     load_rank_kernels();
     load_rebuild_kernels();

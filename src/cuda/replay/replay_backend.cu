@@ -9,6 +9,7 @@
 #include "backend/leaf_measure.h"
 #include "backend/relabelling.h"
 #include "base/error.h"
+#include "cuda/draw/mixture.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/runtime/device.h"
@@ -109,6 +110,7 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
       hindsight_(memory_, fields, options) {
     load_kernels(set_beta_kernel, set_gamma_kernel, raise_max_priority_kernel, reserve_batches_kernel, hand_out_kernel,
                  end_ahead_kernel, take_back_kernel, clear_lanes_kernel);
+    load_mixture_kernels();
     load_on_policy_kernels();
     load_priority_kernels();
     wait_for(order_.own_stream());
@@ -135,6 +137,30 @@ void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     if (!sample.is_drawn() && sample.n_step_min != 0)
         launch(call.stream(), 1, 1, reserve_batches_kernel, memory_.device().state, uint64_t{1});
     call.finish();
+}
+
+// Makes sure that the draw finds its memory. Whether enough transitions are live is known to the device alone.
+void CudaReplayBackend::choose_rows(const ReplaySample& sample, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    require_sample_reachable(sample, fields_);
+    batches_.prepare(sample, call);
+    call.finish();
+}
+
+DrawnShares CudaReplayBackend::drawn_shares() {
+    const ReplayState& state = *memory_.device().state;  // on the device: only addresses are taken
+    return {batches_.shares(), &state.last.reference, &state.last.beta, &state.n_live};
+}
+
+void CudaReplayBackend::in_order(void* stream, const std::function<void()>& queue) {
+    StreamOrder::Call call(order_, stream);
+    queue();
+    call.finish();
+}
+
+void CudaReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights,
+                                      const per_batch& batch, int32_t* sources_out, void* stream) {
+    queue_mixture(sources, normalize_weights, batch, sources_out, static_cast<cudaStream_t>(stream));
 }
 
 void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,

@@ -1,8 +1,10 @@
 // per_replay in the memory of a CUDA device.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/backend.h"
@@ -25,11 +27,19 @@ class CudaReplayBackend final : public ReplayBackend {
     void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;
     void cut(int64_t count, const int64_t* env_ids, void* stream) override;
     void sample(const ReplaySample& sample, void* stream) override;
+    void choose_rows(const ReplaySample& sample, void* stream) override;
+    void write_rows(const ReplaySample& sample, void* stream) override { this->sample(sample, stream); }
+    void forget_rows() override {}
+    DrawnShares drawn_shares() override;
+    void in_order(void* stream, const std::function<void()>& queue) override;
+    void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
+                       int32_t* sources_out, void* stream) override;
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
     void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) override;
     void take_back_draw(Relabelling& relabelling) override;
     void update(const ReplayUpdate& update, void* stream) override;
+    void check_update(const ReplayUpdate&) override {}
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) override;
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;

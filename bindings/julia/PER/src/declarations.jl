@@ -496,6 +496,14 @@ const per_load_options_layout = (size = 80, offsets = (0, 8, 12, 16, 56, 64, 72,
 
 struct per_epochs end
 
+struct per_source
+    replay::Ptr{per_replay}
+    share::Float64
+    carry::Int64
+    reserved::Int64
+end
+const per_source_layout = (size = 32, offsets = (0, 8, 16, 24,))
+
 struct per_loader end
 
 struct per_loader_options
@@ -821,6 +829,14 @@ const per_replay_compute_advantages_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_compute_advantages(replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream) =
     ccall(per_replay_compute_advantages_pointer[], per_status, (Ptr{per_replay}, Int32, Int32, Int32, Float64, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream)
 
+const per_mixture_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_mixture_sample(sources, n_sources, options, batch_size, batch, sources_out, stream) =
+    ccall(per_mixture_sample_pointer[], per_status, (Ptr{per_source}, Int64, Ptr{per_sample_options}, Int64, Ptr{per_batch}, Ptr{Int32}, Ptr{Cvoid}), sources, n_sources, options, batch_size, batch, sources_out, stream)
+
+const per_mixture_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_mixture_update_priorities(sources, n_sources, priorities, source_of, stream) =
+    ccall(per_mixture_update_priorities_pointer[], per_status, (Ptr{per_source}, Int64, Ptr{per_priorities}, Ptr{Int32}, Ptr{Cvoid}), sources, n_sources, priorities, source_of, stream)
+
 const per_loader_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_options_init(options, struct_size) =
     ccall(per_loader_options_init_pointer[], per_status, (Ptr{per_loader_options}, UInt64), options, struct_size)
@@ -1140,6 +1156,8 @@ const function_names = [
     :per_epochs_free,
     :per_replay_get_bootstraps,
     :per_replay_compute_advantages,
+    :per_mixture_sample,
+    :per_mixture_update_priorities,
     :per_loader_options_init,
     :per_loader_create,
     :per_loader_next,
@@ -1246,6 +1264,8 @@ const function_pointers = [
     per_epochs_free_pointer,
     per_replay_get_bootstraps_pointer,
     per_replay_compute_advantages_pointer,
+    per_mixture_sample_pointer,
+    per_mixture_update_priorities_pointer,
     per_loader_options_init_pointer,
     per_loader_create_pointer,
     per_loader_next_pointer,

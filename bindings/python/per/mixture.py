@@ -1,0 +1,265 @@
+"""Mixture: one batch from several buffers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic
+
+from per import _options
+from per._errors import InvalidArgument, kind_of
+from per._library import ffi
+from per.batch import Batch
+from per.replay import ReplayBuffer
+from per.typing import Array, ArrayLike, DrawOptions, IntLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Mixture(Generic[Array]):
+    """Draws batches from several buffers, in fixed shares.
+
+    For learning from demonstrations beside one's own steps (Ball et al. 2023, "Efficient Online Reinforcement Learning
+    with Offline Data": half of each batch from either), or from one buffer per task.
+
+    The numbers of rows of a batch are whole numbers. What rounding gives to one buffer, later batches give to the
+    others: with equal shares, batches of 33 rows have 17 and 16, then 16 and 17. The rows of the first buffer come
+    first. They are those that the buffer would draw alone, with the probability P(i) = share P_k(i) of P_k(i) in their
+    own buffer, and with weights (N P(i))^-beta divided by the largest of the batch, where N is the number of live
+    transitions of all buffers.
+
+    Parameters
+    ----------
+    sources : Mapping[str, tuple[ReplayBuffer, float]]
+        The buffers by name, up to 32, each with its share; shares are divided by their sum. The buffers are on one
+        device, and have the same fields and arrays and, for sequences, the same lengths. All else may differ. Buffers
+        with max_times_sampled are not supported. Each can still be used by itself.
+
+    Raises
+    ------
+    InvalidArgument
+        The buffers do not fit together, or a share is not allowed.
+
+    Examples
+    --------
+    >>> import per
+    >>> online, demonstrations = (per.ReplayBuffer(100, {"observation": per.Field()}, seed=seed) for seed in (3, 4))
+    >>> for buffer, first in ((online, 0), (demonstrations, 1000)):
+    ...     ids = buffer.extend(observation=range(first, first + 9), reward=[1] * 9, terminated=[0] * 9,
+    ...                         truncated=[0] * 9)
+    >>> mixture = per.Mixture({"online": (online, 0.5), "demonstrations": (demonstrations, 0.5)})
+    >>> batch = mixture.sample(4)
+    >>> batch.sources.tolist(), (batch.observation >= 1000).tolist()
+    ([0, 0, 1, 1], [False, False, True, True])
+    >>> mixture.update_priorities(batch, [0.5, 1.0, 2.0, 0.1])
+    """
+
+    def __init__(self, sources: Mapping[str, tuple[ReplayBuffer[Array], float]]) -> None:
+        if not isinstance(sources, Mapping) or not sources:
+            raise InvalidArgument(f"sources is {sources!r}; allowed: a dict of (buffer, share) by name, not empty")
+        self._buffers: dict[str, ReplayBuffer[Array]] = {}
+        shares: dict[str, float] = {}
+        for name, source in sources.items():
+            if not isinstance(source, tuple) or len(source) != 2 or not isinstance(source[0], ReplayBuffer):
+                raise InvalidArgument(f"sources[{name!r}] is {kind_of(source)}; allowed: (ReplayBuffer, share)")
+            self._buffers[name], shares[name] = source
+        first_name, first = next(iter(self._buffers.items()))
+        if "sources" in first._outputs:
+            raise InvalidArgument("field sources has the name of an array of a mixture's batches; allowed: other names")
+        for name, buffer in self._buffers.items():
+            if buffer._kind != first._kind:
+                raise InvalidArgument(
+                    f"arrays of {name!r} is {buffer._kind!r}, and of {first_name!r} {first._kind!r}; "
+                    "allowed: the same for all"
+                )
+        self._sources = ffi.new("per_source[]", len(self._buffers))
+        self._lock = threading.Lock()
+        self._outputs = first._outputs | {"sources": "sources"}
+        self.shares = shares
+
+    @property
+    def buffers(self) -> dict[str, ReplayBuffer[Array]]:
+        """The buffers by name."""
+        return dict(self._buffers)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares by name, with a sum of 1. Assign a dict with all names to change them."""
+        given = [source.share for source in self._sources]
+        return {name: share / sum(given) for name, share in zip(self._buffers, given, strict=True)}
+
+    @shares.setter
+    def shares(self, shares: Mapping[str, float]) -> None:
+        self._check_names("shares", shares)
+        read = {name: _options.real(f"shares[{name!r}]", shares[name]) for name in self._buffers}
+        for name, share in read.items():
+            if not 0.0 <= share < float("inf"):
+                raise InvalidArgument(f"the share of {name!r} is {share}; allowed: finite numbers >= 0")
+        if not 0.0 < sum(read.values()) < float("inf"):
+            raise InvalidArgument(f"the shares are {dict(read)}; allowed: a finite sum above 0")
+        with self._lock:
+            for source, share in zip(self._sources, read.values(), strict=True):
+                source.share = share
+
+    @_options.takes_draw_options()
+    def sample(
+        self,
+        batch_size: IntLike,
+        *,
+        out: Batch[Array] | None = None,
+        stream: object = None,
+        **choices: Unpack[DrawOptions],
+    ) -> Batch[Array]:
+        """Draws a batch from all buffers. A call that fails changes none of them.
+
+        Parameters
+        ----------
+        batch_size : int
+            B, 1 to 2^24.
+        out : Batch[Array], optional
+            An earlier batch of the same size, which is overwritten and returned. Not for JAX.
+        stream : object, optional
+            See per.ReplayBuffer.
+        beta : float, optional
+            Exponent of the weights. None: for each row that of its buffer, whose schedule advances.
+        scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
+            In place of the buffers'.
+        prioritization : {"proportional", "rank", "uniform"}, optional
+            In place of the buffers'.
+        uniform_fraction : float, optional
+            In place of the buffers'.
+        normalize_weights : {"batch_max", "none"}, optional
+            None: "batch_max", the largest weight of the whole batch.
+        n_step : int or tuple[int, int], optional
+            In place of the buffers'.
+
+        Returns
+        -------
+        Batch[Array]
+            As per.ReplayBuffer.sample() returns it, with `sources`.
+
+        Raises
+        ------
+        Empty
+            A buffer has no live transition.
+        Busy
+            The rate limiter of a buffer does not allow that many yet.
+        InvalidArgument
+        Unsupported
+            normalize_weights is "buffer_max", or a buffer has max_times_sampled.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffers = [per.ReplayBuffer(100, {"observation": per.Field()}) for _ in range(2)]
+        >>> for buffer in buffers:
+        ...     ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> mixture = per.Mixture({"mine": (buffers[0], 3), "others": (buffers[1], 1)})
+        >>> [mixture.sample(2).sources.tolist() for _ in range(2)]
+        [[0, 0], [0, 1]]
+        """
+        first = next(iter(self._buffers.values()))
+        plain = first._plain
+        if first._steps > 0:
+            first._say_n_step(choices)
+        options = _options.sample_options(choices, Mixture.sample)
+        if first._steps > 0:
+            plain = first._exchange_for(options.n_step)[0]
+        arrays = None if out is None else self._arrays_of(first, out)
+        with self._lock:
+            self._enter_handles()
+            arrays = plain.sample_mixture(self._sources, batch_size, options, arrays, stream)
+        return first._batch_type(first._nested(arrays, self._outputs)) if out is None else out
+
+    def update_priorities(
+        self,
+        batch: Batch[Array],
+        td_errors: ArrayLike | None = None,
+        *,
+        priorities: ArrayLike | None = None,
+        stream: object = None,
+    ) -> None:
+        """Sets the priorities of a batch's rows, each in its buffer: see per.ReplayBuffer.update_priorities().
+
+        Parameters
+        ----------
+        batch : Batch[Array]
+            As sample() returned it; its `ids` and `sources` are used.
+        td_errors : ArrayLike, optional
+            float32[B], as in per.ReplayBuffer.update_priorities().
+        priorities : ArrayLike, optional
+            float32[B], in place of td_errors.
+        stream : object, optional
+            See per.ReplayBuffer.
+
+        Raises
+        ------
+        InvalidArgument
+            As in per.ReplayBuffer.update_priorities(). No priority of any buffer is changed.
+
+        Examples
+        --------
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()})
+        >>> ids = buffer.extend(observation=range(9), reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+        >>> mixture = per.Mixture({"only": (buffer, 1)})
+        >>> batch = mixture.sample(2)
+        >>> mixture.update_priorities(batch, priorities=[2, 3])
+        >>> buffer.priorities(batch.ids).tolist()
+        [2.0, 3.0]
+        """
+        if (td_errors is None) == (priorities is None):
+            raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
+        if not isinstance(batch, Batch) or "sources" not in batch:
+            raise InvalidArgument(f"batch is {kind_of(batch)}; allowed: a batch that sample() of a mixture gave")
+        first = next(iter(self._buffers.values()))
+        values = td_errors if priorities is None else priorities
+        with self._lock:
+            self._enter_handles()
+            given = batch.ids, batch.sources, values, priorities is not None, stream
+            first._plain.update_mixture(self._sources, *given)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The shares, and what rounding owes each buffer. The buffers are saved by themselves."""
+        with self._lock:
+            carries = [int(source.carry) for source in self._sources]
+        return {"shares": self.shares, "carries": dict(zip(self._buffers, carries, strict=True))}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from what state_dict() returned, for buffers of the same names.
+
+        Raises
+        ------
+        InvalidArgument
+            The state is not one of state_dict() of such a mixture.
+        """
+        if not isinstance(state, Mapping) or set(state) != {"shares", "carries"}:
+            raise InvalidArgument(f"state is {state!r}; allowed: what state_dict() returned")
+        self._check_names("carries", state["carries"])
+        carries = [_options.whole(f"carries[{name!r}]", state["carries"][name]) for name in self._buffers]
+        self.shares = state["shares"]
+        with self._lock:
+            for source, carry in zip(self._sources, carries, strict=True):
+                source.carry = carry
+
+    def __repr__(self) -> str:
+        parts = (f"{name!r}: {share:.3g}" for name, share in self.shares.items())
+        return f"per.Mixture({{{', '.join(parts)}}})"
+
+    def _check_names(self, argument: str, given: object) -> None:
+        if not isinstance(given, Mapping) or set(given) != set(self._buffers):
+            shown = ", ".join(map(repr, given)) if isinstance(given, Mapping) else kind_of(given)
+            raise InvalidArgument(
+                f"{argument} has {shown}; allowed: {', '.join(map(repr, self._buffers))}, all of them"
+            )
+
+    def _enter_handles(self) -> None:
+        """Gives the library the handles of the buffers, which may have been closed or loaded anew since."""
+        for source, buffer in zip(self._sources, self._buffers.values(), strict=True):
+            source.replay = buffer._open()
+
+    def _arrays_of(self, first: ReplayBuffer[Array], out: Batch[Array]) -> dict[str, Any]:
+        arrays = first._arrays_of(out)
+        arrays["sources"] = vars(out).get("sources")
+        return arrays

@@ -1,0 +1,257 @@
+#include "core/mixture.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "base/arguments.h"
+#include "base/error.h"
+#include "core/checks.h"
+
+namespace per {
+namespace {
+
+constexpr int64_t units_of_row = int64_t{1} << 32;
+constexpr int64_t max_carry = int64_t{1} << 40;
+
+// The arrays of a batch as its rows have them from row `first` on.
+class BatchFrom {
+ public:
+    BatchFrom(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t first) : batch_(batch) {
+        const int64_t steps = std::max<int64_t>(shape.steps, 1);
+        const auto advance_fields = [&](void* const*& arrays, std::vector<void*>& moved) {
+            if (arrays == nullptr) return;
+            moved.assign(arrays, arrays + fields.count());
+            for (int64_t j = 0; j < fields.count(); ++j) {
+                const int64_t bytes = length_of(fields[j], shape) * fields[j].stack * fields[j].bytes;
+                void*& array = moved[static_cast<std::size_t>(j)];
+                if (array != nullptr) array = static_cast<std::byte*>(array) + first * bytes;
+            }
+            arrays = moved.data();
+        };
+        const auto advance = [&](auto*& array, int64_t n) {
+            if (array != nullptr) array += first * n;
+        };
+        advance_fields(batch_.fields, fields_);
+        advance_fields(batch_.next_fields, next_fields_);
+        advance(batch_.reward, steps);
+        advance(batch_.discount, steps);
+        advance(batch_.n_steps, steps);
+        advance(batch_.terminated, steps);
+        advance(batch_.truncated, steps);
+        advance(batch_.mask, steps);
+        advance(batch_.gamma_m, steps);
+        advance(batch_.weights, 1);
+        advance(batch_.ids, 1);
+        advance(batch_.priorities, 1);
+        advance(batch_.probabilities, 1);
+        advance(batch_.times_sampled, 1);
+    }
+    BatchFrom(BatchFrom&&) = default;  // vectors keep their arrays, to which batch_ points
+
+    const per_batch& batch() const { return batch_; }
+
+ private:
+    std::vector<void*> fields_;
+    std::vector<void*> next_fields_;
+    per_batch batch_;
+};
+
+bool are_same(const Field& a, const Field& b) {
+    return a.name == b.name && a.shape == b.shape && a.dtype == b.dtype && a.role == b.role && a.stack == b.stack;
+}
+
+}  // namespace
+
+void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_t> carries,
+                 std::span<int64_t> rows_out) {
+    const std::size_t n = shares.size();
+    // The shares in units of a row: whole numbers that add up to one row.
+    std::vector<int64_t> units(n);
+    for (std::size_t k = 0; k < n; ++k) units[k] = std::llround(shares[k] * static_cast<double>(units_of_row));
+    const std::size_t largest = static_cast<std::size_t>(std::max_element(units.begin(), units.end()) - units.begin());
+    units[largest] += units_of_row - std::accumulate(units.begin(), units.end(), int64_t{0});
+    int64_t n_given = 0;
+    for (std::size_t k = 0; k < n; ++k) {
+        carries[k] += units[k] * total;
+        rows_out[k] = std::max<int64_t>(carries[k] >> 32, 0);
+        carries[k] -= rows_out[k] * units_of_row;
+        n_given += rows_out[k];
+    }
+    // The sources to which most is owed get the rows that are left. If too many were given, since other sources had
+    // more than their share before, those to which least is owed lose one.
+    while (n_given != total) {
+        const int64_t one = n_given < total ? 1 : -1;
+        std::size_t chosen = n;
+        for (std::size_t k = 0; k < n; ++k) {
+            if (one < 0 ? rows_out[k] == 0 : units[k] == 0) continue;
+            if (chosen == n || one * carries[k] > one * carries[chosen]) chosen = k;
+        }
+        rows_out[chosen] += one;
+        carries[chosen] -= one * units_of_row;
+        n_given += one;
+    }
+}
+
+Mixture::Mixture(std::span<const per_source> sources, std::span<Replay* const> replays)
+    : sources_(sources), replays_(replays), shares_(sources.size()), locks_(sources.size()) {
+    check_sources();
+    double total = 0.0;
+    for (const per_source& source : sources_) total += source.share;
+    for (std::size_t k = 0; k < sources_.size(); ++k) shares_[k] = sources_[k].share / total;
+    // In the order of addresses, so that two mixtures never wait for each other.
+    std::vector<std::size_t> order(sources_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return std::less<>()(replays_[a], replays_[b]); });
+    for (const std::size_t k : order) locks_[k] = std::unique_lock(replays_[k]->lock_);
+}
+
+void Mixture::check_sources() const {
+    double total = 0.0;
+    for (std::size_t k = 0; k < sources_.size(); ++k) {
+        const per_source& source = sources_[k];
+        const auto name = [k](const char* member) { return "sources[" + std::to_string(k) + "]." + member; };
+        check_finite(name("share").c_str(), source.share);
+        check_range(name("carry").c_str(), source.carry, -max_carry, max_carry);
+        check_range(name("reserved").c_str(), source.reserved, 0, 0);
+        total += source.share;
+        const Replay& replay = *replays_[k];
+        const Replay& first = *replays_[0];
+        for (std::size_t other = 0; other < k; ++other)
+            if (replays_[other] == &replay)
+                throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is that of sources[%zu]: each source needs its own buffer",
+                            name("replay").c_str(), other);
+        if (replay.device() != first.device() || replay.device_index() != first.device_index())
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "%s is on another device than that of sources[0]: all must be on one", name("replay").c_str());
+        const Fields &fields = replay.fields_, &fields_of_first = first.fields_;
+        if (fields.count() != fields_of_first.count())
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "%s has %" PRId64 " fields, and that of sources[0] has %" PRId64 ": all must have the same",
+                        name("replay").c_str(), fields.count(), fields_of_first.count());
+        for (int64_t i = 0; i < fields.count(); ++i)
+            if (!are_same(fields[i], fields_of_first[i]))
+                throw Error(PER_ERROR_INVALID_ARGUMENT,
+                            "field %" PRId64
+                            " of %s, \"%s\", differs from that of sources[0], \"%s\": name, shape, "
+                            "dtype, role and stack must be the same",
+                            i, name("replay").c_str(), fields[i].name.c_str(), fields_of_first[i].name.c_str());
+    }
+    if (!(total > 0.0) || !std::isfinite(total))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "the shares of all sources add up to %g: must be finite and > 0",
+                    total);
+}
+
+// The batches must have the same arrays; `samples` are the draws with the options of the call.
+void Mixture::check_same_batches(std::span<const ReplaySample> samples) const {
+    const per_replay_options& first = replays_[0]->options_;
+    for (std::size_t k = 0; k < samples.size(); ++k) {
+        const per_replay_options& own = replays_[k]->options_;
+        const auto require_same = [k](const char* option, int64_t value, int64_t value_of_first) {
+            if (value != value_of_first)
+                throw Error(PER_ERROR_INVALID_ARGUMENT,
+                            "%s of sources[%zu].replay is %" PRId64 ", and of sources[0].replay %" PRId64
+                            ": must be the same",
+                            option, k, value, value_of_first);
+        };
+        require_same("sequence_length", own.sequence_length, first.sequence_length);
+        require_same("burn_in", own.burn_in, first.burn_in);
+        if (own.sequence_length > 0) require_same("n_step", samples[k].n_step, samples[0].n_step);
+        if (own.max_times_sampled > 0)
+            throw Error(PER_ERROR_UNSUPPORTED,
+                        "max_times_sampled of sources[%zu].replay is %d: allowed in a mixture is 0", k,
+                        own.max_times_sampled);
+    }
+}
+
+void Mixture::sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch,
+                     int32_t* sources_out, std::span<int64_t> carries_out, void* stream) {
+    require_no_key(options);
+    require_no_hindsight(options);
+    check_range("batch_size", batch_size, 1, max_batch_size);
+    per_sample_options of_parts = options;
+    of_parts.normalize_weights = PER_NONE;
+    const int32_t normalize_weights = options.normalize_weights == -1 ? PER_BATCH_MAX : options.normalize_weights;
+    check_range("normalize_weights", normalize_weights, PER_BATCH_MAX, PER_NONE);
+    if (normalize_weights == PER_BUFFER_MAX)
+        throw Error(PER_ERROR_UNSUPPORTED,
+                    "normalize_weights is PER_BUFFER_MAX: allowed in a mixture are PER_BATCH_MAX and PER_NONE");
+    require_array("ids", batch.ids);
+
+    const std::size_t n = sources_.size();
+    std::vector<int64_t> rows(n);
+    for (std::size_t k = 0; k < n; ++k) carries_out[k] = sources_[k].carry;
+    divide_rows(shares_, batch_size, carries_out, rows);
+    std::vector<ReplaySample> samples;
+    std::vector<BatchFrom> batches;
+    std::vector<SourceRows> parts(n);
+    batches.reserve(n);
+    for (std::size_t k = 0; k < n; ++k) {
+        const per_replay_options& own = replays_[k]->options_;
+        check_drawn_batch(batch, replays_[k]->fields_, own);
+        samples.push_back(resolve_sample_options(of_parts, std::max<int64_t>(rows[k], 1), own));
+        const BatchShape shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0,
+                                  samples[k].n_step};
+        parts[k] = {{}, shares_[k], k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count, rows[k]};
+        batches.emplace_back(batch, replays_[k]->fields_, shape, parts[k].first);
+        samples[k].batch = batches[k].batch();
+        if (rows[k] > 0) replays_[k]->limiter_.check_draw(rows[k]);
+    }
+    check_same_batches(samples);
+
+    std::size_t n_chosen = 0;
+    try {
+        for (; n_chosen < n; ++n_chosen)
+            if (rows[n_chosen] > 0) replays_[n_chosen]->backend_->choose_rows(samples[n_chosen], stream);
+    } catch (...) {
+        while (n_chosen-- > 0)
+            if (rows[n_chosen] > 0) replays_[n_chosen]->backend_->forget_rows();
+        throw;
+    }
+    for (std::size_t k = 0; k < n; ++k) {
+        ReplayBackend& backend = *replays_[k]->backend_;
+        if (rows[k] > 0) {
+            backend.write_rows(samples[k], stream);
+            replays_[k]->count_drawn(rows[k]);
+        }
+        parts[k].drawn = backend.drawn_shares();
+    }
+    weigh(parts, normalize_weights, batch, sources_out, stream);
+}
+
+// Opens a call of each buffer, one within the other, and then weighs the rows.
+void Mixture::weigh(std::span<const SourceRows> rows, int32_t normalize_weights, const per_batch& batch,
+                    int32_t* sources_out, void* stream, std::size_t n_in_order) {
+    if (n_in_order == replays_.size())
+        return replays_[0]->backend_->write_mixture(rows, normalize_weights, batch, sources_out, stream);
+    replays_[n_in_order]->backend_->in_order(
+        stream, [&] { weigh(rows, normalize_weights, batch, sources_out, stream, n_in_order + 1); });
+}
+
+void Mixture::update(const per_priorities& priorities, const int32_t* source_of, void* stream) {
+    const int32_t n = static_cast<int32_t>(sources_.size());
+    std::vector<ReplayUpdate> updates;
+    for (int32_t k = 0; k < n; ++k) {
+        ReplayUpdate update = resolve_priorities(priorities, replays_[static_cast<std::size_t>(k)]->options_);
+        update.source_of = source_of;
+        update.source = k;
+        update.n_sources = n;
+        updates.push_back(update);
+    }
+    if (priorities.count == 0) return;
+    require_array("source_of", source_of);
+    if (replays_[0]->device() == PER_CPU)
+        for (int64_t i = 0; i < priorities.count; ++i)
+            if (const int32_t source = read_once(source_of[i]); source < 0 || source >= n)
+                throw_out_of_range("source_of", i, source, 0, n - 1);
+    for (std::size_t k = 0; k < updates.size(); ++k) replays_[k]->backend_->check_update(updates[k]);
+    for (std::size_t k = 0; k < updates.size(); ++k) {
+        replays_[k]->backend_->update(updates[k], stream);
+        ++replays_[k]->n_changes_;
+    }
+}
+
+}  // namespace per
