@@ -208,7 +208,10 @@ def _host_numbers(source: object, name: str, dtype: str) -> _arrays.Array:
         return _arrays.as_float(source, name, np.float32 if dtype == "float32" else np.float64)
     if name == "ids":
         return _arrays.as_ids(source)
-    return _arrays.as_whole(source, name, {"int32": np.int32, "int64": np.int64, "uint64": np.uint64}[dtype])
+    return _arrays.as_whole(source, name, _WHOLE[dtype])
+
+
+_WHOLE: dict[str, type[np.integer[Any]]] = {"int32": np.int32, "int64": np.int64, "uint64": np.uint64}
 
 
 def _are_pairs(elements: Elements) -> bool:
