@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -212,18 +211,22 @@ class ReplayBackend {
     // nothing else. An id that is not live is an error (a device counts it), unless such ids are skipped. The place of
     // such an id gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
-    // The two halves of sample(), for draws of several buffers at once. choose_rows() throws all that sample() would
-    // throw, and changes nothing that outlasts forget_rows(). Call write_rows() next, or forget_rows().
-    virtual void choose_rows(const ReplaySample& sample, void* stream) = 0;
-    virtual void write_rows(const ReplaySample& sample, void* stream) = 0;
-    virtual void forget_rows() = 0;
-    // Of the draw that write_rows() has just made with PER_NONE; before a draw only n_live is valid.
+    // Calls on several buffers at once: begin_mixture() on each of them, then either choose_rows() and write_rows(), or
+    // check_update() and write_update(), and at last end_mixture() on each. choose_rows() and check_update() throw all
+    // that sample() and update() would throw; the others do not throw on the CPU, and on a device only if its driver
+    // fails. After an exception is_done is false: nothing was written, and end_mixture() forgets what was chosen.
+    virtual void begin_mixture(void* stream) = 0;
+    virtual void choose_rows(const ReplaySample& sample) = 0;
+    virtual void write_rows(const ReplaySample& sample) = 0;
+    virtual void check_update(const ReplayUpdate& update) = 0;
+    virtual void write_update(const ReplayUpdate& update) = 0;
+    // Of the draw that write_rows() has just made with PER_NONE; without a draw only n_live is valid.
     virtual DrawnShares drawn_shares() = 0;
-    // Queues the work of queue() behind this buffer's calls, and later calls behind it.
-    virtual void in_order(void* stream, const std::function<void()>& queue) = 0;
-    // Replaces the weights and probabilities of a batch by those of a mixture. sources_out may be NULL.
+    // Replaces the weights and probabilities of a batch, whose ids must be given, by those of a mixture. Call it on one
+    // of the buffers. sources_out may be NULL.
     virtual void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
-                               int32_t* sources_out, void* stream) = 0;
+                               int32_t* sources_out) = 0;
+    virtual void end_mixture(bool is_done) = 0;
     // Like sample(), but replaces goals, and counts even a batch by ids as a draw. `relabelling_out`, in host memory,
     // lists the steps whose rewards the caller then requests. If the caller gets the rewards, it calls relabel(), which
     // writes the results; otherwise take_back_draw(), which undoes the counts unless there was another draw since.
@@ -232,8 +235,6 @@ class ReplayBackend {
     virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
     virtual void take_back_draw(Relabelling& relabelling) = 0;
     virtual void update(const ReplayUpdate& update, void* stream) = 0;
-    // Throws what update() would throw, and changes nothing. A device finds nothing.
-    virtual void check_update(const ReplayUpdate& update) = 0;
     virtual void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) = 0;
     virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;
     virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;

@@ -167,6 +167,22 @@ void Mixture::check_same_batches(std::span<const ReplaySample> samples) const {
     }
 }
 
+// Calls work() between begin_mixture() and end_mixture() of all buffers.
+template <class Work>
+void Mixture::at_once(void* stream, const Work& work) const {
+    struct Begun {
+        std::span<Replay* const> replays;
+        std::size_t n = 0;
+        void end_last(bool is_done) { replays[--n]->backend_->end_mixture(is_done); }
+        ~Begun() {
+            while (n > 0) end_last(false);
+        }
+    } begun = {replays_};
+    for (; begun.n < replays_.size(); ++begun.n) replays_[begun.n]->backend_->begin_mixture(stream);
+    work();
+    while (begun.n > 0) begun.end_last(true);
+}
+
 void Mixture::sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch,
                      int32_t* sources_out, std::span<int64_t> carries_out, void* stream) {
     require_no_key(options);
@@ -202,33 +218,19 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     }
     check_same_batches(samples);
 
-    std::size_t n_chosen = 0;
-    try {
-        for (; n_chosen < n; ++n_chosen)
-            if (rows[n_chosen] > 0) replays_[n_chosen]->backend_->choose_rows(samples[n_chosen], stream);
-    } catch (...) {
-        while (n_chosen-- > 0)
-            if (rows[n_chosen] > 0) replays_[n_chosen]->backend_->forget_rows();
-        throw;
-    }
-    for (std::size_t k = 0; k < n; ++k) {
-        ReplayBackend& backend = *replays_[k]->backend_;
-        if (rows[k] > 0) {
-            backend.write_rows(samples[k], stream);
-            replays_[k]->count_drawn(rows[k]);
+    at_once(stream, [&] {
+        for (std::size_t k = 0; k < n; ++k)
+            if (rows[k] > 0) replays_[k]->backend_->choose_rows(samples[k]);
+        for (std::size_t k = 0; k < n; ++k) {
+            ReplayBackend& backend = *replays_[k]->backend_;
+            if (rows[k] > 0) {
+                backend.write_rows(samples[k]);
+                replays_[k]->count_drawn(rows[k]);
+            }
+            parts[k].drawn = backend.drawn_shares();
         }
-        parts[k].drawn = backend.drawn_shares();
-    }
-    weigh(parts, normalize_weights, batch, sources_out, stream);
-}
-
-// Opens a call of each buffer, one within the other, and then weighs the rows.
-void Mixture::weigh(std::span<const SourceRows> rows, int32_t normalize_weights, const per_batch& batch,
-                    int32_t* sources_out, void* stream, std::size_t n_in_order) {
-    if (n_in_order == replays_.size())
-        return replays_[0]->backend_->write_mixture(rows, normalize_weights, batch, sources_out, stream);
-    replays_[n_in_order]->backend_->in_order(
-        stream, [&] { weigh(rows, normalize_weights, batch, sources_out, stream, n_in_order + 1); });
+        replays_[0]->backend_->write_mixture(parts, normalize_weights, batch, sources_out);
+    });
 }
 
 void Mixture::update(const per_priorities& priorities, const int32_t* source_of, void* stream) {
@@ -247,11 +249,13 @@ void Mixture::update(const per_priorities& priorities, const int32_t* source_of,
         for (int64_t i = 0; i < priorities.count; ++i)
             if (const int32_t source = read_once(source_of[i]); source < 0 || source >= n)
                 throw_out_of_range("source_of", i, source, 0, n - 1);
-    for (std::size_t k = 0; k < updates.size(); ++k) replays_[k]->backend_->check_update(updates[k]);
-    for (std::size_t k = 0; k < updates.size(); ++k) {
-        replays_[k]->backend_->update(updates[k], stream);
-        ++replays_[k]->n_changes_;
-    }
+    at_once(stream, [&] {
+        for (std::size_t k = 0; k < updates.size(); ++k) replays_[k]->backend_->check_update(updates[k]);
+        for (std::size_t k = 0; k < updates.size(); ++k) {
+            replays_[k]->backend_->write_update(updates[k]);
+            ++replays_[k]->n_changes_;
+        }
+    });
 }
 
 }  // namespace per

@@ -31,8 +31,8 @@ class Mixture {
  private:
     void check_sources() const;
     void check_same_batches(std::span<const ReplaySample> samples) const;
-    void weigh(std::span<const SourceRows> rows, int32_t normalize_weights, const per_batch& batch,
-               int32_t* sources_out, void* stream, std::size_t n_in_order = 0);
+    template <class Work>
+    void at_once(void* stream, const Work& work) const;
 
     std::span<const per_source> sources_;
     std::span<Replay* const> replays_;

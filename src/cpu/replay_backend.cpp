@@ -134,18 +134,6 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
 
 // ---- mixtures
 
-void CpuReplayBackend::choose_rows(const ReplaySample& sample, void*) {
-    chosen_took_ranks_ = choose(sample);
-}
-
-void CpuReplayBackend::write_rows(const ReplaySample& sample, void*) {
-    write_chosen(sample);
-}
-
-void CpuReplayBackend::forget_rows() {
-    if (chosen_took_ranks_) state_.priorities.forget_ranks();
-}
-
 DrawnShares CpuReplayBackend::drawn_shares() {
     const LastBatch& last = state_.last_batch;
     n_live_ = live();
@@ -153,7 +141,7 @@ DrawnShares CpuReplayBackend::drawn_shares() {
 }
 
 void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights,
-                                     const per_batch& batch, int32_t* sources_out, void*) {
+                                     const per_batch& batch, int32_t* sources_out) {
     const PowerKernels& kernels = state_.priorities.tree().kernels().power;
     const auto factor_of = [](const SourceRows& rows) {
         return mixture_factor(rows.share, *rows.drawn.even_share, *rows.drawn.n_live);
@@ -182,6 +170,10 @@ void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_
         if (sources_out != nullptr)
             std::fill_n(sources_out + rows.first, rows.count, static_cast<int32_t>(&rows - sources.data()));
     }
+}
+
+void CpuReplayBackend::end_mixture(bool is_done) {
+    if (!is_done && chosen_took_ranks_) state_.priorities.forget_ranks();
 }
 
 // Writes the transitions that `sample` names by ids or units. Returns true if it took ranks. In place of transitions

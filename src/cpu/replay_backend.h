@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,13 +30,15 @@ class CpuReplayBackend : public ReplayBackend {
     void add(const ReplaySteps& steps, int64_t* ids_out, void*) override { writer_.add(steps, ids_out); }
     void cut(int64_t count, const int64_t* env_ids, void*) override { state_.cut(count, env_ids); }
     void sample(const ReplaySample& sample, void* stream) override;
-    void choose_rows(const ReplaySample& sample, void* stream) override;
-    void write_rows(const ReplaySample& sample, void* stream) override;
-    void forget_rows() override;
+    void begin_mixture(void*) override { chosen_took_ranks_ = false; }
+    void choose_rows(const ReplaySample& sample) override { chosen_took_ranks_ = choose(sample); }
+    void write_rows(const ReplaySample& sample) override { write_chosen(sample); }
+    void check_update(const ReplayUpdate& update) override { rows_.check_update(update); }
+    void write_update(const ReplayUpdate& update) override { rows_.update(update); }
     DrawnShares drawn_shares() override;
-    void in_order(void*, const std::function<void()>& queue) override { queue(); }
     void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
-                       int32_t* sources_out, void* stream) override;
+                       int32_t* sources_out) override;
+    void end_mixture(bool is_done) override;
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
     void relabel(const Relabelling& relabelling, const per_batch& batch, void*) override {
@@ -45,7 +46,6 @@ class CpuReplayBackend : public ReplayBackend {
     }
     void take_back_draw(Relabelling& relabelling) override;
     void update(const ReplayUpdate& update, void*) override { rows_.update(update); }
-    void check_update(const ReplayUpdate& update) override { rows_.check_update(update); }
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void*) override {
         rows_.priorities(count, ids, priorities_out);
     }

@@ -35,6 +35,7 @@ STRUCT_SIZES = {"zero": 0, "small": 7, "odd": 4001, "huge": 2**62}
 # Invalid entries of the array with this name. On CUDA they are skipped and counted; the call succeeds.
 ENTRIES: dict[str, dict[str, Any]] = {
     "indices": {"negative": -1, "large": 10, "largest": 2**63 - 1},
+    "source_of": {"negative": -1, "large": 2},
     "ids": {"never issued": 2**50, "largest": 2**63 - 1},
     "env_ids": {"negative": -1, "large": 2, "twice": 0},
     "prefix_sums": {"negative": -1.0, "NaN": NAN, "large": 1e30},
@@ -47,7 +48,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
 SINGLE_NUMBERS = {"capacity_out", "count_out", "scale_out", "slot_out", "todo_out", "n_envs_out", "first_env_out"}
 SINGLE_NUMBERS |= {"bytes_written_out", "total_out", "written_out", "steps_out", "descriptor_out", "batch_size_out"}
 # Pointers to structs whose fields are tried in the functions that take them as an argument.
-NOT_ENTERED = {"default_value", "sample", "hindsight"}
+NOT_ENTERED = {"default_value", "sample", "hindsight", "replay"}
 
 JULIA_TABLE = pathlib.Path(__file__).resolve().parents[2] / "bindings/julia/PER/test/bad_arguments_table.jl"
 
@@ -59,6 +60,7 @@ ALLOWED_BY_REASON = {
         per_coordinator_report.summary.changes large*, per_coordinator_report.summary.scale_needed
         per_coordinator_agree_on_scale.chooses_anew, per_coordinator_create.state.samples large
         per_coordinator_create.state.beta_step large, per_coordinator_create.state.rescales_below
+        per_mixture_*.sources.carry negative, per_mixture_*.sources.carry large
     """,
     "only the caller uses it": "*context",
     "NULL is allowed": """
@@ -69,7 +71,7 @@ ALLOWED_BY_REASON = {
         per_*_add.steps.env_ids NULL, per_field_check.field.name NULL, *.default_value NULL
         per_loader_create.options.sample NULL, per_replay_get_units.*units_out NULL
         per_replay_get_units.masses_out NULL, per_coordinator_finish.weights_out NULL
-        per_coordinator_finish.probabilities_out NULL
+        per_coordinator_finish.probabilities_out NULL, per_mixture_sample.sources_out NULL
     """,
     "the values of _init are used": """
         per_replay_save*.options NULL, per_replay_checkpoint.options NULL, per_replay_load.options NULL

@@ -82,7 +82,7 @@ class World:
     # Arguments that are the same for all functions, or for the function in their names.
     count = tree_get_priorities_count = max_steps = 3
     batch_size = coordinator_get_units_count = coordinator_submit_count = 4
-    replay_cut_count = writer_cut_count = n_shards = 2
+    replay_cut_count = writer_cut_count = n_shards = n_sources = 2
     n_fields = 5
     capacity = ROOM
     timeout_ms = -1
@@ -254,6 +254,20 @@ class World:
 
     def priorities(self) -> Any:
         return self.floats(3)
+
+    def sources(self) -> Any:
+        both = self.kept(self.ffi.new("per_source[2]"))
+        both[0].replay, both[1].replay = self.replay, self.lent
+        both[0].share = both[1].share = 0.5
+        return both + 0
+
+    def source_of(self) -> Any:
+        return self.array("int32_t", [0, 1, 0])
+
+    def mixture_sample_batch(self) -> Any:
+        batch = self.batch()
+        batch.weights, batch.probabilities = self.floats(ROOM), self.floats(ROOM)
+        return batch
 
     def prefix_sums(self) -> Any:
         return self.array("double", [0, 0.5, 1])
@@ -481,6 +495,7 @@ class World:
     def replay_update_priorities_of_sequences_priorities(self) -> Any:
         return self.priorities_by("td_errors", 3)
 
+    mixture_update_priorities_priorities = replay_update_priorities_priorities
     reader_update_priorities_priorities = replay_update_priorities_priorities
     reader_update_priorities_by_priorities_priorities = replay_update_priorities_by_priorities_priorities
     reader_update_priorities_of_sequences_priorities = replay_update_priorities_of_sequences_priorities

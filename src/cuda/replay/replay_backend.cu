@@ -140,11 +140,14 @@ void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
 }
 
 // Makes sure that the draw finds its memory. Whether enough transitions are live is known to the device alone.
-void CudaReplayBackend::choose_rows(const ReplaySample& sample, void* stream) {
-    StreamOrder::Call call(order_, stream);
+void CudaReplayBackend::choose_rows(const ReplaySample& sample) {
     require_sample_reachable(sample, fields_);
-    batches_.prepare(sample, call);
-    call.finish();
+    batches_.prepare(sample, *mixture_call_);
+}
+
+void CudaReplayBackend::check_update(const ReplayUpdate& update) {
+    require_reachable("ids", update.ids);
+    batches_.entries_for(update.count, *mixture_call_);
 }
 
 DrawnShares CudaReplayBackend::drawn_shares() {
@@ -152,15 +155,14 @@ DrawnShares CudaReplayBackend::drawn_shares() {
     return {batches_.shares(), &state.last.reference, &state.last.beta, &state.n_live};
 }
 
-void CudaReplayBackend::in_order(void* stream, const std::function<void()>& queue) {
-    StreamOrder::Call call(order_, stream);
-    queue();
-    call.finish();
+void CudaReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights,
+                                      const per_batch& batch, int32_t* sources_out) {
+    queue_mixture(sources, normalize_weights, batch, sources_out, mixture_call_->stream());
 }
 
-void CudaReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights,
-                                      const per_batch& batch, int32_t* sources_out, void* stream) {
-    queue_mixture(sources, normalize_weights, batch, sources_out, static_cast<cudaStream_t>(stream));
+void CudaReplayBackend::end_mixture(bool is_done) {
+    if (is_done) mixture_call_->finish();
+    mixture_call_.reset();
 }
 
 void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
@@ -215,8 +217,12 @@ void CudaReplayBackend::take_back_draw(Relabelling& relabelling) {
 void CudaReplayBackend::update(const ReplayUpdate& update, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (update.count > 0) require_reachable("ids", update.ids);
-    queue_priorities(memory_.device(), update, batches_.entries_for(update.count, call), call.stream());
+    queue_update(update, call);
     call.finish();
+}
+
+void CudaReplayBackend::queue_update(const ReplayUpdate& update, const StreamOrder::Call& call) {
+    queue_priorities(memory_.device(), update, batches_.entries_for(update.count, call), call.stream());
 }
 
 void CudaReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) {

@@ -1,7 +1,6 @@
 // per_replay in the memory of a CUDA device.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,19 +26,20 @@ class CudaReplayBackend final : public ReplayBackend {
     void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;
     void cut(int64_t count, const int64_t* env_ids, void* stream) override;
     void sample(const ReplaySample& sample, void* stream) override;
-    void choose_rows(const ReplaySample& sample, void* stream) override;
-    void write_rows(const ReplaySample& sample, void* stream) override { this->sample(sample, stream); }
-    void forget_rows() override {}
+    void begin_mixture(void* stream) override { mixture_call_.emplace(order_, stream); }
+    void choose_rows(const ReplaySample& sample) override;
+    void write_rows(const ReplaySample& sample) override { batches_.sample(sample, *mixture_call_); }
+    void check_update(const ReplayUpdate& update) override;
+    void write_update(const ReplayUpdate& update) override { queue_update(update, *mixture_call_); }
     DrawnShares drawn_shares() override;
-    void in_order(void* stream, const std::function<void()>& queue) override;
     void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
-                       int32_t* sources_out, void* stream) override;
+                       int32_t* sources_out) override;
+    void end_mixture(bool is_done) override;
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
     void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) override;
     void take_back_draw(Relabelling& relabelling) override;
     void update(const ReplayUpdate& update, void* stream) override;
-    void check_update(const ReplayUpdate&) override {}
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) override;
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
@@ -79,6 +79,7 @@ class CudaReplayBackend final : public ReplayBackend {
         uint32_t live_maximum_bits;  // with PER_MAX_NOW
         int64_t n_bootstraps;
     };
+    void queue_update(const ReplayUpdate& update, const StreamOrder::Call& call);
     const HostCopy& read(const StreamOrder::Call& call);
     void copy_trees(HostCopy& copy, const StreamOrder::Call& call);
     void require_ordered(const HostCopy& copy) const;
@@ -100,6 +101,7 @@ class CudaReplayBackend final : public ReplayBackend {
     StepQueue steps_;
     BatchQueue batches_;
     HindsightQueue hindsight_;
+    std::optional<StreamOrder::Call> mixture_call_;
 };
 
 }  // namespace per::cuda
