@@ -124,7 +124,8 @@ PER_API per_status per_mixture_sample(per_source* sources, int64_t n_sources, co
                                       int64_t batch_size, const per_batch* batch, int32_t* sources_out, void* stream);
 
 /*
- * Sets the priority of each id in its source: per_replay_update_priorities() for all sources at once.
+ * Sets the priority of each id in its source: per_replay_update_priorities() for all sources at once. With a count of 0
+ * it only checks the sources.
  *
  *   priorities  those of all sources, in any order
  *   source_of   [count] the index of the source of each id, as per_mixture_sample() writes it

@@ -63,6 +63,13 @@ bool are_same(const Field& a, const Field& b) {
     return a.name == b.name && a.shape == b.shape && a.dtype == b.dtype && a.role == b.role && a.stack == b.stack;
 }
 
+void require_same(const char* option, std::size_t k, int64_t value, int64_t value_of_first) {
+    if (value != value_of_first)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "%s of sources[%zu].replay is %" PRId64 ", and of sources[0].replay %" PRId64 ": must be the same",
+                    option, k, value, value_of_first);
+}
+
 }  // namespace
 
 void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_t> carries,
@@ -139,32 +146,23 @@ void Mixture::check_sources() const {
                             " of %s, \"%s\", differs from that of sources[0], \"%s\": name, shape, "
                             "dtype, role and stack must be the same",
                             i, name("replay").c_str(), fields[i].name.c_str(), fields_of_first[i].name.c_str());
+        const per_replay_options &own = replay.options_, &own_of_first = first.options_;
+        require_same("sequence_length", k, own.sequence_length, own_of_first.sequence_length);
+        require_same("burn_in", k, own.burn_in, own_of_first.burn_in);
+        if (own.max_times_sampled > 0)
+            throw Error(PER_ERROR_UNSUPPORTED,
+                        "max_times_sampled of sources[%zu].replay is %d: allowed in a mixture is 0", k,
+                        own.max_times_sampled);
     }
     if (!(total > 0.0) || !std::isfinite(total))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "the shares of all sources add up to %g: must be finite and > 0",
                     total);
 }
 
-// The batches must have the same arrays; `samples` are the draws with the options of the call.
-void Mixture::check_same_batches(std::span<const ReplaySample> samples) const {
-    const per_replay_options& first = replays_[0]->options_;
-    for (std::size_t k = 0; k < samples.size(); ++k) {
-        const per_replay_options& own = replays_[k]->options_;
-        const auto require_same = [k](const char* option, int64_t value, int64_t value_of_first) {
-            if (value != value_of_first)
-                throw Error(PER_ERROR_INVALID_ARGUMENT,
-                            "%s of sources[%zu].replay is %" PRId64 ", and of sources[0].replay %" PRId64
-                            ": must be the same",
-                            option, k, value, value_of_first);
-        };
-        require_same("sequence_length", own.sequence_length, first.sequence_length);
-        require_same("burn_in", own.burn_in, first.burn_in);
-        if (own.sequence_length > 0) require_same("n_step", samples[k].n_step, samples[0].n_step);
-        if (own.max_times_sampled > 0)
-            throw Error(PER_ERROR_UNSUPPORTED,
-                        "max_times_sampled of sources[%zu].replay is %d: allowed in a mixture is 0", k,
-                        own.max_times_sampled);
-    }
+// The sequences of a batch must have one length; `samples` are the draws with the options of the call.
+void Mixture::check_same_lengths(std::span<const ReplaySample> samples) const {
+    if (replays_[0]->options_.sequence_length == 0) return;
+    for (std::size_t k = 1; k < samples.size(); ++k) require_same("n_step", k, samples[k].n_step, samples[0].n_step);
 }
 
 // Calls work() between begin_mixture() and end_mixture() of all buffers.
@@ -216,7 +214,7 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
         samples[k].batch = batches[k].batch();
         if (rows[k] > 0) replays_[k]->limiter_.check_draw(rows[k]);
     }
-    check_same_batches(samples);
+    check_same_lengths(samples);
 
     at_once(stream, [&] {
         for (std::size_t k = 0; k < n; ++k)

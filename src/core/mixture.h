@@ -30,7 +30,7 @@ class Mixture {
 
  private:
     void check_sources() const;
-    void check_same_batches(std::span<const ReplaySample> samples) const;
+    void check_same_lengths(std::span<const ReplaySample> samples) const;
     template <class Work>
     void at_once(void* stream, const Work& work) const;
 

@@ -53,7 +53,7 @@ STATUS_OK, STATUS_INVALID_ARGUMENT = 0, 1
 FETCHING = {
     "src/cpu/kernels/baseline.cpp": (r"::descend\(", r"::apply(_fetching<|\()"),
     "src/cpu/tree/priority_store.cpp": (r"PriorityStore::update\(",),
-    "src/cpu/replay/rows_by_id.cpp": (r"RowsById::update\(", r"RowsById::priorities\("),
+    "src/cpu/replay/rows_by_id.cpp": (r"RowsById::read_update\(", r"RowsById::priorities\("),
     "src/cpu/replay/gather.cpp": ("write_transitions|TransitionWriter::write",),
 }
 COMPILERS = ("g++-11", "g++-12", "clang++")

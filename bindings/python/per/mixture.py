@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 from per import _options
-from per._errors import InvalidArgument, kind_of
+from per._errors import Error, InvalidArgument, kind_of
 from per._library import ffi
 from per.batch import Batch
 from per.replay import ReplayBuffer
@@ -77,6 +79,8 @@ class Mixture(Generic[Array]):
         self._lock = threading.Lock()
         self._outputs = first._outputs | {"sources": "sources"}
         self.shares = shares
+        with self._call():  # checks that the buffers fit together
+            first._plain.update_mixture(self._sources, [], [], [], True, None)
 
     @property
     def buffers(self) -> dict[str, ReplayBuffer[Array]]:
@@ -167,8 +171,7 @@ class Mixture(Generic[Array]):
         if first._steps > 0:
             plain = first._exchange_for(options.n_step)[0]
         arrays = None if out is None else self._arrays_of(first, out)
-        with self._lock:
-            self._enter_handles()
+        with self._call():
             arrays = plain.sample_mixture(self._sources, batch_size, options, arrays, stream)
         return first._batch_type(first._nested(arrays, self._outputs)) if out is None else out
 
@@ -215,8 +218,7 @@ class Mixture(Generic[Array]):
             raise InvalidArgument(f"batch is {kind_of(batch)}; allowed: a batch that sample() of a mixture gave")
         first = next(iter(self._buffers.values()))
         values = td_errors if priorities is None else priorities
-        with self._lock:
-            self._enter_handles()
+        with self._call():
             given = batch.ids, batch.sources, values, priorities is not None, stream
             first._plain.update_mixture(self._sources, *given)
 
@@ -254,10 +256,19 @@ class Mixture(Generic[Array]):
                 f"{argument} has {shown}; allowed: {', '.join(map(repr, self._buffers))}, all of them"
             )
 
-    def _enter_handles(self) -> None:
-        """Gives the library the handles of the buffers, which may have been closed or loaded anew since."""
-        for source, buffer in zip(self._sources, self._buffers.values(), strict=True):
-            source.replay = buffer._open()
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[None]:
+        """For one call of the library at a time, whose errors get the names of the buffers."""
+        names = list(self._buffers)
+        with self._lock:
+            for source, buffer in zip(self._sources, self._buffers.values(), strict=True):
+                source.replay = buffer._open()
+            try:
+                yield
+            except Error as error:
+                named = re.sub(r"sources\[(\d+)\](\.replay)?", lambda it: f"sources[{names[int(it[1])]!r}]", str(error))
+                error.args = (named,)
+                raise
 
     def _arrays_of(self, first: ReplayBuffer[Array], out: Batch[Array]) -> dict[str, Any]:
         arrays = first._arrays_of(out)

@@ -26,6 +26,7 @@ SUITE = (
     "test_coordinator.py",
     "test_hindsight.py",
     "test_loader.py",
+    "test_mixture.py",
     "test_on_policy.py",
     "test_replay.py",
     "test_replay_lanes.py",
