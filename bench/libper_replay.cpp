@@ -97,6 +97,16 @@ void LibperReplay::sample_rows(Rows& rows) {
     expect_ok(per_replay_sample(replay_.get(), nullptr, rows.batch(), &batch, nullptr));
 }
 
+void LibperReplay::sample_mixture(LibperReplay& other, std::array<per_source, 2>& sources, Rows& rows) {
+    per_batch batch = outputs(rows);
+    batch.weights = rows.weights.data();
+    batch.ids = rows.ids.data();
+    sources[0].replay = replay_.get();
+    sources[1].replay = other.replay_.get();
+    sources[0].share = sources[1].share = 0.5;
+    expect_ok(per_mixture_sample(sources.data(), 2, nullptr, rows.batch(), &batch, nullptr, nullptr));
+}
+
 void LibperReplay::sample_sequences(Sequences& sequences) {
     for (size_t f = 0; f < kind_.fields.size(); ++f) field_outputs_[f] = sequences.fields[f].data();
     per_batch batch;

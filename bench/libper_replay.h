@@ -3,6 +3,7 @@
 
 #include <per.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -25,6 +26,9 @@ class LibperReplay {
 
     /* Draws a batch with weights, ids and everything else that was stored. */
     void sample_rows(Rows& rows);
+
+    /* Like sample_rows(), with half of the rows from `other`. `sources` is kept from batch to batch. */
+    void sample_mixture(LibperReplay& other, std::array<per_source, 2>& sources, Rows& rows);
 
     /* Like sample_rows(), for sequences. */
     void sample_sequences(Sequences& sequences);

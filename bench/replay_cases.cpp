@@ -1,6 +1,7 @@
 #include "replay_cases.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -276,6 +277,39 @@ Variant ids_variant(const char* name, ReplayStage& stage, int64_t batch, per_pri
     return Variant{name, [] {}, run, verify};
 }
 
+// ------------------------------------------------------------------------------------------------------- mixture
+
+/* Half of each batch from either of two buffers with the same rows. */
+Variant libper_mixture(ReplayStage& stage, int64_t batch) {
+    auto rows = std::make_shared<Rows>(stage.kind(), batch);
+    auto sources = std::make_shared<std::array<per_source, 2>>();
+    LibperReplay &replay = stage.libper(), &other = stage.another_libper();
+    const auto run = [=, &replay, &other] { replay.sample_mixture(other, *sources, *rows); };
+    const auto verify = [=, &stage, &replay] {
+        run();
+        check_rows(stage.kind(), *rows);
+        check_replay_weights(replay, rows->ids, rows->weights);
+    };
+    return Variant{"libper", [] {}, run, verify};
+}
+
+/* The draws of which a mixture consists. */
+Variant draws_of_two(ReplayStage& stage, int64_t batch) {
+    auto rows = std::make_shared<Rows>(stage.kind(), (batch + 1) / 2);
+    auto others = std::make_shared<Rows>(stage.kind(), (batch + 1) / 2);
+    LibperReplay &replay = stage.libper(), &other = stage.another_libper();
+    const auto run = [=, &replay, &other] {
+        replay.sample_rows(*rows);
+        other.sample_rows(*others);
+    };
+    const auto verify = [=, &stage] {
+        run();
+        check_rows(stage.kind(), *rows);
+        check_rows(stage.kind(), *others);
+    };
+    return Variant{"two_draws", [] {}, run, verify};
+}
+
 // ----------------------------------------------------------------------------------------------------- freshness
 
 /*
@@ -380,6 +414,11 @@ LibperReplay& ReplayStage::libper_of_two_threads() {
     return *libper_of_two_threads_;
 }
 
+LibperReplay& ReplayStage::another_libper() {
+    if (!another_libper_) fill(another_libper_.emplace(kind_, capacity_));
+    return *another_libper_;
+}
+
 LibperReplay& ReplayStage::libper_with_half_life() {
     if (!libper_with_half_life_) fill(libper_with_half_life_.emplace(kind_, capacity_, 1, half_life()));
     return *libper_with_half_life_;
@@ -438,7 +477,8 @@ std::vector<int64_t> ReplayStage::newest_ids() const {
 const std::vector<std::string>& replay_case_names() {
     static const std::vector<std::string> names = {
         "add",    "gather",      "gather_u8_84x84x4", "gather_u8_64x64x3", "gather_f32_32x32x3",
-        "n_step", "frame_stack", "sequence",          "uniform",           "freshness"};
+        "n_step", "frame_stack", "sequence",          "uniform",           "freshness",
+        "mixture"};
     return names;
 }
 
@@ -466,6 +506,9 @@ std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stag
         variants.push_back(
             libper_fresh("libper_half_life", stage, stage.libper_with_half_life(), stage.half_life(), batch));
         if (stage.capacity() <= largest_refreshed) variants.push_back(refresh_all(stage, batch));
+    } else if (case_name == "mixture") {
+        variants.push_back(libper_mixture(stage, batch));
+        variants.push_back(draws_of_two(stage, batch));
     } else if (case_name == "sequence") {
         variants.push_back(libper_sequences(stage, batch));
         variants.push_back(gather_memcpy(stage, batch));

@@ -23,6 +23,7 @@ class ReplayStage {
     int64_t capacity() const { return capacity_; }
     LibperReplay& libper() { return libper_; }
     LibperReplay& libper_of_two_threads(); /* the same rows, copied by two threads */
+    LibperReplay& another_libper();        /* the same rows, copied by two threads */
     LibperReplay& libper_with_half_life(); /* of a quarter of the capacity, in steps */
     double half_life() const { return static_cast<double>(capacity_) / 4; }
     PlainReplay& plain();
@@ -45,6 +46,7 @@ class ReplayStage {
     Xoshiro random_{9};
     LibperReplay libper_;
     std::optional<LibperReplay> libper_of_two_threads_;
+    std::optional<LibperReplay> another_libper_;
     std::optional<LibperReplay> libper_with_half_life_;
     std::optional<PlainReplay> plain_;
 };

@@ -222,8 +222,8 @@ class ReplayBackend {
     virtual void write_update(const ReplayUpdate& update) = 0;
     // Of the draw that write_rows() has just made with PER_NONE; without a draw only n_live is valid.
     virtual DrawnShares drawn_shares() = 0;
-    // Replaces the weights and probabilities of a batch, whose ids must be given, by those of a mixture. Call it on one
-    // of the buffers. sources_out may be NULL.
+    // Writes the weights and probabilities of a batch of a mixture, in which ids must be given. Call it on one of the
+    // buffers. sources_out may be NULL.
     virtual void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
                                int32_t* sources_out) = 0;
     virtual void end_mixture(bool is_done) = 0;

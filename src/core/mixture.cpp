@@ -16,10 +16,11 @@ namespace {
 constexpr int64_t units_of_row = int64_t{1} << 32;
 constexpr int64_t max_carry = int64_t{1} << 40;
 
-// The arrays of a batch as its rows have them from row `first` on.
+// The arrays of a batch from row `first` on, without weights and probabilities, which are those of the mixture.
 class BatchFrom {
  public:
     BatchFrom(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t first) : batch_(batch) {
+        batch_.weights = batch_.probabilities = nullptr;
         const int64_t steps = std::max<int64_t>(shape.steps, 1);
         const auto advance_fields = [&](void* const*& arrays, std::vector<void*>& moved) {
             if (arrays == nullptr) return;
@@ -43,10 +44,8 @@ class BatchFrom {
         advance(batch_.truncated, steps);
         advance(batch_.mask, steps);
         advance(batch_.gamma_m, steps);
-        advance(batch_.weights, 1);
         advance(batch_.ids, 1);
         advance(batch_.priorities, 1);
-        advance(batch_.probabilities, 1);
         advance(batch_.times_sampled, 1);
     }
     BatchFrom(BatchFrom&&) = default;  // vectors keep their arrays, to which batch_ points

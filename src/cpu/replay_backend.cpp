@@ -1,9 +1,7 @@
 #include "cpu/replay_backend.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "backend/batch.h"
@@ -154,21 +152,16 @@ void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_
             smallest = std::min(smallest, kernels.smallest(rows.count, rows.drawn.shares) * factor_of(rows));
     }
     const double reference = normalize_weights == PER_NONE ? 1.0 / static_cast<double>(n_live) : smallest;
-    std::array<double, 256> probabilities;
     for (const SourceRows& rows : sources) {
-        const double factor = rows.count > 0 ? factor_of(rows) : 0.0;
-        for (int64_t done = 0; done < rows.count; done += std::ssize(probabilities)) {
-            const int64_t n = std::min(rows.count - done, std::ssize(probabilities));
-            const int64_t first = rows.first + done;
-            for (int64_t i = 0; i < n; ++i)
-                probabilities[static_cast<size_t>(i)] = rows.drawn.shares[done + i] * factor;
-            if (batch.weights != nullptr)
-                kernels.weigh_shares(n, probabilities.data(), reference, *rows.drawn.beta, batch.weights + first);
-            for (int64_t i = 0; i < n && batch.probabilities != nullptr; ++i)
-                batch.probabilities[first + i] = static_cast<float>(probabilities[static_cast<size_t>(i)]);
-        }
         if (sources_out != nullptr)
             std::fill_n(sources_out + rows.first, rows.count, static_cast<int32_t>(&rows - sources.data()));
+        if (rows.count == 0) continue;
+        const double factor = factor_of(rows);
+        const double* const shares = rows.drawn.shares;
+        if (batch.weights != nullptr)
+            kernels.weigh_shares(rows.count, shares, reference / factor, *rows.drawn.beta, batch.weights + rows.first);
+        for (int64_t j = 0; j < rows.count && batch.probabilities != nullptr; ++j)
+            batch.probabilities[rows.first + j] = static_cast<float>(shares[j] * factor);
     }
 }
 

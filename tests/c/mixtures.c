@@ -21,12 +21,16 @@ static per_replay* buffer_of(int k, int64_t sequence_length) {
     options.sequence_stride = sequence_length > 0 ? 1 : 0;
     per_replay* replay = create_replay(&options);
     const int64_t n = lives[k] + (sequence_length > 0 ? sequence_length - 1 : 0) + 2;
+    float observations[200], rewards[200], priorities[200];
     for (int64_t t = 0; t < n; ++t) {
-        const int64_t id = add_full(replay, 0, 1000.0f * (float)k + (float)t, (float)(t % 5), GOES_ON,
-                                    1000.0f * (float)k + (float)t + 1);
-        const float priority = (float)(t % 7 + k);
-        CHECK_OK(write_priorities(replay, 1, &id, &priority, NULL));
+        observations[t] = 1000.0f * (float)k + (float)t;
+        rewards[t] = (float)(t % 5);
+        priorities[t] = (float)(t % 7 + k);
     }
+    call given;
+    fill_call(&given, n, observations, NULL, rewards, NULL, NULL);
+    given.steps.priorities = array_of(priorities, PER_FLOAT32);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
     return replay;
 }
 

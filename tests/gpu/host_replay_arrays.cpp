@@ -211,6 +211,35 @@ per_status with_staged(per_replay* replay, const Call& call) {
 
 using Options = const per_replay_options&;
 
+// Priorities with their arrays on the device, if the struct is valid.
+class StagedPriorities {
+ public:
+    StagedPriorities(Staged& staged, Options options, const per_priorities* priorities) : given_(priorities) {
+        require(per_priorities_init(&staged_, sizeof staged_) == PER_OK, "per_priorities_init");
+        if (priorities == nullptr || priorities->struct_size != staged_.struct_size) return;
+        given_ = &staged_;
+        staged_ = *priorities;
+        const int64_t n_steps = staged_.n_steps != 0 ? staged_.n_steps : drawn_rows(options, nullptr).steps;
+        staged_.ids = staged.array(staged_.ids, staged_.count);
+        staged_.td_errors = staged.array(staged_.td_errors, staged_.n_critics * staged_.count * n_steps);
+        staged_.priorities = staged.array(staged_.priorities, staged_.count);
+    }
+    StagedPriorities(const StagedPriorities&) = delete;
+    StagedPriorities& operator=(const StagedPriorities&) = delete;
+
+    const per_priorities* get() const { return given_; }
+    int64_t count() const { return given_ == &staged_ ? staged_.count : 0; }
+
+ private:
+    const per_priorities* given_;
+    per_priorities staged_;
+};
+
+// The buffer whose options tell the shapes of a mixture's arrays, and whose calls include all work of the mixture.
+per_replay* first_of(const per_source* sources, int64_t n_sources) {
+    return sources != nullptr && n_sources > 0 ? sources[0].replay : nullptr;
+}
+
 // Copies a batch to the host arrays of its slot.
 void copy_to_host(HostSlots& slots, int64_t slot, per_batch& batch, cudaStream_t stream) {
     per_replay_options options;
@@ -262,16 +291,26 @@ per_status per_replay_sample(per_replay* replay, const per_sample_options* sampl
 
 per_status per_replay_update_priorities(per_replay* replay, const per_priorities* priorities, void* stream) {
     return with_staged(replay, [&](Staged& staged, Options options) {
-        per_priorities given;
-        require(per_priorities_init(&given, sizeof given) == PER_OK, "per_priorities_init");
-        if (priorities == nullptr || priorities->struct_size != given.struct_size)
-            return IN_LIBRARY(per_replay_update_priorities)(replay, priorities, stream);
-        given = *priorities;
-        const int64_t n_steps = given.n_steps != 0 ? given.n_steps : drawn_rows(options, nullptr).steps;
-        given.ids = staged.array(given.ids, given.count);
-        given.td_errors = staged.array(given.td_errors, given.n_critics * given.count * n_steps);
-        given.priorities = staged.array(given.priorities, given.count);
-        return IN_LIBRARY(per_replay_update_priorities)(replay, &given, stream);
+        const StagedPriorities given(staged, options, priorities);
+        return IN_LIBRARY(per_replay_update_priorities)(replay, given.get(), stream);
+    });
+}
+
+per_status per_mixture_sample(per_source* sources, int64_t n_sources, const per_sample_options* sample,
+                              int64_t batch_size, const per_batch* batch, int32_t* sources_out, void* stream) {
+    return with_staged(first_of(sources, n_sources), [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, batch_size, drawn_rows(options, sample), batch);
+        return IN_LIBRARY(per_mixture_sample)(sources, n_sources, sample, batch_size, rows.get(),
+                                              staged.array(sources_out, batch_size), stream);
+    });
+}
+
+per_status per_mixture_update_priorities(const per_source* sources, int64_t n_sources, const per_priorities* priorities,
+                                         const int32_t* source_of, void* stream) {
+    return with_staged(first_of(sources, n_sources), [&](Staged& staged, Options options) {
+        const StagedPriorities given(staged, options, priorities);
+        return IN_LIBRARY(per_mixture_update_priorities)(sources, n_sources, given.get(),
+                                                         staged.array(source_of, given.count()), stream);
     });
 }
 

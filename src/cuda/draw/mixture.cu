@@ -21,38 +21,38 @@ struct MixturePlan {
     int32_t* sources_out;
 };
 
-// Calls visit(i, source, P(i)) for the rows of this thread that were drawn.
-template <class Visit>
-__device__ __forceinline__ void for_each_drawn(const MixturePlan& plan, const Visit& visit) {
-    for (int k = 0; k < plan.n_sources; ++k) {
-        const SourceRows& rows = plan.sources[k];
-        for (int64_t j = threadIdx.x; j < rows.count; j += n_threads) {
-            if (plan.ids[rows.first + j] < 0) continue;
-            const double factor = mixture_factor(rows.share, *rows.drawn.even_share, *rows.drawn.n_live);
-            visit(rows.first + j, k, rows.drawn.shares[j] * factor);
-        }
-    }
+__device__ __forceinline__ double factor_of(const SourceRows& rows) {
+    return mixture_factor(rows.share, *rows.drawn.even_share, *rows.drawn.n_live);
 }
 
 // One block weighs the whole batch, since the largest weight depends on all rows.
 __global__ void __launch_bounds__(n_threads, 1) mixture_kernel(const __grid_constant__ MixturePlan plan) {
     PER_SHARED(FinishShared, shared);
     double smallest = no_share();
-    for_each_drawn(plan, [&](int64_t, int, double probability) { smallest = smaller(smallest, probability); });
-    double reference = smallest_of_block(shared, least_of_warp(smallest));
-    if (plan.normalize_weights == PER_NONE) {
-        int64_t n_live = 0;
-        for (int k = 0; k < plan.n_sources; ++k) n_live += *plan.sources[k].drawn.n_live;
-        reference = 1.0 / static_cast<double>(n_live);
+    int64_t n_live = 0;
+    for (int k = 0; k < plan.n_sources; ++k) {
+        const SourceRows& rows = plan.sources[k];
+        n_live += *rows.drawn.n_live;
+        for (int64_t j = threadIdx.x; j < rows.count; j += n_threads)
+            if (plan.ids[rows.first + j] >= 0) smallest = smaller(smallest, rows.drawn.shares[j] * factor_of(rows));
     }
-    for_each_drawn(plan, [&](int64_t i, int k, double probability) {
-        const double beta = *plan.sources[k].drawn.beta;
-        if (plan.weights != nullptr) plan.weights[i] = importance_weight(reference, probability, beta);
-        if (plan.probabilities != nullptr) plan.probabilities[i] = static_cast<float>(probability);
-    });
-    for (int k = 0; plan.sources_out != nullptr && k < plan.n_sources; ++k)
-        for (int64_t j = threadIdx.x; j < plan.sources[k].count; j += n_threads)
-            plan.sources_out[plan.sources[k].first + j] = k;
+    smallest = smallest_of_block(shared, least_of_warp(smallest));
+    const double reference = plan.normalize_weights == PER_NONE ? 1.0 / static_cast<double>(n_live) : smallest;
+    for (int k = 0; k < plan.n_sources; ++k) {
+        const SourceRows& rows = plan.sources[k];
+        if (rows.count == 0) continue;
+        const double factor = factor_of(rows);
+        for (int64_t j = threadIdx.x; j < rows.count; j += n_threads) {
+            const int64_t i = rows.first + j;
+            const bool is_drawn = plan.ids[i] >= 0;
+            const double share = rows.drawn.shares[j];
+            if (plan.weights != nullptr)
+                plan.weights[i] = is_drawn ? importance_weight(reference / factor, share, *rows.drawn.beta) : 0.0f;
+            if (plan.probabilities != nullptr)
+                plan.probabilities[i] = is_drawn ? static_cast<float>(share * factor) : 0.0f;
+            if (plan.sources_out != nullptr) plan.sources_out[i] = k;
+        }
+    }
 }
 
 }  // namespace
