@@ -118,7 +118,8 @@ typedef struct per_source {
  *
  * PER_ERROR_UNSUPPORTED for PER_BUFFER_MAX, and for buffers with max_times_sampled. All other errors are those of
  * per_replay_sample(), for any of the sources. After an error no source has made a draw, and no carry has changed. On
- * PER_CUDA a source in which only the device knows that nothing is live gives ids -1, weights 0 and zero rows.
+ * PER_CUDA a source in which only the device knows that nothing is live gives ids -1, weights 0 and zero rows; and each
+ * launch of a graph draws the numbers of rows that the captured call drew.
  */
 PER_API per_status per_mixture_sample(per_source* sources, int64_t n_sources, const per_sample_options* options,
                                       int64_t batch_size, const per_batch* batch, int32_t* sources_out, void* stream);
