@@ -620,6 +620,8 @@ class Batch {
     Span<uint8_t> mask() const noexcept { return span(arrays_.mask, steps()); }
     Span<float> gamma_m() const noexcept { return span(arrays_.gamma_m, steps()); }
     Span<int32_t> times_sampled() const noexcept { return span(arrays_.times_sampled); }
+    /* The index of each row's source, in batches of a Mixture. */
+    Span<int32_t> sources() const noexcept { return span(sources_); }
 
     /*
      * A field by name. Throws InvalidArgument unless a field of this name with elements of type T exists. next_field()
@@ -650,6 +652,7 @@ class Batch {
     friend class ReplayBuffer;
     friend class Epochs;
     friend class Loader;
+    friend class Mixture;
     friend class Reader;
     /* A drawn batch; rows with one frame each, as per_replay_get() writes them; single steps with stacks. */
     enum class Kind { drawn, rows, steps };
@@ -717,6 +720,7 @@ class Batch {
     int64_t size_ = 0;
     int64_t n_step_ = 0; /* of sequences */
     Initialized<per_batch, per_batch_init> arrays_;
+    int32_t* sources_ = nullptr;
     std::vector<std::vector<unsigned char>> memory_;
     std::vector<void*> fields_, next_fields_;
 };
@@ -1427,7 +1431,83 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         return {layout_, Batch::Kind::drawn, batch_size, n_step};
     }
 
+    friend class Mixture;
     detail::SharedLayout layout_;
+};
+
+/* --------------------------------------------------------------- mixtures */
+
+/* Batches from several buffers, in fixed shares: per/mixture.h. The buffers must outlive it, and not be moved. */
+class Mixture {
+ public:
+    struct Source {
+        ReplayBuffer& buffer;
+        double share;
+    };
+    /* Throws InvalidArgument if the buffers do not fit together, or a share is not allowed. */
+    Mixture(std::initializer_list<Source> sources) : Mixture(std::vector<Source>(sources)) {}
+    explicit Mixture(const std::vector<Source>& sources) {
+        for (const Source& source : sources) {
+            buffers_.push_back(&source.buffer);
+            sources_.push_back({source.buffer.get(), source.share, 0, 0});
+        }
+        const Priorities none;
+        check(per_mixture_update_priorities(sources_.data(), n_sources(), &none, nullptr, nullptr));
+    }
+
+    /* Shares, which may be changed, and carries: together they are the state of the mixture, to be saved and restored.
+       Handles and the order of the sources must not be changed. */
+    Span<per_source> sources() noexcept { return sources_; }
+
+    /* A reusable batch for sample(), like ReplayBuffer::batch(). */
+    Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
+        Batch batch = first().batch(batch_size, options);
+        batch.sources_ = batch.room<int32_t>();
+        return batch;
+    }
+    void sample(Batch& batch, const per_sample_options* options = nullptr) {
+        first().require_own(batch.layout_);
+        if (batch.sources_ == nullptr) throw InvalidArgument("batch was not made by Mixture::batch()");
+        const SampleOptions given = first().options_for(batch, options);
+        sample(batch.size_, batch.arrays_, {batch.sources_, static_cast<std::size_t>(batch.size_)}, &given);
+    }
+    Batch sample(int64_t batch_size, const per_sample_options* options = nullptr) {
+        Batch batch = this->batch(batch_size, options);
+        sample(batch, options);
+        return batch;
+    }
+    /* sources_out may be empty. */
+    void sample(int64_t batch_size, const per_batch& batch, Span<int32_t> sources_out,
+                const per_sample_options* options = nullptr, void* stream = nullptr) {
+        int32_t* const sources = detail::optional_array("sources_out", sources_out, batch_size);
+        check(per_mixture_sample(sources_.data(), n_sources(), options, batch_size, &batch, sources, stream));
+    }
+
+    /* n_steps is that of per_priorities; for single transitions it is 0. */
+    void update_priorities(Span<const int64_t> ids, Span<const int32_t> source_of, Span<const float> td_errors,
+                           int64_t n_critics = 1, int64_t n_steps = 0, void* stream = nullptr) {
+        const Priorities given =
+            detail::given_td_errors(ids, td_errors, n_critics, n_steps, first().layout()->sequence_steps);
+        update(given, source_of, stream);
+    }
+    void set_priorities(Span<const int64_t> ids, Span<const int32_t> source_of, Span<const float> priorities,
+                        void* stream = nullptr) {
+        update(detail::given_priorities(ids, priorities), source_of, stream);
+    }
+
+ private:
+    const ReplayBuffer& first() const {
+        if (buffers_.empty()) throw InvalidArgument("the mixture has no sources");
+        return *buffers_.front();
+    }
+    int64_t n_sources() const { return detail::count(sources_.size()); }
+    void update(const Priorities& given, Span<const int32_t> source_of, void* stream) {
+        detail::require_size("source_of", source_of.size(), given.count);
+        check(per_mixture_update_priorities(sources_.data(), n_sources(), &given, source_of.data(), stream));
+    }
+
+    std::vector<const ReplayBuffer*> buffers_;
+    std::vector<per_source> sources_;
 };
 
 /* ------------------------------------------------------------- many as one */
