@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -369,11 +370,15 @@ T max(T a, T b) {
     return a < b ? b : a;
 }
 
-// rcp.approx is exact only to 1 ulp. Half of the results are off by that much here, which users of the instruction must
-// tolerate.
-template <class T>
+// rcp.rn.f64, which is correctly rounded.
+template <std::same_as<F64> T>
 T rcp(T a) {
-    static_assert(std::is_same_v<T, F32>);
+    return 1.0 / a;
+}
+// rcp.approx.f32 is exact only to 1 ulp. Half of the results are off by that much here, which users of the instruction
+// must tolerate.
+template <std::same_as<F32> T>
+T rcp(T a) {
     const F32 nearest = 1.0f / a;
     const bool is_off = std::isnormal(nearest) && (std::bit_cast<U32>(a) & 1) != 0;
     return is_off ? std::bit_cast<F32>(std::bit_cast<U32>(nearest) - 1) : nearest;

@@ -195,7 +195,8 @@ class Exchange:
             shape = list(of_ids.shape)
             raise InvalidArgument(f"sources has shape {shape}; allowed: [{given.priorities.count}], as ids has")
         pointer = ffi.cast("int32_t *", of_ids.pointer)
-        check(lib.per_mixture_update_priorities(sources, len(sources), given.priorities, pointer, queue.handle))
+        wanted = sources, len(sources), given.priorities, pointer, queue.handle
+        check(lib.per_mixture_update_priorities(*wanted), {"source_of": "batch.sources"})
         self._memory.finish(queue, of_ids, *given.kept)
 
     def get_windows(

@@ -266,7 +266,7 @@ class Mixture(Generic[Array]):
             try:
                 yield
             except Error as error:
-                named = re.sub(r"sources\[(\d+)\](\.replay)?", lambda it: f"sources[{names[int(it[1])]!r}]", str(error))
+                named = re.sub(r"(?<![.\w])sources\[(\d+)\](\.replay)?", lambda it: f"sources[{names[int(it[1])]!r}]", str(error))
                 error.args = (named,)
                 raise
 

@@ -227,6 +227,13 @@ BAD = {
         lambda: [mixture.update_priorities(mixture.sample(3), [1, 1]) for mixture in [mixture_of()[0]]],
         "td_errors has shape [2]; allowed: [3]",
     ),
+    "sources of another": (
+        lambda: [
+            mixture.update_priorities(per.Batch({"ids": [0, 1], "sources": [0, 3]}), [1, 1])
+            for mixture in [mixture_of()[0]]
+        ],
+        "batch.sources[1] is 3: allowed are 0 .. 2",
+    ),
     "neither": (
         lambda: [mixture.update_priorities(mixture.sample(3)) for mixture in [mixture_of()[0]]],
         "update_priorities needs td_errors or priorities, one of the two",

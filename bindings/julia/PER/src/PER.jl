@@ -22,7 +22,7 @@ export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
 export capacity_for, save, checkpoint, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
 export summarize, set_scale!, raise_max_priority!, get_units, Coordinator
-export channel, shared_loader
+export channel, shared_loader, Mixture
 export wait_to_add, wait_to_sample, stop_limiting!
 export PERError
 
@@ -43,6 +43,7 @@ include("batch.jl")
 include("hindsight.jl")
 include("update.jl")
 include("epochs.jl")
+include("mixture.jl")
 include("loader.jl")
 include("coordinator.jl")
 include("channel.jl")

@@ -94,9 +94,23 @@ const GOOD = Dict{Symbol,Any}(
         save(SINGLE_STEPS, path)
         load(ReplayBuffer, path; options...)
     end),
+    :per_mixture_sample => ((batch_size = 4, share = 0.5, carry = 0), (; batch_size, share, carry, options...) ->
+        sample!(mixture_with(share, carry), batch_size; options...)),
+    :per_mixture_update_priorities =>
+        ((ids = [0, 1], td_errors = [1.0, 1.0], source_of = [1, 1], share = 0.5, carry = 0, priorities = [1.0, 1.0]),
+         (; ids, td_errors, source_of, share, carry, priorities) -> begin
+             batch, mixture = (ids = ids, sources = source_of), mixture_with(share, carry)
+             priorities == [1.0, 1.0] ? update_priorities!(mixture, batch, td_errors) :
+             set_priorities!(mixture, batch, priorities)
+         end),
     :per_loader_create => ((batch_size = 4,),
                            (; batch_size, options...) -> loader(SINGLE_STEPS, batch_size; options...)),
 )
+function mixture_with(share, carry)
+    mixture = Mixture(:one => (SINGLE_STEPS, share))
+    mixture.carries = (one = carry,)
+    return mixture
+end
 const HINDSIGHT = Hindsight(:observation, :goal, (achieved, goals) -> zeros(Float32, size(goals, 2)))
 
 # Parameters of C that no function of this package has, and why.
@@ -111,6 +125,7 @@ const NOT_THERE = Dict(
     "is an axis of a field" => (:shape,),
     "is seconds in Julia" => (:timeout_ms,),
     "is a batch in Julia" => (:slot,),
+    "is that of the pairs in Julia" => (:n_sources,),
 )
 # The functions of per.h that this package calls.
 const SOURCES = dirname(pathof(PER))
@@ -128,10 +143,10 @@ is_there(called, name) =
 # Arguments that the package creates itself.
 const MADE_HERE =
     ((:per_replay_compute_advantages, :ids), (:per_replay_get_live_ids, :capacity), (:per_replay_get_bootstraps, :capacity))
-const OTHER_NAMES = Dict(:bootstrap_values => "bootstrap")
+const OTHER_NAMES = Dict(:bootstrap_values => "bootstrap", :source_of => "sources")
 
 # Arguments that count from 0 in C and from 1 in this package.
-in_julia(name, value) = name in (:indices, :env_ids) && value < typemax(Int64) ? value + 1 : value
+in_julia(name, value) = name in (:indices, :env_ids, :source_of) && value < typemax(Int64) ? value + 1 : value
 
 function spoiled(good, name, value)
     value isa Vector || return merge(good, NamedTuple{(name,)}((value,)))

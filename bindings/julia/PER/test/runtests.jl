@@ -18,6 +18,7 @@ include("thrown.jl")
         "sequences.jl",
         "hindsight.jl",
         "lifetime.jl",
+        "mixture.jl",
         "loader.jl",
         "coordinator.jl",
         "channel.jl",
