@@ -652,14 +652,33 @@ class Batch {
     friend class ReplayBuffer;
     friend class Epochs;
     friend class Loader;
-    friend class Mixture;
     friend class Reader;
+    friend class Mixture;
     /* A drawn batch; rows with one frame each, as per_replay_get() writes them; single steps with stacks. */
     enum class Kind { drawn, rows, steps };
 
     Batch(detail::SharedLayout layout, Kind kind, int64_t size, int64_t n_step)
         : layout_(std::move(layout)), kind_(kind), size_(size), n_step_(n_step) {}
+    /* A batch without memory for draws from this buffer. The library refuses an invalid n_step. */
+    Batch(detail::SharedLayout layout, per_replay* replay, int64_t size, const per_sample_options* options)
+        : Batch(std::move(layout), Kind::drawn, size, 0) {
+        if (!is_of_sequences()) return;
+        ReplayOptions described;
+        check(per_replay_describe(replay, &described));
+        n_step_ = described.n_step;
+        if (options != nullptr && options->n_step > 0) n_step_ = std::min(n_step_, options->n_step);
+    }
 
+    /* Sequences are drawn with the n_step that the batch was made for. */
+    SampleOptions options_for_draw(const per_sample_options* options) const {
+        SampleOptions given;
+        if (options != nullptr) static_cast<per_sample_options&>(given) = *options;
+        if (is_of_sequences() && given.n_step == 0) given.n_step = n_step_;
+        if (is_of_sequences() && given.n_step != n_step_)
+            throw InvalidArgument("n_step is " + std::to_string(given.n_step) + ": the batch was made for " +
+                                  std::to_string(n_step_));
+        return given;
+    }
     /* Allocates all arrays. The library refuses an invalid size. */
     void allocate(bool with_next_fields = true) {
         for (const Field& field : layout_->fields) {
@@ -720,7 +739,7 @@ class Batch {
     int64_t size_ = 0;
     int64_t n_step_ = 0; /* of sequences */
     Initialized<per_batch, per_batch_init> arrays_;
-    int32_t* sources_ = nullptr;
+    int32_t* sources_ = nullptr; /* of a mixture */
     std::vector<std::vector<unsigned char>> memory_;
     std::vector<void*> fields_, next_fields_;
 };
@@ -1182,7 +1201,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         if (batch.kind_ != Batch::Kind::drawn || batch.memory_.empty())
             throw InvalidArgument("batch was not made by ReplayBuffer::batch()");
         if (!batch.is_of_sequences()) return sample(batch.size_, batch.arrays_, options, hindsight);
-        const SampleOptions given = options_for(batch, options);
+        const SampleOptions given = batch.options_for_draw(options);
         sample(batch.size_, batch.arrays_, &given, hindsight);
     }
     Batch sample(int64_t batch_size, const per_sample_options* options = nullptr,
@@ -1239,7 +1258,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     Batch get_windows(Span<const int64_t> ids, int32_t on_invalid = PER_INVALID_ERROR,
                       const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr) {
         Batch batch = this->batch(detail::count(ids.size()), options);
-        const SampleOptions given = options_for(batch, options);
+        const SampleOptions given = batch.options_for_draw(options);
         get_windows(ids, batch.arrays_, on_invalid, &given, hindsight);
         return batch;
     }
@@ -1256,7 +1275,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     Batch get_units(Span<const int64_t> units, Span<uint64_t> masses_out, Span<uint64_t> first_units_out,
                     const per_sample_options* options = nullptr) {
         Batch batch = this->batch(detail::count(units.size()), options);
-        const SampleOptions given = options_for(batch, options);
+        const SampleOptions given = batch.options_for_draw(options);
         get_units(units, batch.arrays_, masses_out, first_units_out, &given);
         return batch;
     }
@@ -1381,16 +1400,6 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
 
  private:
-    /* Sequences are drawn with the n_step that the batch was made for. */
-    static SampleOptions options_for(const Batch& batch, const per_sample_options* options) {
-        SampleOptions given;
-        if (options != nullptr) static_cast<per_sample_options&>(given) = *options;
-        if (batch.is_of_sequences() && given.n_step == 0) given.n_step = batch.n_step_;
-        if (batch.is_of_sequences() && given.n_step != batch.n_step_)
-            throw InvalidArgument("n_step is " + std::to_string(given.n_step) + ": the batch was made for " +
-                                  std::to_string(batch.n_step_));
-        return given;
-    }
     /* Makes a call with `options`, and with the hindsight unless it is NULL. */
     template <class Call>
     void with_hindsight(const Hindsight* hindsight, const per_sample_options* options, const Call& call) const {
@@ -1421,93 +1430,11 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         settings.*member = value;
         change_settings(settings, stream);
     }
-    /* A batch without memory. The library refuses an invalid n_step. */
     Batch drawn_batch(int64_t batch_size, const per_sample_options* options) const {
-        int64_t n_step = 0;
-        if (layout()->sequence_steps > 0) {
-            n_step = describe().n_step;
-            if (options != nullptr && options->n_step > 0) n_step = std::min(n_step, options->n_step);
-        }
-        return {layout_, Batch::Kind::drawn, batch_size, n_step};
+        return {layout(), get(), batch_size, options};
     }
 
-    friend class Mixture;
     detail::SharedLayout layout_;
-};
-
-/* --------------------------------------------------------------- mixtures */
-
-/* Batches from several buffers, in fixed shares: per/mixture.h. The buffers must outlive it, and not be moved. */
-class Mixture {
- public:
-    struct Source {
-        ReplayBuffer& buffer;
-        double share;
-    };
-    /* Throws InvalidArgument if the buffers do not fit together, or a share is not allowed. */
-    Mixture(std::initializer_list<Source> sources) : Mixture(std::vector<Source>(sources)) {}
-    explicit Mixture(const std::vector<Source>& sources) {
-        for (const Source& source : sources) {
-            buffers_.push_back(&source.buffer);
-            sources_.push_back({source.buffer.get(), source.share, 0, 0});
-        }
-        const Priorities none;
-        check(per_mixture_update_priorities(sources_.data(), n_sources(), &none, nullptr, nullptr));
-    }
-
-    /* Shares, which may be changed, and carries: together they are the state of the mixture, to be saved and restored.
-       Handles and the order of the sources must not be changed. */
-    Span<per_source> sources() noexcept { return sources_; }
-
-    /* A reusable batch for sample(), like ReplayBuffer::batch(). */
-    Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
-        Batch batch = first().batch(batch_size, options);
-        batch.sources_ = batch.room<int32_t>();
-        return batch;
-    }
-    void sample(Batch& batch, const per_sample_options* options = nullptr) {
-        first().require_own(batch.layout_);
-        if (batch.sources_ == nullptr) throw InvalidArgument("batch was not made by Mixture::batch()");
-        const SampleOptions given = first().options_for(batch, options);
-        sample(batch.size_, batch.arrays_, {batch.sources_, static_cast<std::size_t>(batch.size_)}, &given);
-    }
-    Batch sample(int64_t batch_size, const per_sample_options* options = nullptr) {
-        Batch batch = this->batch(batch_size, options);
-        sample(batch, options);
-        return batch;
-    }
-    /* sources_out may be empty. */
-    void sample(int64_t batch_size, const per_batch& batch, Span<int32_t> sources_out,
-                const per_sample_options* options = nullptr, void* stream = nullptr) {
-        int32_t* const sources = detail::optional_array("sources_out", sources_out, batch_size);
-        check(per_mixture_sample(sources_.data(), n_sources(), options, batch_size, &batch, sources, stream));
-    }
-
-    /* n_steps is that of per_priorities; for single transitions it is 0. */
-    void update_priorities(Span<const int64_t> ids, Span<const int32_t> source_of, Span<const float> td_errors,
-                           int64_t n_critics = 1, int64_t n_steps = 0, void* stream = nullptr) {
-        const Priorities given =
-            detail::given_td_errors(ids, td_errors, n_critics, n_steps, first().layout()->sequence_steps);
-        update(given, source_of, stream);
-    }
-    void set_priorities(Span<const int64_t> ids, Span<const int32_t> source_of, Span<const float> priorities,
-                        void* stream = nullptr) {
-        update(detail::given_priorities(ids, priorities), source_of, stream);
-    }
-
- private:
-    const ReplayBuffer& first() const {
-        if (buffers_.empty()) throw InvalidArgument("the mixture has no sources");
-        return *buffers_.front();
-    }
-    int64_t n_sources() const { return detail::count(sources_.size()); }
-    void update(const Priorities& given, Span<const int32_t> source_of, void* stream) {
-        detail::require_size("source_of", source_of.size(), given.count);
-        check(per_mixture_update_priorities(sources_.data(), n_sources(), &given, source_of.data(), stream));
-    }
-
-    std::vector<const ReplayBuffer*> buffers_;
-    std::vector<per_source> sources_;
 };
 
 /* ------------------------------------------------------------- many as one */
@@ -1577,6 +1504,108 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
     CoordinatorState state() const {
         return detail::filled_by<per_coordinator_state>(per_coordinator_get_state, get());
     }
+};
+
+/*
+ * Draws batches from several buffers, in fixed shares: per_mixture_sample(). Here half of each batch comes from
+ * demonstrations:
+ *
+ *     per::Mixture mixture({{online, 1}, {demonstrations, 1}});
+ *     per::Batch batch = mixture.sample(256);
+ *     mixture.update_priorities(batch.ids(), batch.sources(), td_errors);
+ *
+ * A mixture borrows the handles of its buffers, which must outlive it. The ReplayBuffer objects may be moved, and used
+ * by themselves. The state of a mixture is the shares and carries of sources(): save them together with the buffers to
+ * continue later. Copies have separate states. One call at a time may run in a mixture.
+ */
+class Mixture {
+ public:
+    /* A buffer and its share of each batch. Give a carry only to continue from a saved one. */
+    struct Source {
+        ReplayBuffer& buffer;
+        double share;
+        int64_t carry = 0;
+    };
+
+    /* 1 to 32 sources. Throws if their buffers, shares or carries are not allowed. */
+    explicit Mixture(Span<const Source> sources) {
+        for (const Source& source : sources) sources_.push_back({source.buffer.get(), source.share, source.carry, 0});
+        require_allowed(sources_);
+        ReplayOptions options;
+        check(per_replay_describe(sources_[0].replay, &options));
+        auto layout = std::make_shared<detail::Layout>(options);
+        for (const per_source& source : sources_) {
+            check(per_replay_describe(source.replay, &options));
+            layout->has_times_sampled = layout->has_times_sampled && options.keep_times_sampled != 0;
+        }
+        layout_ = std::move(layout);
+    }
+
+    /* The sources with their present carries, and the shares as they were given. Valid as long as the mixture. */
+    Span<const per_source> sources() const noexcept { return sources_; }
+    /* Changes the shares: one for each source, in order. If it throws, all shares are unchanged. */
+    void set_shares(Span<const double> shares) {
+        detail::require_size("shares", shares.size(), n_sources());
+        std::vector<per_source> changed = sources_;
+        for (std::size_t k = 0; k < changed.size(); ++k) changed[k].share = shares[k];
+        require_allowed(changed);
+        std::copy(changed.begin(), changed.end(), sources_.begin());
+    }
+
+    /* A reusable batch for sample(), like ReplayBuffer::batch(). It has times_sampled if all buffers keep them. */
+    Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
+        if (sources_.empty()) require_allowed(sources_); /* a moved-from mixture */
+        Batch batch(layout_, sources_[0].replay, batch_size, options);
+        batch.allocate();
+        batch.sources_ = batch.room<int32_t>();
+        return batch;
+    }
+    void sample(Batch& batch, const per_sample_options* options = nullptr) {
+        if (batch.layout_ != layout_) throw InvalidArgument("batch was not made by batch() of this mixture");
+        const SampleOptions given = batch.options_for_draw(options);
+        sample(batch.size_, batch.arrays_, batch.sources(), &given);
+    }
+    Batch sample(int64_t batch_size, const per_sample_options* options = nullptr) {
+        Batch batch = this->batch(batch_size, options);
+        sample(batch, options);
+        return batch;
+    }
+    /* sources_out [batch_size] may be empty. */
+    void sample(int64_t batch_size, const per_batch& batch, Span<int32_t> sources_out,
+                const per_sample_options* options = nullptr, void* stream = nullptr) {
+        int32_t* const sources = detail::optional_array("sources_out", sources_out, batch_size);
+        check(per_mixture_sample(sources_.data(), n_sources(), options, batch_size, &batch, sources, stream));
+    }
+
+    /* Like the methods of the buffer. source_of [count of ids] is the index of each id's source: Batch::sources(). */
+    void update_priorities(Span<const int64_t> ids, Span<const int32_t> source_of, Span<const float> td_errors,
+                           int64_t n_critics = 1, void* stream = nullptr) {
+        update_sequences(ids, source_of, 0, td_errors, n_critics, stream);
+    }
+    void update_sequences(Span<const int64_t> ids, Span<const int32_t> source_of, int64_t n_steps,
+                          Span<const float> td_errors, int64_t n_critics = 1, void* stream = nullptr) {
+        const int64_t sequence_steps = layout_ ? layout_->sequence_steps : 0;
+        update(detail::given_td_errors(ids, td_errors, n_critics, n_steps, sequence_steps), source_of, stream);
+    }
+    void set_priorities(Span<const int64_t> ids, Span<const int32_t> source_of, Span<const float> priorities,
+                        void* stream = nullptr) {
+        update(detail::given_priorities(ids, priorities), source_of, stream);
+    }
+
+ private:
+    int64_t n_sources() const noexcept { return detail::count(sources_.size()); }
+    void update(const Priorities& given, Span<const int32_t> source_of, void* stream) {
+        detail::require_size("source_of", source_of.size(), given.count);
+        check(per_mixture_update_priorities(sources_.data(), n_sources(), &given, source_of.data(), stream));
+    }
+    /* An update of no priorities checks the sources only. */
+    static void require_allowed(const std::vector<per_source>& sources) {
+        const Priorities none;
+        check(per_mixture_update_priorities(sources.data(), detail::count(sources.size()), &none, nullptr, nullptr));
+    }
+
+    std::vector<per_source> sources_;
+    detail::SharedLayout layout_; /* that of all buffers, and of no other batches */
 };
 
 inline void Field::check() const {

@@ -103,6 +103,14 @@ def lines_of_shards(lines: list[str]) -> None:
     assert all(int(row[1]) % 2 == int(row[2]) for row in rows if row)  # id: k * n_envs + environment
 
 
+def lines_of_sources(lines: list[str]) -> None:
+    # 100 and 10 transitions of equal priority: each of the second is ten times as likely to be drawn.
+    rows = [re.fullmatch(r"source (\d): observation (\d+), weight ([\d.]+)", line) for line in lines]
+    assert [row[1] for row in rows if row] == ["0", "0", "1", "1"], lines
+    assert all((int(row[2]) >= 1000) == (row[1] == "1") for row in rows if row)
+    assert [float(row[3]) for row in rows if row] == pytest.approx([1, 1, 10**-0.4, 10**-0.4], rel=1e-5)
+
+
 HEADER_PROGRAMS: dict[str, Callable[[list[str]], None] | str] = {
     "base": "PER_ERROR_INVALID_ARGUMENT: capacity is -1: allowed are 1 .. 1099511627776",
     "tree": lines_of_drawn,
@@ -110,6 +118,7 @@ HEADER_PROGRAMS: dict[str, Callable[[list[str]], None] | str] = {
     "files": "9 transitions",
     "hindsight": lines_of_goals,
     "on_policy": lines_of_advantages,
+    "mixture": lines_of_sources,
     "loader": lines_of_batches,
     "process": "100 transitions, 4 new priorities",
     "shards": lines_of_shards,

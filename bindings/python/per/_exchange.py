@@ -36,6 +36,11 @@ class Exchange:
     def close(self) -> None:
         self._handle = None
 
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The arrays of a drawn batch."""
+        return self._layout.batch
+
     def handle(self) -> Any:
         handle = self._handle
         if handle is None:
@@ -171,13 +176,19 @@ class Exchange:
         return arrays
 
     def sample_mixture(
-        self, sources: Any, batch_size: IntLike, options: Any, out: dict[str, Any] | None, stream: object
+        self,
+        sources: Any,
+        batch_size: IntLike,
+        options: Any,
+        outputs: Sequence[Output],
+        out: dict[str, Any] | None,
+        stream: object,
     ) -> dict[str, Any]:
-        """per_mixture_sample() of buffers with this layout; the arrays include SOURCES."""
+        """per_mixture_sample() of buffers with this layout; `outputs` include SOURCES."""
         queue = self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)
         batch = _library.new("per_batch")
-        arrays, pointers = self._drawn_arrays(_options.rows_of(size), batch, out, queue, (*self._layout.batch, SOURCES))
+        arrays, pointers = self._drawn_arrays(_options.rows_of(size), batch, out, queue, outputs)
         sources_out = ffi.cast("int32_t *", pointers["sources"][0])
         check(lib.per_mixture_sample(sources, len(sources), options, size, batch, sources_out, queue.handle))
         self._memory.finish(queue, arrays)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from per import _options
 from per._errors import Error, InvalidArgument, kind_of
+from per._exchange import SOURCES
 from per._library import ffi
 from per.batch import Batch
 from per.replay import ReplayBuffer
@@ -78,6 +79,9 @@ class Mixture(Generic[Array]):
         self._sources = ffi.new("per_source[]", len(self._buffers))
         self._lock = threading.Lock()
         self._outputs = first._outputs | {"sources": "sources"}
+        self._keeps_times_sampled = all(buffer._keeps_times_sampled for buffer in self._buffers.values())
+        if not self._keeps_times_sampled:
+            self._outputs.pop("times_sampled", None)
         self.shares = shares
         with self._call():  # checks that the buffers fit together
             first._plain.update_mixture(self._sources, [], [], [], True, None)
@@ -141,7 +145,7 @@ class Mixture(Generic[Array]):
         Returns
         -------
         Batch[Array]
-            As per.ReplayBuffer.sample() returns it, with `sources`.
+            As per.ReplayBuffer.sample() returns it, with `sources`; with `times_sampled` if all buffers keep them.
 
         Raises
         ------
@@ -171,8 +175,9 @@ class Mixture(Generic[Array]):
         if first._steps > 0:
             plain = first._exchange_for(options.n_step)[0]
         arrays = None if out is None else self._arrays_of(first, out)
+        drawn = [each for each in plain.outputs if self._keeps_times_sampled or each.name != "times_sampled"]
         with self._call():
-            arrays = plain.sample_mixture(self._sources, batch_size, options, arrays, stream)
+            arrays = plain.sample_mixture(self._sources, batch_size, options, [*drawn, SOURCES], arrays, stream)
         return first._batch_type(first._nested(arrays, self._outputs)) if out is None else out
 
     def update_priorities(
@@ -266,7 +271,9 @@ class Mixture(Generic[Array]):
             try:
                 yield
             except Error as error:
-                named = re.sub(r"(?<![.\w])sources\[(\d+)\](\.replay)?", lambda it: f"sources[{names[int(it[1])]!r}]", str(error))
+                named = re.sub(
+                    r"(?<![.\w])sources\[(\d+)\](\.replay)?", lambda it: f"sources[{names[int(it[1])]!r}]", str(error)
+                )
                 error.args = (named,)
                 raise
 

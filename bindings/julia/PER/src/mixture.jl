@@ -141,6 +141,8 @@ function sample!(mixture::Mixture, batch_size; out = nothing, stream = nothing, 
     count = converted(Int64, "batch_size", batch_size)
     chosen, n_step = sample_options(first_buffer, options)
     layout = push!(drawn_layout(first_buffer, rows_of(count), n_step), (:sources, Int32, (rows_of(count),)))
+    all(buffer -> buffer.keeps_times_sampled, getfield(mixture, :buffers)) ||
+        filter!(array -> first(array) !== :times_sampled, layout)
     batch = out === nothing ? allocate(memory, layout) : check_layout(memory, out, layout)
     with_pointers(first_buffer, batch) do filled
         call_on_sources(mixture) do pointer, n

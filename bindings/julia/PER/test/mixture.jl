@@ -66,6 +66,14 @@ end
     @test sample!(halves, 5; out = batch) === batch && sprint(show, halves) == "Mixture(a = 0.0, b = 1.0)"
 end
 
+@testset "batches have times_sampled if all buffers keep them" begin
+    keeping, other = mixed(1, 60; keep_times_sampled = true), mixed(2, 30)
+    for pairs in ((:a => (keeping, 1), :b => (other, 1)), (:b => (other, 1), :a => (keeping, 1)))
+        @test !haskey(sample!(Mixture(pairs...), 4), :times_sampled)
+    end
+    @test haskey(sample!(Mixture(:a => (keeping, 1)), 4), :times_sampled)
+end
+
 @testset "sequences" begin
     mixture = mixture_of(three_buffers(; sequence_length = 3, burn_in = 1, n_step = 2))
     batch = sample!(mixture, 10)
