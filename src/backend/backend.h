@@ -159,8 +159,8 @@ struct ReplayUpdate {
     int32_t n_sources = 0;
 };
 
-// What a draw with PER_NONE has left in the memory of its device: with these numbers P(i) is shares[i] / (even_share *
-// n_live), and the weight is (even_share / shares[i])^beta.
+// The results of a draw with PER_NONE, in the memory of its device. P(i) is shares[i] / (even_share * n_live), and the
+// weight is (even_share / shares[i])^beta.
 struct DrawnShares {
     const double* shares;  // [batch_size]
     const double* even_share;
@@ -214,13 +214,13 @@ class ReplayBackend {
     // Calls on several buffers at once: begin_mixture() on each of them, then either choose_rows() and write_rows(), or
     // check_update() and write_update(), and at last end_mixture() on each. choose_rows() and check_update() throw all
     // that sample() and update() would throw; the others do not throw on the CPU, and on a device only if its driver
-    // fails. After an exception is_done is false: nothing was written, and end_mixture() forgets what was chosen.
+    // fails. end_mixture() takes is_done false after an exception, and then undoes choose_rows().
     virtual void begin_mixture(void* stream) = 0;
     virtual void choose_rows(const ReplaySample& sample) = 0;
     virtual void write_rows(const ReplaySample& sample) = 0;
     virtual void check_update(const ReplayUpdate& update) = 0;
     virtual void write_update(const ReplayUpdate& update) = 0;
-    // Of the draw that write_rows() has just made with PER_NONE; without a draw only n_live is valid.
+    // The results of the draw that write_rows() has just made. If it has made none, only n_live is valid.
     virtual DrawnShares drawn_shares() = 0;
     // Writes the weights and probabilities of a batch of a mixture, in which ids must be given. Call it on one of the
     // buffers. sources_out may be NULL.

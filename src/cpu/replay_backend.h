@@ -111,7 +111,7 @@ class CpuReplayBackend : public ReplayBackend {
     GoalWriter goals_;
     std::vector<int64_t> bootstraps_;  // slots; memory kept from call to call
 
-    // Of the draw under way:
+    // The state of the current draw:
     BatchKey key_of_draw_ = {};
     bool chosen_took_ranks_ = false;
     int64_t n_live_ = 0;

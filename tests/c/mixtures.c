@@ -195,7 +195,8 @@ static void halves_take_turns(void) {
     free_sources(sources, twins);
 }
 
-/* Of n batches of changing sizes, a source of share s gets s times their rows, to less than one row a source. */
+/* After any number of batches of changing sizes, a source with share s has had s times their rows, give or take less
+   than one row for each source. */
 static void shares_are_exact_in_the_long_run(void) {
     static mixed drawn;
     per_source sources[SOURCES];

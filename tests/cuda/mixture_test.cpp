@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t batch_size = 19;
 
-// Buffers that differ in what a mixture leaves to them.
+// The buffers differ in options that a mixture does not require to be the same.
 per_replay_options options_of(int k) {
     per_replay_options options = twin_options();
     options.capacity = 48 + 24 * k;
@@ -47,7 +47,7 @@ class TwinMixtures {
                                   stream);
     }
 
-    // Draws on both devices, and sets priorities of what was drawn, and of an entry that is for no source on the GPU.
+    // Draws on both devices, expects the same batch, and updates the priorities of its rows.
     void draw_and_update(const per_sample_options* options, cudaStream_t stream) {
         MixedBatch of_cpu, of_gpu;
         ASSERT_EQ(sample(false, options, of_cpu, nullptr), PER_OK) << per_last_error();

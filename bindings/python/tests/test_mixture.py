@@ -32,13 +32,13 @@ def buffer_of(name, fields=None, **options):
 
 
 def mixture_of(shares=SHARES, **options):
-    """A mixture, and the same buffers once more."""
+    """Returns a mixture, and a second set of the same buffers."""
     sources = {name: (buffer_of(name, **options), share) for name, share in shares.items()}
     return per.Mixture(sources), [buffer_of(name, **options) for name in shares]
 
 
 def parts_of(batch, twins, **choices):
-    """What the twins draw by themselves for this batch, and the law of the mixture by its definition."""
+    """Lets each twin draw its rows of this batch. Returns their batches, and P(i) by the definition of a mixture."""
     counts = np.bincount(batch.sources, minlength=len(twins))
     parts = [
         twin.sample(int(n), normalize_weights="none", **choices) for twin, n in zip(twins, counts, strict=True) if n

@@ -43,7 +43,7 @@ class BatchQueue {
         return sample.is_drawn() ? memory_.slots : memory_.found;
     }
 
-    // Of the batch that sample() has drawn, in device memory.
+    // The shares of the batch that sample() has drawn, in device memory.
     const double* shares() const { return memory_.shares; }
 
     // Reads rows as they were added; ids lie in device memory. A row that is not there gets id -1 and zeros.
