@@ -135,7 +135,7 @@ def test_busy_without_a_wait_is_no_timeout():
 @pytest.mark.parametrize("call", ["update_priorities", "cut", "load", "checkpoint", "summarize"])
 def test_wrong_arguments_are_errors_that_name_the_class_of_users(call):
     with pytest.raises(TypeError, match=rf"^ReplayBuffer\.{call}\(\) got an unexpected keyword argument 'x'"):
-        getattr(filled(), call)(x=1)
+        getattr(per.ReplayBuffer if call == "load" else filled(), call)(x=1)
     function = inspect.getattr_static(per.ReplayBuffer, call)
     if inspect.isfunction(function):
         assert pickle.loads(pickle.dumps(function)) is function
