@@ -9,6 +9,7 @@ import per
 import torch
 from torch import nn
 
+torch.set_num_threads(1)  # for small batches of images on a CPU, more threads cost more than they save
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
 device = "cuda" if torch.cuda.is_available() else "cpu"
 

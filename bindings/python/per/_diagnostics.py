@@ -114,9 +114,10 @@ def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:
         return None
     return (
         f"{statistics.cuts} of {statistics.added} steps were cut off from the one before: their observation is not the "
-        "next_observation given there. Does the program go on with observation = next_observation? Do steps of several "
-        "environments come as those of one (n_envs)? Does a wrapper change one of the two? Only for rows in no order "
-        "of time, with n_step=1, use store_next_observation=True."
+        "next_observation given there. Does the program go on with observation = next_observation? Is each observation "
+        "written into the same array? Copy it. Do steps of several environments come as those of one (n_envs)? Does a "
+        "wrapper change one of the two? Only for rows in no order of time, with n_step=1, use "
+        "store_next_observation=True."
     )
 
 

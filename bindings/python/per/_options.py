@@ -80,7 +80,9 @@ class _SignatureOfInit:
 
 # Names of other libraries, for hints: of arguments, fields and arrays of batches.
 _OTHER_NAMES = {
+    "beta_frames": "beta_steps",
     "buffer_size": "capacity",
+    "eps": "epsilon",
     "max_size": "capacity",
     "maxlen": "capacity",
     "size": "capacity",

@@ -36,7 +36,7 @@ class Settings(Buffer[Array]):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The current value of every option by name.
+        """A copy of the current value of every option by name. To change one, set its attribute: buffer.alpha = 0.5.
 
         `per.ReplayBuffer(**buffer.options)` makes an empty buffer like this one.
 
