@@ -28,8 +28,8 @@ class Field(_options.Named):
         "bool", "uint8" .. "int64", "float16", "bfloat16", "float32", "float64", or a dtype of numpy, torch or JAX.
     role : {"plain", "observation", "recurrent_state"}, optional
         "observation" (the default for "observation" and names that begin with "observation."): observed before the
-        step. Batches then also have next_x beside x; sequences of T steps have T + n_step values of x. "plain" (the default for all
-        other names). "recurrent_state": sequences have only that of their first step.
+        step. Batches then also have next_x beside x; sequences of T steps have T + n_step values of x. "plain" (the
+        default for all other names). "recurrent_state": sequences have only that of their first step.
     stack : int, optional
         Frames per observation in a batch. Default: the buffer's frame_stack for observations, else 1.
     default : ArrayLike, optional

@@ -62,8 +62,9 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     ----------
     capacity : int
         Total rows, rounded up to a multiple of n_envs. A step takes one row; the final observation of an episode takes
-        another. In a full lane, at least rows - 1 - E - (n_step - 1) - (frame_stack - 1) transitions are live,
-        where E is the number of episodes that ended in it. capacity_for() returns the capacity for a number of live transitions.
+        another. In a full lane, at least rows - 1 - E - (n_step - 1) - (frame_stack - 1) transitions are live, where E
+        is the number of episodes that ended in it. capacity_for() returns the capacity for a number of live
+        transitions.
     fields : Mapping[str, Field]
         Name and Field of each array stored beside reward, terminated and truncated. At least one must be an
         observation. A field with a default may be left out when steps are added. A name is any text of up to 255 bytes
@@ -121,7 +122,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     store_next_observation : bool, default False
         Store next observations in separate arrays: rows may then be added in any order, and capacity is exact, since
         every row is a transition. Without it, rows of a data set that is not in order of time are disconnected: each
-        transition takes a second row for its next observation, or is never live if that is not given. A warning reports this.
+        transition takes a second row for its next observation, or is never live if that is not given. A warning reports
+        this.
     overwrite : bool, default True
         False: adding to a full lane raises Full.
     critics : {"mean", "max"}, default "mean"
