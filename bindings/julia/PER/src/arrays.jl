@@ -84,7 +84,8 @@ numbers(::Type{T}, name, number::Number) where {T} = numbers(T, name, [number])
 numbers(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other)), not an array")
 
 # Converts numbers that count from 1 to numbers that count from 0.
-zero_based(name, array) = map(index -> index - 1, numbers(Int64, name, array))
+zero_based(name, array, ::Type{T} = Int64) where {T} =
+    numbers(T, name, map(index -> index - 1, numbers(Int64, name, array)))
 
 function check_length(name, array, expected)
     length(array) == expected && return nothing

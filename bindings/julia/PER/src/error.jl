@@ -25,10 +25,10 @@ invalid(message) = throw(PERError(PER_ERROR_INVALID_ARGUMENT, message))
 # The message belongs to the thread of the failing call: between the call and the read nothing may run that could move
 # this task to another thread.
 #
-# `arguments`: the names here of arguments that have another name in C.
-function check(status, arguments = NamedTuple())
+# `arguments`: the names here of arguments that have another name in C. `reworded` changes the message further.
+function check(status, arguments = NamedTuple(), reworded = identity)
     status == PER_OK && return nothing
-    message = in_julia(unsafe_string(per_last_error()), arguments)
+    message = reworded(in_julia(unsafe_string(per_last_error()), arguments))
     throw(PERError(status, message * (status in (PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL) ? note_on(message) : "")))
 end
 

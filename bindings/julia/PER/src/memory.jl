@@ -124,11 +124,11 @@ function numbers(memory::DeviceMemory, ::Type{T}, name, array, stream) where {T}
     return Elements(T, array)
 end
 
-# Indices of a tree: in host memory they count from 1, on a device from 0, as in C.
-slots(::HostMemory, name, array, stream) = zero_based(name, array)
-slots(memory::DeviceMemory, name, array, stream) =
-    lies_on_device(memory, array) ? numbers(memory, Int64, name, array, stream) :
-    to_device(memory, name, zero_based(name, array), array, stream)
+# Indices of a tree, or sources of a mixture: in host memory they count from 1, on a device from 0, as in C.
+slots(::HostMemory, name, array, stream, ::Type{T} = Int64) where {T} = zero_based(name, array, T)
+slots(memory::DeviceMemory, name, array, stream, ::Type{T} = Int64) where {T} =
+    lies_on_device(memory, array) ? numbers(memory, T, name, array, stream) :
+    to_device(memory, name, zero_based(name, array, T), array, stream)
 
 function to_device(memory, name, elements::Array{T}, source, stream) where {T}
     refuse_part(memory, name, source)

@@ -5,56 +5,67 @@ Draws batches from several buffers, in fixed shares: for learning from demonstra
 al. 2023, "Efficient Online Reinforcement Learning with Offline Data", takes half of each batch from either), or from
 one buffer for each task.
 
-The buffers, up to 32, are on one device and have the same fields and, for sequences, the same lengths; all else may
-differ. Buffers with `max_times_sampled` are not supported. Each can still be used by itself. Shares are divided by
-their sum.
+- `name`: a symbol or text, unique
+- `buffer`: a [`ReplayBuffer`](@ref), which can still be used by itself. The buffers, up to 32, are on one device and
+  have the same fields and, for sequences, the same lengths and `n_step`; all else may differ. Buffers with
+  `max_times_sampled` are not supported
+- `share`: of each batch, finite and at least 0; shares are divided by their sum
 
 The numbers of rows of a batch are whole numbers. What rounding gives to one buffer, later batches give to the others:
-with equal shares, batches of 33 have 17 and 16 rows, then 16 and 17. `mixture.shares` and `mixture.carries`, named
-tuples, are the state of a mixture; both can be set, the shares at any time.
+with equal shares, batches of 33 have 17 and 16 rows, then 16 and 17.
 
-Throws a [`PERError`](@ref) if the buffers do not fit together, or a share is not allowed.
+`mixture.buffers`, `mixture.shares` (with a sum of 1) and `mixture.carries` are named tuples. Carries are what earlier
+batches owe each buffer, in units of 2^-32 rows. Shares and carries can be set, shares at any time. They are the state
+of a mixture: with both set, a mixture of the saved and loaded buffers continues bit for bit.
+
+Throws a [`PERError`](@ref), also where shares or carries are set, with status `PER.PER_ERROR_INVALID_ARGUMENT` if the
+buffers do not fit together or a number is not allowed, and with `PER.PER_ERROR_UNSUPPORTED` for a buffer with
+`max_times_sampled`. The mixture is then as it was before.
 
 ```jldoctest
-julia> online, demonstrations = ReplayBuffer(50, (observation = Field(Int32),)), ReplayBuffer(50, (observation = Field(Int32),));
+julia> online, demonstrations = (ReplayBuffer(50, (observation = Field(Int32),)) for _ in 1:2);
 
 julia> for (buffer, first) in ((online, 1), (demonstrations, 1001))
            extend!(buffer; observation = first:first+3, reward = ones(4), terminated = falses(4), truncated = falses(4))
        end
 
-julia> mixture = Mixture(:online => (online, 0.5), :demonstrations => (demonstrations, 0.5));
+julia> mixture = Mixture(:online => (online, 3), :demonstrations => (demonstrations, 1))
+Mixture(online = 0.75, demonstrations = 0.25)
 
 julia> batch = sample!(mixture, 4);
 
-julia> batch.sources == [1, 1, 2, 2], (batch.observation .> 1000) == [false, false, true, true]
+julia> batch.sources == [1, 1, 1, 2], (batch.observation .> 1000) == [false, false, false, true]
 (true, true)
 
-julia> update_priorities!(mixture, batch, [0.5, 1, 2, 0.1]) === mixture
+julia> update_priorities!(mixture, batch, [0.5, 1, 2, 0.1]);
+
+julia> mixture.shares = (online = 0.5, demonstrations = 0.5);
+
+julia> sample!(mixture, 4).sources == [1, 1, 2, 2]
 true
 ```
 """
 struct Mixture
     names::Vector{Symbol}
     buffers::Vector{ReplayBuffer}
-    sources::Vector{per_source}
+    sources::Vector{per_source}  # their pointers are valid while call_on_sources() runs
     lock::ReentrantLock
 
-    function Mixture(named::Pair...)
+    function Mixture(given...)
         names, buffers, sources = Symbol[], ReplayBuffer[], per_source[]
-        for (name, source) in named
+        for one in given
+            one isa Pair || invalid("an argument is a $(nameof(typeof(one))); allowed: name => (buffer, share)")
+            name, source = one
             source isa Tuple{ReplayBuffer,Any} || invalid("$name is a $(typeof(source)); allowed: (buffer, share)")
             push!(names, Symbol(name))
             push!(buffers, source[1])
-            push!(sources, per_source(C_NULL, converted(Float64, "share of $name", source[2]), 0, 0))
+            push!(sources, per_source(C_NULL, converted(Float64, "$name.share", source[2]), 0, 0))
         end
         allunique(names) || invalid("the names of the buffers are $(join(names, ", ")); allowed: each once")
         any(field -> field.name === :sources, Iterators.flatten(buffer.fields for buffer in buffers)) &&
             invalid("field sources has the name of an array of a mixture's batches; allowed: other names")
         mixture = new(names, buffers, sources, ReentrantLock())
-        given = initial(per_priorities)
-        call_on_sources(mixture) do pointer, count  # checks that the buffers fit together
-            per_mixture_update_priorities(pointer, count, given, C_NULL, C_NULL)
-        end
+        check_sources(mixture)
         return mixture
     end
 end
@@ -64,11 +75,13 @@ parts(mixture::Mixture) = getfield(mixture, :names), getfield(mixture, :buffers)
 Base.propertynames(::Mixture, private::Bool = false) = (:buffers, :shares, :carries)
 function Base.getproperty(mixture::Mixture, name::Symbol)
     names, buffers, sources = parts(mixture)
-    total = sum(source -> source.share, sources)
-    name === :buffers && return NamedTuple{(names...,)}((buffers...,))
-    name === :shares && return NamedTuple{(names...,)}(((source.share / total for source in sources)...,))
-    name === :carries && return NamedTuple{(names...,)}(((source.carry for source in sources)...,))
-    return invalid("there is no $name in a mixture; there are buffers, shares, carries")
+    named(values) = NamedTuple{(names...,)}((values...,))
+    lock(getfield(mixture, :lock)) do
+        name === :buffers && return named(buffers)
+        name === :shares && return named(source.share / sum(one -> one.share, sources) for source in sources)
+        name === :carries && return named(source.carry for source in sources)
+        return invalid("there is no $name in a mixture; there are buffers, shares, carries")
+    end
 end
 
 function Base.setproperty!(mixture::Mixture, name::Symbol, value)
@@ -77,17 +90,14 @@ function Base.setproperty!(mixture::Mixture, name::Symbol, value)
     value isa NamedTuple && Set(keys(value)) == Set(names) ||
         invalid("$name is $(repr(value)); allowed: a named tuple with $(join(names, ", "))")
     type = name === :shares ? Float64 : Int64
-    numbers_of = [converted(type, "$name.$each", value[each]) for each in names]
-    changed(k) = name === :shares ? per_source(C_NULL, numbers_of[k], sources[k].carry, 0) :
-                 per_source(C_NULL, sources[k].share, numbers_of[k], 0)
-    given = initial(per_priorities)
+    numbers = [converted(type, "$name.$each", value[each]) for each in names]
+    changed(source, number) = name === :shares ? per_source(C_NULL, number, source.carry, 0) :
+                              per_source(C_NULL, source.share, number, 0)
     lock(getfield(mixture, :lock)) do
         before = copy(sources)
-        foreach(k -> sources[k] = changed(k), eachindex(sources))
+        map!(changed, sources, before, numbers)
         try
-            call_on_sources(mixture) do pointer, count  # checks the numbers
-                per_mixture_update_priorities(pointer, count, given, C_NULL, C_NULL)
-            end
+            check_sources(mixture)
         catch
             copyto!(sources, before)
             rethrow()
@@ -96,57 +106,94 @@ function Base.setproperty!(mixture::Mixture, name::Symbol, value)
     return value
 end
 
-Base.show(io::IO, mixture::Mixture) = print(io, "Mixture", mixture.shares)
+Base.show(io::IO, mixture::Mixture) = print(io, "Mixture", map(share -> round(share; sigdigits = 3), mixture.shares))
 
-# Runs action(pointer to the sources, their number), which returns a status, while all buffers are kept. Errors get the
-# names of the buffers.
+# Throws unless the buffers fit together and the numbers are allowed.
+function check_sources(mixture)
+    nothing_given = initial(per_priorities)
+    call_on_sources(mixture) do sources, count
+        per_mixture_update_priorities(sources, count, nothing_given, C_NULL, C_NULL)
+    end
+end
+
+# Runs action(pointer to the sources, their number), which returns a status, while all buffers are held.
 function call_on_sources(action, mixture)
     names, buffers, sources = parts(mixture)
+    reworded(message) = with_names(message, names)
     lock(getfield(mixture, :lock)) do
         n_held = 0
         try
             for (k, buffer) in enumerate(buffers)
+                isopen(buffer) || invalid("the buffer $(names[k]) was closed")
                 acquire(buffer.handle)
                 n_held = k
                 sources[k] = per_source(buffer.handle.pointer, sources[k].share, sources[k].carry, 0)
             end
-            GC.@preserve buffers sources check(action(pointer(sources), length(sources)), (source_of = "batch.sources",))
-        catch error
-            error isa PERError || rethrow()
-            named(found) = names[parse(Int, match(r"\d+", found).match) + 1]
-            text = replace(error.message, r"(?<![.\w])sources\[\d+\](\.replay)?(?!\w)" => found -> string(named(found)))
-            throw(PERError(error.status, text))
+            GC.@preserve buffers sources check(action(pointer(sources), length(sources)), MIXTURE_WORDS, reworded)
         finally
-            foreach(buffer -> release(buffer.handle), buffers[1:n_held])
+            foreach(buffer -> release(buffer.handle), view(buffers, 1:n_held))
         end
     end
     return nothing
 end
 
+# Names here of arguments of the mixture's calls in C.
+const MIXTURE_WORDS = (n_sources = "the number of buffers", source_of = "batch.sources")
+
+# A message with the names of the buffers in place of the library's sources[k] and sources[k].replay.
+function with_names(message, names)
+    name_of(found) = string(names[parse(Int, match(r"\d+", found).match) + 1])
+    return replace(message, r"(?<![.\w])sources\[\d+\](\.replay\b)?" => name_of)
+end
+
 """
     sample!(mixture, batch_size; out, stream, options...)
 
-Draw a batch from all buffers of a [`Mixture`](@ref), first the rows of the first buffer. They are those that each buffer
-would draw alone, with `P(i) = share P_k(i)`, where `P_k` is the probability in their own buffer, and weights `(N
-P(i))^-beta`, divided by the largest of the batch; `N` is the number of live transitions of all buffers. Without an
-explicit `beta`, each row has that of its buffer.
+Draw a [`Batch`](@ref PER.Batch) from all buffers of a [`Mixture`](@ref), first the rows of the first buffer, then those
+of the second, and so on. They are those that each buffer would draw alone, with `P(i) = share P_k(i)`, where `P_k` is
+the probability in their own buffer, and weights `(N P(i))^-beta`, divided by the largest of the batch; `N` is the
+number of live transitions of all buffers.
 
-The arrays are those of the buffers, and `sources`: the number of each row's buffer, from 1; on a device from 0, as in
-C. The arguments are those of `sample!` for a buffer, but for `key` and `hindsight`; `normalize_weights` may be
-`:batch_max` or `:none`. If it throws, no buffer has made a draw.
+Its arrays are those of the buffers' batches (`times_sampled` if all buffers count it), and `sources`: the number of
+each row's buffer as `Int32`, from 1; in arrays on a device from 0, as in C.
+
+- `batch_size`: 1 to 2^24, of all buffers together. A buffer that gets no row makes no draw
+- `out`: a batch of the same size and mixture to fill and return, instead of a new one
+- `stream`: on CUDA; see [`ReplayBuffer`](@ref). `arrays` and `current_stream` are those of the first buffer
+- `options`: those of `sample!` for a buffer, for all of them. Without `beta` each row has that of its buffer, whose
+  schedule advances. `normalize_weights` is `:batch_max` unless given, or `:none`
+
+Throws a [`PERError`](@ref) with the statuses of `sample!` for any of the buffers, and `PER.PER_ERROR_UNSUPPORTED` for
+`normalize_weights = :buffer_max`. No buffer has then made a draw. (On CUDA the rows of a buffer without live
+transitions have ids of -1, and [`PER.synchronize`](@ref) of that buffer throws.)
+
+```jldoctest
+julia> buffers = [ReplayBuffer(20, (observation = Field(Int32),)) for _ in 1:2];
+
+julia> for buffer in buffers
+           extend!(buffer; observation = 1:9, reward = ones(9), terminated = falses(9), truncated = falses(9))
+       end
+
+julia> mixture = Mixture(:mine => (buffers[1], 1), :others => (buffers[2], 1));
+
+julia> batches = [sample!(mixture, 3) for _ in 1:2];
+
+julia> [batch.sources for batch in batches] == [[1, 1, 2], [1, 2, 2]]
+true
+```
 """
 function sample!(mixture::Mixture, batch_size; out = nothing, stream = nothing, options...)
-    first_buffer = first(getfield(mixture, :buffers))
+    buffers = getfield(mixture, :buffers)
+    first_buffer = first(buffers)
     memory, queue = first_buffer.memory, stream_of(first_buffer.memory, stream)
     count = converted(Int64, "batch_size", batch_size)
     chosen, n_step = sample_options(first_buffer, options)
     layout = push!(drawn_layout(first_buffer, rows_of(count), n_step), (:sources, Int32, (rows_of(count),)))
-    all(buffer -> buffer.keeps_times_sampled, getfield(mixture, :buffers)) ||
-        filter!(array -> first(array) !== :times_sampled, layout)
+    all(buffer -> buffer.keeps_times_sampled, buffers) || filter!(array -> first(array) !== :times_sampled, layout)
     batch = out === nothing ? allocate(memory, layout) : check_layout(memory, out, layout)
     with_pointers(first_buffer, batch) do filled
-        call_on_sources(mixture) do pointer, n
-            per_mixture_sample(pointer, n, chosen, count, filled, address(memory, batch.sources), queue)
+        call_on_sources(mixture) do sources, n_sources
+            per_mixture_sample(sources, n_sources, chosen, count, filled, address(memory, batch.sources), queue)
         end
     end
     memory isa HostMemory && (batch.sources .+= Int32(1))
@@ -155,13 +202,33 @@ end
 
 """
     update_priorities!(mixture, batch, td_errors; stream)
-    set_priorities!(mixture, batch, priorities; stream)
 
-Set the priorities of the rows of a batch from [`sample!`](@ref) of a [`Mixture`](@ref), each in its buffer. If it throws,
-no priority of any buffer has changed. Returns the mixture.
+Set the priorities of the rows of a batch, each in its buffer, as `update_priorities!` of a buffer does. Returns the
+mixture.
+
+- `batch`: from [`sample!`](@ref) of this [`Mixture`](@ref); its `ids` and `sources` are used
+- `td_errors`: `B`, or `B×critics`; for sequences `T×B` or `T×B×critics`
+
+Throws a [`PERError`](@ref) for the arguments that `update_priorities!` of a buffer refuses. No priority of any buffer
+has then changed.
+
+```jldoctest
+julia> buffer = ReplayBuffer(20, (observation = Field(Int32),); epsilon = 0);
+
+julia> extend!(buffer; observation = 1:9, reward = ones(9), terminated = falses(9), truncated = falses(9));
+
+julia> mixture = Mixture(:only => (buffer, 1));
+
+julia> batch = sample!(mixture, 2);
+
+julia> update_priorities!(mixture, batch, [-2, 3]);
+
+julia> priorities(buffer, batch.ids) == [2, 3]
+true
+```
 """
 function update_priorities!(mixture::Mixture, batch, td_errors; stream = nothing)
-    target = first(getfield(mixture, :buffers))
+    target = checked_target(mixture, batch)
     rows, errors, n_critics, n_steps = given_errors(target, batch.ids, td_errors, stream)
     with_priorities(rows, :td_errors, errors, n_critics, n_steps) do given
         update_sources(mixture, batch, given, stream)
@@ -169,8 +236,13 @@ function update_priorities!(mixture::Mixture, batch, td_errors; stream = nothing
     return mixture
 end
 
+"""
+    set_priorities!(mixture, batch, priorities; stream)
+
+Like [`update_priorities!`](@ref), but takes the priorities themselves, finite and not negative.
+"""
 function set_priorities!(mixture::Mixture, batch, priorities; stream = nothing)
-    target = first(getfield(mixture, :buffers))
+    target = checked_target(mixture, batch)
     rows, values = given_priorities(target, batch.ids, priorities, stream)
     with_priorities(rows, :priorities, values) do given
         update_sources(mixture, batch, given, stream)
@@ -178,15 +250,19 @@ function set_priorities!(mixture::Mixture, batch, priorities; stream = nothing)
     return mixture
 end
 
+# The buffer whose memory and lengths are those of the mixture.
+function checked_target(mixture, batch)
+    hasproperty(batch, :ids) && hasproperty(batch, :sources) ||
+        invalid("batch is a $(nameof(typeof(batch))); allowed: a batch of sample!() of a mixture, with ids and sources")
+    return first(getfield(mixture, :buffers))
+end
+
 function update_sources(mixture, batch, given, stream)
     memory = first(getfield(mixture, :buffers)).memory
     queue = stream_of(memory, stream)
-    sources = source_numbers(memory, batch.sources, stream)
-    check_length("sources", sources, length(batch.ids))
-    call_on_sources(mixture) do pointer, n
-        per_mixture_update_priorities(pointer, n, given, sources, queue)
+    source_of = slots(memory, "batch.sources", batch.sources, stream, Int32)
+    check_length("batch.sources", source_of, length(batch.ids))
+    call_on_sources(mixture) do sources, n_sources
+        per_mixture_update_priorities(sources, n_sources, given, source_of, queue)
     end
 end
-
-source_numbers(memory::HostMemory, sources, stream) = numbers(memory, Int32, "sources", sources .- 1, stream)
-source_numbers(memory::DeviceMemory, sources, stream) = numbers(memory, Int32, "sources", sources, stream)

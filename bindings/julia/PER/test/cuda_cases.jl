@@ -114,6 +114,56 @@ end
     @test length(buffer) == 0
 end
 
+# The same mixture of two buffers on the device and on the CPU; nothing if the device does not support the options.
+function pair_of_mixtures(; options...)
+    pairs_of_buffers = [pair(; seed = seed, alpha = 0.2seed, options...) for seed in 1:2]
+    any(isnothing, pairs_of_buffers) && return nothing
+    for (seed, buffers) in enumerate(pairs_of_buffers)
+        run = steps(40seed, 20, 2)
+        extend!(buffers[1]; map(on_device, run)...)
+        extend!(buffers[2]; run...)
+    end
+    return Tuple(Mixture((Symbol(:b, seed) => (pairs_of_buffers[seed][k], 3 - seed) for seed in 1:2)...) for k in 1:2)
+end
+
+# On the device sources count from 0.
+same_mixed(batch, wanted) =
+    keys(batch) == keys(wanted) && host(batch.sources) .+ 1 == wanted.sources &&
+    all(host(batch[name]) == wanted[name] for name in keys(wanted) if name !== :sources)
+
+@testset "mixtures with $options" for options in (
+    (n_step = 3,),
+    (scheme = :without_replacement, keep_times_sampled = true),
+    (sequence_length = 4, burn_in = 1, sequence_stride = 2),
+)
+    mixtures = pair_of_mixtures(; options...)
+    mixtures === nothing && continue
+    mixture, expected = mixtures
+    batch, wanted = sample!(mixture, 8), sample!(expected, 8)
+    for turn in 1:4
+        @test same_mixed(batch, wanted) && mixture.carries == expected.carries
+        td_errors = wanted.reward .- 3
+        @test update_priorities!(expected, wanted, td_errors) === expected
+        # Arrays on the device; and arrays in host memory, whose sources count from 1.
+        isodd(turn) ? update_priorities!(mixture, batch, on_device(td_errors); stream = C_NULL) :
+        update_priorities!(mixture, (ids = wanted.ids, sources = wanted.sources), td_errors)
+        set_priorities!(mixture, (ids = batch.ids[1:1], sources = [1]), [turn])
+        set_priorities!(expected, (ids = wanted.ids[1:1], sources = [1]), [turn])
+        @test all(host(priorities(there, live_ids(here))) == priorities(here, live_ids(here))
+                  for (there, here) in zip(mixture.buffers, expected.buffers))
+        @test sample!(mixture, 8; out = batch) === batch && sample!(expected, 8; out = wanted) === wanted
+    end
+    @test map(counted, values(mixture.buffers)) == map(counted, values(expected.buffers))
+    devices = :a => (mixture.buffers.b1, 1), :b => (expected.buffers.b1, 1)
+    @test occursin("b is on another device than that of a", invalid_message(() -> Mixture(devices...)))
+    # Only the device sees that there is no such buffer; the first one counts the entry.
+    rejected = stats(mixture.buffers.b1).rejected_updates
+    set_priorities!(mixture, (ids = batch.ids[1:2], sources = on_device(Int32[0, 2])), [1, 1])
+    @test stats(mixture.buffers.b1).rejected_updates == rejected + 1
+    @test occursin("1 ids named no row", invalid_message(() -> PER.synchronize(mixture.buffers.b1)))
+    PER.synchronize(mixture.buffers.b2)
+end
+
 @testset "loaders hand out arrays of the device" begin
     buffers = pair()
     if buffers !== nothing
