@@ -78,7 +78,8 @@ class Limits:
         if allowed < n:
             raise per.Busy(
                 f"steps of the call are {n}: the rate limiter allows at most {allowed} before more transitions are "
-                f"drawn ({self._limits()}); {self.added} steps are added, {self.drawn} transitions drawn"
+                f"drawn ({self._limits()}); {self.added} steps are added, {self.drawn} transitions drawn. "
+                "wait_to_add() waits for more draws"
             )
 
     def check_draw(self, n: int) -> None:
@@ -90,13 +91,14 @@ class Limits:
         if self.added < self._least():
             raise per.Busy(
                 f"batch_size is {n}: the rate limiter allows no draw before {self._least()} steps are added "
-                f"(min_size_to_sample); {self.added} are so far"
+                f"(min_size_to_sample); {self.added} are so far. wait_to_sample() waits for them"
             )
         allowed = self._due(0) - self.drawn + self.samples_tolerance
         if self.holds_adds and n > allowed:
             raise per.Busy(
                 f"batch_size is {n}: the rate limiter allows at most {allowed} before more steps are added "
-                f"({self._limits()}); {self.added} steps are added, {self.drawn} transitions drawn"
+                f"({self._limits()}); {self.added} steps are added, {self.drawn} transitions drawn. wait_to_sample() "
+                "waits for more steps"
             )
 
     def stop(self) -> None:
