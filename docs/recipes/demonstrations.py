@@ -68,7 +68,7 @@ def act(observation):
     return int(random.integers(3) if explores else (theta @ features(observation)).argmax())
 
 
-episodes = []
+episodes: list[tuple[int, float]] = []  # length and return
 while sum(length for length, _ in episodes) < STEPS:
     episodes.append(play(online, act, learn))
 goals = sum(total > 50 for _, total in episodes)

@@ -129,7 +129,7 @@ static void add_arrays(void) {
         check_refused_with(&given.steps, array_names[i], " has shape (3,): expected is (2,)");
         array->shape = two_two;
         array->ndim = 2;
-        check_refused_with(&given.steps, array_names[i], " has shape (2, 2): expected is (1, 2)");
+        check_refused_with(&given.steps, array_names[i], " has shape (2, 2): expected is (2,)");
         array->ndim = 0;
         check_refused(&given.steps, array_names[i]);
         *array = good;
