@@ -82,7 +82,7 @@ void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_
     int64_t n_given = 0;
     for (std::size_t k = 0; k < n; ++k) {
         carries[k] += units[k] * total;
-        rows_out[k] = std::max<int64_t>(carries[k] >> 32, 0);
+        rows_out[k] = units[k] == 0 ? 0 : std::max<int64_t>(carries[k] >> 32, 0);  // P would be 0 without a share
         carries[k] -= rows_out[k] * units_of_row;
         n_given += rows_out[k];
     }

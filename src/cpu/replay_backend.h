@@ -33,8 +33,8 @@ class CpuReplayBackend : public ReplayBackend {
     void begin_mixture(void*) override { chosen_took_ranks_ = false; }
     void choose_rows(const ReplaySample& sample) override { chosen_took_ranks_ = choose(sample); }
     void write_rows(const ReplaySample& sample) override { write_chosen(sample); }
-    void check_update(const ReplayUpdate& update) override { rows_.check_update(update); }
-    void write_update(const ReplayUpdate& update) override { rows_.update(update); }
+    void check_update(const ReplayUpdate& update) override { all_valid_ = rows_.read_update(update); }
+    void write_update(const ReplayUpdate&) override { rows_.write_update(all_valid_); }
     DrawnShares drawn_shares() override;
     void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
                        int32_t* sources_out) override;
@@ -111,7 +111,8 @@ class CpuReplayBackend : public ReplayBackend {
     GoalWriter goals_;
     std::vector<int64_t> bootstraps_;  // slots; memory kept from call to call
 
-    // The state of the current draw:
+    // The state of the current call:
+    bool all_valid_ = false;  // the priorities of an update
     BatchKey key_of_draw_ = {};
     bool chosen_took_ranks_ = false;
     int64_t n_live_ = 0;

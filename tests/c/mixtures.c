@@ -192,6 +192,13 @@ static void halves_take_turns(void) {
         for (int i = 0; i < 33; ++i) CHECK(drawn.source_of[i] == (i < 17 - round % 2 ? 0 : 2));
     }
     CHECK(stats_of(sources[1].replay).samples == 0 && stats_of(sources[0].replay).samples == 6);
+    /* Also if it is owed rows from the time when it had a share. */
+    sources[1].carry = (int64_t)5 << 32;
+    sources[0].carry = -sources[1].carry;
+    fill_mixed(&drawn, 0);
+    CHECK_OK(per_mixture_sample(sources, SOURCES, NULL, 33, &drawn.of_rows.batch, drawn.source_of, NULL));
+    for (int i = 0; i < 33; ++i) CHECK(drawn.source_of[i] != 1 && drawn.of_rows.weights[i] > 0);
+    CHECK(sources[1].carry == (int64_t)5 << 32);
     free_sources(sources, twins);
 }
 

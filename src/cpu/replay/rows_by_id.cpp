@@ -210,12 +210,8 @@ bool RowsById::read_update(const ReplayUpdate& update) {
     return all_valid;
 }
 
-void RowsById::check_update(const ReplayUpdate& update) {
-    read_update(update);
-}
-
-void RowsById::update(const ReplayUpdate& update) {
-    const bool all_valid = read_update(update);
+// Writes the update that read_update() has read.
+void RowsById::write_update(bool all_valid) {
     PriorityStore& priorities = state_.priorities;
     // Entries to be written move to the front of both arrays.
     size_t n = 0;

@@ -17,8 +17,11 @@ class RowsById {
  public:
     RowsById(ReplayState& state, const per_replay_options& options);
 
-    void update(const ReplayUpdate& update);
-    void check_update(const ReplayUpdate& update);
+    // The two halves of update(): arrays of the caller are read by the first alone, which returns true if all
+    // priorities are valid.
+    bool read_update(const ReplayUpdate& update);
+    void write_update(bool all_valid);
+    void update(const ReplayUpdate& update) { write_update(read_update(update)); }
     void priorities(int64_t count, const int64_t* ids, float* priorities_out);
     // Reads rows as they were added.
     void get(int64_t count, const int64_t* ids, const per_batch& batch);
@@ -44,7 +47,6 @@ class RowsById {
     bool accepts_priority(int64_t slot) const { return state_.priorities.live().contains(slot) || will_be_live(slot); }
     bool will_be_live(int64_t slot) const;
     const int64_t* own_ids(const ReplayUpdate& update);
-    bool read_update(const ReplayUpdate& update);
     void read_priorities(const ReplayUpdate& update);
     void read_sequence_priorities(const ReplayUpdate& update);
     void check_priorities(const ReplayUpdate& update) const;
