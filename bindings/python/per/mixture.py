@@ -83,8 +83,6 @@ class Mixture(Generic[Array]):
         if not self._keeps_times_sampled:
             self._outputs.pop("times_sampled", None)
         self.shares = shares
-        with self._call():  # checks that the buffers fit together
-            first._plain.update_mixture(self._sources, [], [], [], True, None)
 
     @property
     def buffers(self) -> dict[str, ReplayBuffer[Array]]:
@@ -94,21 +92,13 @@ class Mixture(Generic[Array]):
     @property
     def shares(self) -> dict[str, float]:
         """The shares by name, with a sum of 1. Assign a dict with all names to change them."""
-        given = [source.share for source in self._sources]
+        with self._lock:
+            given = [source.share for source in self._sources]
         return {name: share / sum(given) for name, share in zip(self._buffers, given, strict=True)}
 
     @shares.setter
     def shares(self, shares: Mapping[str, float]) -> None:
-        self._check_names("shares", shares)
-        read = {name: _options.real(f"shares[{name!r}]", shares[name]) for name in self._buffers}
-        for name, share in read.items():
-            if not 0.0 <= share < float("inf"):
-                raise InvalidArgument(f"the share of {name!r} is {share}; allowed: finite numbers >= 0")
-        if not 0.0 < sum(read.values()) < float("inf"):
-            raise InvalidArgument(f"the shares are {dict(read)}; allowed: a finite sum above 0")
-        with self._lock:
-            for source, share in zip(self._sources, read.values(), strict=True):
-                source.share = share
+        self._set(shares=shares)
 
     @_options.takes_draw_options()
     def sample(
@@ -243,23 +233,30 @@ class Mixture(Generic[Array]):
         """
         if not isinstance(state, Mapping) or set(state) != {"shares", "carries"}:
             raise InvalidArgument(f"state is {state!r}; allowed: what state_dict() returned")
-        self._check_names("carries", state["carries"])
-        carries = [_options.whole(f"carries[{name!r}]", state["carries"][name]) for name in self._buffers]
-        self.shares = state["shares"]
-        with self._lock:
-            for source, carry in zip(self._sources, carries, strict=True):
-                source.carry = carry
+        self._set(**state)
 
     def __repr__(self) -> str:
         parts = (f"{name!r}: {share:.3g}" for name, share in self.shares.items())
         return f"per.Mixture({{{', '.join(parts)}}})"
 
-    def _check_names(self, argument: str, given: object) -> None:
-        if not isinstance(given, Mapping) or set(given) != set(self._buffers):
-            shown = ", ".join(map(repr, given)) if isinstance(given, Mapping) else kind_of(given)
-            raise InvalidArgument(
-                f"{argument} has {shown}; allowed: {', '.join(map(repr, self._buffers))}, all of them"
-            )
+    def _set(self, **given: Mapping[str, Any]) -> None:
+        """Sets shares and carries, or none of them. The library checks them, and that the buffers fit together."""
+        for argument, values in given.items():
+            if not isinstance(values, Mapping) or set(values) != set(self._buffers):
+                shown = ", ".join(map(repr, values)) if isinstance(values, Mapping) else kind_of(values)
+                allowed = ", ".join(map(repr, self._buffers))
+                raise InvalidArgument(f"{argument} has {shown}; allowed: {allowed}, all of them")
+        with self._call():
+            before = bytes(ffi.buffer(self._sources))
+            try:
+                for argument, values in given.items():
+                    for source, name in zip(self._sources, self._buffers, strict=True):
+                        member = {"shares": "share", "carries": "carry"}[argument]
+                        _options.set_field(source, member, f"{argument}[{name!r}]", values[name])
+                next(iter(self._buffers.values()))._plain.update_mixture(self._sources, [], [], [], True, None)
+            except BaseException:
+                ffi.buffer(self._sources)[:] = before
+                raise
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:

@@ -183,9 +183,12 @@ BAD = {
         lambda: per.Mixture({"a": online()}),
         "sources['a'] is a ReplayBuffer; allowed: (ReplayBuffer, share)",
     ),
-    "a negative share": (lambda: per.Mixture({"a": (online(), -1)}), "the share of 'a' is -1.0; allowed: finite"),
-    "a share of text": (lambda: per.Mixture({"a": (online(), "1")}), "shares['a'] is '1'; allowed: a number"),
-    "shares of zero": (lambda: per.Mixture({"a": (online(), 0)}), "the shares are {'a': 0.0}; allowed: a finite sum"),
+    "a negative share": (
+        lambda: per.Mixture({"a": (online(), -1)}),
+        "sources['a'].share is -1: must be finite and >= 0",
+    ),
+    "a share of text": (lambda: per.Mixture({"a": (online(), "1")}), "shares['a'] is '1', a str; allowed: a number"),
+    "shares of zero": (lambda: per.Mixture({"a": (online(), 0)}), "the shares of all sources add up to 0"),
     "other shares": (
         lambda: setattr(mixture_of()[0], "shares", {"online": 1}),
         "shares has 'online'; allowed: 'online', 'demonstrations', 'replayed', all of them",
@@ -193,6 +196,10 @@ BAD = {
     "a state of another": (
         lambda: mixture_of()[0].load_state_dict({"shares": {}}),
         "state is {'shares': {}}; allowed: what state_dict() returned",
+    ),
+    "a carry out of range": (
+        lambda: mixture_of()[0].load_state_dict({"shares": SHARES, "carries": dict.fromkeys(SHARES, 2**41)}),
+        "sources['online'].carry is 2199023255552: allowed are",
     ),
     "the same twice": (
         lambda: [per.Mixture({"a": (one, 1), "b": (one, 1)}) for one in [online()]],
@@ -272,6 +279,8 @@ def test_a_call_that_fails_changes_no_buffer():
     before, state = bytes(buffer), mixture.state_dict()
     with pytest.raises(per.Empty):
         mixture.sample(5)
+    with pytest.raises(per.InvalidArgument):
+        mixture.load_state_dict({"shares": {"a": 3, "b": 1}, "carries": {"a": 0, "b": 2**41}})
     assert bytes(buffer) == before and mixture.state_dict() == state
     with pytest.raises(per.InvalidArgument, match=r"arrays of 'b' is 'torch', and of 'a' 'numpy'"):
         per.Mixture({"a": (buffer, 1), "b": (buffer_of("replayed", arrays="torch"), 1)})
