@@ -13,6 +13,7 @@ gates.py sizes      LIBRARY     every _init accepts the sizes that the struct ha
 gates.py versions   LIBRARY     LIBRARY, the changelog, the Julia package and per.h have the same versions
 gates.py abidiff    LIBRARY     the debug information of LIBRARY has the types and signatures of per.h
 gates.py load_time  OBJECT...   no code of the library runs when it is loaded
+gates.py hot        LIBRARY     LIBRARY has the functions of cmake/hot_functions.txt, next to each other
 gates.py fetches    COMMANDS    compilers keep the prefetches of hot loops; COMMANDS: compile_commands.json
 """
 
@@ -273,6 +274,22 @@ def load_time(*objects: pathlib.Path) -> Problems:
     return problems
 
 
+def hot(library: pathlib.Path, names: pathlib.Path = REPOSITORY / "cmake" / "hot_functions.txt") -> Problems:
+    """The functions of a training step are in the section .text.hot.
+
+    A compiler of another version may inline a few, or emit them under other names.
+    """
+    section = re.search(r"^ *\[ *(\d+)\] \.text\.hot\b", output_of("readelf", "-SW", library), re.MULTILINE)
+    if section is None:
+        return [f"{library.name} has no section .text.hot"]
+    functions = rf"\bFUNC\b +\S+ +\S+ +{section[1]} ([^\s.]+)"
+    present = set(re.findall(functions, output_of("readelf", "-sW", library)))
+    wanted = {line for line in names.read_text().splitlines() if not line.startswith("#")}
+    if len(wanted & present) >= 0.95 * len(wanted):
+        return []
+    return [f"{name} is not in .text.hot: run bench/hot_functions.py" for name in sorted(wanted - present)]
+
+
 def fetches(commands: pathlib.Path) -> Problems:
     """Every installed compiler keeps the prefetch instructions of the functions in FETCHING."""
     entries = {entry["file"]: entry for entry in json.loads(commands.read_text()) if "per_objects" in entry["command"]}
@@ -301,7 +318,11 @@ def fetches(commands: pathlib.Path) -> Problems:
     return problems
 
 
-ALL = (layout, padding, header, cpp_header, exports, needed, glibc, sizes, versions, abidiff, load_time, fetches)
+ALL = (
+    *(layout, padding, header, cpp_header),
+    *(exports, needed, glibc, sizes, versions, abidiff, hot),
+    *(load_time, fetches),
+)
 GATES: dict[str, Callable[..., Problems]] = {gate.__name__: gate for gate in ALL}
 
 

@@ -248,6 +248,17 @@ class Library(Broken):
     def test_library_without_debug_information(self) -> None:
         self.assert_red(gates.abidiff(self.library("-g0")), "has no debug information")
 
+    def test_hot_functions_that_are_not_laid_out(self) -> None:
+        names = self.folder / "names.txt"
+        names.write_text("# A comment.\nper_version\n")
+        self.assert_red(gates.hot(self.library(), names), "no section .text.hot")
+        script = self.folder / "layout.ld"
+        script.write_text("SECTIONS { .text.hot : { *(.text.per_version) } } INSERT BEFORE .text;")
+        library = self.library("-ffunction-sections", f"-Wl,-T,{script}")
+        self.assert_green(gates.hot(library, names))
+        names.write_text("per_version\nper_renamed\n")
+        self.assert_red(gates.hot(library, names), "per_renamed is not in .text.hot")
+
     def test_constructor(self) -> None:
         self.assert_green(gates.load_time(self.object_with("int x;")))
         path = self.object_with("int x; __attribute__((constructor)) static void start(void) { x = 1; }")
