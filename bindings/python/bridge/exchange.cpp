@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "numpy.h"
 
@@ -43,6 +44,14 @@ ArrayMemory::Owner take_memory(const Output& output, const Shape& shape) {
         if (__builtin_mul_overflow(n_bytes, static_cast<size_t>(shape.axes[axis]), &n_bytes)) return nullptr;
     }
     return output.memory->take(n_bytes);
+}
+
+// True if this is the only reference to an array, and no other object refers to its memory.
+bool is_unused(PyObject* array) {
+    PyObject* const base = PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
+    const auto* weak_references =
+        reinterpret_cast<PyObject**>(reinterpret_cast<char*>(array) + Py_TYPE(array)->tp_weaklistoffset);
+    return Py_REFCNT(array) == 1 && base != nullptr && Py_REFCNT(base) == 1 && *weak_references == nullptr;
 }
 
 }  // namespace
@@ -84,12 +93,17 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
     const py::object tensor_type = layout["tensor_type"];
     if (!tensor_type.is_none()) {
         tensors_ = types_.exchange_api(reinterpret_cast<PyTypeObject*>(tensor_type.ptr()));
+    } else {
+        for (const Output& output : outputs_) output.memory->keep_nothing();  // last_arrays have it
     }
 }
 
 void Exchange::close() {
     handle_object_ = py::none();
-    for (const Output& output : outputs_) output.memory->keep_nothing();
+    for (Output& output : outputs_) {
+        output.memory->keep_nothing();
+        output.last_arrays = {};
+    }
     plain_.attr("close")();
 }
 
@@ -264,15 +278,31 @@ py::object Exchange::sample(const py::object& batch_size, uintptr_t options, con
 }
 
 // Empty if no memory can be allocated; the error is then Python's to raise.
-py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& block) const {
+py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& block) {
     const auto arrays = py::reinterpret_steal<py::object>(PyDict_Copy(output_names_.ptr()));
     if (!arrays) throw py::error_already_set();
-    for (const Output& output : outputs_) {
-        const py::object array = new_array(output, batch_size, &at<void*>(block, output.offset));
+    for (Output& output : outputs_) {
+        const py::object array = array_of(output, batch_size, &at<void*>(block, output.offset));
         if (!array) return {};
         if (PyDict_SetItem(arrays.ptr(), output.name.ptr(), array.ptr()) != 0) throw py::error_already_set();
     }
     return arrays;
+}
+
+// An array for the next batch. To create one takes longer than to find out that an earlier one is free: with both that
+// are kept, since a learner holds one batch while it draws the next. Empty if no memory can be allocated.
+py::object Exchange::array_of(Output& output, int64_t batch_size, void** address) {
+    if (tensors_ != nullptr) return new_array(output, batch_size, address);
+    for (py::object& last : output.last_arrays) {
+        if (!last || !is_unused(last.ptr())) continue;
+        *address = address_of_target(last.ptr(), output, batch_size);
+        if (*address != nullptr) return last;
+        last = {};  // of another size, or changed
+    }
+    py::object array = new_array(output, batch_size, address);
+    auto& [newest, oldest] = output.last_arrays;
+    oldest = std::exchange(newest, array);
+    return array;
 }
 
 // Empty if no memory can be allocated.

@@ -1,6 +1,7 @@
 #ifndef PER_BRIDGE_EXCHANGE_H
 #define PER_BRIDGE_EXCHANGE_H
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 
 namespace per::bridge {
 
-/* An array of a batch: its description, the offset of its address in a block of per_batch, and its memory. */
+/* An array of a batch: its description, the offset of its address in a block of per_batch, and what it is made of. */
 struct Output {
     py::object name;
     std::vector<int64_t> shape; /* with room for the batch's axis in front */
@@ -17,6 +18,7 @@ struct Output {
     py::object descr; /* numpy's dtype */
     size_t offset;
     SpareMemory::Owner memory;
+    std::array<py::object, 2> last_arrays; /* of numpy: given out again once nobody else holds them */
 };
 
 /*
@@ -64,8 +66,9 @@ class Exchange {
     per_replay* buffer() const { return static_cast<per_replay*>(handle_); }
     bool read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const;
     py::object new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const;
+    py::object array_of(Output& output, int64_t batch_size, void** address);
     py::object new_array(const Output& output, int64_t batch_size, void** address) const;
-    py::object new_arrays(int64_t batch_size, std::vector<std::byte>& block) const;
+    py::object new_arrays(int64_t batch_size, std::vector<std::byte>& block);
     bool reuse(const py::dict& out, int64_t batch_size, std::vector<std::byte>& block);
     void* address_of_target(PyObject* target, const Output& output, int64_t batch_size);
 

@@ -2,6 +2,7 @@
 
 import gc
 import random
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -114,6 +115,36 @@ def test_what_was_given_up_is_taken_again(kind):
         batch = buffer.sample(4096)
         addresses.add(address(batch.observation))
     assert len(addresses) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda array: array.setflags(write=False),
+        lambda array: setattr(array, "shape", (4, 4)),
+        lambda array: setattr(array, "dtype", np.int32),
+    ],
+)
+def test_an_array_that_was_changed_is_not_given_out_again(change):
+    buffer, twin = filled(), filled()
+    for _ in range(6):
+        batch, expected = buffer.sample(16), twin.sample(16)
+        assert batch.reward.tolist() == expected.reward.tolist()
+        assert batch.reward.dtype == np.float32
+        batch.reward[:] = -1  # of the buffer's twin, whose batches are held, nothing changes
+        change(batch.reward)
+
+
+@pytest.mark.parametrize("refer", [memoryview, weakref.ref, lambda array: array.base, lambda array: array.ctypes])
+def test_an_array_to_which_anything_refers_is_not_given_out_again(refer):
+    buffer = filled()
+    held = []
+    for _ in range(20):
+        reward = buffer.sample(16).reward
+        held.append((refer(reward), address(reward)))
+        del reward
+    live = [place for what, place in held if not isinstance(what, weakref.ref) or what() is not None]
+    assert len(set(live)) == len(live) >= 2
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
