@@ -48,14 +48,7 @@ void move_few_bytes(std::byte* out, const std::byte* frame, int64_t bytes) {
 }
 
 // A move, and loops into which the compiler inlines it.
-struct Moves {
-    Move one;
-    void (*many)(std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n,
-                 int64_t bytes);
-    Gather gather;
-};
-
-template <Move move>
+template <decltype(Moves::one) move>
 constexpr Moves moves = {
     move,
     [](std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n, int64_t bytes) {
@@ -64,6 +57,8 @@ constexpr Moves moves = {
     [](std::byte* out, const std::byte* const* frames, int64_t n, int64_t bytes) {
         for (int64_t i = 0; i < n; ++i, out += bytes) move(out, frames[i], bytes);
     }};
+
+}  // namespace
 
 const Moves& moves_of(int64_t bytes) {
     static constexpr const Moves* by_blocks[] = {
@@ -79,16 +74,6 @@ const Moves& moves_of(int64_t bytes) {
     if (bytes == 16) return moves<move_exactly<Block>>;
     const size_t n_blocks = static_cast<size_t>(bytes - 1) / sizeof(Block);
     return n_blocks <= std::size(by_blocks) ? *by_blocks[n_blocks - 1] : moves<move_bytes>;
-}
-
-}  // namespace
-
-Move move_of(int64_t bytes) {
-    return moves_of(bytes).one;
-}
-
-Gather gather_of(int64_t bytes) {
-    return moves_of(bytes).gather;
 }
 
 void copy_frames(std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n,

@@ -35,7 +35,7 @@ void GatherPlan::add_copy(int64_t field, void* out, const FrameGather* gather, i
         (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
     copies_.push_back({column, next_column, state_.rows.packed(field), state_.rows.next_packed(field),
                        static_cast<std::byte*>(out), places, bytes, stack, is_next,
-                       state_.fields[field].pads_with_zeros(), is_fetched_apart, move_of(bytes), gather_of(bytes)});
+                       state_.fields[field].pads_with_zeros(), is_fetched_apart, &moves_of(bytes)});
     row_bytes_ += stack * (places != nullptr ? int64_t{sizeof *places} : bytes);
 }
 
@@ -169,7 +169,7 @@ void GatherPlan::copy_newest(const Copy& copy, std::byte* out, const GatherRow* 
             const bool is_own = copy.is_next && row.next_is_own_array;
             frames[i] = (is_own ? copy.next_column : copy.column).at(copy.is_next ? row.next_slot : row.slot);
         }
-        copy.gather(out + first * copy.bytes, frames, n_frames, copy.bytes);
+        copy.moves->gather(out + first * copy.bytes, frames, n_frames, copy.bytes);
     }
 }
 
@@ -179,7 +179,7 @@ void GatherPlan::copy_stacks(const Copy& copy, std::byte* out, const GatherRow* 
             if (copy.pads_with_zeros && is_padding(rows[i], copy.is_next, age))
                 std::memset(out, 0, static_cast<size_t>(copy.bytes));
             else
-                copy.move(out, frame(copy, rows[i], age), copy.bytes);
+                copy.moves->one(out, frame(copy, rows[i], age), copy.bytes);
         }
 }
 

@@ -91,8 +91,7 @@ class GatherPlan {
         bool is_next;
         bool pads_with_zeros;
         bool is_fetched_apart;  // not with the common part of the record
-        Move move;
-        Gather gather;
+        const Moves* moves;
     };
     // A part of each record: the bytes from one place in it to another.
     struct Part {
