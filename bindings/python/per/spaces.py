@@ -237,6 +237,8 @@ def _frame_stack(env: Any, is_vector: bool, space: Any) -> int | None:
 def _frame_stack_of_parts(env: Any) -> int | None:
     """The same for a vector environment, whose parts may be in other processes. None if they cannot be queried."""
     unwrapped = env.unwrapped
+    if _is_of_ale(unwrapped):
+        return int(unwrapped.single_observation_space.shape[0])
     if not hasattr(unwrapped, "call"):
         return None
     # Querying a missing attribute would end an AsyncVectorEnv.
@@ -246,6 +248,11 @@ def _frame_stack_of_parts(env: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
+def _is_of_ale(env: Any) -> bool:
+    """Whether it is ALE's own vector environment, which stacks frames itself, zeros before the first one."""
+    return bool(type(env).__module__ == "ale_py.vector_env")
+
+
 def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     """The padding at the start of the environment's stacks; None for the first frame, repeated.
 
@@ -253,6 +260,8 @@ def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     """
     if stack == 1:
         return None
+    if _is_of_ale(env.unwrapped):
+        return "zero"
     if is_vector:
         kinds = env.unwrapped.call("get_wrapper_attr", "padding_type")
         values = env.unwrapped.call("get_wrapper_attr", "padding_value")

@@ -526,6 +526,33 @@ def test_vector_environment_whose_parts_stack_frames_is_seen(vector, kind):
     envs.close()
 
 
+def test_stacks_of_the_vector_environment_of_ale():
+    gymnasium.register_envs(pytest.importorskip("ale_py"))
+    envs = gymnasium.make_vec("ALE/Pong-v5", num_envs=2, vectorization_mode="vector_entry_point", noop_max=0)
+    buffer = per.ReplayBuffer.for_env(envs, 40, seed=1)
+    assert buffer.fields["observation"].shape == (84, 84)
+    observation, _ = envs.reset(seed=1)
+    stacks = {}
+    for _ in range(6):
+        next_observation, reward, terminated, truncated, _ = envs.step(np.zeros(2, np.int64))
+        ids = buffer.add(
+            observation=observation,
+            action=np.zeros(2, np.int64),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            next_observation=next_observation,
+        )
+        stacks.update(zip(ids.tolist(), zip(observation, next_observation, strict=True), strict=True))
+        observation = next_observation
+    batch = buffer.sample(64)
+    assert set(batch.ids.tolist()) == set(stacks)
+    for row, number in enumerate(batch.ids.tolist()):
+        assert np.array_equal(batch.observation[row], stacks[number][0])
+        assert np.array_equal(batch.next_observation[row], stacks[number][1])
+    envs.close()
+
+
 def test_environment_whose_stack_was_flattened_is_taken_as_it_is():
     buffer = per.ReplayBuffer.for_env(FlattenObservation(FrameStackObservation(Toy(0, "box", "discrete"), 3)), 100)
     assert buffer.fields["observation"] == per.Field((9,), "float32", "observation", 1, padding="repeat")
