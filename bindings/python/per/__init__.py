@@ -4,7 +4,10 @@ SumTree holds priorities and draws indices in proportion to them. ReplayBuffer a
 batches of them with importance-sampling weights.
 """
 
-from per import plot, typing
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from per import _options, plot, typing
 from per._errors import (
     Busy,
     CallbackError,
@@ -39,6 +42,12 @@ from per.statistics import Statistics
 from per.tree import Draw, Mass, SumTree
 
 __version__ = _version()
+
+if not TYPE_CHECKING:  # type checkers are to report misspelt names
+
+    def __getattr__(name: str) -> NoReturn:
+        raise _options.no_attribute(sys.modules[__name__], "module 'per'", name)
+
 
 __all__ = [
     "Batch",

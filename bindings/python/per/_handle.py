@@ -159,6 +159,12 @@ class Handle(_options.Named):
 
     if not TYPE_CHECKING:  # type checkers are to report misspelt names
 
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self)
+            if hasattr(kind, name):  # a property that raised AttributeError itself
+                return object.__getattribute__(self, name)
+            raise _options.no_attribute(kind, f"{kind.__name__!r} object", name)
+
         def __setattr__(self, name: str, value: object) -> None:
             """Sets a property. Other names are errors, except in subclasses outside the package, which may add some."""
             owner = type(self)

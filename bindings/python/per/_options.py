@@ -114,6 +114,34 @@ def meant(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {alike[0]}?" if alike else ""
 
 
+# Attributes of other libraries' buffers, and their modules' names, for hints.
+_OTHER_ATTRIBUTES = {
+    "append": "add",
+    "get_batch": "sample",
+    "insert": "add",
+    "load": "ReplayBuffer.load",
+    "PrioritizedReplayBuffer": "ReplayBuffer",
+    "push": "add",
+    "remember": "add",
+    "ReplayMemory": "ReplayBuffer",
+    "store": "add",
+    "SegmentTree": "SumTree",
+    "update": "update_priorities",
+}
+
+
+def no_attribute(owner: object, whose: str, name: str) -> AttributeError:
+    """The error for an attribute that neither the owner nor, for an object, its type has."""
+    if name == "size" and hasattr(owner, "__len__"):
+        hint = "; did you mean len()?"
+    else:
+        other = _OTHER_ATTRIBUTES.get(name, "")
+        is_there = other and hasattr(owner, other.partition(".")[0])
+        public = [known for known in dir(owner) if not known.startswith("_")]
+        hint = f"; did you mean {other}()?" if is_there else "" if name.startswith("_") else meant(name, public)
+    return AttributeError(f"{whose} has no attribute {name!r}{hint}")
+
+
 class Named:
     """Base class of objects whose constructor suggests the correct spelling of a misspelt argument."""
 

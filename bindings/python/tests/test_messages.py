@@ -373,6 +373,49 @@ def test_what_is_given_without_a_name_is_told_the_names():
 
 
 @pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("push", "; did you mean add()?"),
+        ("get_batch", "; did you mean sample()?"),
+        ("update", "; did you mean update_priorities()?"),
+        ("size", "; did you mean len()?"),
+        ("sampel", "; did you mean sample?"),
+        ("load_everything", ""),
+        ("_exchang", ""),
+    ],
+)
+def test_an_attribute_that_a_buffer_does_not_have(name, words):
+    with pytest.raises(AttributeError) as error:
+        getattr(per.ReplayBuffer(9, FIELDS), name)
+    assert str(error.value) == f"'ReplayBuffer' object has no attribute '{name}'{words}"
+
+
+def test_an_error_within_a_property_of_a_subclass_is_not_hidden():
+    class Own(per.ReplayBuffer):
+        @property
+        def newest(self):
+            return self.nonsense
+
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = Own(9, FIELDS).newest
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("load", "; did you mean ReplayBuffer.load()?"),
+        ("PrioritizedReplayBuffer", "; did you mean ReplayBuffer()?"),
+        ("Replaybuffer", "; did you mean ReplayBuffer?"),
+        ("nonsense", ""),
+    ],
+)
+def test_a_name_that_the_package_does_not_have(name, words):
+    with pytest.raises(AttributeError) as error:
+        getattr(per, name)
+    assert str(error.value) == f"module 'per' has no attribute '{name}'{words}"
+
+
+@pytest.mark.parametrize(
     ("call", "words"),
     [
         (
