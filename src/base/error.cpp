@@ -27,7 +27,10 @@ Error::Error(per_status status, const char* format, ...) noexcept : status_(stat
 }
 
 void throw_out_of_memory(uint64_t bytes) {
-    throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: %" PRIu64 " bytes were asked for", bytes);
+    char gigabytes[32] = "";
+    if (bytes >= 1'000'000'000)
+        std::snprintf(gigabytes, sizeof gigabytes, " (%.1f GB)", static_cast<double>(bytes) * 1e-9);
+    throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: %" PRIu64 " bytes%s were asked for", bytes, gigabytes);
 }
 
 const char* last_error() noexcept {

@@ -43,8 +43,15 @@ const CheckpointOptions& checked(const CheckpointOptions& saved, const Checkpoin
 }
 
 std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options, const Fields& fields) {
-    if (options.device == PER_CPU) return cpu::create_replay_backend(options, fields);
-    return cuda::create_replay_backend(options, fields);
+    try {
+        if (options.device == PER_CPU) return cpu::create_replay_backend(options, fields);
+        return cuda::create_replay_backend(options, fields);
+    } catch (const Error& error) {
+        if (error.status() != PER_ERROR_OUT_OF_MEMORY) throw;
+        throw Error(PER_ERROR_OUT_OF_MEMORY,
+                    "%s; capacity is %" PRId64 ": fewer rows, or fields of smaller dtypes, take less", error.what(),
+                    options.capacity);
+    }
 }
 
 void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabelling) {

@@ -257,10 +257,13 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;
     if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
-    std::string expected = shape_text(expected_shape(entries, 1, given));
+    const Shape shape = expected_shape(entries, 1, given);
+    const bool is_reordered =
+        std::is_permutation(given.begin(), given.end(), shape.axes.begin(), shape.axes.begin() + shape.ndim);
+    std::string expected = shape_text(shape);
     if (entries.stack > 1) expected += ", or " + shape_text(expected_shape(entries, entries.stack, given)) + " stacked";
     refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " + expected +
-           reason_of_shape(entries, given));
+           (is_reordered ? "; its axes are in another order" : reason_of_shape(entries, given)));
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {

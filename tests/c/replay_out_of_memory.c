@@ -83,7 +83,8 @@ static void within_a_limit(void) {
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     options = replay_options(10000000, 1);
     CHECK_FAILS(per_replay_create(&options, &large), PER_ERROR_OUT_OF_MEMORY,
-                "out of memory: 161480704 bytes were asked for"); /* 16 bytes a row, in whole huge pages */
+                "out of memory: 161480704 bytes were asked for; capacity is 10000000: fewer rows, or fields of smaller "
+                "dtypes, take less"); /* 16 bytes a row, in whole huge pages */
     CHECK(large == NULL);
     steps.length = STEPS; /* cast to float64, these need 32 MB of scratch memory */
     CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_OUT_OF_MEMORY, "out of memory");

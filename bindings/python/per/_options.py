@@ -132,13 +132,15 @@ _OTHER_ATTRIBUTES = {
 
 def no_attribute(owner: object, whose: str, name: str) -> AttributeError:
     """The error for an attribute that neither the owner nor, for an object, its type has."""
-    if name == "size" and hasattr(owner, "__len__"):
+    other = _OTHER_ATTRIBUTES.get(name, "")
+    if name.startswith("_"):
+        hint = ""
+    elif name == "size" and hasattr(owner, "__len__"):
         hint = "; did you mean len()?"
+    elif other and hasattr(owner, other.partition(".")[0]):
+        hint = f"; did you mean {other}()?"
     else:
-        other = _OTHER_ATTRIBUTES.get(name, "")
-        is_there = other and hasattr(owner, other.partition(".")[0])
-        public = [known for known in dir(owner) if not known.startswith("_")]
-        hint = f"; did you mean {other}()?" if is_there else "" if name.startswith("_") else meant(name, public)
+        hint = meant(name, [known for known in dir(owner) if not known.startswith("_")])
     return AttributeError(f"{whose} has no attribute {name!r}{hint}")
 
 

@@ -315,7 +315,7 @@ def test_batch_for_which_there_is_no_memory_says_how_many_bytes(arrays, way):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # float32, 2^24 of 84 x 84: 28,224 bytes each
-    assert done.stdout.startswith("out of memory: 473520144384 bytes were asked for")
+    assert done.stdout.startswith("out of memory: 473520144384 bytes")
 
 
 def taking_fields():
@@ -370,6 +370,30 @@ def test_what_is_given_without_a_name_is_told_the_names():
             subject.extend([STEP, STEP])
         assert "positional" not in str(inspect.signature(subject.add))
     assert len(buffer) == 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((3, 84, 80), "expected is (84, 80, 3); its axes are in another order"),
+        ((80, 84, 3), "expected is (84, 80, 3); its axes are in another order"),
+        ((84, 80), "expected is (84, 80, 3)"),
+        ((4, 84, 80), "expected is (84, 80, 3)"),
+    ],
+)
+def test_axes_in_another_order(shape, words):
+    buffer = per.ReplayBuffer(9, {"observation": per.Field((84, 80, 3), "uint8")})
+    image = np.zeros(shape, np.uint8)
+    with pytest.raises(per.InvalidArgument) as error:
+        buffer.add(observation=image, reward=0, terminated=False, truncated=False, next_observation=image)
+    assert str(error.value) == f"observation has shape {shape}: {words}"
+
+
+def test_a_buffer_for_which_there_is_no_memory_names_its_capacity():
+    with pytest.raises(per.OutOfMemory) as error:
+        per.ReplayBuffer(10**12, {"observation": per.Field((84, 84, 3), "uint8")})
+    words = r"out of memory: \d{17} bytes \(\d{8}\.\d GB\) were asked for; capacity is 1000000000000: fewer rows, or .*"
+    assert re.fullmatch(words, str(error.value))
 
 
 @pytest.mark.parametrize(
