@@ -496,6 +496,8 @@ TEST(CheckArray, axes_of_one_may_be_left_out) {
 
 TEST(CheckArray, other_shapes_are_refused) {
     EXPECT_EQ(shape_refusal({4, 83, 84}, 1, 8, {84, 84}), "observation has shape (4, 83, 84): expected is (8, 84, 84)");
+    EXPECT_EQ(shape_refusal({3, 84, 80}, 1, 1, {84, 80, 3}),
+              "observation has shape (3, 84, 80): expected is (84, 80, 3); its axes are in another order");
     EXPECT_EQ(shape_refusal({84}, 1, 8, {84}), "observation has shape (84,): expected is (8, 84)");
     EXPECT_EQ(shape_refusal({84}, 5, 1, {84}), "observation has shape (84,): expected is (5, 84)");
     EXPECT_EQ(shape_refusal({8, 84}, 5, 8, {84}), "observation has shape (8, 84): expected is (5, 8, 84)");
@@ -503,7 +505,8 @@ TEST(CheckArray, other_shapes_are_refused) {
     EXPECT_EQ(shape_refusal({2, 8, 84}, 1, 8, {84}), "observation has shape (2, 8, 84): expected is (1, 8, 84)");
     EXPECT_EQ(shape_refusal({3}, 1, 1, {}), "observation has shape (3,): expected is (1,)");
     EXPECT_EQ(shape_refusal({}, 1, 1, {84}), "observation has shape (): expected is (84,)");
-    EXPECT_EQ(shape_refusal({84, 8}, 1, 8, {84}), "observation has shape (84, 8): expected is (8, 84)");
+    EXPECT_EQ(shape_refusal({84, 8}, 1, 8, {84}),
+              "observation has shape (84, 8): expected is (8, 84); its axes are in another order");
     EXPECT_EQ(shape_refusal({-8, 84}, 1, 8, {84}), "observation has shape (-8, 84): expected is (8, 84)");
 }
 
