@@ -67,7 +67,8 @@ class ArrayMemory : public PyObject {
 
 /*
  * Memory for the arrays of one output of a buffer; each batch has new arrays. The memory of a freed array is kept for a
- * later array of the same size: two are kept, since a learner holds one batch while it draws the next. Memory from
+ * later array of the same size: two are kept, since a learner holds one batch while it draws the next. (Of numpy whole
+ * arrays are kept instead, by Exchange.) Memory from
  * malloc is often no longer in the caches, or the kernel maps it page by page, which for a batch of images takes longer
  * than the draw.
  *

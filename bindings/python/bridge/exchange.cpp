@@ -94,7 +94,7 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
     if (!tensor_type.is_none()) {
         tensors_ = types_.exchange_api(reinterpret_cast<PyTypeObject*>(tensor_type.ptr()));
     } else {
-        for (const Output& output : outputs_) output.memory->keep_nothing();  // last_arrays have it
+        for (const Output& output : outputs_) output.memory->keep_nothing();  // last_arrays keep it
     }
 }
 
@@ -289,8 +289,8 @@ py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& bloc
     return arrays;
 }
 
-// An array for the next batch. To create one takes longer than to find out that an earlier one is free: with both that
-// are kept, since a learner holds one batch while it draws the next. Empty if no memory can be allocated.
+// An array for the next batch: an earlier one that nobody else holds any more, since creating one takes longer, or else
+// a new one. Two are kept, as a learner holds one batch while it draws the next. Empty if no memory can be allocated.
 py::object Exchange::array_of(Output& output, int64_t batch_size, void** address) {
     if (tensors_ != nullptr) return new_array(output, batch_size, address);
     for (py::object& last : output.last_arrays) {

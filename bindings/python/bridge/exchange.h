@@ -10,7 +10,7 @@
 
 namespace per::bridge {
 
-/* An array of a batch: its description, the offset of its address in a block of per_batch, and what it is made of. */
+/* An array of a batch: its description, the offset of its address in a block of per_batch, and memory kept for it. */
 struct Output {
     py::object name;
     std::vector<int64_t> shape; /* with room for the batch's axis in front */

@@ -4,8 +4,7 @@ SumTree holds priorities and draws indices in proportion to them. ReplayBuffer a
 batches of them with importance-sampling weights.
 """
 
-import sys
-from typing import TYPE_CHECKING, NoReturn
+import typing as _typing
 
 from per import _options, plot, typing
 from per._errors import (
@@ -43,10 +42,10 @@ from per.tree import Draw, Mass, SumTree
 
 __version__ = _version()
 
-if not TYPE_CHECKING:  # type checkers are to report misspelt names
+if not _typing.TYPE_CHECKING:  # type checkers are to report misspelt names
 
-    def __getattr__(name: str) -> NoReturn:
-        raise _options.no_attribute(sys.modules[__name__], "module 'per'", name)
+    def __getattr__(name):
+        raise _options.no_attribute(__import__("per"), "module 'per'", name)
 
 
 __all__ = [

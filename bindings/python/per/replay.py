@@ -447,8 +447,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         mode give the options of these names. Box, Discrete, MultiDiscrete and MultiBinary become one field, Dict and
         Tuple one for each part ("observation.image", "observation.0"); add() and batches keep the user's containers. In
         names a backslash escapes what would be misread: the key "a.b" is `a\\.b`, "0" is `\\0`, and the number 0 as a
-        key `\\#0`. An environment that stacks frames (FrameStackObservation) gives frame_stack and the padding of the
-        observation's fields; only its newest frame is stored.
+        key `\\#0`. An environment that stacks frames (FrameStackObservation, or ALE's vector environment) gives
+        frame_stack and the padding of the observation's fields; only its newest frame is stored.
 
         Parameters
         ----------

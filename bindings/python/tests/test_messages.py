@@ -406,12 +406,18 @@ def test_a_buffer_for_which_there_is_no_memory_names_its_capacity():
         ("sampel", "; did you mean sample?"),
         ("load_everything", ""),
         ("_exchang", ""),
+        ("per.load", "; did you mean ReplayBuffer.load()?"),
+        ("per.PrioritizedReplayBuffer", "; did you mean ReplayBuffer()?"),
+        ("per.Replaybuffer", "; did you mean ReplayBuffer?"),
+        ("per.nonsense", ""),
     ],
 )
-def test_an_attribute_that_a_buffer_does_not_have(name, words):
+def test_a_name_that_a_buffer_or_the_package_does_not_have(name, words):
+    is_of_package, name = name.startswith("per."), name.removeprefix("per.")
+    owner, whose = (per, "module 'per'") if is_of_package else (per.ReplayBuffer(9, FIELDS), "'ReplayBuffer' object")
     with pytest.raises(AttributeError) as error:
-        getattr(per.ReplayBuffer(9, FIELDS), name)
-    assert str(error.value) == f"'ReplayBuffer' object has no attribute '{name}'{words}"
+        getattr(owner, name)
+    assert str(error.value) == f"{whose} has no attribute '{name}'{words}"
 
 
 def test_an_error_within_a_property_of_a_subclass_is_not_hidden():
@@ -422,21 +428,6 @@ def test_an_error_within_a_property_of_a_subclass_is_not_hidden():
 
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = Own(9, FIELDS).newest
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("load", "; did you mean ReplayBuffer.load()?"),
-        ("PrioritizedReplayBuffer", "; did you mean ReplayBuffer()?"),
-        ("Replaybuffer", "; did you mean ReplayBuffer?"),
-        ("nonsense", ""),
-    ],
-)
-def test_a_name_that_the_package_does_not_have(name, words):
-    with pytest.raises(AttributeError) as error:
-        getattr(per, name)
-    assert str(error.value) == f"module 'per' has no attribute '{name}'{words}"
 
 
 @pytest.mark.parametrize(
