@@ -256,6 +256,10 @@ PER_INLINE uint64_t search_one(const uint64_t* masses, uint64_t& unit) {
 
 // find_child() for one draw in each lane, among the 8 sums of that draw's line. lines[l] becomes the line that the
 // child found sums up, in the level below, and units[l] the unit within that child.
+//
+// To halve a line three times takes half of the shuffles, but no less time: either both halves are prepared for the
+// choice, or the chosen one is loaded from an address in a lane, and lanes are slow to reach (a vector just stored
+// cannot be loaded in parts without a stall).
 PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* units) {
     if constexpr (!compares_lanes) {
         for (int l = 0; l < lanes; ++l) lines[l] = lines[l] * 8 + search_one<8>(sums + 8 * lines[l], units[l]);
