@@ -1,9 +1,9 @@
 #include "backend/batch.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "backend/replay_options.h"
 #include "base/error.h"
@@ -48,29 +48,23 @@ int64_t length_of(const Field& field, const BatchShape& shape) {
     return field.is_observation() ? shape.steps + shape.n_step : shape.steps;
 }
 
+int64_t bytes_of_place(const Field& field, const BatchShape& shape) {
+    return length_of(field, shape) * field.stack * field.bytes;
+}
+
 void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i) {
     const auto clear = [&](void* array, int64_t bytes) {
         if (array != nullptr)
             std::memset(static_cast<std::byte*>(array) + i * bytes, 0, static_cast<std::size_t>(bytes));
     };
-    const auto clear_numbers = [&](auto* array, int64_t n) { clear(array, n * int64_t{sizeof *array}); };
     for (int64_t j = 0; j < fields.count(); ++j) {
-        const int64_t bytes = length_of(fields[j], shape) * fields[j].stack * fields[j].bytes;
+        const int64_t bytes = bytes_of_place(fields[j], shape);
         if (batch.fields != nullptr) clear(batch.fields[j], bytes);
         if (batch.next_fields != nullptr && fields[j].is_observation()) clear(batch.next_fields[j], bytes);
     }
-    const int64_t steps = std::max<int64_t>(shape.steps, 1);
-    clear_numbers(batch.reward, steps);
-    clear_numbers(batch.discount, steps);
-    clear_numbers(batch.n_steps, steps);
-    clear_numbers(batch.terminated, steps);
-    clear_numbers(batch.truncated, steps);
-    clear_numbers(batch.mask, steps);
-    clear_numbers(batch.gamma_m, steps);
-    clear_numbers(batch.weights, 1);
-    clear_numbers(batch.priorities, 1);
-    clear_numbers(batch.probabilities, 1);
-    clear_numbers(batch.times_sampled, 1);
+    for_each_number(batch, [&](const char*, auto* array, bool is_of_steps) {
+        clear(array, shape.entries_of_place(is_of_steps) * int64_t{sizeof *array});
+    });
     if (batch.ids != nullptr) batch.ids[i] = -1;
 }
 
@@ -97,18 +91,11 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
         place_field(fields_[place], fields[i]);
         if (fields[i].is_observation() && !has_sequences) place_field(next_fields_[place], fields[i]);
     }
-    places.place(batch_.reward, n_steps);
-    places.place(batch_.discount, n_steps);
-    places.place(batch_.n_steps, n_steps);
-    places.place(batch_.terminated, n_steps);
-    places.place(batch_.truncated, n_steps);
-    if (has_sequences) places.place(batch_.mask, n_steps);
-    places.place(batch_.weights, batch_size);
-    places.place(batch_.ids, batch_size);
-    places.place(batch_.priorities, batch_size);
-    places.place(batch_.probabilities, batch_size);
-    places.place(batch_.gamma_m, n_steps);
-    if (shape.has_times_sampled) places.place(batch_.times_sampled, batch_size);
+    for_each_number(batch_, [&](std::string_view name, auto*& array, bool is_of_steps) {
+        if (name == "mask" && !has_sequences) return;
+        if (name == "times_sampled" && !shape.has_times_sampled) return;
+        places.place(array, is_of_steps ? n_steps : batch_size);
+    });
     n_bytes_ = places.used();
     batch_.fields = fields_.data();
     batch_.next_fields = next_fields_.data();

@@ -13,11 +13,28 @@
 
 namespace per {
 
+// Calls visit(name, array, is_of_steps) for each array of a batch that is not a field's, ids first. Those of steps have
+// an entry for each step of a sequence, the others one for each place of the batch.
+template <class Batch, class Visit>
+void for_each_number(Batch& batch, const Visit& visit) {
+    visit("ids", batch.ids, false);
+    visit("reward", batch.reward, true);
+    visit("discount", batch.discount, true);
+    visit("n_steps", batch.n_steps, true);
+    visit("terminated", batch.terminated, true);
+    visit("truncated", batch.truncated, true);
+    visit("weights", batch.weights, false);
+    visit("priorities", batch.priorities, false);
+    visit("probabilities", batch.probabilities, false);
+    visit("mask", batch.mask, true);
+    visit("gamma_m", batch.gamma_m, true);
+    visit("times_sampled", batch.times_sampled, false);
+}
+
 // Calls visit(name, array, size of an element) for each array of a batch, ids first; array is NULL if it is not wanted.
 template <class Visit>
 void for_each_array(const per_batch& batch, const Fields& fields, const Visit& visit) {
-    const auto numbers = [&](const char* name, const auto* array) { visit(name, array, sizeof *array); };
-    numbers("ids", batch.ids);
+    for_each_number(batch, [&](const char* name, const auto* array, bool) { visit(name, array, sizeof *array); });
     for (int64_t i = 0; i < fields.count(); ++i) {
         const Field& field = fields[i];
         const auto size = static_cast<std::size_t>(dtype_size(field.dtype));
@@ -25,17 +42,6 @@ void for_each_array(const per_batch& batch, const Fields& fields, const Visit& v
         if (batch.next_fields != nullptr && field.is_observation())
             visit(field.next_name.c_str(), batch.next_fields[i], size);
     }
-    numbers("reward", batch.reward);
-    numbers("discount", batch.discount);
-    numbers("n_steps", batch.n_steps);
-    numbers("terminated", batch.terminated);
-    numbers("truncated", batch.truncated);
-    numbers("weights", batch.weights);
-    numbers("priorities", batch.priorities);
-    numbers("probabilities", batch.probabilities);
-    numbers("mask", batch.mask);
-    numbers("gamma_m", batch.gamma_m);
-    numbers("times_sampled", batch.times_sampled);
 }
 
 struct BatchShape {
@@ -43,10 +49,14 @@ struct BatchShape {
     int64_t steps;   // of a sequence; 0: single transitions
     int64_t n_step;  // with which sequences are drawn
     bool has_times_sampled = false;
+
+    // The entries that one place of the batch has in an array of for_each_number().
+    int64_t entries_of_place(bool is_of_steps) const { return is_of_steps && steps > 0 ? steps : 1; }
 };
 
-// The number of values of a field in one transition or sequence of a batch.
+// The number of values of a field in one transition or sequence of a batch, and their bytes with all their frames.
 int64_t length_of(const Field& field, const BatchShape& shape);
+int64_t bytes_of_place(const Field& field, const BatchShape& shape);
 
 // Clears place i of a batch of that shape: id -1, and zeros in all other arrays.
 void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i);

@@ -21,32 +21,20 @@ class BatchFrom {
  public:
     BatchFrom(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t first) : batch_(batch) {
         batch_.weights = batch_.probabilities = nullptr;
-        const int64_t steps = std::max<int64_t>(shape.steps, 1);
         const auto advance_fields = [&](void* const*& arrays, std::vector<void*>& moved) {
             if (arrays == nullptr) return;
             moved.assign(arrays, arrays + fields.count());
             for (int64_t j = 0; j < fields.count(); ++j) {
-                const int64_t bytes = length_of(fields[j], shape) * fields[j].stack * fields[j].bytes;
                 void*& array = moved[static_cast<std::size_t>(j)];
-                if (array != nullptr) array = static_cast<std::byte*>(array) + first * bytes;
+                if (array != nullptr) array = static_cast<std::byte*>(array) + first * bytes_of_place(fields[j], shape);
             }
             arrays = moved.data();
         };
-        const auto advance = [&](auto*& array, int64_t n) {
-            if (array != nullptr) array += first * n;
-        };
         advance_fields(batch_.fields, fields_);
         advance_fields(batch_.next_fields, next_fields_);
-        advance(batch_.reward, steps);
-        advance(batch_.discount, steps);
-        advance(batch_.n_steps, steps);
-        advance(batch_.terminated, steps);
-        advance(batch_.truncated, steps);
-        advance(batch_.mask, steps);
-        advance(batch_.gamma_m, steps);
-        advance(batch_.ids, 1);
-        advance(batch_.priorities, 1);
-        advance(batch_.times_sampled, 1);
+        for_each_number(batch_, [&](const char*, auto*& array, bool is_of_steps) {
+            if (array != nullptr) array += first * shape.entries_of_place(is_of_steps);
+        });
     }
     BatchFrom(BatchFrom&&) = default;  // vectors keep their arrays, to which batch_ points
 
