@@ -76,7 +76,8 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 def _no_memory(what: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> OutOfMemory:
     """The error for an array that numpy cannot allocate: MemoryError, or ValueError if it exceeds the address space."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    return OutOfMemory(f"out of memory: {n_bytes} bytes were asked for, {what} of shape {list(shape)}")
+    size = f"{n_bytes} bytes" + f" ({n_bytes / 1e9:.1f} GB)" * (n_bytes >= 1e9)
+    return OutOfMemory(f"out of memory: {size} were asked for, {what} of shape {list(shape)}")
 
 
 def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
