@@ -93,7 +93,9 @@ def comments_of(header: pathlib.Path, struct: str) -> dict[str, str]:
     (body,) = re.findall(rf"typedef struct {struct} \{{\n(.*?)\n\}} {struct};", text, re.DOTALL)
     lines = re.findall(r"^ *\w+ (\w+);(?: */\*(.*?)\*/)?$", body, re.DOTALL | re.MULTILINE)
     comments = {
-        name: re.sub(r"\bper_replay_(\w+\(\))", r"\1", " ".join(comment.split()))
+        name: re.sub(r"\bper_replay_(\w+\(\))", r"\1", " ".join(comment.split())).replace(
+            "n_step_min", "a range for n_step"
+        )
         for name, comment in lines
         if name != "struct_size"
     }

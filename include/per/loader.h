@@ -114,7 +114,8 @@ typedef struct per_loader_options {
     uint64_t struct_size;             /* set by _init; do not change */
     int64_t batch_size;               /* as in per_replay_sample(); _init: 0, to be set */
     int64_t slots;                    /* batches drawn ahead, and maximum handed out at a time, 1 .. 1024; _init: 3 */
-    const per_sample_options* sample; /* options of every batch; copied; NULL: those of the buffer; _init: NULL */
+    const per_sample_options* sample; /* options of every batch, with key and hindsight NULL and newest 0; copied; NULL:
+                                         those of the buffer; _init: NULL */
     int32_t device;                   /* a per_device, in whose memory batches are handed out; must be PER_CUDA for a
                                          buffer on PER_CUDA; _init: PER_CPU */
     int32_t device_index;             /* index of the CUDA device; the buffer's if it is on PER_CUDA; 0 for PER_CPU;

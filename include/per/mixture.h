@@ -101,7 +101,8 @@ typedef struct per_source {
  * The numbers of rows are whole numbers whose sum is batch_size. What rounding adds to or takes from a source is
  * carried over to the next batch, so that shares are exact in the long run: 33 rows in two equal shares are 17 and 16,
  * then 16 and 17. A source of n rows draws them as per_replay_sample() with batch_size n does; one of no rows makes no
- * draw. A share of 0 gets no rows, whatever its carry. The rows of sources[0] come first, then those of sources[1], and so on.
+ * draw. A share of 0 gets no rows, whatever its carry. The rows of sources[0] come first, then those of sources[1], and
+ * so on.
  *
  * Row i of source k has P(i) = share_k P_k(i), where P_k(i) is its probability in its own buffer, and the weight
  *
@@ -111,7 +112,8 @@ typedef struct per_source {
  * PER_NONE the divisor is 1. If beta is NAN, each row has the beta of its buffer's schedule.
  *
  *   n_sources    1 .. 32
- *   options      as in per_replay_sample(), but normalize_weights -1 is PER_BATCH_MAX. key and hindsight must be NULL
+ *   options      as in per_replay_sample(), but normalize_weights -1 is PER_BATCH_MAX. key and hindsight must be NULL,
+ *                newest 0
  *   batch_size   1 .. 2^24
  *   batch        see per_batch; ids must be given. `probabilities` are P(i)
  *   sources_out  [B] the index of each row's source, or NULL; like the batch, in the memory of the device

@@ -565,7 +565,8 @@ typedef struct per_sample_options {
     int32_t scheme;            /* a per_scheme; -1: the buffer's; _init: -1 */
     int32_t prioritization;    /* a per_prioritization; -1: the buffer's; _init: -1 */
     int32_t normalize_weights; /* a per_normalization; -1: the buffer's; _init: -1 */
-    int32_t reserved;          /* 0 */
+    int32_t newest;            /* 0 .. batch_size - 1 rows of the batch are the newest live transitions, and not drawn;
+                                  see per_replay_sample(). Only there; _init: 0 */
     int64_t n_step_min;        /* not 0: each transition, or sequence, gets a random n instead of n_step, drawn
                                   uniformly from n_step_min .. n_step; _init: 0 */
     const uint64_t* key;       /* [2] or NULL, for per_replay_sample() only: makes the draw that this buffer would make
@@ -638,6 +639,13 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  *
  * With a key, the same transitions and the same key give the same draw, regardless of earlier draws. It counts as one
  * draw of the buffer: the next draw without a key is what it would have been after any other draw.
+ *
+ * With `newest` k > 0 the last k rows of the batch are not drawn: they are the k live transitions, or sequences, with
+ * the largest ids, the newest first (k = 1 is combined experience replay: Zhang and Sutton 2017, "A Deeper Look at
+ * Experience Replay", section 4). Their weights are 1, and their probabilities those of the draw. The other rows are
+ * drawn and weighted as a batch of batch_size - k, from all live transitions, so they may repeat the newest. Fewer than
+ * k live transitions are PER_ERROR_INVALID_ARGUMENT (PER_CUDA: ids -1, weights 0, rows zero, and counted), and a buffer
+ * with max_times_sampled is PER_ERROR_UNSUPPORTED.
  *
  * With keep_times_sampled each place of the batch counts as a use of the transition, or sequence, that was drawn, but
  * not of the others in its window. times_sampled of a batch is the number of uses since the transition was added,

@@ -123,6 +123,7 @@ using BatchRows = std::variant<DrawnRows, RowsOfIds, RowsOfEpoch, RowsOfUnits>;
 // A batch: its rows, and the distribution from which they are drawn. Only beta may be left to a default.
 struct ReplaySample {
     int64_t batch_size;
+    int64_t n_newest = 0;  // the last rows are the newest live ones, newest first, with weight 1; others are drawn
     int64_t n_step;
     int64_t n_step_min = 0;  // not 0: each transition's own n is drawn from n_step_min .. n_step
     double beta;             // NAN: given by the schedule, which advances
@@ -139,6 +140,7 @@ struct ReplaySample {
         return std::get_if<Rows>(&rows);
     }
     bool is_drawn() const { return rows_as<DrawnRows>() != nullptr; }
+    int64_t n_drawn() const { return batch_size - n_newest; }
     bool is_ahead() const { return is_drawn() && rows_as<DrawnRows>()->ahead.has_value(); }
     // The n_step of each window of the batch with that key.
     NSteps n_steps(const BatchKey& key) const { return {n_step, n_step_min, key.seed, key.batch_number}; }

@@ -40,4 +40,11 @@ inline void require_drawn(int64_t batch_size, const DrawOutcome& outcome, bool o
                 outcome.n_found, drawn_noun(of_sequences));
 }
 
+// Throws Error if fewer transitions are live than a batch has newest rows.
+inline void require_newest(int64_t n_newest, int64_t n_live, bool of_sequences) {
+    if (n_newest > n_live)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "newest is %" PRId64 ": only %" PRId64 " %ss are live", n_newest,
+                    n_live, drawn_noun(of_sequences));
+}
+
 }  // namespace per

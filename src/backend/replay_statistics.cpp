@@ -14,8 +14,8 @@ const BatchFigures& LastBatch::figures() {
     std::sort(slots.begin(), slots.end());
     const auto n_repeats = slots.end() - std::unique(slots.begin(), slots.end());
     if (std::isnan(reference)) reference = *std::min_element(shares.begin(), shares.end());
-    double sum = 0.0;
-    double sum_of_squares = 0.0;
+    double sum = static_cast<double>(slots.size() - shares.size());
+    double sum_of_squares = sum;
     for (const double share : shares) {
         const double weight = static_cast<double>(importance_weight(reference, share, beta));
         sum += weight;

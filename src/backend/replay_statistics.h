@@ -37,8 +37,8 @@ class LastBatch {
 
     // By row of the batch, as of the draw.
     std::vector<int64_t> slots;
-    std::vector<int64_t> ages;  // rows added to the lane after the transition
-    std::vector<double> shares;
+    std::vector<int64_t> ages;   // rows added to the lane after the transition
+    std::vector<double> shares;  // fewer than slots if the last rows are the newest, whose weight is 1
     // With the shares these give the weights (draw.h).
     double reference = 0;  // NAN: the smallest share of the batch
     double beta = 0;

@@ -345,7 +345,6 @@ ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t ba
     check_range("scheme", given.scheme, -1, PER_WITHOUT_REPLACEMENT);
     check_range("prioritization", given.prioritization, -1, PER_UNIFORM);
     check_range("normalize_weights", given.normalize_weights, -1, PER_NONE);
-    check_range("reserved", given.reserved, 0, 0);
     ReplaySample sample = {};
     sample.batch_size = batch_size;
     sample.n_step = n_step;
@@ -368,6 +367,13 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
     if (given.key != nullptr) require_array("key", given.key);
     sample.rows = DrawnRows{given.key, {}};
     check_scheme_of_uses(sample.scheme, buffer);
+    check_range("newest", given.newest, 0, batch_size - 1);
+    if (given.newest > 0 && buffer.max_times_sampled > 0)
+        throw Error(
+            PER_ERROR_UNSUPPORTED,
+            "newest is %d: allowed is 0, as max_times_sampled of the buffer is %d and rows may repeat the newest",
+            given.newest, buffer.max_times_sampled);
+    sample.n_newest = given.newest;
     if (given.hindsight != nullptr && given.key != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "key is not NULL: must be NULL where hindsight is given");
     return sample;
@@ -376,6 +382,10 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
 void require_no_key(const per_sample_options& given) {
     if (given.key != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "key is not NULL: per_replay_sample() alone takes one");
+}
+
+void require_no_newest(const per_sample_options& given, const char* where) {
+    if (given.newest != 0) throw Error(PER_ERROR_UNSUPPORTED, "newest is %d: allowed %s is 0", given.newest, where);
 }
 
 void require_no_hindsight(const per_sample_options& given) {
@@ -391,6 +401,7 @@ ReplaySample resolve_windows(const per_sample_options& given, int64_t count, con
     check_range("count", count, 0, max_batch_size);
     if (of_ids != nullptr) check_range("on_invalid", of_ids->on_invalid, PER_INVALID_ERROR, PER_INVALID_SKIP);
     require_no_key(given);
+    require_no_newest(given, "for named rows");
     ReplaySample sample = resolve_options_of_call(given, std::max<int64_t>(count, 1), buffer);
     sample.batch_size = count;
     sample.scheme = PER_INDEPENDENT;  // the probabilities are those of one draw

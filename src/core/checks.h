@@ -46,6 +46,8 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
 // Refuses a key. Call it for calls that make no draw, or more than one.
 void require_no_key(const per_sample_options& given);
 void require_no_hindsight(const per_sample_options& given);
+// where: "in a mixture"
+void require_no_newest(const per_sample_options& given, const char* where);
 
 // A batch of `count` rows that are named: RowsOfIds or RowsOfUnits. The caller adds the arrays.
 ReplaySample resolve_windows(const per_sample_options& given, int64_t count, const BatchRows& rows,

@@ -172,6 +172,7 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
                      int32_t* sources_out, std::span<int64_t> carries_out, void* stream) {
     require_no_key(options);
     require_no_hindsight(options);
+    require_no_newest(options, "in a mixture");
     check_range("batch_size", batch_size, 1, max_batch_size);
     per_sample_options of_parts = options;
     of_parts.normalize_weights = PER_NONE;

@@ -87,18 +87,46 @@ double CpuReplayBackend::beta_of(const ReplaySample& sample) const {
 // forgotten if the batch is taken back.
 bool CpuReplayBackend::choose(const ReplaySample& sample) {
     if (live() == 0) throw_empty(state_.has_sequences, state_.rules.n_step, state_.counters.added);
-    const int64_t n = sample.batch_size;
+    const int64_t n = sample.n_drawn();
     if (sample.scheme == PER_WITHOUT_REPLACEMENT) require_drawn(n, {live(), live()}, state_.has_sequences);
+    require_newest(sample.n_newest, live(), state_.has_sequences);
     const DrawnRows& rows = std::get<DrawnRows>(sample.rows);
     key_of_draw_ = rows.key_or(key());
     const NSteps n_steps = sample.n_steps(key_of_draw_);
     prepare_live(n_steps, sample.batch, rows.ahead ? rows.ahead->gather : nullptr);
-    state_.last_batch.ages.reserve(static_cast<size_t>(n));
+    state_.last_batch.ages.reserve(static_cast<size_t>(sample.batch_size));
+    find_newest(sample.n_newest);
     const RowsOfLeaves fetched = state_.has_sequences ? RowsOfLeaves{} : plan_.rows_to_fetch(n, n_steps.longest);
     return with_ranks(sample, [&] {
         const DrawRequest request = {n, sample.scheme, key_of_draw_.seed, key_of_draw_.batch_number};
-        plan_.set_fetched(draw_.draw(state_.priorities, sample, request, fetched));
+        plan_.set_fetched(draw_.draw(state_.priorities, sample, request, fetched, newest_));
     });
+}
+
+// Fills newest_. `count` must be at most the number of live transitions.
+void CpuReplayBackend::find_newest(int64_t count) {
+    newest_.clear();
+    if (count == 0) return;
+    const Ring& ring = state_.ring();
+    newest_ids_.clear();
+    // The largest id of each lane that is not in newest_ yet.
+    const auto add_largest_below = [&](int64_t env, int64_t row) {
+        while (--row >= state_.lane(env).tail)
+            if (state_.priorities.live().contains(ring.slot(env, row))) {
+                newest_ids_.push_back(ring.id(env, row));
+                return std::push_heap(newest_ids_.begin(), newest_ids_.end());
+            }
+    };
+    for (int64_t env = 0; env < ring.n_envs; ++env)
+        add_largest_below(env, complete_end(state_.lane(env), state_.rules));
+    for (int64_t i = 0; i < count; ++i) {
+        std::pop_heap(newest_ids_.begin(), newest_ids_.end());
+        const int64_t id = newest_ids_.back();
+        newest_ids_.pop_back();
+        const int64_t env = ring.env_of_id(id);
+        newest_.push_back(ring.slot(env, ring.row_of_id(id)));
+        add_largest_below(env, ring.row_of_id(id));
+    }
 }
 
 // Writes the batch whose slots choose() has drawn, and counts it.

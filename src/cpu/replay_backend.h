@@ -90,6 +90,7 @@ class CpuReplayBackend : public ReplayBackend {
     bool choose(const ReplaySample& sample);
     void write_chosen(const ReplaySample& sample);
     bool draw(const ReplaySample& sample);
+    void find_newest(int64_t count);
     bool take(const ReplaySample& sample);
     template <class Choose>
     bool with_ranks(const ReplaySample& sample, const Choose& choose);
@@ -109,7 +110,9 @@ class CpuReplayBackend : public ReplayBackend {
     SequenceGather sequences_;
     WorkerThreads threads_;
     GoalWriter goals_;
-    std::vector<int64_t> bootstraps_;  // slots; memory kept from call to call
+    std::vector<int64_t> bootstraps_;  // slots; memory kept from call to call, like the next two
+    std::vector<int64_t> newest_;      // slots
+    std::vector<int64_t> newest_ids_;  // a heap
 
     // The state of the current call:
     bool all_valid_ = false;  // the priorities of an update

@@ -25,6 +25,7 @@ per_sample_options checked_sample(const per_loader_options& options) {
     if (options.sample == nullptr) return default_sample_options;
     require_no_key(*options.sample);
     require_no_hindsight(*options.sample);
+    require_no_newest(*options.sample, "in a loader");
     return *options.sample;
 }
 

@@ -250,6 +250,7 @@ ShardDraw& Coordinator::draw_in_round() {
 int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
     require_no_hindsight(options);
+    require_no_newest(options, "for shards");
     per_sample_options given = options;
     given.n_step = 0;  // only the shards use it
     const ReplaySample sample = resolve_sample_options(given, batch_size, options_);

@@ -61,7 +61,7 @@ static void what_init_sets(void) {
     CHECK_OK(per_sample_options_init(&sample, sizeof sample));
     CHECK(sample.struct_size == sizeof sample && isnan(sample.beta) && isnan(sample.uniform_fraction));
     CHECK(sample.n_step == 0 && sample.scheme == -1 && sample.prioritization == -1);
-    CHECK(sample.normalize_weights == -1 && sample.reserved == 0);
+    CHECK(sample.normalize_weights == -1 && sample.newest == 0);
 
     memset(&batch, 0xAA, sizeof batch);
     CHECK_OK(per_batch_init(&batch, sizeof batch));

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -134,6 +135,9 @@ class BothBuffers {
         if (sample.n_step < 1) sample.n_step = 1;
         if (chance(0.4)) sample.n_step_min = 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(sample.n_step));
         if (chance(0.3)) sample.rows = DrawnRows{key_, {}};
+        const int64_t most_newest = std::min(batch_size - 1, cpu_.live());
+        if (chance(0.2) && most_newest > 0)
+            sample.n_newest = 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(most_newest));
         return sample;
     }
 

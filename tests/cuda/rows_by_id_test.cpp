@@ -120,6 +120,7 @@ void expect_same_windows(BothBuffers& buffers, ReplaySample sample, const std::v
     BatchArrays expected(buffers.fields(), sample.batch_size, buffers.steps(), sample.n_step, skips, 0);
     BatchArrays written(buffers.fields(), sample.batch_size, buffers.steps(), sample.n_step, skips, 0);
     sample.scheme = PER_INDEPENDENT;
+    sample.n_newest = 0;
     sample.n_step_min = 0;  // with a range of n_step the backend would count a batch, and the queue none
     sample.rows = RowsOfIds{ids.data(), PER_INVALID_SKIP};
     sample.batch = expected.batch;

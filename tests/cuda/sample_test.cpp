@@ -144,6 +144,22 @@ TEST(CudaSampleOptions, all_of_them_together) {
     simulator::options().all_blocks_resident = false;
 }
 
+TEST(CudaSampleOptions, newest_rows_are_those_of_the_cpu) {
+    BufferShape shape;
+    shape.rows = 400;
+    BothBuffers buffers(shape, 8);
+    buffers.fill(500, 0.2);
+    const int64_t n_live = buffers.cpu().live();
+    ASSERT_GT(n_live, 600);
+    for (const int64_t n_newest : {int64_t{1}, int64_t{31}, int64_t{300}, n_live, n_live + 1})
+        for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
+            ReplaySample sample = buffers.sample_of(n_newest + 33);
+            sample.n_newest = n_newest;
+            sample.scheme = scheme;
+            EXPECT_EQ(draw_same(buffers, sample), n_newest <= n_live);
+        }
+}
+
 TEST(CudaSampleOptions, many_rows_are_drawn_and_weighed_by_many_blocks) {
     BufferShape shape;
     shape.rows = 12000;  // enough, in total, for a level between the leaves and the top row

@@ -249,6 +249,8 @@ class TwinUse {
         if (!has_goals && any(4) == 0) how.key = key;
         const per_hindsight_options hindsight = hindsight_of(goals);
         const int64_t size = 1 + any(40);
+        if (options_.max_times_sampled == 0 && any(4) == 0)
+            how.newest = static_cast<int32_t>(any(static_cast<uint64_t>(size)));
         const std::vector<int64_t> ids =
             both(size, how.n_step, Arrays::Of::draw, [&](per_replay* r, void* stream, const per_batch& batch) {
                 return has_goals ? sample_with_hindsight(r, &how, &hindsight, size, &batch, stream)

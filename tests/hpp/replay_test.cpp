@@ -145,6 +145,19 @@ TEST(ReplayBuffer, n_step_of_a_draw_may_be_a_range) {
     EXPECT_THROW(buffer.sample(64, &range), per::InvalidArgument);
 }
 
+TEST(ReplayBuffer, the_newest_transitions_are_in_the_batch) {
+    per::ReplayBuffer buffer = small_buffer();
+    add_episode(buffer, 20);
+    per::SampleOptions with_newest;
+    with_newest.newest = 2;
+    const per::Batch batch = buffer.sample(8, &with_newest);
+    EXPECT_EQ(batch.ids()[6], 19);
+    EXPECT_EQ(batch.ids()[7], 18);
+    EXPECT_EQ(batch.weights()[6], 1.0f);
+    with_newest.newest = 8;
+    EXPECT_THROW(buffer.sample(8, &with_newest), per::InvalidArgument);
+}
+
 TEST(ReplayBuffer, draws_what_the_buffer_of_per_h_draws) {
     per::ReplayBuffer buffer = small_buffer(), twin = small_buffer();
     add_episode(buffer, 20);

@@ -23,7 +23,7 @@ class Figures:
         episodes that ended by a cut
     samples : int
         batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
-        get_windows() with n_step_min or hindsight
+        get_windows() with a range for n_step or hindsight
     beta_step : int
         batches that advanced beta; a loader's count once they are handed out
     stale_updates : int
@@ -80,7 +80,7 @@ class Figures:
     """episodes that ended by a cut"""
     samples: int
     """batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
-    get_windows() with n_step_min or hindsight"""
+    get_windows() with a range for n_step or hindsight"""
     beta_step: int
     """batches that advanced beta; a loader's count once they are handed out"""
     stale_updates: int

@@ -29,6 +29,7 @@ class Sampling(Buffer[Array]):
         self,
         batch_size: IntLike,
         *,
+        newest: IntLike = 0,
         key: ArrayLike | None = None,
         hindsight: Hindsight | None = None,
         out: Batch[Array] | None = None,
@@ -41,6 +42,10 @@ class Sampling(Buffer[Array]):
         ----------
         batch_size : int
             B, 1 to 2^24.
+        newest : int, default 0
+            So many of the B rows, the last ones, are not drawn: they are the newest live transitions (those with the
+            largest ids), newest first, with weight 1. newest=1 is combined experience replay (Zhang and Sutton 2017,
+            section 4). 0 to B - 1. Not with max_times_sampled.
         key : ArrayLike, optional
             uint64[2]: a seed, and the number of draws before this one. (7, 3) draws as the fourth call of a buffer with
             seed 7 would. It counts as one draw of this buffer. Not with hindsight.
@@ -73,6 +78,7 @@ class Sampling(Buffer[Array]):
         Busy
             The rate limiter does not allow that many yet.
         InvalidArgument
+            Also if fewer than `newest` transitions are live.
 
         Examples
         --------
@@ -84,12 +90,15 @@ class Sampling(Buffer[Array]):
         (4, [1.0, 1.0, 1.0, 1.0])
         >>> buffer.sample(4, out=batch) is batch
         True
+        >>> buffer.sample(4, newest=2).ids[2:].tolist()
+        [8, 7]
         """
         options, address, exchange = None, 0, self._exchange
         if self._steps > 0:
             self._say_n_step(choices)
-        if choices or key is not None or hindsight is not None:
+        if choices or newest != 0 or key is not None or hindsight is not None:
             options = _options.sample_options(choices, Sampling.sample)
+            _options.set_field(options, "newest", "newest", newest)
             address = int(ffi.cast("uintptr_t", options))
         plain = self._plain
         if options is not None and self._steps > 0:

@@ -65,6 +65,7 @@ EXCLUDED = tuple(
 # The behaviour of CUDA where the CPU can also refuse a call.
 SKIPPING = {"on_invalid": "skip", "on_gap": "cut", "on_nan": "allow", "overwrite": True}
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
+LAW = ("weights", "probabilities")  # the arrays of a batch that the draw determines
 DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences", "padding", "defaults", "freshness", "uses")
 
 
@@ -466,7 +467,9 @@ class Walk:
         self.naive.count_sample(by_schedule="beta" not in asked)
         ids = [int(id) for id in batch["ids"]]
         assert set(ids) <= set(live)
-        compare_weights(naive, batch, ids, beta)
+        n_drawn = len(ids) - asked.get("newest", 0)
+        compare_weights(naive, {name: np.asarray(batch[name])[:n_drawn] for name in LAW}, ids[:n_drawn], beta)
+        compare_newest(naive, {name: np.asarray(batch[name])[n_drawn:] for name in LAW}, ids[n_drawn:])
         self.naive.use(ids)
 
         places = {id: place for place, id in enumerate(ids)}
@@ -521,6 +524,8 @@ class Walk:
         if asked.get("scheme", self.naive.scheme) == "without_replacement":
             drawable = sum(p > 0 for p in self.naive_with(asked).probabilities().values())
             asked["batch_size"] = int(self.random.integers(1, drawable + 1))
+        if self.random.random() < 0.2 and not self.naive.max_times_sampled:
+            asked["newest"] = int(self.random.integers(0, min(live, asked["batch_size"] - 1) + 1))
         return asked
 
     def naive_with(self, asked):
@@ -529,6 +534,15 @@ class Walk:
         for name in asked.keys() & set(SAMPLE_OPTIONS):
             setattr(naive, name, asked[name])
         return naive
+
+
+def compare_newest(naive, batch, ids):
+    """The rows of a batch that are the newest. Probabilities are those of one draw, if the model knows them."""
+    assert ids == sorted(naive.live(), reverse=True)[: len(ids)]
+    assert all(batch["weights"] == 1)
+    if naive.prioritization != "rank" and naive.scheme != "without_replacement":
+        probabilities = naive.probabilities()
+        np.testing.assert_allclose(batch["probabilities"], [probabilities[id] for id in ids], rtol=1e-6)
 
 
 def compare_weights(naive, batch, ids, beta):
@@ -615,7 +629,7 @@ def test_every_option_alone_agrees_with_the_model(name, value):
 
 def test_walks_meet_ends_cuts_resets_late_updates_and_refusals():
     defaults = {name: values[0] for name, values in OPTIONS.items()} | {"n_envs": 3, "on_invalid": "skip"}
-    walks = [walk(defaults | {"autoreset": mode}, seed=7) for mode in OPTIONS["autoreset"]]
+    walks = [walk(defaults | {"autoreset": mode}, seed=8) for mode in OPTIONS["autoreset"]]
     totals = {name: sum(walked.naive.counters[name] for walked in walks) for name in walks[0].naive.counters}
     assert min(totals.values()) >= 5
     assert sum(walked.refusals for walked in walks) > 10

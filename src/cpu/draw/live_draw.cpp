@@ -10,22 +10,24 @@
 namespace per::cpu {
 
 bool LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
-                    const RowsOfLeaves& rows) {
+                    const RowsOfLeaves& rows, const std::vector<int64_t>& newest) {
     LiveSet& live = priorities.live_to_draw();
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
     SumTree& tree = priorities.tree_to_draw(sample.prioritization);
     set_law(priorities, sample, tree);
-    slots_.resize(static_cast<size_t>(sample.batch_size));
-    shares_.resize(static_cast<size_t>(sample.batch_size));
-    masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
+    n_weighed_ = static_cast<size_t>(request.batch_size);
+    slots_.resize(n_weighed_ + newest.size());
+    shares_.resize(slots_.size());
+    masses_.resize(slots_.size() + draw_padding);
+    std::copy(newest.begin(), newest.end(), slots_.begin() + request.batch_size);
     bool has_fetched = false;
     if (is_distinct)
         draw_distinct(tree, live, request);
     else
         has_fetched = draw_with_replacement(tree, live, request, rows);
     // A draw with replacement from the tree alone has already written the masses.
-    if (law_.is_mixture() || (is_distinct && !law_.is_uniform()))
-        for (size_t i = 0; i < slots_.size(); ++i) masses_[i] = tree.mass(slots_[i]);
+    const bool has_masses = !law_.is_mixture() && (!is_distinct || law_.is_uniform());
+    for (size_t i = has_masses ? n_weighed_ : 0; i < slots_.size(); ++i) masses_[i] = tree.mass(slots_[i]);
     const DrawLaw law = law_;
     if (law.are_shares_masses())  // masses are far below 2^63, and a signed number converts in a third of the time
         for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = static_cast<double>(static_cast<int64_t>(masses_[i]));
@@ -39,6 +41,7 @@ bool LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
 void LiveDraw::take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots) {
     slots_.resize(slots.size());
     shares_.resize(slots.size());
+    n_weighed_ = slots.size();
     const SumTree& tree = priorities.tree_to_draw(sample.prioritization);
     set_law(priorities, sample, tree);
     const int64_t stand_in = *std::max_element(slots.begin(), slots.end());
@@ -78,7 +81,7 @@ const std::vector<int64_t>& LiveDraw::find_units(const PriorityStore& priorities
 void LiveDraw::set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree) {
     const auto* const epoch = sample.rows_as<RowsOfEpoch>();
     const int64_t n = epoch != nullptr ? epoch->n_transitions : priorities.live().count();
-    law_ = {sample.batch_size,
+    law_ = {sample.n_drawn(),
             sample.scheme == PER_WITHOUT_REPLACEMENT,
             uniform_part(sample.prioritization, sample.uniform_fraction, tree.total_mass()),
             static_cast<double>(n),
@@ -117,11 +120,12 @@ void LiveDraw::set_reference(PriorityStore& priorities, const ReplaySample& samp
 }
 
 void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* weights_out) const {
-    const int64_t n = static_cast<int64_t>(shares_.size());
+    const int64_t n = static_cast<int64_t>(n_weighed_);
     const double reference = is_batch_max_ ? kernels.smallest(n, shares_.data()) : reference_;
     kernels.weigh_shares(n, shares_.data(), reference, beta, weights_out);
     for (size_t i = 0; has_no_share_ && i < shares_.size(); ++i)
         if (shares_[i] == no_share()) weights_out[i] = 0.0f;
+    std::fill(weights_out + n, weights_out + shares_.size(), 1.0f);
 }
 
 void LiveDraw::write_probabilities(float* probabilities_out) const {
@@ -132,6 +136,7 @@ void LiveDraw::write_probabilities(float* probabilities_out) const {
 }
 
 void LiveDraw::become(LastBatch& last, double beta) {
+    shares_.resize(n_weighed_);
     slots_.swap(last.slots);
     shares_.swap(last.shares);
     last.reference = is_batch_max_ ? NAN : reference_;

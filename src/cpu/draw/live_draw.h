@@ -21,9 +21,9 @@ class LiveDraw {
     // At least one transition must be live. Before a draw by ranks, PriorityStore::take_ranks_if_due() must be called.
     // Throws only before it changes anything; a draw without replacement also if it finds fewer slots than a batch.
     // Returns true if it has prefetched `rows` of the slots that it drew. Only a draw with replacement and without a
-    // uniform part does so.
+    // uniform part does so. The slots in `newest` follow those drawn, with weights of 1.
     bool draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
-              const RowsOfLeaves& rows);
+              const RowsOfLeaves& rows, const std::vector<int64_t>& newest);
 
     // Takes these slots as if they had been drawn with replacement. At least one of them must not be -1. In place of
     // each -1, slots() has one of the other slots, and its weight and probability are 0. They are also 0 for a slot
@@ -59,6 +59,7 @@ class LiveDraw {
 
     std::vector<int64_t> slots_;
     std::vector<double> shares_;  // no_share() in some places if has_no_share_
+    size_t n_weighed_ = 0;        // the other slots are the newest, whose weight is 1
     std::vector<uint64_t> masses_;
     std::vector<int64_t> units_;  // as read by find_units()
     std::vector<int64_t> slots_of_units_;

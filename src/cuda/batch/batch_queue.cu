@@ -41,6 +41,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
                        cudaStream_t stream)
     : fields_(fields), replay_(memory), staging_(staging), rules_(window_rules(options, fields)) {
     load_sample_kernels();
+    load_newest_kernels();
     load_window_kernels();
     load_count_kernels();
     load_unit_kernels();
@@ -145,7 +146,7 @@ void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& ca
 }
 
 void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
-    RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch, RowShape::drawn);
+    RowPlan rows = plan_rows(sample.n_drawn(), sample.n_step, sample.batch, RowShape::drawn);
     rows.n_step_min = sample.n_step_min;
     const auto* const drawn = sample.rows_as<DrawnRows>();
     if (drawn != nullptr) rows.key = drawn->key;
@@ -153,10 +154,11 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
     const DrawMemory& memory = memory_;
     const DeviceReplay& replay = replay_.device();
     if (sample.prioritization == PER_RANK) {
-        const int64_t least_live = sample.scheme == PER_WITHOUT_REPLACEMENT ? sample.batch_size : 1;
-        queue_take_ranks_if_due(replay, {least_live, sample.n_step}, call.stream());
+        const int64_t least_live = sample.scheme == PER_WITHOUT_REPLACEMENT ? sample.n_drawn() : 1;
+        queue_take_ranks_if_due(replay, {std::max(least_live, sample.n_newest), sample.n_step}, call.stream());
     }
     DrawPlan plan = {rows,
+                     sample.n_newest,
                      sample.prioritization == PER_RANK ? replay.priorities.ranks.tree : replay.priorities.tree,
                      0,
                      sample.scheme,
@@ -170,7 +172,8 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
     if (drawn == nullptr) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     queue_sample(replay, memory, plan, copies_[0], call.stream());
-    queue_copies_from(plan.copies_rows ? 1 : 0, plan.rows, replay.has_sequences, call.stream());
+    rows.n = sample.batch_size;
+    queue_copies_from(plan.copies_rows ? 1 : 0, rows, replay.has_sequences, call.stream());
     if (replay.times_sampled != nullptr) queue_count_draws(replay, memory, plan, call.stream());
 }
 
@@ -244,6 +247,7 @@ LastBatch& BatchQueue::last_batch(const LastDraw& last, const StreamOrder::Call&
     copy_to_host(last_batch_.ages.data(), last.ages, size, call.stream());
     copy_to_host(last_batch_.shares.data(), last.shares, size, call.stream());
     wait_for(call.stream());
+    last_batch_.shares.resize(static_cast<std::size_t>(last.n_weighed));
     last_batch_.reference = last.reference;
     last_batch_.beta = last.beta;
     return last_batch_;

@@ -65,12 +65,12 @@ __global__ void __launch_bounds__(n_threads, 1)
                        const __grid_constant__ DrawPlan plan) {
     const bool is_drawn = can_draw(replay, memory, plan);
     const GridSpan span = grid_span();
-    for (int64_t i = span.first; is_drawn && i < plan.rows.n; i += span.step)
+    for (int64_t i = span.first; is_drawn && i < plan.n_rows(); i += span.step)
         count_draw(&replay.times_sampled[memory.slots[i]]);
     if (plan.rows.batch.times_sampled == nullptr) return;
     // A row may occur several times in the batch: its count is final only when all blocks have counted.
     meet(replay.priorities.tree.state->meeting);
-    for (int64_t i = span.first; i < plan.rows.n; i += span.step)
+    for (int64_t i = span.first; i < plan.n_rows(); i += span.step)
         write_times_sampled(replay, plan.rows.batch, i, drawn_slot(memory, is_drawn, i));
 }
 
@@ -98,7 +98,7 @@ void queue_count_draws(const DeviceReplay& replay, const DrawMemory& memory, con
                        cudaStream_t stream) {
     if (replay.max_times_sampled != 0)
         return queue_change(replay, plan.rows.n, stream, use_up_draws_kernel, memory, plan);
-    launch_together(stream, blocks_for(plan.rows.n, n_threads, replay.priorities.tree.max_blocks), count_draws_kernel,
+    launch_together(stream, blocks_for(plan.n_rows(), n_threads, replay.priorities.tree.max_blocks), count_draws_kernel,
                     replay, memory, plan);
 }
 

@@ -228,7 +228,7 @@ struct DrawCounts {
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                            const DrawCounts& before, double reference, double beta) {
     ReplayState& state = *replay.state;
-    state.last = {plan.rows.n, beta, reference, memory.slots, memory.ages, memory.shares};
+    state.last = {plan.n_rows(), plan.rows.n, beta, reference, memory.slots, memory.ages, memory.shares};
     if (plan.is_ahead()) *plan.outcome_out = {state.n_live, plan.rows.n};
     state.batches = before.batches + 1;
     if (plan.beta != plan.beta) state.beta.step = before.beta_step + 1;
@@ -326,6 +326,7 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
     plan.width = stratum_width(n);
     plan.last_block_weighs = n <= max_weights_of_a_block;
     if (plan.is_distinct()) launch(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
+    if (plan.n_newest > 0) queue_newest(replay, memory, plan, copies, stream);
     const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
     launch(stream, n_draw_blocks, n_threads, replay.has_sequences ? draw_kernel<SequenceRow> : draw_kernel<GatherRow>,
            replay, memory, plan, copies);

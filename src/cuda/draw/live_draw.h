@@ -41,9 +41,10 @@ inline constexpr std::size_t max_row_bytes = sizeof(SequenceRow) > sizeof(Gather
 
 // The plan of a draw, for all of its kernels.
 struct DrawPlan {
-    RowPlan rows;
-    DeviceTree tree;  // of the priorities, or ranks, that the draw uses
-    uint64_t width;   // stratum_width()
+    RowPlan rows;      // those that are drawn
+    int64_t n_newest;  // rows of the batch that follow them: the newest live ones
+    DeviceTree tree;   // of the priorities, or ranks, that the draw uses
+    uint64_t width;    // stratum_width()
     int32_t scheme;
     int32_t prioritization;
     int32_t normalize_weights;
@@ -54,6 +55,7 @@ struct DrawPlan {
     bool copies_rows;        // for rows of few pieces
     bool last_block_weighs;  // for batches of few rows
 
+    PER_HOST_DEVICE int64_t n_rows() const { return rows.n + n_newest; }
     PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
@@ -65,15 +67,20 @@ __device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const Dr
 }
 
 __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
-    // Both conditions are read before either is used, so they are joined by & and not by &&.
-    const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : replay.state->n_live;
+    // All conditions are read before any is used, so they are joined by & and not by &&.
+    const int64_t n_live = replay.state->n_live;
+    const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : n_live;
     const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;
-    return has_windows(replay, plan) & has_rows;
+    return has_windows(replay, plan) & has_rows & (n_live >= plan.n_newest);
 }
 
 // Queues a draw. It copies no frames, except those of `copies` if plan.copies_rows is set. It takes one launch for up
-// to 1024 rows and two for more, and one launch more without replacement.
+// to 1024 rows and two for more, one more without replacement, and one more with newest rows.
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
+                  cudaStream_t stream);
+
+// Queues the writing of the newest rows of a draw, as queue_sample() does before it queues the draw of the others.
+void queue_newest(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
 // Rows that are written as if they had been drawn. This does not count as a draw; only errors are counted.
@@ -109,6 +116,7 @@ struct UnitsPlan {
 void queue_find_units(const DeviceReplay& replay, const DrawMemory& memory, const UnitsPlan& plan, cudaStream_t stream);
 
 void load_sample_kernels();
+void load_newest_kernels();
 void load_window_kernels();
 void load_count_kernels();
 void load_unit_kernels();

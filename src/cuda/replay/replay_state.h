@@ -51,11 +51,12 @@ struct PendingSums {
 // The last batch drawn, for statistics. Its arrays lie in the memory of the draws.
 struct LastDraw {
     int64_t size;
+    int64_t n_weighed;  // the other rows are the newest, whose weight is 1
     double beta;
     double reference;      // the share whose weight is 1
     const int64_t* slots;  // [size]
     const int64_t* ages;   // [size] rows that the lane took after the transition, until the draw
-    const double* shares;  // [size]
+    const double* shares;  // [n_weighed]
 };
 
 // The reason why a step is not added. The CPU refuses the whole call for each of these.

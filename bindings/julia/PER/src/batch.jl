@@ -148,6 +148,8 @@ where all values are 0.
 - `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, which override the
   buffer's for this call. An explicit `beta` does not advance the schedule. With `n_step = 1:5` an n from `1:5` is drawn
   for each transition or sequence; `n_steps` is the length of its window
+- `newest = k`: the last `k` transitions of the batch are not drawn: they are the `k` newest live ones, newest first,
+  with weight 1. `newest = 1` is combined experience replay (Zhang and Sutton 2017, section 4)
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live. (On CUDA ids are -1, and
 [`PER.synchronize`](@ref) throws it.)

@@ -392,7 +392,7 @@ struct per_sample_options
     scheme::Int32
     prioritization::Int32
     normalize_weights::Int32
-    reserved::Int32
+    newest::Int32
     n_step_min::Int64
     key::Ptr{UInt64}
     hindsight::Ptr{per_hindsight_options}
@@ -1038,7 +1038,7 @@ const per_replay_statistics_docs = raw"""
 - `episodes`: episodes that ended, cuts included
 - `cuts`: episodes that ended by a cut
 - `samples`: batches drawn, including a loader's prefetched ones; each epoch counts as one, and so does each call of
-  get_windows() with n_step_min or hindsight
+  get_windows() with a range for n_step or hindsight
 - `beta_step`: batches that advanced beta; a loader's count once they are handed out
 - `stale_updates`: entries of updates, including those of fields, that came too late
 - `rejected_updates`: invalid entries of calls that write, which were skipped

@@ -243,6 +243,20 @@ end
     @test is_invalid(thrown(() -> loader(identity, buffer, 4; key = [7, 1])), "there is no option key")
 end
 
+@testset "the newest transitions are in the batch" begin
+    filled() = (
+        buffer = ReplayBuffer(100, (observation = Field(Int32),));
+        extend!(buffer; observation = 1:60, reward = ones(60), terminated = falses(60), truncated = falses(60)); buffer
+    )
+    buffer, twin = filled(), filled()
+    batch = sample!(buffer, 16; newest = 3)
+    newest = sort(live_ids(buffer); rev = true)[1:3]
+    @test batch.ids == [sample!(twin, 13).ids; newest]
+    @test batch.weights[14:16] == [1, 1, 1]
+    @test is_invalid(thrown(() -> sample!(buffer, 4; newest = 4)), "newest is 4: allowed are 0 .. 3")
+    @test occursin("newest is 1: allowed in a loader is 0", thrown(() -> loader(identity, buffer, 4; newest = 1)).message)
+end
+
 @testset "ranges of n_step" begin
     filled() = extend_running!(ReplayBuffer(200, (observation = Field(Int32),); n_step = 5))
     extend_running!(buffer) = (
