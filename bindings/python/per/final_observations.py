@@ -2,7 +2,7 @@
 
 There next_observation is the first one of the next episode. Gymnasium keeps the final one in info["final_obs"], by
 environment, where info["_final_obs"] is True. Before version 1.0 the key was "final_observation", as in some
-simulators.
+simulators. ALE's vector environment gives final_obs alone, an array in which the rows of ended episodes count.
 """
 
 from __future__ import annotations
@@ -30,10 +30,15 @@ def key_in(info: Mapping[str, Any], autoreset: str) -> str | None:
         raise InvalidArgument(
             f"info has {key}, as environments with autoreset 'same_step' give it; this buffer has {autoreset!r}"
         )
-    for needed, other in ((key, f"_{key}"), (f"_{key}", key)):
-        if needed not in info:
-            raise InvalidArgument(f"info has {other}, but no {needed}; needed are both")
+    if key not in info:
+        raise InvalidArgument(f"info has _{key}, but no {key}; needed are both")
+    if f"_{key}" not in info and not _is_numeric(info[key]):
+        raise InvalidArgument(f"info has {key}, but no _{key}; needed are both, unless {key} is an array of numbers")
     return key
+
+
+def _is_numeric(finals: object) -> bool:
+    return isinstance(finals, np.ndarray) and finals.dtype != object
 
 
 def insert(
@@ -52,10 +57,14 @@ def insert(
     """
     if next_mask is not None:
         raise InvalidArgument(f"next_mask is given beside info with {key}; allowed: one of the two")
-    is_final = np.atleast_1d(_arrays.as_array(info[f"_{key}"], f"info['_{key}']")[0]).astype(bool)
     ended = np.atleast_1d(_as_flags(terminated, "terminated", key) | _as_flags(truncated, "truncated", key))
-    if is_final.shape != ended.shape or len(info[key]) != ended.size:
+    is_final = ended
+    if f"_{key}" in info:
+        is_final = np.atleast_1d(_arrays.as_array(info[f"_{key}"], f"info['_{key}']")[0]).astype(bool)
+    if is_final.shape != ended.shape:
         raise InvalidArgument(f"info['_{key}'] has shape {list(is_final.shape)}; allowed: {list(ended.shape)}")
+    if len(info[key]) != ended.size:
+        raise InvalidArgument(f"info['{key}'] has {len(info[key])} observations; allowed: {ended.size}")
     rows = [int(i) for i in np.flatnonzero(is_final & ended)]
     finals: list[dict[str, Any]] = []
     for i in rows:

@@ -249,8 +249,18 @@ def _frame_stack_of_parts(env: Any) -> int | None:
 
 
 def _is_of_ale(env: Any) -> bool:
-    """Whether it is ALE's own vector environment, which stacks frames itself, zeros before the first one."""
-    return bool(type(env).__module__ == "ale_py.vector_env")
+    """Whether it is ALE's own vector environment, which stacks frames itself, zeros before the first one.
+
+    Raises Unsupported if it was made with life_loss_info.
+    """
+    if type(env).__module__ != "ale_py.vector_env":
+        return False
+    if env.spec is not None and env.spec.kwargs.get("life_loss_info"):
+        raise Unsupported(
+            "env ends an episode at each lost life (life_loss_info) without resetting, so that its next step would be "
+            "taken for a reset; allowed: episodic_life, with which it resets"
+        )
+    return True
 
 
 def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
@@ -260,9 +270,10 @@ def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     """
     if stack == 1:
         return None
+    changed_by = _wrapper_that_changes_zeros(env, is_vector)
     if _is_of_ale(env.unwrapped):
-        return "zero"
-    if is_vector:
+        kinds, values = ["zero"], [0]
+    elif is_vector:
         kinds = env.unwrapped.call("get_wrapper_attr", "padding_type")
         values = env.unwrapped.call("get_wrapper_attr", "padding_value")
     else:
@@ -271,11 +282,38 @@ def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     if all(kind == "reset" for kind in kinds):
         return None
     if all(kind != "reset" and _is_zero(value) for kind, value in zip(kinds, values, strict=True)):
-        return "zero"
+        if changed_by is None:
+            return "zero"
+        raise Unsupported(
+            f"env stacks frames with zeros before the first one, and {changed_by} outside of the stack may change the "
+            "zeros: no buffer gives such stacks back as they were; apply it inside, or use padding_type='reset'"
+        )
     raise Unsupported(
         "env stacks frames with a padding_type that is not 'reset', or zeros, everywhere: "
         "no buffer gives such stacks back as they were"
     )
+
+
+def _wrapper_that_changes_zeros(env: Any, is_vector: bool) -> str | None:
+    """The class of a wrapper around the stack of an environment that may change zeros in observations; None: none.
+
+    Wrappers of the parts of a vector environment are known only if these are in this process.
+    """
+    gymnasium = importlib.import_module("gymnasium")
+    wrappers = importlib.import_module("gymnasium.wrappers")
+    kinds = gymnasium.Wrapper, gymnasium.vector.VectorWrapper
+    changing = gymnasium.ObservationWrapper, gymnasium.vector.VectorObservationWrapper
+    keeping = tuple(
+        getattr(module, f"{word}Observation")
+        for module in (wrappers, wrappers.vector)
+        for word in ("Dtype", "Filter", "Reshape")
+    )
+    for outermost in (env, *(getattr(env.unwrapped, "envs", ()) if is_vector else ())):
+        while isinstance(outermost, kinds) and not isinstance(outermost, wrappers.FrameStackObservation):
+            if isinstance(outermost, changing) and not isinstance(outermost, keeping):
+                return type(outermost).__name__
+            outermost = outermost.env
+    return None
 
 
 def _is_zero(observation: Any) -> bool:

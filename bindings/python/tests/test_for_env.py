@@ -10,7 +10,13 @@ import per
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import Autoreset, FlattenObservation, FrameStackObservation
+from gymnasium.wrappers import (
+    Autoreset,
+    DtypeObservation,
+    FlattenObservation,
+    FrameStackObservation,
+    RescaleObservation,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("each_way"),
@@ -609,6 +615,38 @@ def test_padding_that_is_neither_the_first_frame_nor_zeros_is_refused_by_name(lo
     assert per.ReplayBuffer.for_env(single, 200).fields["observation"].stack == 1  # no frame is padding
 
 
+@pytest.mark.parametrize("is_vector", [False, True])
+def test_wrapper_that_changes_the_zeros_before_the_first_frame_is_refused_by_name(is_vector):
+    def part(padding, wrap):
+        return wrap(FrameStackObservation(Toy(0, "box", "discrete"), 3, padding_type=padding))
+
+    def rescaled(env):
+        return RescaleObservation(env, np.float32(-1), np.float32(1))
+
+    def buffer_of(padding, wrap):
+        env = SyncVectorEnv([lambda: part(padding, wrap)] * 2) if is_vector else part(padding, wrap)
+        return per.ReplayBuffer.for_env(env, 200)
+
+    with pytest.raises(per.Unsupported, match="RescaleObservation outside of the stack may change the zeros"):
+        buffer_of("zero", rescaled)
+    assert buffer_of("reset", rescaled).fields["observation"].padding == "repeat"
+    as_floats = buffer_of("zero", lambda env: DtypeObservation(env, np.float32))
+    assert as_floats.fields["observation"].padding == "zero"
+    if is_vector:
+        stacks = SyncVectorEnv([lambda: part("zero", lambda env: env)] * 2)
+        with pytest.raises(per.Unsupported, match="RescaleObservation"):
+            per.ReplayBuffer.for_env(gymnasium.wrappers.vector.RescaleObservation(stacks, -1, 1), 200)
+
+
+def test_vector_environment_of_ale_that_ends_without_resetting_is_refused():
+    gymnasium.register_envs(pytest.importorskip("ale_py"))
+    options = {"num_envs": 1, "vectorization_mode": "vector_entry_point"}
+    envs = gymnasium.make_vec("ALE/Pong-v5", life_loss_info=True, **options)
+    with pytest.raises(per.Unsupported, match="life_loss_info"):
+        per.ReplayBuffer.for_env(envs, 200)
+    envs.close()
+
+
 def test_environments_that_pad_differently_are_refused():
     parts = [
         lambda padding=padding: FrameStackObservation(Toy(0, "box", "discrete"), 4, padding_type=padding)
@@ -689,6 +727,16 @@ def test_final_observations_are_also_known_by_their_older_name():
     other = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=2, autoreset="next_step")
     with pytest.raises(per.InvalidArgument, match=r"info has final_observation, .* this buffer has 'next_step'"):
         other.add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info=info)
+
+
+def test_array_of_final_observations_alone_counts_where_an_episode_ended():
+    buffer = same_step()
+    following = np.ones((2, 2), np.float32)
+    info = {"final_obs": np.array([[3, 4], [5, 6]], np.float32)}
+    ids = buffer.add(**STEP, terminated=[False, True], next_observation=following, info=info)
+    np.testing.assert_array_equal(buffer.get(ids).next_observation, [[1, 1], [5, 6]])
+    with pytest.raises(per.InvalidArgument, match=r"info\['final_obs'\] has 1 observations; allowed: 2"):
+        buffer.add(**STEP, terminated=[False, True], next_observation=following, info={"final_obs": np.zeros((1, 2))})
 
 
 @pytest.mark.parametrize("name, other", [("final_obs", "_final_obs"), ("_final_obs", "final_obs")])
