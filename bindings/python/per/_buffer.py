@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     _AnyExchange: TypeAlias = _exchange.Exchange | _bridge.Exchange
 
+_MOST_N_STEP = 64  # of a buffer, and so of a call
+
 
 class Buffer(Store, Generic[Array]):
     """A replay buffer without its calls. Each part of ReplayBuffer derives from it and adds calls of one concept."""
@@ -93,7 +95,7 @@ class Buffer(Store, Generic[Array]):
     def _exchange_for(self, n_step: int) -> tuple[_exchange.Exchange, _AnyExchange]:
         """The same for batches of sequences with that n_step; the library refuses invalid values."""
         handle = self._open()
-        n_step = max(n_step, 1)
+        n_step = min(max(n_step, 1), _MOST_N_STEP)
         found = self._exchanges.get(n_step)
         if found is None:
             # Threads that arrive at the same time all use the exchange stored first, which close() will find.

@@ -266,6 +266,9 @@ def test_one_allowed_number_is_no_range():
         filled().cut([3])
     with pytest.raises(per.InvalidArgument, match=r"^n_step is 2: allowed is 1, as n_step of the buffer is 1$"):
         filled().sample(4, n_step=2)
+    for n_step in (2**31, (1, 2**40)):
+        with pytest.raises(per.InvalidArgument, match=r"^n_step\S* is \d+: allowed is 1"):
+            filled(sequence_length=4).sample(4, n_step=n_step)
 
 
 SIZES = [2**24 + 1, 2**40, HUGE, 2**63 - 1, 2**64, 0, -1]
