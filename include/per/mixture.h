@@ -108,8 +108,9 @@ typedef struct per_source {
  *
  *   w_i = (N P(i))^-beta / max_j (N P(j))^-beta
  *
- * where N is the number of live transitions of all sources, and the maximum is over the whole batch. With
- * PER_NONE the divisor is 1. If beta is NAN, each row has the beta of its buffer's schedule.
+ * where N is the number of live transitions of all sources, and the maximum is over the whole batch. With PER_NONE the
+ * divisor is 1. If beta is NAN, row i has the beta of its buffer's schedule, in the numerator and in the divisor: the
+ * least probable row of the batch then has weight 1, and no weight is larger.
  *
  *   n_sources    1 .. 32
  *   options      as in per_replay_sample(), but normalize_weights -1 is PER_BATCH_MAX. key and hindsight must be NULL,

@@ -57,6 +57,16 @@ void require_same(const char* option, std::size_t k, int64_t value, int64_t valu
                     option, k, value, value_of_first);
 }
 
+// Calls work() for source k, which its errors then name.
+template <class Work>
+void of_source(std::size_t k, const Work& work) {
+    try {
+        work();
+    } catch (const Error& error) {
+        throw Error(error.status(), "sources[%zu].replay: %s", k, error.what());
+    }
+}
+
 }  // namespace
 
 void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_t> carries,
@@ -87,6 +97,8 @@ void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_
         carries[chosen] -= one * units_of_row;
         n_given += one;
     }
+    // Only carries that did not come from here can have grown beyond what a call accepts.
+    for (int64_t& carry : carries) carry = std::clamp(carry, -max_carry, max_carry);
 }
 
 Mixture::Mixture(std::span<const per_source> sources, std::span<Replay* const> replays)
@@ -194,19 +206,25 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     for (std::size_t k = 0; k < n; ++k) {
         const per_replay_options& own = replays_[k]->options_;
         check_drawn_batch(batch, replays_[k]->fields_, own);
-        samples.push_back(resolve_sample_options(of_parts, std::max<int64_t>(rows[k], 1), own));
+        const auto resolve = [&] {
+            samples.push_back(resolve_sample_options(of_parts, std::max<int64_t>(rows[k], 1), own));
+        };
+        if (k == 0)
+            resolve();
+        else
+            of_source(k, resolve);  // the options suit the first source
         const BatchShape shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0,
                                   samples[k].n_step};
         parts[k] = {{}, shares_[k], k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count, rows[k]};
         batches.emplace_back(batch, replays_[k]->fields_, shape, parts[k].first);
         samples[k].batch = batches[k].batch();
-        if (rows[k] > 0) replays_[k]->limiter_.check_draw(rows[k]);
+        if (rows[k] > 0) of_source(k, [&] { replays_[k]->limiter_.check_draw(rows[k]); });
     }
     check_same_lengths(samples);
 
     at_once(stream, [&] {
         for (std::size_t k = 0; k < n; ++k)
-            if (rows[k] > 0) replays_[k]->backend_->choose_rows(samples[k]);
+            if (rows[k] > 0) of_source(k, [&] { replays_[k]->backend_->choose_rows(samples[k]); });
         for (std::size_t k = 0; k < n; ++k) {
             ReplayBackend& backend = *replays_[k]->backend_;
             if (rows[k] > 0) {
@@ -236,7 +254,8 @@ void Mixture::update(const per_priorities& priorities, const int32_t* source_of,
             if (const int32_t source = read_once(source_of[i]); source < 0 || source >= n)
                 throw_out_of_range("source_of", i, source, 0, n - 1);
     at_once(stream, [&] {
-        for (std::size_t k = 0; k < updates.size(); ++k) replays_[k]->backend_->check_update(updates[k]);
+        for (std::size_t k = 0; k < updates.size(); ++k)
+            of_source(k, [&] { replays_[k]->backend_->check_update(updates[k]); });
         for (std::size_t k = 0; k < updates.size(); ++k) {
             replays_[k]->backend_->write_update(updates[k]);
             ++replays_[k]->n_changes_;

@@ -225,6 +225,12 @@ static void shares_are_exact_in_the_long_run(void) {
         }
         CHECK(owed == 0);
     }
+    /* Carries that no draw has left, but that are allowed, stay so. */
+    for (int k = 0; k < SOURCES; ++k) sources[k].carry = (int64_t)1 << 40;
+    for (int64_t n = 1; n < 5; ++n) {
+        CHECK_OK(per_mixture_sample(sources, SOURCES, NULL, n, &drawn.of_rows.batch, drawn.source_of, NULL));
+        for (int k = 0; k < SOURCES; ++k) CHECK(llabs(sources[k].carry) <= (int64_t)1 << 40);
+    }
     free_sources(sources, twins);
 }
 
@@ -270,6 +276,8 @@ static void failed_calls_change_nothing(void) {
     per_replay_options other = replay_options(100, 1);
     per_replay* odd = create_filled(&other, 50);
     CHECK_BAD_SOURCES("n_step is 9", options.n_step = 9);
+    options.n_step = 2; /* only the first source has returns of 2 steps */
+    CHECK_BAD_SOURCES("sources[1].replay: n_step is 2: allowed is 1", changed[1].replay = odd);
     options.n_step = 0;
     other.sequence_length = 4;
     per_replay* with_sequences = create_filled(&other, 50);
@@ -303,10 +311,11 @@ static void failed_calls_change_nothing(void) {
             CHECK((drawn.of_rows.probabilities[i] > 0) == is_drawn);
         }
     } else {
-        CHECK_SOURCES(PER_ERROR_EMPTY, "no step was added yet", changed[2].replay = empty);
+        CHECK_SOURCES(PER_ERROR_EMPTY, "sources[2].replay: no transition is live: no step was added yet",
+                      changed[2].replay = empty);
         set_rate_limit(&other, 1, 100, 60);
         per_replay* limited = create_filled(&other, 50);
-        CHECK_SOURCES(PER_ERROR_BUSY, "min_size_to_sample", changed[2].replay = limited);
+        CHECK_SOURCES(PER_ERROR_BUSY, "sources[2].replay: ", changed[2].replay = limited);
         per_replay_free(limited);
         /* Source 2 gets 8 rows, and has 3 of positive priority. */
         for (int64_t id = 3; id < 49; ++id) {
@@ -314,7 +323,7 @@ static void failed_calls_change_nothing(void) {
             CHECK_OK(write_priorities(odd, 1, &id, &zero, NULL));
         }
         options.scheme = PER_WITHOUT_REPLACEMENT;
-        CHECK_BAD_SOURCES("batch_size is 8", changed[2].replay = odd);
+        CHECK_BAD_SOURCES("sources[2].replay: batch_size is 8", changed[2].replay = odd);
         options.scheme = -1;
     }
 
@@ -356,8 +365,8 @@ static void failed_calls_change_nothing(void) {
     if (!on_cuda()) {
         CHECK_BAD_UPDATE("source_of[1] is 3: allowed are 0 .. 2", source_of[1] = 3, source_of[1] = 1);
         CHECK_BAD_UPDATE("source_of[0] is -1", source_of[0] = -1, source_of[0] = 0);
-        CHECK_BAD_UPDATE("ids[1] is 10000: never issued", ids[1] = 10000, ids[1] = 1);
-        CHECK_BAD_UPDATE("priorities[1] is -2", values[1] = -2, values[1] = 2);
+        CHECK_BAD_UPDATE("sources[1].replay: ids[1] is 10000: never issued", ids[1] = 10000, ids[1] = 1);
+        CHECK_BAD_UPDATE("sources[1].replay: priorities[1] is -2", values[1] = -2, values[1] = 2);
     }
     check_unchanged(sources, before);
     if (on_cuda()) { /* source 0 counts what is for none, and the others are not reached by it */

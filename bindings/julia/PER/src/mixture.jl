@@ -151,8 +151,8 @@ end
 
 Draw a [`Batch`](@ref PER.Batch) from all buffers of a [`Mixture`](@ref), first the rows of the first buffer, then those
 of the second, and so on. They are those that each buffer would draw alone, with `P(i) = share P_k(i)`, where `P_k` is
-the probability in their own buffer, and weights `(N P(i))^-beta`, divided by the largest of the batch; `N` is the
-number of live transitions of all buffers.
+the probability in their own buffer, and weights `(N P(i))^-beta / max_j (N P(j))^-beta` over the batch; `N` is the
+number of live transitions of all buffers, and `beta` that of the row's buffer unless it is given.
 
 Its arrays are those of the buffers' batches (`times_sampled` if all buffers count it), and `sources`: the number of
 each row's buffer as `Int32`, from 1; in arrays on a device from 0, as in C.
