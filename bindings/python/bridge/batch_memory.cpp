@@ -60,6 +60,10 @@ void* ArrayMemory::numpy_elements() {
     return static_cast<std::byte*>(tensor_elements()) + line / 2;
 }
 
+bool ArrayMemory::is_base(PyObject* object) {
+    return Py_IS_TYPE(object, &memory_type);
+}
+
 PyObject* ArrayMemory::as_base(Owner memory) {
     return PyObject_Init(memory.release(), &memory_type);
 }

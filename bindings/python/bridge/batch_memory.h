@@ -47,6 +47,7 @@ class ArrayMemory : public PyObject {
     void* numpy_elements();
     /* A new reference, for the base of an array. */
     static PyObject* as_base(Owner memory);
+    static bool is_base(PyObject* object);
 
     /* Elements of a tensor begin at a cache line, as in torch's own tensors. */
     void* tensor_elements();

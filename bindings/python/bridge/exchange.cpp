@@ -46,12 +46,14 @@ ArrayMemory::Owner take_memory(const Output& output, const Shape& shape) {
     return output.memory->take(n_bytes);
 }
 
-// True if this is the only reference to an array, and no other object refers to its memory.
+// True if this is the only reference to an array, no other object refers to its memory, and that is still the memory of
+// ours that it was created with.
 bool is_unused(PyObject* array) {
     PyObject* const base = PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
     const auto* weak_references =
         reinterpret_cast<PyObject**>(reinterpret_cast<char*>(array) + Py_TYPE(array)->tp_weaklistoffset);
-    return Py_REFCNT(array) == 1 && base != nullptr && Py_REFCNT(base) == 1 && *weak_references == nullptr;
+    return Py_REFCNT(array) == 1 && base != nullptr && ArrayMemory::is_base(base) && Py_REFCNT(base) == 1 &&
+           *weak_references == nullptr;
 }
 
 }  // namespace
@@ -63,7 +65,9 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
       handle_(reinterpret_cast<void*>(addresses["handle"].cast<uintptr_t>())),
       functions_{function_at<decltype(Functions::add)>(addresses, "per_replay_add"),
                  function_at<decltype(Functions::sample)>(addresses, "per_replay_sample"),
+                 function_at<decltype(Functions::sample_mixture)>(addresses, "per_mixture_sample"),
                  function_at<decltype(Functions::update_priorities)>(addresses, "per_replay_update_priorities"),
+                 function_at<decltype(Functions::update_mixture)>(addresses, "per_mixture_update_priorities"),
                  function_at<decltype(Functions::write)>(addresses, "per_writer_add")},
       check_(std::move(check)),
       types_(std::move(as_array)),
@@ -86,24 +90,29 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
         auto shape = row[py::int_(1)].cast<std::vector<int64_t>>();
         shape.insert(shape.begin(), 0);
         if (shape.size() > max_axes) throw py::value_error("an array of a batch has too many axes");
-        outputs_.push_back({row[py::int_(0)], std::move(shape), row[py::int_(2)].cast<int32_t>(), row[py::int_(3)],
-                            row[py::int_(4)].cast<size_t>(), SpareMemory::open()});
+        outputs_.arrays.push_back({row[py::int_(0)], std::move(shape), row[py::int_(2)].cast<int32_t>(),
+                                   row[py::int_(3)], row[py::int_(4)].cast<size_t>(), SpareMemory::open()});
+        outputs_.names[row[py::int_(0)]] = py::none();
     }
-    for (const Output& output : outputs_) output_names_[output.name] = py::none();
     const py::object tensor_type = layout["tensor_type"];
     if (!tensor_type.is_none()) {
         tensors_ = types_.exchange_api(reinterpret_cast<PyTypeObject*>(tensor_type.ptr()));
     } else {
-        for (const Output& output : outputs_) output.memory->keep_nothing();  // last_arrays keep it
+        for (const Output& output : outputs_.arrays) output.memory->keep_nothing();  // last_arrays keep it
+    }
+}
+
+void Outputs::forget_arrays() {
+    for (Output& output : arrays) {
+        output.memory->keep_nothing();
+        output.last_arrays = {};
     }
 }
 
 void Exchange::close() {
     handle_object_ = py::none();
-    for (Output& output : outputs_) {
-        output.memory->keep_nothing();
-        output.last_arrays = {};
-    }
+    outputs_.forget_arrays();
+    outputs_of_mixture_.forget_arrays();
     plain_.attr("close")();
 }
 
@@ -243,10 +252,11 @@ py::object Exchange::new_ids(int ndim, const int64_t* shape, const py::object& s
     return ids;
 }
 
-py::object Exchange::sample(const py::object& batch_size, uintptr_t options, const py::object& out,
-                            const py::object& stream) {
-    const py::object open = keep_open();
-    const auto by_python = [&] { return plain_.attr("sample")(batch_size, options, out, stream); };
+// Draws with call(batch, its size, stream) into the arrays of `out`, or into new ones. Draws that only Python can make
+// are left to by_python().
+template <class ByPython, class Call>
+py::object Exchange::draw(Outputs& outputs, const py::object& batch_size, const py::object& out,
+                          const py::object& stream, const ByPython& by_python, const Call& call) {
     const Py_ssize_t count = PyLong_Check(batch_size.ptr()) ? PyLong_AsSsize_t(batch_size.ptr()) : -1;
     if (count < 1 || !is_for_us(stream)) {
         PyErr_Clear();
@@ -258,30 +268,80 @@ py::object Exchange::sample(const py::object& batch_size, uintptr_t options, con
     batch.next_fields = batch.fields + n_fields_;
     py::object arrays = out;
     if (!out.is_none()) {
-        if (!reuse(out, count, block)) return by_python();
+        if (!reuse(outputs, out, count, block)) return by_python();
     } else if (!is_on_device_) {
-        arrays = new_arrays(count, block);
+        arrays = new_arrays(outputs, count, block);
         if (!arrays) return by_python();
     } else {
         arrays = plain_.attr("new_batch")(batch_size, stream);
-        if (!reuse(arrays, count, block)) return by_python();
+        if (!reuse(outputs, arrays, count, block)) return by_python();
     }
     void* const queue = number_of(stream);
     per_status status;
     {
         const py::gil_scoped_release release;
-        status =
-            functions_.sample(buffer(), reinterpret_cast<const per_sample_options*>(options), count, &batch, queue);
+        status = call(block, count, queue);
     }
     check(status);
     return arrays;
 }
 
+py::object Exchange::sample(const py::object& batch_size, uintptr_t options, const py::object& out,
+                            const py::object& stream) {
+    const py::object open = keep_open();
+    return draw(
+        outputs_, batch_size, out, stream, [&] { return plain_.attr("sample")(batch_size, options, out, stream); },
+        [&](std::vector<std::byte>& block, int64_t count, void* queue) {
+            return functions_.sample(buffer(), reinterpret_cast<const per_sample_options*>(options), count,
+                                     &at<per_batch>(block, 0), queue);
+        });
+}
+
+py::object Exchange::sample_mixture(uintptr_t sources, int64_t n_sources, bool has_times_sampled,
+                                    const py::object& batch_size, uintptr_t options, const py::object& out,
+                                    const py::object& stream) {
+    const auto by_python = [&] {
+        return plain_.attr("sample_mixture")(sources, n_sources, has_times_sampled, batch_size, options, out, stream);
+    };
+    if (is_on_device_) return by_python();
+    Outputs& outputs = outputs_of_mixture(has_times_sampled);
+    const size_t place = outputs.arrays.back().offset;
+    return draw(outputs, batch_size, out, stream, by_python,
+                [&](std::vector<std::byte>& block, int64_t count, void* queue) {
+                    return functions_.sample_mixture(reinterpret_cast<per_source*>(sources), n_sources,
+                                                     reinterpret_cast<const per_sample_options*>(options), count,
+                                                     &at<per_batch>(block, 0), at<int32_t*>(block, place), queue);
+                });
+}
+
+// The arrays of a batch of the buffer, perhaps without times_sampled, and `sources`. The address of the latter is the
+// last in a block.
+Outputs& Exchange::outputs_of_mixture(bool has_times_sampled) {
+    const py::str name_of_times("times_sampled");
+    Outputs& outputs = outputs_of_mixture_;
+    const bool is_ready = !outputs.arrays.empty() && outputs.names.contains(name_of_times) ==
+                                                         (has_times_sampled && outputs_.names.contains(name_of_times));
+    if (is_ready) return outputs;
+    outputs = {};
+    const auto add = [&](const py::object& name, std::vector<int64_t> shape, int32_t dtype, const py::object& descr,
+                         size_t offset) {
+        outputs.arrays.push_back({name, std::move(shape), dtype, descr, offset, SpareMemory::open()});
+        outputs.names[name] = py::none();
+        if (tensors_ == nullptr) outputs.arrays.back().memory->keep_nothing();
+    };
+    for (const Output& output : outputs_.arrays)
+        if (has_times_sampled || !output.name.equal(name_of_times))
+            add(output.name, output.shape, output.dtype, output.descr, output.offset);
+    const auto int32 = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT32)));
+    add(py::str("sources"), {0}, PER_INT32, int32, batch_block_.size() - sizeof(void*));
+    return outputs;
+}
+
 // Empty if no memory can be allocated; the error is then Python's to raise.
-py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& block) {
-    const auto arrays = py::reinterpret_steal<py::object>(PyDict_Copy(output_names_.ptr()));
+py::object Exchange::new_arrays(Outputs& outputs, int64_t batch_size, std::vector<std::byte>& block) {
+    const auto arrays = py::reinterpret_steal<py::object>(PyDict_Copy(outputs.names.ptr()));
     if (!arrays) throw py::error_already_set();
-    for (Output& output : outputs_) {
+    for (Output& output : outputs.arrays) {
         const py::object array = array_of(output, batch_size, &at<void*>(block, output.offset));
         if (!array) return {};
         if (PyDict_SetItem(arrays.ptr(), output.name.ptr(), array.ptr()) != 0) throw py::error_already_set();
@@ -330,8 +390,8 @@ py::object Exchange::new_array(const Output& output, int64_t batch_size, void** 
     return array;
 }
 
-bool Exchange::reuse(const py::dict& out, int64_t batch_size, std::vector<std::byte>& block) {
-    for (const Output& output : outputs_) {
+bool Exchange::reuse(const Outputs& outputs, const py::dict& out, int64_t batch_size, std::vector<std::byte>& block) {
+    for (const Output& output : outputs.arrays) {
         PyObject* target = PyDict_GetItemWithError(out.ptr(), output.name.ptr());
         void* address = target != nullptr ? address_of_target(target, output, batch_size) : nullptr;
         if (address == nullptr) return false;
@@ -358,41 +418,66 @@ void* Exchange::address_of_target(PyObject* target, const Output& output, int64_
     return fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
 }
 
-void Exchange::update(const py::object& ids, const py::object& values, bool are_priorities, const py::object& stream) {
-    const py::object open = keep_open();
-    Reader reader(types_, device_);
+// Reads the arguments of an update. Returns false if only Python can read them.
+bool Exchange::read_priorities(const py::object& ids, const py::object& values, bool are_priorities, Reader& reader,
+                               per_priorities& priorities) const {
     per_array id{};
     per_array value{};
     const auto where = is_on_device_ ? Reader::Where::device : Reader::Where::host;
-    if (!is_for_us(stream) || !reader.read(ids.ptr(), py::str("ids"), id, where) ||
-        !reader.read(values.ptr(), py::str(are_priorities ? "priorities" : "td_errors"), value, where)) {
-        plain_.attr("update")(ids, values, are_priorities, stream);
-        return;
-    }
+    if (!reader.read(ids.ptr(), py::str("ids"), id, where) ||
+        !reader.read(values.ptr(), py::str(are_priorities ? "priorities" : "td_errors"), value, where))
+        return false;
     const bool has_steps = sequence_steps_ > 0 && !are_priorities;
     const int count_axis = value.ndim - (has_steps ? 2 : 1);
     const bool has_critics = count_axis == 1 && !are_priorities;
     const int64_t n_steps = has_steps && count_axis >= 0 ? value.shape[count_axis + 1] : 0;
-    const bool are_read = id.dtype == PER_INT64 && id.ndim == 1 && value.dtype == PER_FLOAT32 &&
-                          (count_axis == 0 || has_critics) && value.shape[count_axis] == id.shape[0] &&
-                          (!has_steps || n_steps == sequence_steps_ || n_steps == learned_steps_) &&
-                          value.data != nullptr && id.data != nullptr;
-    if (!are_read) {
-        plain_.attr("update")(ids, values, are_priorities, stream);
-        return;
-    }
-    per_priorities priorities{};
     priorities.struct_size = sizeof priorities;
-    priorities.count = id.shape[0];
+    priorities.count = id.ndim == 1 ? id.shape[0] : 0;
     priorities.ids = static_cast<const int64_t*>(id.data);
     (are_priorities ? priorities.priorities : priorities.td_errors) = static_cast<const float*>(value.data);
     priorities.n_critics = has_critics ? value.shape[0] : 1;
     priorities.n_steps = n_steps;
+    return id.dtype == PER_INT64 && id.ndim == 1 && value.dtype == PER_FLOAT32 && (count_axis == 0 || has_critics) &&
+           value.shape[count_axis] == id.shape[0] &&
+           (!has_steps || n_steps == sequence_steps_ || n_steps == learned_steps_) && value.data != nullptr &&
+           id.data != nullptr;
+}
+
+void Exchange::update(const py::object& ids, const py::object& values, bool are_priorities, const py::object& stream) {
+    const py::object open = keep_open();
+    Reader reader(types_, device_);
+    per_priorities priorities{};
+    if (!is_for_us(stream) || !read_priorities(ids, values, are_priorities, reader, priorities)) {
+        plain_.attr("update")(ids, values, are_priorities, stream);
+        return;
+    }
     void* const queue = number_of(stream);
     per_status status;
     {
         const py::gil_scoped_release release;
         status = functions_.update_priorities(buffer(), &priorities, queue);
+    }
+    check(status);
+}
+
+void Exchange::update_mixture(uintptr_t sources, int64_t n_sources, const py::object& ids, const py::object& source_of,
+                              const py::object& values, bool are_priorities, const py::object& stream) {
+    Reader reader(types_, device_);
+    per_priorities priorities{};
+    per_array of_ids{};
+    const bool are_read = !is_on_device_ && stream.is_none() &&
+                          read_priorities(ids, values, are_priorities, reader, priorities) &&
+                          reader.read(source_of.ptr(), py::str("sources"), of_ids, Reader::Where::host) &&
+                          of_ids.dtype == PER_INT32 && of_ids.ndim == 1 && of_ids.shape[0] == priorities.count;
+    if (!are_read) {
+        plain_.attr("update_mixture")(sources, n_sources, ids, source_of, values, are_priorities, stream);
+        return;
+    }
+    per_status status;
+    {
+        const py::gil_scoped_release release;
+        status = functions_.update_mixture(reinterpret_cast<const per_source*>(sources), n_sources, &priorities,
+                                           static_cast<const int32_t*>(of_ids.data), nullptr);
     }
     check(status);
 }

@@ -21,6 +21,14 @@ struct Output {
     std::array<py::object, 2> last_arrays; /* of numpy: given out again once nobody else holds them */
 };
 
+/* The arrays of a batch, and a dict of their names with None values: copying it is faster than growing a dict. */
+struct Outputs {
+    std::vector<Output> arrays;
+    py::dict names;
+
+    void forget_arrays();
+};
+
 /*
  * Calls of a buffer or a writer that take or return many arrays: per._exchange.Exchange in a single step from Python.
  * It is not linked to libper: handle and functions are addresses from cffi.
@@ -35,7 +43,9 @@ class Exchange {
     struct Functions {
         decltype(&per_replay_add) add;
         decltype(&per_replay_sample) sample;
+        decltype(&per_mixture_sample) sample_mixture;
         decltype(&per_replay_update_priorities) update_priorities;
+        decltype(&per_mixture_update_priorities) update_mixture;
         decltype(&per_writer_add) write;
     };
 
@@ -48,7 +58,17 @@ class Exchange {
     int32_t write(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
                   int64_t timeout_ms);
     py::object sample(const py::object& batch_size, uintptr_t options, const py::object& out, const py::object& stream);
+    /*
+     * per_mixture_sample() of buffers with these arrays, one of which is the exchange's. `sources` is the address of
+     * n_sources per_source. If not all of them count draws, has_times_sampled is false.
+     */
+    py::object sample_mixture(uintptr_t sources, int64_t n_sources, bool has_times_sampled,
+                              const py::object& batch_size, uintptr_t options, const py::object& out,
+                              const py::object& stream);
     void update(const py::object& ids, const py::object& values, bool are_priorities, const py::object& stream);
+    /* per_mixture_update_priorities() for the sources of sample_mixture(). */
+    void update_mixture(uintptr_t sources, int64_t n_sources, const py::object& ids, const py::object& source_of,
+                        const py::object& values, bool are_priorities, const py::object& stream);
     void close();
 
  private:
@@ -68,8 +88,14 @@ class Exchange {
     py::object new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const;
     py::object array_of(Output& output, int64_t batch_size, void** address);
     py::object new_array(const Output& output, int64_t batch_size, void** address) const;
-    py::object new_arrays(int64_t batch_size, std::vector<std::byte>& block);
-    bool reuse(const py::dict& out, int64_t batch_size, std::vector<std::byte>& block);
+    py::object new_arrays(Outputs& outputs, int64_t batch_size, std::vector<std::byte>& block);
+    bool reuse(const Outputs& outputs, const py::dict& out, int64_t batch_size, std::vector<std::byte>& block);
+    template <class ByPython, class Call>
+    py::object draw(Outputs& outputs, const py::object& batch_size, const py::object& out, const py::object& stream,
+                    const ByPython& by_python, const Call& call);
+    Outputs& outputs_of_mixture(bool has_times_sampled);
+    bool read_priorities(const py::object& ids, const py::object& values, bool are_priorities, Reader& reader,
+                         per_priorities& priorities) const;
     void* address_of_target(PyObject* target, const Output& output, int64_t batch_size);
 
     py::object plain_;
@@ -87,8 +113,8 @@ class Exchange {
     std::vector<std::pair<py::object, size_t>> step_arrays_; /* names and offsets */
     size_t terminated_;                                      /* its offset */
     py::dict places_;                                        /* offset by name of a field or next field */
-    std::vector<Output> outputs_;
-    py::dict output_names_;            /* with None values: copying it is faster than growing a dict */
+    Outputs outputs_;
+    Outputs outputs_of_mixture_;       /* and the source of each row; empty until they are used */
     bool is_on_device_;                /* otherwise in host memory */
     DLDevice device_;                  /* of the arrays of batches */
     const DLPackExchangeAPI* tensors_; /* of the library that creates them; NULL: numpy */

@@ -24,6 +24,8 @@ PYBIND11_MODULE(_bridge, module) {
         .def("add", &Exchange::add)
         .def("write", &Exchange::write)
         .def("sample", &Exchange::sample)
+        .def("sample_mixture", &Exchange::sample_mixture)
         .def("update", &Exchange::update)
+        .def("update_mixture", &Exchange::update_mixture)
         .def("close", &Exchange::close);
 }

@@ -32,5 +32,25 @@ class Exchange:
         timeout_ms: int,
     ) -> int: ...
     def sample(self, size: object, options: int, out: dict[str, Any] | None, stream: object) -> dict[str, Any]: ...
+    def sample_mixture(
+        self,
+        sources: int,
+        n_sources: int,
+        has_times_sampled: bool,
+        size: object,
+        options: int,
+        out: dict[str, Any] | None,
+        stream: object,
+    ) -> dict[str, Any]: ...
     def update(self, ids: object, values: object, are_priorities: bool, stream: object) -> None: ...
+    def update_mixture(
+        self,
+        sources: int,
+        n_sources: int,
+        ids: object,
+        source_of: object,
+        values: object,
+        are_priorities: bool,
+        stream: object,
+    ) -> None: ...
     def close(self) -> None: ...

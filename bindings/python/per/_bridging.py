@@ -73,7 +73,14 @@ def new_exchange(
     # The bridge needs these functions for tensors (torch before 2.10 has none) and for all memory of a device.
     if (tensor_type is not None or is_on_device) and not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
         return plain
-    names = "per_replay_add", "per_replay_sample", "per_replay_update_priorities", "per_writer_add"
+    names = (
+        "per_replay_add",
+        "per_replay_sample",
+        "per_mixture_sample",
+        "per_replay_update_priorities",
+        "per_mixture_update_priorities",
+        "per_writer_add",
+    )
     addresses = {name: _address(getattr(lib, name)) for name in names}
     made: _bridge.Exchange = bridge.Exchange(
         plain=plain,
@@ -110,7 +117,7 @@ def _in_bytes(layout: Layout) -> dict[str, Any]:
         "n_envs": layout.n_envs,
         "sequence_steps": (layout.steps, layout.learned_steps),
         "steps": bytes(ffi.buffer(steps)) + bytes(2 * count * array_size),
-        "batch": bytes(ffi.buffer(batch)) + bytes(2 * count * pointer_size),
+        "batch": bytes(ffi.buffer(batch)) + bytes((2 * count + 1) * pointer_size),  # and that of a mixture's sources
         "step_arrays": [(name, ffi.offsetof("per_steps", name)) for name in STEP_ARRAYS],
         "places": places,
         "outputs": outputs,

@@ -177,37 +177,57 @@ class Exchange:
 
     def sample_mixture(
         self,
-        sources: Any,
+        sources: int,
+        n_sources: int,
+        has_times_sampled: bool,
         batch_size: IntLike,
-        options: Any,
-        outputs: Sequence[Output],
+        options: int,
         out: dict[str, Any] | None,
         stream: object,
     ) -> dict[str, Any]:
-        """per_mixture_sample() of buffers with this layout; `outputs` include SOURCES."""
+        """per_mixture_sample() of buffers with this layout: `sources` and the arrays of the batch by name.
+
+        Parameters
+        ----------
+        sources : int
+            Address of n_sources per_source.
+        has_times_sampled : bool
+            Whether all buffers count draws.
+        options : int
+            Address of a per_sample_options, or 0.
+        """
         queue = self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)
         batch = _library.new("per_batch")
-        arrays, pointers = self._drawn_arrays(_options.rows_of(size), batch, out, queue, outputs)
+        outputs = [each for each in self.outputs if has_times_sampled or each.name != "times_sampled"]
+        arrays, pointers = self._drawn_arrays(_options.rows_of(size), batch, out, queue, [*outputs, SOURCES])
+        chosen = ffi.cast("per_source *", sources), n_sources, ffi.cast("per_sample_options *", options)
         sources_out = ffi.cast("int32_t *", pointers["sources"][0])
-        check(lib.per_mixture_sample(sources, len(sources), options, size, batch, sources_out, queue.handle))
+        check(lib.per_mixture_sample(*chosen, size, batch, sources_out, queue.handle))
         self._memory.finish(queue, arrays)
         del pointers
         return arrays
 
     def update_mixture(
-        self, sources: Any, ids: object, source_of: object, values: object, are_priorities: bool, stream: object
+        self,
+        sources: int,
+        n_sources: int,
+        ids: object,
+        source_of: object,
+        values: object,
+        are_priorities: bool,
+        stream: object,
     ) -> None:
-        """per_mixture_update_priorities() of buffers with this layout."""
+        """per_mixture_update_priorities() for the sources of sample_mixture()."""
         queue = self._memory.queue(stream)
         given = read_update(self._memory, self._layout, ids, values, are_priorities, queue)
         of_ids = self._memory.read_numbers(source_of, "sources", "int32", queue)
         if of_ids.size != given.priorities.count:
             shape = list(of_ids.shape)
             raise InvalidArgument(f"sources has shape {shape}; allowed: [{given.priorities.count}], as ids has")
+        chosen = ffi.cast("per_source *", sources), n_sources
         pointer = ffi.cast("int32_t *", of_ids.pointer)
-        wanted = sources, len(sources), given.priorities, pointer, queue.handle
-        check(lib.per_mixture_update_priorities(*wanted), {"source_of": "batch.sources"})
+        check(lib.per_mixture_update_priorities(*chosen, given.priorities, pointer, queue.handle))
         self._memory.finish(queue, of_ids, *given.kept)
 
     def get_windows(

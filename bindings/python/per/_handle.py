@@ -125,12 +125,38 @@ def _is_setting(owner: type, name: str) -> bool:
     return isinstance(found, property) and found.fset is not None
 
 
-class Handle(_options.Named):
-    """An object of the library. It closes itself, or earlier at the end of a `with` block."""
+class Guarded(_options.Named):
+    """An object whose attributes are fixed, and that cannot be pickled."""
 
     _noun: ClassVar[str]
     """the noun in error messages"""
     _in_place_of_pickling: ClassVar[str]
+
+    if not TYPE_CHECKING:  # type checkers are to report misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self)
+            if hasattr(kind, name):  # a property that raised AttributeError itself
+                return object.__getattribute__(self, name)
+            raise _options.no_attribute(kind, f"{kind.__name__!r} object", name)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Sets a property. Other names are errors, except in subclasses outside the package, which may add some."""
+            owner = type(self)
+            if name.startswith("_") or _is_setting(owner, name) or "_noun" not in vars(owner):
+                return super().__setattr__(name, value)
+            settings = [other for other in dir(owner) if _is_setting(owner, other)]
+            allowed = f"these can: {', '.join(settings)}" if settings else "nothing can"
+            raise AttributeError(f"{name} cannot be set; of a {self._noun} {allowed}{_options.meant(name, settings)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"per.{type(self).__name__} cannot be pickled: it is a handle of this process. {self._in_place_of_pickling}"
+        )
+
+
+class Handle(Guarded):
+    """An object of the library. It closes itself, or earlier at the end of a `with` block."""
 
     # None: closed. A call holds its own reference, so close() in another thread cannot free the handle during the call.
     _handle: Any = None
@@ -156,28 +182,6 @@ class Handle(_options.Named):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    if not TYPE_CHECKING:  # type checkers are to report misspelt names
-
-        def __getattr__(self, name: str) -> Any:
-            kind = type(self)
-            if hasattr(kind, name):  # a property that raised AttributeError itself
-                return object.__getattribute__(self, name)
-            raise _options.no_attribute(kind, f"{kind.__name__!r} object", name)
-
-        def __setattr__(self, name: str, value: object) -> None:
-            """Sets a property. Other names are errors, except in subclasses outside the package, which may add some."""
-            owner = type(self)
-            if name.startswith("_") or _is_setting(owner, name) or "_noun" not in vars(owner):
-                return super().__setattr__(name, value)
-            settings = [other for other in dir(owner) if _is_setting(owner, other)]
-            allowed = f"these can: {', '.join(settings)}" if settings else "nothing can"
-            raise AttributeError(f"{name} cannot be set; of a {self._noun} {allowed}{_options.meant(name, settings)}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(
-            f"per.{type(self).__name__} cannot be pickled: it is a handle of this process. {self._in_place_of_pickling}"
-        )
 
     def _open(self) -> Any:
         handle = self._handle

@@ -83,6 +83,7 @@ def _in_python(found: re.Match[str], words: Mapping[str, str]) -> str:
 _WORDS = {
     "device_index": "the number after 'cuda:'",
     "n_step_min": "n_step[0]",
+    "source_of": "batch.sources",
     "false": "False",
     "per_replay_clear": "clear",
     "per_replay_compute_capacity": "ReplayBuffer.capacity_for",

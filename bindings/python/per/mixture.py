@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from per import _options
 from per._errors import Error, InvalidArgument, kind_of
-from per._exchange import SOURCES
+from per._handle import Guarded
 from per._library import ffi
 from per.batch import Batch
 from per.replay import ReplayBuffer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Mixture(Generic[Array]):
+class Mixture(Guarded, Generic[Array]):
     """Draws batches from several buffers, in fixed shares.
 
     For learning from demonstrations beside one's own steps (Ball et al. 2023, "Efficient Online Reinforcement Learning
@@ -29,8 +29,8 @@ class Mixture(Generic[Array]):
     The numbers of rows of a batch are whole numbers. What rounding gives to one buffer, later batches give to the
     others: with equal shares, batches of 33 rows have 17 and 16, then 16 and 17. The rows of the first buffer come
     first. They are those that the buffer would draw alone, with the probability P(i) = share P_k(i) of P_k(i) in their
-    own buffer, and with weights (N P(i))^-beta divided by the largest of the batch, where N is the number of live
-    transitions of all buffers.
+    own buffer, and with weights (N P(i))^-beta / max_j (N P(j))^-beta over the batch, where N is the number of live
+    transitions of all buffers, and beta that of the row's buffer unless it is given.
 
     Parameters
     ----------
@@ -58,6 +58,9 @@ class Mixture(Generic[Array]):
     >>> mixture.update_priorities(batch, [0.5, 1.0, 2.0, 0.1])
     """
 
+    _noun = "mixture"
+    _in_place_of_pickling = "Save its buffers, and state_dict() for a new mixture of them."
+
     def __init__(self, sources: Mapping[str, tuple[ReplayBuffer[Array], float]]) -> None:
         if not isinstance(sources, Mapping) or not sources:
             raise InvalidArgument(f"sources is {sources!r}; allowed: a dict of (buffer, share) by name, not empty")
@@ -77,11 +80,8 @@ class Mixture(Generic[Array]):
                     "allowed: the same for all"
                 )
         self._sources = ffi.new("per_source[]", len(self._buffers))
+        self._address = int(ffi.cast("uintptr_t", self._sources))
         self._lock = threading.Lock()
-        self._outputs = first._outputs | {"sources": "sources"}
-        self._keeps_times_sampled = all(buffer._keeps_times_sampled for buffer in self._buffers.values())
-        if not self._keeps_times_sampled:
-            self._outputs.pop("times_sampled", None)
         self.shares = shares
 
     @property
@@ -128,7 +128,7 @@ class Mixture(Generic[Array]):
         uniform_fraction : float, optional
             In place of the buffers'.
         normalize_weights : {"batch_max", "none"}, optional
-            None: "batch_max", the largest weight of the whole batch.
+            None: "batch_max": the least probable row of the whole batch has weight 1.
         n_step : int or tuple[int, int], optional
             In place of the buffers'.
 
@@ -158,17 +158,26 @@ class Mixture(Generic[Array]):
         [[0, 0], [0, 1]]
         """
         first = next(iter(self._buffers.values()))
-        plain = first._plain
+        exchange = first._exchange
+        options, address = None, 0
         if first._steps > 0:
             first._say_n_step(choices)
-        options = _options.sample_options(choices, Mixture.sample)
-        if first._steps > 0:
-            plain = first._exchange_for(options.n_step)[0]
+        if choices:
+            options = _options.sample_options(choices, Mixture.sample)
+            address = int(ffi.cast("uintptr_t", options))
+        if options is not None and first._steps > 0:
+            exchange = first._exchange_for(options.n_step)[1]
+        has_times_sampled = all(buffer._keeps_times_sampled for buffer in self._buffers.values())
         arrays = None if out is None else self._arrays_of(first, out)
-        drawn = [each for each in plain.outputs if self._keeps_times_sampled or each.name != "times_sampled"]
         with self._call():
-            arrays = plain.sample_mixture(self._sources, batch_size, options, [*drawn, SOURCES], arrays, stream)
-        return first._batch_type(first._nested(arrays, self._outputs)) if out is None else out
+            drawn = self._address, len(self._buffers), has_times_sampled, batch_size, address
+            arrays = exchange.sample_mixture(*drawn, arrays, stream)
+        if out is not None:
+            return out
+        outputs = first._outputs | {"sources": "sources"}
+        if not has_times_sampled:
+            outputs.pop("times_sampled", None)
+        return first._batch_type(first._nested(arrays, outputs))
 
     def update_priorities(
         self,
@@ -215,7 +224,7 @@ class Mixture(Generic[Array]):
         values = td_errors if priorities is None else priorities
         with self._call():
             given = batch.ids, batch.sources, values, priorities is not None, stream
-            first._plain.update_mixture(self._sources, *given)
+            first._exchange.update_mixture(self._address, len(self._buffers), *given)
 
     def state_dict(self) -> dict[str, Any]:
         """The shares, and what rounding owes each buffer. The buffers are saved by themselves."""
@@ -253,7 +262,9 @@ class Mixture(Generic[Array]):
                     for source, name in zip(self._sources, self._buffers, strict=True):
                         member = {"shares": "share", "carries": "carry"}[argument]
                         _options.set_field(source, member, f"{argument}[{name!r}]", values[name])
-                next(iter(self._buffers.values()))._plain.update_mixture(self._sources, [], [], [], True, None)
+                next(iter(self._buffers.values()))._plain.update_mixture(
+                    self._address, len(self._buffers), [], [], [], True, None
+                )
             except BaseException:
                 ffi.buffer(self._sources)[:] = before
                 raise
@@ -262,9 +273,14 @@ class Mixture(Generic[Array]):
     def _call(self) -> Iterator[None]:
         """For one call of the library at a time, whose errors get the names of the buffers."""
         names = list(self._buffers)
+        handles = []  # their references keep the buffers open during the call
         with self._lock:
-            for source, buffer in zip(self._sources, self._buffers.values(), strict=True):
-                source.replay = buffer._open()
+            for name, source in zip(names, self._sources, strict=True):
+                try:
+                    handles.append(self._buffers[name]._open())
+                except InvalidArgument as error:
+                    raise InvalidArgument(f"sources[{name!r}]: {error}") from error
+                source.replay = handles[-1]
             try:
                 yield
             except Error as error:

@@ -121,6 +121,12 @@ def test_batches_have_times_sampled_if_all_buffers_keep_them():
     for mixture in (per.Mixture(sources), per.Mixture(dict(reversed(sources.items())))):
         batch = mixture.sample(6)
         assert "times_sampled" not in batch and mixture.sample(6, out=batch) is batch
+    counting = per.Mixture({name: (buffer_of(name, keep_times_sampled=True), 1) for name in ("online", "replayed")})
+    assert "times_sampled" in counting.sample(6)
+    counting.buffers["replayed"].load_state_dict(buffer_of("replayed").state_dict())
+    assert "times_sampled" not in counting.sample(6)
+    counting.buffers["replayed"].load_state_dict(buffer_of("replayed", keep_times_sampled=True).state_dict())
+    assert "times_sampled" in counting.sample(6)
 
 
 def test_batches_have_the_containers_and_arrays_of_the_buffers():
@@ -254,8 +260,22 @@ BAD = {
     ),
     "a closed buffer": (
         lambda: [(mixture.buffers["online"].close(), mixture.sample(3)) for mixture in [mixture_of()[0]]],
-        "closed",
+        "sources['online']: the buffer is closed",
     ),
+    "n_step of a later buffer": (
+        lambda: per.Mixture({"a": (online(n_step=2), 1), "b": (online(), 1)}).sample(3, n_step=2),
+        "sources['b']: n_step is 2: allowed is 1, as n_step of the buffer is 1",
+    ),
+    "a huge n_step of sequences": (
+        lambda: mixture_of(sequence_length=3)[0].sample(2, n_step=2**31),
+        "n_step is 2147483648: allowed is 1, as n_step of the buffer is 1",
+    ),
+    "a misspelt method": (lambda: mixture_of()[0].smaple, "has no attribute 'smaple'; did you mean sample?"),
+    "a misspelt setting": (
+        lambda: setattr(mixture_of()[0], "share", SHARES),
+        "share cannot be set; of a mixture these can: shares; did you mean shares?",
+    ),
+    "pickling": (lambda: pickle.dumps(mixture_of()[0]), "per.Mixture cannot be pickled"),
 }
 
 
@@ -266,7 +286,7 @@ if IS_CUDA:  # the device counts such entries
 @pytest.mark.parametrize("case", BAD)
 def test_errors_say_what_is_allowed(case):
     call, message = BAD[case]
-    with pytest.raises((per.Error, TypeError)) as caught:
+    with pytest.raises((per.Error, TypeError, AttributeError)) as caught:
         call()
     assert message in str(caught.value)
 
@@ -277,7 +297,7 @@ def test_a_call_that_fails_changes_no_buffer():
     buffer = online()
     mixture = per.Mixture({"a": (buffer, 1), "b": (empty, 1)})
     before, state = bytes(buffer), mixture.state_dict()
-    with pytest.raises(per.Empty):
+    with pytest.raises(per.Empty, match=r"^sources\['b'\]: no transition is live: no step was added yet"):
         mixture.sample(5)
     with pytest.raises(per.InvalidArgument):
         mixture.load_state_dict({"shares": {"a": 3, "b": 1}, "carries": {"a": 0, "b": 2**41}})
