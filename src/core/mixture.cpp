@@ -97,7 +97,7 @@ void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_
         carries[chosen] -= one * units_of_row;
         n_given += one;
     }
-    // Only carries that did not come from here can have grown beyond what a call accepts.
+    // The carries of draws stay small. Those that a caller has set may grow.
     for (int64_t& carry : carries) carry = std::clamp(carry, -max_carry, max_carry);
 }
 

@@ -13,8 +13,7 @@ struct NewestShared {
     int64_t n_found;
 };
 
-// Sets shared.end to one past the largest id below it of a row that may be live; to 0 if there is none. The whole block
-// calls it.
+// Lowers shared.end until the id before it may be live; to 0 if no such id is left. The whole block calls it.
 __device__ __forceinline__ void skip_gap(const DeviceReplay& replay, NewestShared& shared) {
     const WindowRules& rules = replay.state->rules;
     const Ring& ring = rules.ring;
