@@ -126,7 +126,7 @@ def _is_setting(owner: type, name: str) -> bool:
 
 
 class Guarded(_options.Named):
-    """An object whose attributes are fixed, and that cannot be pickled."""
+    """An object whose attributes are fixed, and that cannot be pickled unless its class says how."""
 
     _noun: ClassVar[str]
     """the noun in error messages"""

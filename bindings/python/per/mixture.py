@@ -59,7 +59,6 @@ class Mixture(Guarded, Generic[Array]):
     """
 
     _noun = "mixture"
-    _in_place_of_pickling = "Save its buffers, and state_dict() for a new mixture of them."
 
     def __init__(self, sources: Mapping[str, tuple[ReplayBuffer[Array], float]]) -> None:
         if not isinstance(sources, Mapping) or not sources:
@@ -243,6 +242,13 @@ class Mixture(Guarded, Generic[Array]):
         if not isinstance(state, Mapping) or set(state) != {"shares", "carries"}:
             raise InvalidArgument(f"state is {state!r}; allowed: what state_dict() returned")
         self._set(**state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled or copied mixture has its buffers, pickled or copied too, and continues from its state."""
+        sources = {name: (self._buffers[name], share) for name, share in self.shares.items()}
+        return Mixture, (sources,), self.state_dict()
+
+    __setstate__ = load_state_dict
 
     def __repr__(self) -> str:
         parts = (f"{name!r}: {share:.3g}" for name, share in self.shares.items())

@@ -275,7 +275,6 @@ BAD = {
         lambda: setattr(mixture_of()[0], "share", SHARES),
         "share cannot be set; of a mixture these can: shares; did you mean shares?",
     ),
-    "pickling": (lambda: pickle.dumps(mixture_of()[0]), "per.Mixture cannot be pickled"),
 }
 
 

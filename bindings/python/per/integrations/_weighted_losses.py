@@ -13,6 +13,7 @@ from torch.nn import _reduction as legacy
 from torch.utils import _pytree as pytree
 
 import per
+from per.integrations._demonstrations import WithDemonstrations
 
 _LOSSES = {
     loss: inspect.signature(loss)
@@ -25,7 +26,7 @@ _numbers = itertools.count()
 class _Draw:
     """The data of a batch that losses of its targets need."""
 
-    replay: per.ReplayBuffer
+    replay: per.ReplayBuffer | WithDemonstrations
     ids: Any
     """[B]"""
     weights: torch.Tensor
@@ -69,7 +70,7 @@ class WeightedRewards(torch.Tensor):
         cls,
         rewards: torch.Tensor,
         weights: torch.Tensor,
-        replay: per.ReplayBuffer,
+        replay: per.ReplayBuffer | WithDemonstrations,
         ids: Any,
         reductions: tuple[str, ...] = ("mean",),
     ) -> torch.Tensor:

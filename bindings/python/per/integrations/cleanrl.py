@@ -15,6 +15,7 @@ import torch
 
 import per
 from per import spaces
+from per.integrations._demonstrations import WithDemonstrations
 from per.integrations._resets import SuspectedResets
 from per.integrations._single_transitions import refuse_other_batches
 from per.integrations._weighted_losses import WeightedRewards
@@ -117,7 +118,7 @@ def _has(infos: Any, key: str) -> bool:
     return isinstance(infos, Mapping) and key in infos and f"_{key}" in infos
 
 
-class ReplayBuffer(_Buffer):
+class ReplayBuffer(WithDemonstrations, _Buffer):
     """The buffer of all single files except rainbow_atari.py. Prioritized in those that use mse_loss().
 
     These files compute their targets from `data.rewards`, a tensor that adds the weights to a mean mse_loss(),
@@ -232,30 +233,18 @@ class ReplayBuffer(_Buffer):
         batch_size : int
             B, 1 to 2^24.
         """
-        batch = self.replay.sample(batch_size)
+        batch = self._draw(batch_size)
         weights = self._tensor(batch.weights)
         return ReplayBufferSamples(
             observations=self._tensor(batch.observation),
             actions=self._tensor(batch.action.reshape(batch_size, -1)),
             next_observations=self._tensor(batch.next_observation),
             dones=self._tensor(batch.terminated.astype(np.float32)),
-            rewards=WeightedRewards.of(self._tensor(batch.reward), weights, self.replay, batch.ids),
+            rewards=WeightedRewards.of(self._tensor(batch.reward), weights, self, batch.ids),
             discounts=self._tensor(batch.gamma_m),
             weights=weights,
             ids=batch.ids,
         )
-
-    def update_priorities(self, ids: Any, td_errors: torch.Tensor) -> None:
-        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B].
-
-        Parameters
-        ----------
-        ids : Any
-            int64[n], from batches.
-        td_errors : torch.Tensor
-            float32[n] of any sign.
-        """
-        self.replay.update_priorities(ids, td_errors.detach().cpu())
 
     def size(self) -> int:
         """Mean number of transitions per environment that can be drawn."""

@@ -19,6 +19,7 @@ from stable_baselines3.common import buffers, type_aliases
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 import per
+from per.integrations._demonstrations import WithDemonstrations
 from per.integrations._single_transitions import refuse_other_batches
 from per.integrations._weighted_losses import WeightedRewards
 from per.spaces import field_of, parts_of
@@ -57,7 +58,7 @@ _ARRAYS = ("observations", "next_observations", "actions", "rewards", "timeouts"
 _NO_ARRAYS = "allowed, as rows have ids here: replay.get(replay.live_ids()), with its names"
 
 
-class PrioritizedReplayBuffer(buffers.ReplayBuffer):
+class PrioritizedReplayBuffer(WithDemonstrations, buffers.ReplayBuffer):
     """A replay_buffer_class for any off-policy algorithm of stable-baselines3.
 
     This class is enough to prioritize algorithms whose critics learn by the mean mse_loss(), smooth_l1_loss() or
@@ -91,7 +92,6 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
 
     pos: int
     full: bool
-    _hindsight: per.Hindsight | None = None
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Draws a prioritized batch. As in SB3, the last axis has the numbers of one transition."""
-        batch = self.replay.sample(batch_size, hindsight=self._hindsight)
+        batch = self._draw(batch_size)
         return self._samples(batch, batch.reward, env)
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> NoReturn:
@@ -221,7 +221,7 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
             self._tensors(batch.action),
             next_observations,
             self._tensors(batch.terminated.astype(np.float32).reshape(-1, 1)),
-            WeightedRewards.of(self._tensors(reward), weights, self.replay, batch.ids),
+            WeightedRewards.of(self._tensors(reward), weights, self, batch.ids),
             self._tensors(batch.gamma_m.reshape(-1, 1)) if self.n_steps > 1 else None,
         )
         samples.ids, samples.weights = batch.ids, weights
@@ -231,18 +231,6 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         if isinstance(arrays, dict):
             return {key: self.to_torch(array, copy=False) for key, array in arrays.items()}
         return self.to_torch(arrays, copy=False)
-
-    def update_priorities(self, ids: Any, td_errors: torch.Tensor) -> None:
-        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B].
-
-        Parameters
-        ----------
-        ids : Any
-            int64[n], from batches.
-        td_errors : torch.Tensor
-            float32[n] of any sign.
-        """
-        self.replay.update_priorities(ids, td_errors.detach().cpu())
 
     def size(self) -> int:
         """Mean number of transitions per environment that can be drawn."""
