@@ -1,6 +1,9 @@
 """SAC in one file, in the style of CleanRL. Only the import below makes its replay prioritized.
 
-.venvs/cleanrl/bin/python examples/integrations/cleanrl_sac.py [--total-timesteps N] [--seed S]
+    .venvs/cleanrl/bin/python examples/integrations/cleanrl_sac.py [--total-timesteps N] [--seed S]
+
+With --env-id MountainCarContinuous-v0, --demonstrations mixed takes half of each batch from demonstrations of a simple
+rule, and --demonstrations added puts them into the buffer of the agent's own steps.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--learning-starts", type=int, default=1_000)
     parser.add_argument("--policy-lr", type=float, default=1e-3)
     parser.add_argument("--q-lr", type=float, default=1e-3)
+    parser.add_argument("--n-step", type=int, default=1)
+    parser.add_argument("--demonstrations", choices=["mixed", "added", "none"], default="none")
     return parser.parse_args()
 
 
@@ -55,6 +60,19 @@ class Actor(nn.Module):
         return sample.tanh() * self.scale + self.center, log_prob
 
 
+def demonstrate(rb: ReplayBuffer, env_id: str, episodes: int = 10) -> None:
+    """Adds episodes of a demonstrator on MountainCarContinuous who pushes the way the car moves already."""
+    env = gym.make(env_id)
+    for i in range(episodes):
+        obs, _ = env.reset(seed=1000 + i)
+        ended = False
+        while not ended:
+            action = np.array([1.0 if obs[1] > 0 else -1.0], np.float32)
+            next_obs, reward, terminated, truncated, _ = env.step(action)
+            rb.add(obs, next_obs, action, reward, terminated, {}, truncated)
+            obs, ended = next_obs, terminated or truncated
+
+
 if __name__ == "__main__":
     args = parse_args()
     random.seed(args.seed)
@@ -75,13 +93,23 @@ if __name__ == "__main__":
     q_optimizer = torch.optim.Adam(critics.parameters(), lr=args.q_lr)
     actor_optimizer = torch.optim.Adam(actor.parameters(), lr=args.policy_lr)
     a_optimizer = torch.optim.Adam([log_alpha], lr=args.q_lr)
-    rb = ReplayBuffer(
-        args.buffer_size,
-        envs.single_observation_space,
-        envs.single_action_space,
-        device,
-        handle_timeout_termination=False,
+    rb, demonstrations = (
+        ReplayBuffer(
+            args.buffer_size,
+            envs.single_observation_space,
+            envs.single_action_space,
+            device,
+            handle_timeout_termination=False,
+            n_step=args.n_step,
+            gamma=args.gamma,
+        )
+        for _ in range(2)
     )
+    if args.demonstrations == "mixed":
+        demonstrate(demonstrations, args.env_id)
+        rb.mix(demonstrations)  # half of each batch
+    elif args.demonstrations == "added":
+        demonstrate(rb, args.env_id)
 
     episodic_return, returns = 0.0, []
     obs, _ = envs.reset(seed=args.seed)
@@ -113,7 +141,7 @@ if __name__ == "__main__":
                 next_actions, next_log_pi = actor(data.next_observations)
                 next_inputs = torch.cat([data.next_observations, next_actions], 1)
                 next_value = torch.min(*(target(next_inputs) for target in targets)) - alpha * next_log_pi
-                next_q_value = data.rewards + (1 - data.dones) * args.gamma * next_value
+                next_q_value = data.rewards + (1 - data.dones) * data.discounts * next_value
             inputs = torch.cat([data.observations, data.actions], 1)
             qf_loss = sum(F.mse_loss(critic(inputs), next_q_value) for critic in critics)  # weighted; sets priorities
             q_optimizer.zero_grad()

@@ -103,6 +103,19 @@ def test_a_mixture_continues_from_its_state():
             np.testing.assert_array_equal(batch[name], expected[name])
 
 
+def test_a_pickled_mixture_continues_with_its_buffers():
+    mixture, _ = mixture_of()
+    mixture.sample(7)
+    resumed, online = pickle.loads(pickle.dumps((mixture, mixture.buffers["online"])))
+    assert resumed.buffers["online"] is online
+    for _ in range(3):
+        expected, batch = mixture.sample(7), resumed.sample(7)
+        for name in expected:
+            np.testing.assert_array_equal(batch[name], expected[name])
+        for of, drawn in ((mixture, expected), (resumed, batch)):
+            of.update_priorities(drawn, np.arange(7))
+
+
 @pytest.mark.parametrize("options", [{"sequence_length": 4, "burn_in": 2, "n_step": 2}, {"keep_times_sampled": True}])
 def test_sequences_and_times_sampled(options):
     mixture, twins = mixture_of(**options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import gymnasium
 import numpy as np
 import per
@@ -90,6 +92,54 @@ def test_targets_of_single_files_are_weighted_and_set_priorities():
         last = {int(id): abs(float(error)) for id, error in zip(data.ids, td_errors.detach(), strict=True)}
         np.testing.assert_allclose(buffer.replay.priorities(list(last)), list(last.values()), rtol=1e-6)
     assert float(data.weights.min()) < 1
+
+
+# ---- demonstrations
+
+
+def counted(first, n_envs=1, **options):
+    """A buffer of one episode of 20 steps per environment, with the observations first, first + 1, .."""
+    options = {"handle_timeout_termination": False, "seed": first, "epsilon": 0.0, **options}
+    buffer = ReplayBuffer(100, NUMBER, spaces.Discrete(2), "cpu", n_envs=n_envs, **options)
+    for t in range(20):
+        obs = first + t + np.arange(n_envs, dtype=np.float32)[:, None] * 100
+        buffer.add(obs, obs + 1, np.zeros(n_envs, int), obs[:, 0] / 10, np.full(n_envs, t == 19), {})
+    return buffer
+
+
+def test_half_of_each_batch_is_from_demonstrations_and_losses_set_the_priorities_of_both_buffers():
+    online, demonstrations = counted(0, n_envs=2), counted(1000)
+    online.mix(demonstrations)
+    data = online.sample(16)
+    is_demonstration = data.observations.flatten().numpy() >= 1000
+    assert is_demonstration.tolist() == (data.ids < 0).tolist() == [False] * 8 + [True] * 8
+    prediction = torch.linspace(0, 30, 16)
+    loss = F.mse_loss(prediction, data.rewards.flatten() + 1)
+    errors = plain(data.rewards).flatten() + 1 - prediction
+    torch.testing.assert_close(loss, (data.weights.flatten() * errors**2).mean())
+    for buffer, own, ids in ((online, ~is_demonstration, data.ids), (demonstrations, is_demonstration, -1 - data.ids)):
+        np.testing.assert_array_equal(data.observations[own], buffer.replay.get(ids[own]).observation)
+        last = dict(zip(ids[own].tolist(), errors[own].abs().tolist(), strict=True))
+        wanted = {id: last.get(id, 1.0) for id in buffer.replay.live_ids().tolist()}
+        found = buffer.replay.priorities(list(wanted))
+        np.testing.assert_allclose(found, list(wanted.values()), rtol=1e-6)
+
+
+def test_pickled_buffers_go_on_with_their_demonstrations():
+    online = counted(0)
+    online.mix(counted(1000), 0.3)
+    again = pickle.loads(pickle.dumps(online))
+    for _ in range(4):
+        first, second = online.sample(7), again.sample(7)
+        np.testing.assert_array_equal(first.ids, second.ids)
+        assert torch.equal(first.observations, second.observations)
+
+
+def test_demonstrations_that_do_not_fit_are_refused():
+    with pytest.raises(per.InvalidArgument, match="n_step of demonstrations is 3; allowed: 1, as here"):
+        counted(0).mix(counted(1000, n_step=3))
+    with pytest.raises(per.InvalidArgument, match="demonstrations is a PrioritizedReplayBuffer; allowed: a buffer"):
+        counted(0).mix(PrioritizedReplayBuffer(100, (1,), "cpu", 1, 0.99))
 
 
 # ---- how environments reset
@@ -307,6 +357,12 @@ def test_buffers_go_on_with_the_same_draws_when_their_replay_is_loaded():
 @pytest.mark.parametrize("name", ["cleanrl_dqn", "cleanrl_sac", "cleanrl_rainbow"])
 def test_example_runs(output_of_example, name):
     assert "return" in output_of_example(name, "--total-timesteps", "1500", "--learning-starts", "500")
+
+
+@pytest.mark.parametrize("how", ["mixed", "added"])
+def test_example_runs_with_demonstrations(output_of_example, how):
+    arguments = "--env-id", "MountainCarContinuous-v0", "--total-timesteps", "1100", "--learning-starts", "900"
+    assert "return" in output_of_example("cleanrl_sac", *arguments, "--n-step", "5", "--demonstrations", how)
 
 
 def test_sequences_are_refused():
