@@ -164,7 +164,7 @@ BAD = {
     "gamma": (lambda: (counted(0), counted(9, gamma=0.5)), "gamma of demonstrations is 0.5; allowed: 0.99, as here"),
     "spaces": (
         lambda: (counted(0), ours.PrioritizedReplayBuffer(9, ACTIONS, ACTIONS, "cpu")),
-        '"observation", differs from that of sources[\'online\']',
+        "\"observation\", differs from that of sources['online']",
     ),
     "hindsight": (lambda: (goals(), without_goals()), "demonstrations with hindsight; allowed: two buffers without"),
     "hindsight of demonstrations": (lambda: (without_goals(), goals()), "demonstrations with hindsight"),

@@ -22,8 +22,9 @@ class WithDemonstrations:
     def mix(self, demonstrations: WithDemonstrations, share: float = 0.5) -> None:
         """Draws a share of each batch from another buffer from now on, by a per.Mixture.
 
-        Losses set the priorities of both buffers. Only sample() and update_priorities() know the demonstrations, whose
-        `ids` in batches are -1 - id. Saved and pickled buffers contain them. Another call replaces them.
+        Losses set the priorities of both buffers. In batches the `ids` of demonstrations are -1 - id, for
+        update_priorities(). A pickled buffer includes its demonstrations. All other methods concern this buffer alone.
+        Another call replaces the demonstrations.
 
         Parameters
         ----------
