@@ -191,6 +191,17 @@ def test_steps_added_later_go_out_too():
     assert (running.terminations.tolist(), running.truncations.tolist()) == ([False], [False])
 
 
+def test_a_dataset_is_half_of_each_batch_beside_steps_of_ones_own():
+    dataset = dataset_of(OBSERVATIONS["float32"], ACTIONS["discrete"])
+    demonstrations = new_buffer(dataset, prioritization="uniform")
+    online = per.ReplayBuffer(**(demonstrations.options | {"capacity": 100}))
+    own = np.full((9, 3), 7, np.float32)
+    online.extend(observation=own, action=[0] * 9, reward=[1] * 9, terminated=[0] * 9, truncated=[0] * 9)
+    batch = per.Mixture({"online": (online, 0.5), "demonstrations": (demonstrations, 0.5)}).sample(8)
+    np.testing.assert_array_equal((batch.observation == 7).all(axis=1), batch.sources == 0)
+    assert batch.sources.tolist() == [0] * 4 + [1] * 4
+
+
 def test_a_buffer_of_an_environment_goes_out():
     """There are two environments; each episode begins where its environment was reset."""
     env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
