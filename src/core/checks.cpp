@@ -385,7 +385,8 @@ void require_no_key(const per_sample_options& given) {
 }
 
 void require_no_newest(const per_sample_options& given, const char* where) {
-    if (given.newest != 0) throw Error(PER_ERROR_UNSUPPORTED, "newest is %d: allowed %s is 0", given.newest, where);
+    if (given.newest != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "newest is %d: allowed %s is 0", given.newest, where);
 }
 
 void require_no_hindsight(const per_sample_options& given) {

@@ -143,18 +143,17 @@ static void what_has_no_newest_rows_says_so(void) {
     options.newest = -1;
     CHECK_REFUSED(per_replay_sample(replay, &options, 8, &arrays, NULL), "newest is -1: allowed are 0 .. 7");
     options.newest = 1;
-    CHECK_FAILS(per_replay_get_windows(replay, &options, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
-                PER_ERROR_UNSUPPORTED, "newest is 1: allowed for named rows is 0");
+    CHECK_REFUSED(per_replay_get_windows(replay, &options, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
+                  "newest is 1: allowed for named rows is 0");
     per_source source = {replay, 1, 0, 0};
-    CHECK_FAILS(per_mixture_sample(&source, 1, &options, 8, &arrays, NULL, NULL), PER_ERROR_UNSUPPORTED,
-                "newest is 1: allowed in a mixture is 0");
+    CHECK_REFUSED(per_mixture_sample(&source, 1, &options, 8, &arrays, NULL, NULL),
+                  "newest is 1: allowed in a mixture is 0");
     per_loader_options loading = default_loader_options();
     loading.batch_size = 8;
     loading.sample = &options;
     loading.device = own.device;
     per_loader* loader;
-    CHECK_FAILS(per_loader_create(replay, &loading, &loader), PER_ERROR_UNSUPPORTED,
-                "newest is 1: allowed in a loader is 0");
+    CHECK_REFUSED(per_loader_create(replay, &loading, &loader), "newest is 1: allowed in a loader is 0");
     per_replay_free(replay);
     own.scheme = PER_WITHOUT_REPLACEMENT;
     own.max_times_sampled = 3;
