@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "backend/batch.h"
@@ -108,24 +109,27 @@ void CpuReplayBackend::find_newest(int64_t count) {
     newest_.clear();
     if (count == 0) return;
     const Ring& ring = state_.ring();
+    const LiveSet& live = state_.priorities.live();
+    // A heap with an id of each lane, of which no larger one is left that is live.
     newest_ids_.clear();
-    // The largest id of each lane that is not in newest_ yet.
-    const auto add_largest_below = [&](int64_t env, int64_t row) {
-        while (--row >= state_.lane(env).tail)
-            if (state_.priorities.live().contains(ring.slot(env, row))) {
-                newest_ids_.push_back(ring.id(env, row));
-                return std::push_heap(newest_ids_.begin(), newest_ids_.end());
-            }
-    };
-    for (int64_t env = 0; env < ring.n_envs; ++env)
-        add_largest_below(env, complete_end(state_.lane(env), state_.rules));
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t env = 0; env < ring.n_envs; ++env) {
+        const int64_t row = complete_end(state_.lane(env), state_.rules) - 1;
+        if (row >= state_.lane(env).tail) newest_ids_.push_back(ring.id(env, row));
+    }
+    std::make_heap(newest_ids_.begin(), newest_ids_.end());
+    while (std::ssize(newest_) < count) {
         std::pop_heap(newest_ids_.begin(), newest_ids_.end());
         const int64_t id = newest_ids_.back();
         newest_ids_.pop_back();
         const int64_t env = ring.env_of_id(id);
-        newest_.push_back(ring.slot(env, ring.row_of_id(id)));
-        add_largest_below(env, ring.row_of_id(id));
+        int64_t row = ring.row_of_id(id);
+        if (live.contains(ring.slot(env, row))) newest_.push_back(ring.slot(env, row));
+        while (--row >= state_.lane(env).tail)
+            if (live.contains(ring.slot(env, row))) {
+                newest_ids_.push_back(ring.id(env, row));
+                std::push_heap(newest_ids_.begin(), newest_ids_.end());
+                break;
+            }
     }
 }
 
