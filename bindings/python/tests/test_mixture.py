@@ -191,6 +191,25 @@ def test_threads_take_turns():
     )
 
 
+def test_a_buffer_that_is_closed_during_a_draw_lives_until_its_end():
+    for _ in range(5):
+        mixture, _ = mixture_of()
+        sizes = []
+
+        def draw(mixture=mixture, sizes=sizes):
+            with pytest.raises(per.InvalidArgument, match="the buffer is closed"):
+                while True:
+                    sizes.append(mixture.sample(2**16).size)
+
+        thread = threading.Thread(target=draw)
+        thread.start()
+        while not sizes:
+            pass
+        mixture.buffers["online"].close()
+        thread.join()
+        assert set(sizes) == {2**16}
+
+
 def online(**options):
     return buffer_of("online", **options)
 
