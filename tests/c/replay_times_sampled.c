@@ -180,7 +180,7 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
     add_steps(replay, 2);
     fill_counted(&out);
     CHECK_BAD(per_replay_sample(replay, NULL, 3, &out.of.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_size is 3",
-              "draws wanted more rows than there are (without replacement, or newest)");
+              "draws without replacement had batch_size above what can be drawn");
     /* The failed call was not a draw. */
     draw_counted(replay, NULL, 2, most);
     per_replay_free(replay);

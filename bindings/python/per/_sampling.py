@@ -91,7 +91,7 @@ class Sampling(Buffer[Array]):
         >>> buffer.sample(4, out=batch) is batch
         True
         >>> buffer.sample(4, newest=2).ids[2:].tolist()
-        [8, 7]
+        [7, 6]
         """
         options, address, exchange = None, 0, self._exchange
         if self._steps > 0:
