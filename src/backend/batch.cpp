@@ -91,6 +91,7 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
         place_field(fields_[place], fields[i]);
         if (fields[i].is_observation() && !has_sequences) place_field(next_fields_[place], fields[i]);
     }
+    places.place(batch_.ids, batch_size);
     for_each_number(batch_, [&](std::string_view name, auto*& array, bool is_of_steps) {
         if (name == "mask" && !has_sequences) return;
         if (name == "times_sampled" && !shape.has_times_sampled) return;

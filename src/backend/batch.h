@@ -13,11 +13,10 @@
 
 namespace per {
 
-// Calls visit(name, array, is_of_steps) for each array of a batch that is not a field's, ids first. Those of steps have
-// an entry for each step of a sequence, the others one for each place of the batch.
+// Calls visit(name, array, is_of_steps) for each array of a batch but ids and those of fields. Those of steps have an
+// entry for each step of a sequence, the others one for each place of the batch.
 template <class Batch, class Visit>
 void for_each_number(Batch& batch, const Visit& visit) {
-    visit("ids", batch.ids, false);
     visit("reward", batch.reward, true);
     visit("discount", batch.discount, true);
     visit("n_steps", batch.n_steps, true);
@@ -34,7 +33,7 @@ void for_each_number(Batch& batch, const Visit& visit) {
 // Calls visit(name, array, size of an element) for each array of a batch, ids first; array is NULL if it is not wanted.
 template <class Visit>
 void for_each_array(const per_batch& batch, const Fields& fields, const Visit& visit) {
-    for_each_number(batch, [&](const char* name, const auto* array, bool) { visit(name, array, sizeof *array); });
+    visit("ids", batch.ids, sizeof *batch.ids);
     for (int64_t i = 0; i < fields.count(); ++i) {
         const Field& field = fields[i];
         const auto size = static_cast<std::size_t>(dtype_size(field.dtype));
@@ -42,6 +41,7 @@ void for_each_array(const per_batch& batch, const Fields& fields, const Visit& v
         if (batch.next_fields != nullptr && field.is_observation())
             visit(field.next_name.c_str(), batch.next_fields[i], size);
     }
+    for_each_number(batch, [&](const char* name, const auto* array, bool) { visit(name, array, sizeof *array); });
 }
 
 struct BatchShape {

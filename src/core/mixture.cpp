@@ -32,6 +32,7 @@ class BatchFrom {
         };
         advance_fields(batch_.fields, fields_);
         advance_fields(batch_.next_fields, next_fields_);
+        if (batch_.ids != nullptr) batch_.ids += first;
         for_each_number(batch_, [&](const char*, auto*& array, bool is_of_steps) {
             if (array != nullptr) array += first * shape.entries_of_place(is_of_steps);
         });

@@ -198,9 +198,9 @@ end
         (() -> update_priorities!(mixture, given(sources = [1, 2, 3, 4]), ones(4)),
          r"^batch.sources\[3\] is 3: allowed are 0 .. 2 \(counting from 0, as C does\)$"),
         (() -> update_priorities!(mixture, given(sources = [1, 0, 3, 3]), ones(4)), r"^batch.sources\[1\] is -1: "),
-        (() -> update_priorities!(mixture, given(ids = [0, 0, 0, 99]), ones(4)), r"^ids\[3\] is 99: never issued"),
-        (() -> update_priorities!(mixture, batch, [1, 2, 3, NaN]), r"^td_errors\[3\] gives the priority NaN"),
-        (() -> set_priorities!(mixture, batch, [1, 2, -3, 1]), r"^priorities\[2\] is -3"),
+        (() -> update_priorities!(mixture, given(ids = [0, 0, 0, 99]), ones(4)), r"^rest: ids\[3\] is 99: never issued"),
+        (() -> update_priorities!(mixture, batch, [1, 2, 3, NaN]), r"^rest: td_errors\[3\] gives the priority NaN"),
+        (() -> set_priorities!(mixture, batch, [1, 2, -3, 1]), r"^offline: priorities\[2\] is -3"),
     )
         text = invalid_message(action)
         @test (message, occursin(message, text) ? "" : text) == (message, "")
