@@ -68,10 +68,9 @@ class ArrayMemory : public PyObject {
 
 /*
  * Memory for the arrays of one output of a buffer; each batch has new arrays. The memory of a freed array is kept for a
- * later array of the same size: two are kept, since a learner holds one batch while it draws the next. (Of numpy whole
- * arrays are kept instead, by Exchange.) Memory from
+ * later array of the same size: two are kept, since a learner holds one batch while it draws the next. Memory from
  * malloc is often no longer in the caches, or the kernel maps it page by page, which for a batch of images takes longer
- * than the draw.
+ * than the draw. For numpy, Exchange keeps whole arrays instead.
  *
  * Arrays are freed by any thread, also without the GIL, and the process may fork at any time, so there is no lock.
  * Arrays may outlive their buffer: an object of this class is never freed, but reused by a later buffer.
