@@ -121,7 +121,7 @@ static void too_few_live_transitions_change_nothing(void) {
     const per_replay_statistics before = stats_of(replay);
     options.newest = 4;
     CHECK_BAD(per_replay_sample(replay, &options, 8, &arrays, NULL), PER_ERROR_INVALID_ARGUMENT,
-              "newest is 4: only 3 transitions are live", "or others newest above what is live");
+              "newest is 4: only 3 transitions are live", "or draws had newest above what is live");
     for (int i = 0; on_cuda() && i < 8; ++i) CHECK(ids[i] == -1 && weights[i] == 0);
     check_same_statistics(replay, &before);
     options.newest = 3;

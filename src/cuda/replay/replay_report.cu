@@ -53,8 +53,8 @@ void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences) {
         {errors.n_refused_advantages, PER_ERROR_INVALID_ARGUMENT,
          "calls for advantages had ids that were not due, or bootstrap values not finite: no change"},
         {errors.n_short_draws, PER_ERROR_INVALID_ARGUMENT,
-         "draws without replacement had batch_size above what can be drawn, or others newest above what is live: ids "
-         "-1"},
+         "draws without replacement had batch_size above what can be drawn, or draws had newest above what is live: "
+         "ids -1"},
         {errors.n_outdated_draws, PER_ERROR_INVALID_ARGUMENT,
          "draws of graphs had a larger n_step than the buffer has now: ids -1; they are to be captured anew"},
         {errors.n_refused(StepRefusal::full), PER_ERROR_FULL,
