@@ -48,7 +48,7 @@ static per_array array(const void* data, int32_t dtype) {
 }
 
 static per_replay* create_replay(void) {
-    per_field field = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0};
+    per_field field = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0, 0};
     per_replay_options options;
     check(per_replay_options_init(&options, sizeof options));
     options.device = PER_CUDA;

@@ -123,7 +123,7 @@ typedef enum per_status {
     PER_ERROR_INVALID_ARGUMENT = 1, /* per_last_error() names the argument, its value and what is allowed */
     PER_ERROR_OUT_OF_MEMORY = 2,
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
-    PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
+    PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0, or a per_ragged has too little room */
     PER_ERROR_BUSY = 5,          /* the buffer already has a loader, or a save is still running; a loader that may not
                                     wait has no batch yet, or a save has not ended; a channel already has a writer, or
                                     got no room in time; a shared loader has all its readers, or had no batch in time;
@@ -165,7 +165,9 @@ typedef struct per_array {
                              has. Set it during development */
     int32_t ndim;         /* 0 .. 16; ignored if shape is NULL */
     int32_t dtype;        /* a per_dtype: the type of *data */
-    const void* reserved; /* NULL */
+    const int64_t* offsets; /* of a field with max_length: [n + 1] for n rows, ascending; row i is the values
+                               offsets[i] .. offsets[i + 1] - 1. NULL: one row, all values of `shape`. NULL for other
+                               arrays. In host memory */
 } per_array;
 
 /* The device that holds a handle's memory and does its work. */

@@ -199,7 +199,7 @@ typedef enum per_memory_use {
  * (frame_stack - 1) live transitions, where `ends` is the number of episodes that end in it. If sequences are drawn, it
  * holds at least the sequences that start among these transitions, the last T - 1 excepted. max_times_sampled retires
  * some of them. per_replay_compute_capacity() computes the rows needed. Memory is allocated once, at creation, except
- * that of compressed fields; per_replay_create() lists the few calls that allocate later.
+ * that of compressed fields and of rows of any length; per_replay_create() lists the few calls that allocate later.
  */
 typedef struct per_replay per_replay;
 
@@ -220,10 +220,31 @@ typedef struct per_field {
     const per_array* default_value; /* value for steps added without this field, such as advantages computed later:
                                        [shape], or one number for all elements (ndim 0, and any non-NULL shape; NULL:
                                        all elements are read). Cast and checked like arrays of steps; copied; in host
-                                       memory. NULL: the field must be given. Must be NULL for an observation */
+                                       memory. NULL: the field must be given. Must be NULL for an observation
+                                       and with max_length */
     int32_t padding;                /* a per_padding: start of a stack */
     int32_t compression;            /* a per_compression; with PER_COMPRESSION_DELTA a frame has 8 .. 2^24 bytes */
+    int64_t max_length;             /* 0: each row has one value of `shape`. Above 0: a row has any number of them, from
+                                       0 to max_length, and at most 2^31 - 1 bytes; see per_ragged */
 } per_field;
+
+/*
+ * Rows of any length in a batch, such as tokens, points or sets: what an entry of `fields` or `next_fields` points to if
+ * its field has max_length. A row of such a field is a number of values, each of the field's shape.
+ *
+ * Values are packed: row i of the batch is values offsets[i] .. offsets[i + 1] - 1. Or, with padded_length, row i begins
+ * at value i * padded_length and is followed by zeros. If `values` has too little room for the batch, the call is
+ * PER_ERROR_FULL and changes nothing but `total` of each of these fields. A later call of per_replay_sample() then draws
+ * the same batch, so a program may make room for `total` values and repeat the call.
+ */
+typedef struct per_ragged {
+    void* values;          /* [capacity, shape], or with padded_length [n, padded_length, shape]; NULL: only lengths are
+                              wanted */
+    int64_t* offsets;      /* [n + 1] sums of lengths, the first is 0; NULL: not written */
+    int64_t capacity;      /* values that there is room for; ignored with padded_length */
+    int64_t padded_length; /* 0: packed; above 0: a longer row is PER_ERROR_FULL */
+    int64_t total;         /* set by the call: values of all rows; with padded_length those of the longest row */
+} per_ragged;
 
 /*
  * Checks one field as per_replay_create() does.
@@ -402,6 +423,12 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * there all frames have fixed places from creation, and are uncompressed. A file holds uncompressed frames and a mark
  * that the field is compressed; a buffer loaded to a place that does not support compression is uncompressed.
  *
+ * Rows of any length.  A field with max_length stores the values that its rows have: 32 bytes a row, the bytes of the
+ * values, and up to an eighth of these more. This memory is allocated, reused and returned like that of compressed
+ * fields; rows of more than 32 KiB are allocated one by one. Everything that works on other fields works on these, with
+ * few exceptions: a stack above 1, compression, a default value, `allocate`, `storage`, PER_CUDA, loaders, channels,
+ * mixtures and goals of hindsight are PER_ERROR_UNSUPPORTED.
+ *
  * More rows than memory.  With `storage` rows are kept in a mapped file in that directory: the system holds as many of
  * them in memory as fit, and the others on the disk. The directory is created if it does not exist; its parent must
  * exist. Batches are bit-identical. Each batch requests all of its rows at once before it reads the first. 9.7 bytes a
@@ -472,8 +499,9 @@ typedef struct per_steps {
     int64_t n_envs;          /* n: number of env_ids; ignored without them: n then counts all; _init: 0 */
     const int64_t* env_ids;  /* [n] 0 .. n_envs - 1, each at most once; NULL: all, in order; _init: NULL. Host memory */
     const per_array* fields; /* [n_fields] one for each declared field, in that order; of an observation given as
-                                stacked frames [K, n, stack, shape] the newest is used. data NULL: the field's
-                                default_value, if it has one */
+                                stacked frames [K, n, stack, shape] the newest is used. With max_length: the values of
+                                all rows, [total, shape], with their offsets; row k n + j is step k of environment j.
+                                data NULL: the field's default_value, if it has one */
     const per_array* next_fields; /* [n_fields] also by field, used for observations only; NULL or data NULL: omitted.
                                      Give all observations or none */
     per_array reward;             /* [K, n] */
@@ -603,7 +631,8 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
  */
 typedef struct per_batch {
     uint64_t struct_size;     /* set by _init; do not change */
-    void* const* fields;      /* [n_fields] by field: [B, s, shape of the field] at step i. _init: NULL: none */
+    void* const* fields;      /* [n_fields] by field: [B, s, shape of the field] at step i; with max_length a per_ragged
+                                 of B rows. _init: NULL: none */
     void* const* next_fields; /* [n_fields] by field, ignored for fields that are not observations: [B, s, shape] at
                                  step i + m. _init: NULL: none */
     float* reward;            /* [B] sum over k < m of gamma^k r_(i+k) */
@@ -766,7 +795,8 @@ PER_API per_status per_replay_get_windows(per_replay* replay, const per_sample_o
  * Overwrites fields of transitions, by id. Ids of overwritten rows and -1 are ignored and counted (stale_updates). If
  * an id occurs more than once, the last entry wins.
  *
- *   fields  [n_fields] by field, [count, shape of the field]; data NULL: the field is unchanged
+ *   fields  [n_fields] by field, [count, shape of the field], with max_length count rows and their offsets; data NULL:
+ *           the field is unchanged
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, and for a field that is an observation, because rows
  * share observations; PER_ERROR_OUT_OF_MEMORY.

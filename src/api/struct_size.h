@@ -29,7 +29,7 @@ inline constexpr uint64_t struct_sizes<per_load_options>[] = {80};
 template <>
 inline constexpr uint64_t struct_sizes<per_tree_description>[] = {40};
 template <>
-inline constexpr uint64_t struct_sizes<per_field>[] = {48};
+inline constexpr uint64_t struct_sizes<per_field>[] = {56};
 template <>
 inline constexpr uint64_t struct_sizes<per_replay_options>[] = {312};
 template <>

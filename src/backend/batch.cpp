@@ -58,6 +58,7 @@ void clear_place(const per_batch& batch, const Fields& fields, const BatchShape&
             std::memset(static_cast<std::byte*>(array) + i * bytes, 0, static_cast<std::size_t>(bytes));
     };
     for (int64_t j = 0; j < fields.count(); ++j) {
+        if (fields[j].is_ragged()) continue;
         const int64_t bytes = bytes_of_place(fields[j], shape);
         if (batch.fields != nullptr) clear(batch.fields[j], bytes);
         if (batch.next_fields != nullptr && fields[j].is_observation()) clear(batch.next_fields[j], bytes);

@@ -31,12 +31,13 @@ void for_each_number(Batch& batch, const Visit& visit) {
 }
 
 // Calls visit(name, array, size of an element) for each array of a batch, ids first; array is NULL if it is not wanted.
+// For rows of any length that is their per_ragged.
 template <class Visit>
 void for_each_array(const per_batch& batch, const Fields& fields, const Visit& visit) {
     visit("ids", batch.ids, sizeof *batch.ids);
     for (int64_t i = 0; i < fields.count(); ++i) {
         const Field& field = fields[i];
-        const auto size = static_cast<std::size_t>(dtype_size(field.dtype));
+        const auto size = field.is_ragged() ? alignof(per_ragged) : static_cast<std::size_t>(dtype_size(field.dtype));
         if (batch.fields != nullptr) visit(field.name.c_str(), batch.fields[i], size);
         if (batch.next_fields != nullptr && field.is_observation())
             visit(field.next_name.c_str(), batch.next_fields[i], size);
@@ -58,7 +59,7 @@ struct BatchShape {
 int64_t length_of(const Field& field, const BatchShape& shape);
 int64_t bytes_of_place(const Field& field, const BatchShape& shape);
 
-// Clears place i of a batch of that shape: id -1, and zeros in all other arrays.
+// Clears place i of a batch of that shape: id -1, and zeros in all other arrays but those of rows of any length.
 void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i);
 
 // All arrays of a batch of drawn transitions or sequences, one after the other in a block of memory. The block is not

@@ -63,6 +63,17 @@ void check_memory(const per_memory& memory, int32_t device) {
     check_range("memory.reserved", memory.reserved, 0, 0);
 }
 
+void check_ragged(const per_replay_options& options, const Fields& fields) {
+    const Field* const field = fields.first_ragged();
+    if (field == nullptr || can_compress(options.device, options.memory)) return;
+    const char* const reason = options.device == PER_CUDA ? "on PER_CUDA all rows have one length"
+                               : options.memory.allocate != nullptr
+                                   ? "memory of the caller's (allocate) has rows of one length"
+                                   : "a file (storage) has rows of one length";
+    throw Error(PER_ERROR_UNSUPPORTED, "max_length of field \"%s\" is %" PRId64 ": %s", field->name.c_str(),
+                field->max_length, reason);
+}
+
 void check_compression(const per_replay_options& options, const Fields& fields) {
     if (can_compress(options.device, options.memory)) return;
     const auto is_compressed = [](const Field& field) { return field.is_compressed(); };
@@ -144,7 +155,7 @@ int64_t rows_of(const per_replay_options& options) {
 void check_number_field(const char* argument, int64_t i, const Fields& fields) {
     check_range(argument, i, 0, fields.count() - 1);
     const Field& field = fields[i];
-    if (field.dtype != PER_FLOAT32 || !field.shape.empty() || field.role != PER_ROLE_PLAIN)
+    if (field.dtype != PER_FLOAT32 || !field.shape.empty() || field.role != PER_ROLE_PLAIN || field.is_ragged())
         throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is \"%s\": must be a plain float32 field with one number a step",
                     argument, field.name.c_str());
 }
@@ -155,9 +166,24 @@ void check_differ(const char* argument, int64_t i, const char* other_argument, i
                     other_argument, fields[i].name.c_str());
 }
 
+// `out` is a per_ragged or NULL if the field has rows of any length.
+void check_ragged(const void* out, const Field& field, const std::string& name) {
+    if (!field.is_ragged() || out == nullptr) return;
+    const per_ragged& ragged = *static_cast<const per_ragged*>(out);
+    check_aligned(name + ".values", ragged.values, static_cast<std::size_t>(dtype_size(field.dtype)));
+    check_aligned(name + ".offsets", ragged.offsets, alignof(int64_t));
+    check_range((name + ".capacity").c_str(), ragged.capacity, 0, INT64_MAX);
+    check_range((name + ".padded_length").c_str(), ragged.padded_length, 0, INT64_MAX);
+}
+
 void check_arrays(const per_batch& batch, const Fields& fields, const per_replay_options& buffer) {
     for_each_array(batch, fields,
                    [](const char* name, const void* array, std::size_t size) { check_aligned(name, array, size); });
+    for (int64_t i = 0; i < fields.count() && fields.has_ragged(); ++i) {
+        if (batch.fields != nullptr) check_ragged(batch.fields[i], fields[i], fields[i].name);
+        if (batch.next_fields != nullptr && fields[i].is_observation())
+            check_ragged(batch.next_fields[i], fields[i], fields[i].next_name);
+    }
     if (batch.times_sampled != nullptr && buffer.keep_times_sampled == 0)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "times_sampled is not NULL: keep_times_sampled of the buffer is 0");
 }
@@ -218,6 +244,13 @@ void check_compression_level(const char* name, int32_t level) {
         throw Error(PER_ERROR_UNSUPPORTED, "%s is %" PRId32 ": this libper was built without zstd", name, level);
 }
 
+void require_no_ragged(const Fields& fields, const char* where) {
+    const Field* const field = fields.first_ragged();
+    if (field == nullptr) return;
+    throw Error(PER_ERROR_UNSUPPORTED, "field \"%s\" has max_length %" PRId64 ": %s takes no rows of any length",
+                field->name.c_str(), field->max_length, where);
+}
+
 void check_save_options(const per_save_options& options) {
     check_count("timeout_ms", options.timeout_ms, -1);
     if (options.compression != -1) check_compression_level("compression", options.compression);
@@ -259,6 +292,7 @@ void check_replay_options(const per_replay_options& options) {
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
     check_n_step(options.n_step, options, fields);
     check_compression(options, fields);
+    check_ragged(options, fields);
     per_replay_options resolved = options;
     resolved.struct_size = sizeof(per_replay_options);
     resolved.capacity = rows_of(options) * options.n_envs;
@@ -423,6 +457,9 @@ ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, co
         throw Error(PER_ERROR_INVALID_ARGUMENT, "achieved_field is \"%s\": must be an observation",
                     achieved.name.c_str());
     check_differ("goal_field", given.goal_field, "achieved_field", given.achieved_field, fields);
+    if (goal.is_ragged() || achieved.is_ragged())
+        throw Error(PER_ERROR_UNSUPPORTED, "goal_field is \"%s\": goals of any length cannot be replaced",
+                    goal.name.c_str());
     if (goal.dtype != achieved.dtype || goal.shape != achieved.shape)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "goal_field is \"%s\": must have the dtype and shape of \"%s\"",
                     goal.name.c_str(), achieved.name.c_str());

@@ -19,6 +19,8 @@ void check_count_set(int64_t count, int32_t device);
 
 void check_tree_sample(const TreeSample& sample);
 
+// Throws Error with UNSUPPORTED if a field has rows of any length; `where` takes none of these.
+void require_no_ragged(const Fields& fields, const char* where);
 void check_compression_level(const char* name, int32_t level);
 void check_save_options(const per_save_options& options);
 void check_load_options(const per_load_options& options);

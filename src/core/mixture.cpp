@@ -135,6 +135,7 @@ void Mixture::check_sources() const {
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "%s is on another device than that of sources[0]: all must be on one", name("replay").c_str());
         const Fields &fields = replay.fields_, &fields_of_first = first.fields_;
+        of_source(k, [&] { require_no_ragged(fields, "a mixture"); });
         if (fields.count() != fields_of_first.count())
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "%s has %" PRId64 " fields, and that of sources[0] has %" PRId64 ": all must have the same",

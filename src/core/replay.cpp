@@ -186,6 +186,13 @@ void Replay::get_windows(const per_sample_options& options, int64_t count, const
 void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                               const per_hindsight_options& hindsight, void* stream) {
     const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
+    // A reward of 1 may end a window earlier, at an observation of another length.
+    if (options_.sequence_length == 0 && sample.n_step > 1 && sample.batch.next_fields != nullptr)
+        for (int64_t i = 0; i < fields_.count(); ++i)
+            if (fields_[i].is_observation() && fields_[i].is_ragged() && sample.batch.next_fields[i] != nullptr)
+                throw Error(PER_ERROR_UNSUPPORTED,
+                            "%s is not NULL: hindsight with n_step %" PRId64 " takes no observations of any length",
+                            fields_[i].next_name.c_str(), sample.n_step);
     if (sample.batch_size == 0) return;
     // Lends memory for the relabelling, and puts it back when this scope ends, even by an exception. The lock is held
     // then.
@@ -261,6 +268,7 @@ void Replay::clear(void* stream) {
 
 BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
+    require_no_ragged(fields_, "a loader");
     const ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     const bool has_sequences = options_.sequence_length > 0;
     return {batch_size, has_sequences ? options_.burn_in + options_.sequence_length : 0, sample.n_step,

@@ -35,7 +35,12 @@ GivenArray checked_field(const std::string& name, const per_array& array, const 
     entries.shape = field.shape;
     if (field.is_observation()) entries.stack = field.stack;
     const char* const why = field.is_observation() ? "" : ", as the field has no default";
-    const GivenArray given = {array, check_array(name, required(name.c_str(), array, why), entries)};
+    required(name.c_str(), array, why);
+    GivenArray given = {array, 1};
+    if (field.is_ragged())
+        check_ragged_array(name, array, field, entries.length * entries.n_envs);
+    else
+        given.frames = check_array(name, array, entries);
     check_cast(name, array.dtype, field.dtype);
     return given;
 }

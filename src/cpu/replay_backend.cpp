@@ -19,6 +19,7 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
       draw_(state_.has_sequences),
       plan_(state_),
       sequences_(state_),
+      ragged_(state_),
       threads_(std::max(options.gather_threads, 1)),
       goals_(state_) {}
 
@@ -101,6 +102,7 @@ bool CpuReplayBackend::choose(const ReplaySample& sample) {
     return with_ranks(sample, [&] {
         const DrawRequest request = {n, sample.scheme, key_of_draw_.seed, key_of_draw_.batch_number};
         plan_.set_fetched(draw_.draw(state_.priorities, sample, request, fetched, newest_));
+        ragged_.find(sample.batch, n_steps, draw_.slots(), draw_.slots(), threads_);
     });
 }
 
@@ -141,6 +143,7 @@ void CpuReplayBackend::write_chosen(const ReplaySample& sample) {
     const double beta = beta_of(sample);
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(slots.size());
+    ragged_.write(threads_);
     write_live(sample.n_steps(key_of_draw_), slots, sample.batch, last.ages.data());
     // An update of these rows usually follows, and first reads what is prefetched here.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
@@ -212,10 +215,16 @@ bool CpuReplayBackend::take(const ReplaySample& sample) {
     const bool has_live = std::any_of(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
     const NSteps n_steps = sample.n_steps(key());
     prepare_live(n_steps, sample.batch, nullptr);
+    const auto find_ragged = [&] {
+        ragged_.find(sample.batch, n_steps, slots, has_live ? draw_.slots() : std::vector<int64_t>(), threads_);
+    };
     const auto take_slots = [&] {
         if (has_live) draw_.take(state_.priorities, sample, slots);
+        find_ragged();
     };
     const bool took_ranks = live() > 0 && with_ranks(sample, take_slots);
+    if (live() == 0) find_ragged();
+    ragged_.write(threads_);
     if (has_live) {
         write_live(n_steps, draw_.slots(), sample.batch, nullptr);
         write_law(beta_of(sample), sample.batch);
@@ -277,6 +286,8 @@ uint64_t CpuReplayBackend::reserve_batches(int64_t count, void*) {
 
 int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void*) {
     const int64_t count = find_bootstraps(state_, capacity, bootstraps_);
+    ragged_.find_transitions(batch, {1}, bootstraps_, threads_);
+    ragged_.write(threads_);
     write_transitions(state_, plan_.make(batch, false), {1}, bootstraps_, batch, threads_, nullptr);
     for (size_t i = 0; batch.priorities != nullptr && i < bootstraps_.size(); ++i)
         batch.priorities[i] = state_.priorities.priority(bootstraps_[i]);

@@ -13,6 +13,7 @@
 #include "cpu/replay/gather.h"
 #include "cpu/replay/hindsight.h"
 #include "cpu/replay/on_policy.h"
+#include "cpu/replay/ragged_gather.h"
 #include "cpu/replay/replay_state.h"
 #include "cpu/replay/rows_by_id.h"
 #include "cpu/replay/sequence_gather.h"
@@ -50,7 +51,7 @@ class CpuReplayBackend : public ReplayBackend {
         rows_.priorities(count, ids, priorities_out);
     }
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void*) override {
-        rows_.get(count, ids, batch);
+        rows_.get(count, ids, batch, ragged_, threads_);
     }
     void set(int64_t count, const int64_t* ids, const per_array* fields, void*) override {
         rows_.set(count, ids, fields);
@@ -108,6 +109,7 @@ class CpuReplayBackend : public ReplayBackend {
     LiveDraw draw_;
     GatherPlan plan_;
     SequenceGather sequences_;
+    RaggedGather ragged_;
     WorkerThreads threads_;
     GoalWriter goals_;
     std::vector<int64_t> bootstraps_;  // slots; memory kept from call to call, like the next two

@@ -223,6 +223,11 @@ void CheckpointReader::begin(std::string_view section, uint64_t size) {
     if (is_in_rows_) latest_.n_left = 0;
 }
 
+void CheckpointReader::begin_any_size(std::string_view section) {
+    begin(section, true);
+    if (is_in_rows_) refuse("it is not in the file of the rows");
+}
+
 void CheckpointReader::begin(std::string_view section, bool is_array) {
     section_ = &latest_;
     latest_.name = section;

@@ -141,6 +141,8 @@ class CheckpointReader {
     // Begins an array, which must also have that size. Either all arrays are compressed or none. Throws UNSUPPORTED for
     // a compressed array if libper was built without zstd.
     void begin(std::string_view section, uint64_t size);
+    // Begins an array that may have any size, and is not in the file of the rows.
+    void begin_any_size(std::string_view section);
     void bytes(void* data, std::size_t size);
     // If takes_turns(), and after one array has been read, several arrays can be read alternately: call begin() and
     // put_off() for each, which skips its content. After take_up(t), bytes() and end() act on the t-th of them, counted

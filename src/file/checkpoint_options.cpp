@@ -82,6 +82,7 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
         content.number(field.stack);
         content.number(field.padding);
         content.number(field.compression);
+        content.number(field.max_length);
         write_default(content, field);
     }
     writer.write("options", content);
@@ -111,6 +112,7 @@ void CheckpointOptions::read_field(CheckpointReader& reader) {
     field.stack = reader.number<int32_t>();
     field.padding = reader.number<int32_t>();
     field.compression = reader.number<int32_t>();
+    field.max_length = reader.number<int64_t>();
     if (reader.number<uint8_t>(0, 1) == 1) field.default_value = read_default(reader, field);
     fields_.push_back(field);
     field.compression = PER_COMPRESSION_NONE;

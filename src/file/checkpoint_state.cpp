@@ -1,7 +1,9 @@
 #include "file/checkpoint_state.h"
 
+#include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "rules/limits.h"
 #include "rules/priority.h"
@@ -129,12 +131,31 @@ class SequenceStarts {
     int64_t n_unmarked_ = 0;
 };
 
+uint64_t sum_of(const std::vector<uint32_t>& sizes) {
+    return std::accumulate(sizes.begin(), sizes.end(), uint64_t{0});
+}
+
 // Cuts are at the same slots whatever row a checkpoint begins with, so the bytes between two cuts stay the same until
 // their rows are overwritten.
 std::vector<uint64_t> cuts_of(const SlotArray& array, const std::vector<Lane>& lanes, const WindowRules& rules) {
     constexpr int64_t bytes_between_cuts = int64_t{1} << 16;
-    const int64_t distance = std::max<int64_t>(1, bytes_between_cuts / array.bytes);
     std::vector<uint64_t> cuts;
+    if (array.is_ragged()) {
+        // The distance changes only if the mean length changes much.
+        const uint64_t n = array.sizes.size();
+        const uint64_t rows = n * uint64_t{bytes_between_cuts} / std::max<uint64_t>(1, sum_of(array.sizes));
+        const int64_t distance = static_cast<int64_t>(std::bit_floor(std::max<uint64_t>(1, rows)));
+        uint64_t end = 0;
+        std::size_t i = 0;
+        for_each_saved_part(rules, lanes, [&](int64_t slot, int64_t n_slots) {
+            for (int64_t next = slot + 1; next <= slot + n_slots; ++next) {
+                end += array.sizes[i++];
+                if (next == slot + n_slots || next % rules.ring.rows % distance == 0) cuts.push_back(end);
+            }
+        });
+        return cuts;
+    }
+    const int64_t distance = std::max<int64_t>(1, bytes_between_cuts / array.bytes);
     int64_t before = 0;  // elements
     for_each_saved_part(rules, lanes, [&](int64_t slot, int64_t n) {
         const int64_t to_first = distance - slot % rules.ring.rows % distance;
@@ -157,18 +178,23 @@ std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rule
     arrays.push_back({Kind::priorities, -1, sizeof(float), "priorities"});
     if (has_times_sampled) arrays.push_back({Kind::times_sampled, -1, sizeof(int32_t), "times sampled"});
     for (int64_t i = 0; i < fields.count(); ++i) {
-        arrays.push_back({Kind::field, i, fields[i].bytes, "field " + fields[i].name});
+        const int64_t bytes = fields[i].is_ragged() ? 0 : fields[i].bytes;
+        arrays.push_back({Kind::field, i, bytes, "field " + fields[i].name});
         if (rules.store_next_observation && fields[i].is_observation())
-            arrays.push_back({Kind::next_field, i, fields[i].bytes, "field " + fields[i].next_name});
+            arrays.push_back({Kind::next_field, i, bytes, "field " + fields[i].next_name});
     }
     return arrays;
 }
 
+int64_t bytes_of_array(const SlotArray& array, const WindowRules& rules, const std::vector<Lane>& lanes) {
+    return array.is_ragged() ? static_cast<int64_t>(sum_of(array.sizes)) : n_saved_rows(lanes, rules) * array.bytes;
+}
+
 int64_t bytes_of_arrays(const std::vector<SlotArray>& arrays, const WindowRules& rules,
                         const std::vector<Lane>& lanes) {
-    int64_t bytes_of_row = 0;
-    for (const SlotArray& array : arrays) bytes_of_row += array.bytes;
-    return n_saved_rows(lanes, rules) * bytes_of_row;
+    int64_t bytes = 0;
+    for (const SlotArray& array : arrays) bytes += bytes_of_array(array, rules, lanes);
+    return bytes;
 }
 
 // --------------------------------------------------------------------------------------------------------- writing
@@ -190,7 +216,7 @@ void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, c
 
 void begin_array(CheckpointWriter& writer, const SlotArray& array, const std::vector<Lane>& lanes,
                  const WindowRules& rules) {
-    writer.begin(array.name, static_cast<uint64_t>(n_saved_rows(lanes, rules) * array.bytes));
+    writer.begin(array.name, static_cast<uint64_t>(bytes_of_array(array, rules, lanes)));
     if (writer.takes_cuts()) writer.cut_at(cuts_of(array, lanes, rules));
 }
 
@@ -250,6 +276,7 @@ size_t CheckpointState::index(int64_t env, int64_t row) const {
 }
 
 void CheckpointState::begin(const SlotArray& array) {
+    if (array.is_ragged()) return reader_.begin_any_size(array.name);
     reader_.begin(array.name, static_cast<uint64_t>(n_saved_rows(lanes_, rules_) * array.bytes));
     if (!reader_.is_in_rows()) return;
     using Kind = SlotArray::Kind;

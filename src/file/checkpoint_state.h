@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,9 +55,24 @@ struct SlotArray {
 
     Kind kind;
     int64_t field;     // index of the field, for the last two kinds
-    int64_t bytes;     // of an element
+    int64_t bytes;     // of an element; 0: elements are rows of any length
     std::string name;  // of its section
+    // Of elements that are rows of any length: bytes of each in the file, in its order. A writer must set them.
+    std::vector<uint32_t> sizes = {};
+
+    bool is_ragged() const { return bytes == 0; }
 };
+
+// A row of any length is the number of its values, and the values.
+using RaggedLength = uint32_t;
+
+// Appends a row of any length.
+inline void append_row(std::span<const std::byte> values, int64_t value_bytes, std::vector<std::byte>& out) {
+    const auto length = static_cast<RaggedLength>(std::ssize(values) / value_bytes);
+    const auto* const first = reinterpret_cast<const std::byte*>(&length);
+    out.insert(out.end(), first, first + sizeof length);
+    out.insert(out.end(), values.begin(), values.end());
+}
 
 // The arrays of a checkpoint, in order.
 std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules, bool has_times_sampled,
@@ -111,7 +127,8 @@ void write_state(CheckpointWriter& writer, const CheckpointMoment& moment, const
     write_ranks(writer, moment.ranks ? &*moment.ranks : nullptr);
 }
 
-// Bytes of the arrays in a file.
+// Bytes of an array, or of all arrays, in a file.
+int64_t bytes_of_array(const SlotArray& array, const WindowRules& rules, const std::vector<Lane>& lanes);
 int64_t bytes_of_arrays(const std::vector<SlotArray>& arrays, const WindowRules& rules, const std::vector<Lane>& lanes);
 
 // Slots first .. end - 1.

@@ -10,6 +10,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/guarded.h"
+#include "core/checks.h"
 #include "core/step_checks.h"
 #include "rows/dtype.h"
 #include "rules/limits.h"
@@ -27,6 +28,7 @@ bool is_refusal(per_status status) {
 }
 
 std::vector<int64_t> checked_env_ids(Replay& replay, const per_channel_options& options) {
+    require_no_ragged(replay.fields(), "a channel");
     check_range("when_full", options.when_full, PER_FULL_WAITS, PER_FULL_DROPS);
     check_range("moved_by", options.moved_by, PER_MOVED_BY_THREAD, PER_MOVED_BY_CALLS);
     if (options.slots != 0) check_range("slots", options.slots, min_ring_slots, max_ring_slots);

@@ -11,6 +11,7 @@
 #include "base/arguments.h"
 #include "rows/dtype.h"
 #include "rows/element.h"
+#include "rows/fields.h"
 #include "rules/limits.h"
 
 namespace per {
@@ -244,16 +245,25 @@ std::string shape_text(std::span<const int64_t> shape) {
     return text.append(joined(shape)).append(shape.size() == 1 ? ",)" : ")");
 }
 
-int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries) {
-    check_dtype(argument, array.dtype);
-    check_aligned(argument, array.data, static_cast<size_t>(dtype_size(array.dtype)));
-    if (array.reserved != nullptr) refuse(std::string(argument) + ".reserved is set: must be NULL");
-    if (array.shape == nullptr) return 1;
+namespace {
+
+std::span<const int64_t> checked_axes(std::string_view argument, const per_array& array) {
     if (array.ndim < 0 || array.ndim > max_array_ndim)
         throw_out_of_range((std::string(argument) + ".ndim").c_str(), array.ndim, 0, max_array_ndim);
     if (reinterpret_cast<uintptr_t>(array.shape) % alignof(int64_t) != 0)  // builds the name only for an error
         check_aligned(std::string(argument) + ".shape", array.shape, alignof(int64_t));
-    const std::span<const int64_t> given(array.shape, static_cast<size_t>(array.ndim));
+    return {array.shape, static_cast<size_t>(array.ndim)};
+}
+
+}  // namespace
+
+int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries) {
+    check_dtype(argument, array.dtype);
+    check_aligned(argument, array.data, static_cast<size_t>(dtype_size(array.dtype)));
+    if (array.offsets != nullptr)
+        refuse(std::string(argument) + ".offsets is given: must be NULL, as all its rows have one length");
+    if (array.shape == nullptr) return 1;
+    const std::span<const int64_t> given = checked_axes(argument, array);
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;
     if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
@@ -264,6 +274,50 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     if (entries.stack > 1) expected += ", or " + shape_text(expected_shape(entries, entries.stack, given)) + " stacked";
     refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " + expected +
            (is_reordered ? "; its axes are in another order" : reason_of_shape(entries, given)));
+}
+
+void check_ragged_array(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows) {
+    check_dtype(argument, array.dtype);
+    check_aligned(argument, array.data, static_cast<size_t>(dtype_size(array.dtype)));
+    if (reinterpret_cast<uintptr_t>(array.offsets) % alignof(int64_t) != 0)
+        check_aligned(std::string(argument) + ".offsets", array.offsets, alignof(int64_t));
+    if (array.offsets == nullptr && n_rows != 1)
+        refuse(std::string(argument) + ".offsets is NULL: must be given for " + std::to_string(n_rows) + " rows");
+    if (array.shape == nullptr) {
+        if (array.offsets == nullptr)
+            refuse(std::string(argument) + ".shape is NULL: must tell the length of the row, as offsets is NULL");
+        return;
+    }
+    const std::span<const int64_t> given = checked_axes(argument, array);
+    const bool is_right =
+        !given.empty() && given[0] >= 0 && std::ranges::equal(given.subspan(1), std::span<const int64_t>(field.shape));
+    if (is_right) return;
+    std::string expected = "(n";
+    for (const int64_t axis : field.shape) expected += ", " + std::to_string(axis);
+    refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " + expected +
+           (field.shape.empty() ? ",)" : ")") + ", for n values");
+}
+
+void copy_offsets(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows,
+                  std::vector<int64_t>& offsets_out) {
+    const int64_t most = array.shape != nullptr ? array.shape[0] : max_count;
+    if (array.offsets == nullptr)
+        offsets_out = {0, most};
+    else
+        offsets_out.assign(array.offsets, array.offsets + n_rows + 1);
+    int64_t before = 0;
+    for (int64_t i = 0; i <= n_rows; ++i) {
+        const int64_t offset = offsets_out[static_cast<size_t>(i)];
+        if (offset < before || offset > most) {
+            const std::string name = std::string(argument) + ".offsets";
+            throw_out_of_range(name.c_str(), i, offset, before, most);
+        }
+        if (i > 0 && offset - before > field.max_length)
+            refuse(std::string(argument) + ": row " + std::to_string(i - 1) + " has " +
+                   std::to_string(offset - before) + " values: at most max_length, " +
+                   std::to_string(field.max_length) + ", are allowed");
+        before = offset;
+    }
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {

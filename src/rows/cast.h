@@ -7,10 +7,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "per.h"
 
 namespace per {
+
+struct Field;
 
 // The entries of an array, one for each [k, environment] of per_steps: length * n_envs of them, each of `shape`.
 struct Entries {
@@ -28,6 +31,15 @@ std::string shape_text(std::span<const int64_t> shape);
 // entries.stack, of which the last is the newest. The shape must be [length, n_envs, shape], where length and n_envs
 // may be left out if they are 1. An array without a shape is trusted to have that one.
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries);
+
+// The same for the values of rows of any length, of which there are n_rows: their shape must be [any number, shape of the
+// field].
+void check_ragged_array(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows);
+
+// Copies the offsets of an array that has passed check_ragged_array(): n_rows + 1 of them, for n_rows > 0. Throws unless
+// they ascend within the array, and if a row is longer than the field allows.
+void copy_offsets(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows,
+                  std::vector<int64_t>& offsets_out);
 
 // True if numpy's "same_kind" rule lets elements of one dtype become those of another. Among the floats bfloat16 is the
 // lowest.

@@ -1,6 +1,7 @@
 #include "rows/fields.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -99,6 +100,23 @@ void check_compression(const std::string& of, const Field& field) {
            std::to_string(max_compressed_bytes));
 }
 
+void refuse_ragged_stack(const std::string& of, const Field& field) {
+    if (!field.is_ragged() || field.stack <= 1) return;
+    throw Error(PER_ERROR_UNSUPPORTED, "stack%s is %" PRId32 ": must be 1 with max_length", of.c_str(), field.stack);
+}
+
+// The lengths of rows are counted in bytes, in 32 bits.
+void check_max_length(const std::string& of, const Field& field) {
+    check_range("max_length" + of, field.max_length, 0, max_ragged_bytes / field.bytes);
+    if (!field.is_ragged()) return;
+    const auto refuse_with = [&](const char* member) {
+        throw Error(PER_ERROR_UNSUPPORTED, "%s%s is given: must not be with max_length", member, of.c_str());
+    };
+    if (field.is_compressed()) refuse_with("compression");
+    if (field.has_default()) refuse_with("default");
+    refuse_ragged_stack(of, field);
+}
+
 // Checks all members of a field but its name, and returns the field without it. In messages, `of` follows the name of a
 // member.
 Field checked_members(const std::string& of, const per_field& given) {
@@ -127,6 +145,8 @@ Field checked_members(const std::string& of, const per_field& given) {
     check_compression(of, field);
     if (given.default_value != nullptr)
         field.default_value = checked_default("default" + of, *given.default_value, field);
+    field.max_length = given.max_length;
+    check_max_length(of, field);
     return field;
 }
 
@@ -144,6 +164,7 @@ Field checked_field(const std::string& argument, const per_field& given, int64_t
     if (field.role == PER_ROLE_DEFAULT) field.role = is_named_observation(name) ? PER_ROLE_OBSERVATION : PER_ROLE_PLAIN;
     refuse_default_of_observation(of, field);
     if (field.stack == 0) field.stack = field.is_observation() ? static_cast<int32_t>(frame_stack) : 1;
+    refuse_ragged_stack(of, field);
     return field;
 }
 
@@ -167,7 +188,7 @@ Fields::Fields(const per_replay_options& options) {
             if ((*this)[other].name == field.name)
                 refuse(argument + ".name is " + quoted(field.name) + ": fields[" + std::to_string(other) +
                        "] has that name");
-        if (__builtin_add_overflow(row_bytes_, field.bytes, &row_bytes_))
+        if (!field.is_ragged() && __builtin_add_overflow(row_bytes_, field.bytes, &row_bytes_))
             throw Error(PER_ERROR_OUT_OF_MEMORY, "fields take more than 2^63 - 1 bytes a row");
         observed = observed || field.is_observation();
         max_stack_ = std::max(max_stack_, field.stack);
@@ -184,8 +205,13 @@ Fields::Fields(const per_replay_options& options) {
             default_value = &described_defaults_.emplace_back(
                 per_array{field.default_value.data(), field.shape.data(), ndim, field.dtype, nullptr});
         described_.push_back({field.name.c_str(), field.shape.data(), ndim, field.dtype, field.role, field.stack,
-                              default_value, field.padding, field.compression});
+                              default_value, field.padding, field.compression, field.max_length});
     }
+}
+
+const Field* Fields::first_ragged() const {
+    const auto field = std::ranges::find_if(fields_, &Field::is_ragged);
+    return field == fields_.end() ? nullptr : &*field;
 }
 
 }  // namespace per

@@ -20,13 +20,15 @@ struct Field {
     int32_t stack;
     int32_t padding;                       // a per_padding
     int32_t compression;                   // a per_compression
-    int64_t elements;                      // of one frame
-    int64_t bytes;                         // of one frame
+    int64_t max_length;                    // 0: a row has one frame per step; above 0: any number of values up to this
+    int64_t elements;                      // of one frame, or of one value of a row of any length
+    int64_t bytes;                         // of one frame, or of one value of a row of any length
     std::vector<std::byte> default_value;  // one frame; empty: the field must be given
 
     bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
     bool has_default() const { return !default_value.empty(); }
     bool is_compressed() const { return compression != PER_COMPRESSION_NONE; }
+    bool is_ragged() const { return max_length > 0; }  // has rows of any length
     bool pads_with_zeros() const { return padding == PER_PADDING_ZERO && stack > 1; }
 };
 
@@ -49,8 +51,10 @@ class Fields {
     auto begin() const { return fields_.begin(); }
     auto end() const { return fields_.end(); }
 
-    int64_t row_bytes() const { return row_bytes_; }  // of one frame of every field
+    int64_t row_bytes() const { return row_bytes_; }  // of one frame of every field, without rows of any length
     int32_t max_stack() const { return max_stack_; }
+    bool has_ragged() const { return first_ragged() != nullptr; }
+    const Field* first_ragged() const;  // NULL: there is none
 
     // [count()] for per_replay_describe(). The array is valid as long as this object.
     const per_field* described() const { return described_.data(); }

@@ -31,6 +31,7 @@ inline constexpr int32_t max_array_ndim = 16;       // of an array given to a ca
 inline constexpr uint32_t max_name_length = 255;    // bytes
 inline constexpr int64_t min_compressed_bytes = 8;  // of a frame
 inline constexpr int64_t max_compressed_bytes = int64_t{1} << 24;
+inline constexpr int64_t max_ragged_bytes = (int64_t{1} << 31) - 1;  // of a row of any length
 
 inline constexpr uint64_t max_struct_size = 4096;  // more than any struct of per.h: a larger struct_size was never set
 

@@ -45,14 +45,14 @@ static inline void set_fields(per_replay_options* options, const per_field* fiel
 
 /* The fields observation and goal: one float32 each. */
 static inline void set_goal_fields(per_replay_options* options) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0, 0}};
     set_fields(options, fields, 2);
 }
 
 /* Options of a buffer with the one field; the caller changes what differs. */
 static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs) {
-    static const per_field observation = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0};
+    static const per_field observation = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0, 0};
     per_replay_options options = default_replay_options();
     options.capacity = capacity;
     options.n_envs = n_envs;

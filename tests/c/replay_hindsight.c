@@ -497,8 +497,8 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
    uses. */
 static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     enum { STEPS = 6, N = 3, ENTRIES = 1 + N };
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 0, NULL, 0, 0}};
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 0, NULL, 0, 0, 0}};
     static float achieved[PLACES * ENTRIES], goals[PLACES * ENTRIES];
     static calls seen;
     const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);

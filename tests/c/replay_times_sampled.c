@@ -193,8 +193,8 @@ static int32_t no_reward(void* context, int64_t count, const void* achieved, con
 }
 
 static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, NULL, 0, 0}};
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, NULL, 0, 0, 0}};
     per_replay_options options = replay_options(CAPACITY, 1);
     const float number = 1;
     const uint8_t ends = 1;

@@ -34,7 +34,7 @@ Held filled(BlockHeap& heap, size_t bytes, int value) {
 
 TEST(BlockHeap, blocks_keep_what_is_in_them) {
     for (const size_t most : {size_t{8}, size_t{24}, size_t{1000}, size_t{7080}, size_t{300000}}) {
-        BlockHeap heap(most);
+        BlockHeap heap(most, 1);
         std::mt19937 random(1);
         std::vector<Held> held;
         const size_t n_held = most > 100000 ? 40 : 400;
@@ -58,7 +58,7 @@ TEST(BlockHeap, blocks_keep_what_is_in_them) {
 TEST(BlockHeap, memory_serves_for_other_sizes_once_blocks_are_freed) {
     constexpr size_t most = 7080;
     constexpr size_t n_blocks = 3000;
-    BlockHeap heap(most);
+    BlockHeap heap(most, 1);
     std::deque<Held> held;
     const auto go_round = [&](size_t bytes) {
         for (size_t i = 0; i < n_blocks; ++i) {
@@ -79,7 +79,7 @@ TEST(BlockHeap, memory_serves_for_other_sizes_once_blocks_are_freed) {
 // A block wastes at most an eighth of its bytes and 40 more.
 TEST(BlockHeap, small_blocks_take_little_more_than_their_bytes) {
     for (const size_t bytes : {size_t{30}, size_t{100}, size_t{250}, size_t{777}, size_t{2000}}) {
-        BlockHeap heap(7080);
+        BlockHeap heap(7080, 1);
         constexpr size_t n_blocks = 20000;
         for (size_t i = 0; i < n_blocks; ++i) heap.allocate(bytes);
         EXPECT_LT(heap.memory_use().bytes, n_blocks * (bytes + bytes / 8 + 40) * 105 / 100 + (size_t{2} << 20))
@@ -98,14 +98,33 @@ TEST(BlockHeap, large_blocks_take_a_sixtieth_more_and_few_bytes) {
                                          {233016, 300},
                                          {1000016, 70},
                                          {(size_t{1} << 24) + 16, 5}}) {
-        BlockHeap heap(most);
+        BlockHeap heap(most, 1);
         for (size_t i = 0; i < n_blocks; ++i) heap.allocate(most);
         EXPECT_LT(heap.memory_use().bytes, n_blocks * (most + most / 60 + 72) + (size_t{2} << 20)) << most;
     }
 }
 
+// Blocks that are too large for a chunk leave nothing behind when they are freed, and the others go on as before.
+TEST(BlockHeap, blocks_beyond_the_chunks_are_given_back) {
+    constexpr size_t largest = 1000, n_blocks = 50;
+    BlockHeap heap(largest, 8);
+    std::vector<Held> held;
+    for (size_t i = 0; i < n_blocks; ++i) held.push_back(filled(heap, largest, static_cast<int>(i)));
+    const size_t before = heap.memory_use().bytes;
+    for (size_t i = 0; i < n_blocks; ++i) held.push_back(filled(heap, 100000 + i, static_cast<int>(n_blocks + i)));
+    EXPECT_GE(heap.memory_use().bytes, before + n_blocks * 100000);
+    EXPECT_LT(heap.memory_use().bytes, before + n_blocks * 100200);
+    for (size_t i = n_blocks; i < held.size(); i += 2) heap.free(held[i].block);
+    for (size_t i = 0; i < held.size(); ++i) {
+        if (i < n_blocks || i % 2 == 1) EXPECT_TRUE(held[i].is_whole());
+    }
+    for (size_t i = n_blocks + 1; i < held.size(); i += 2) heap.free(held[i].block);
+    EXPECT_EQ(heap.memory_use().bytes, before);
+    heap.allocate(100000);  // freed with the heap
+}
+
 TEST(BlockHeap, a_heap_that_was_not_used_has_no_memory) {
-    EXPECT_EQ(BlockHeap(size_t{1} << 24).memory_use().bytes, 0u);
+    EXPECT_EQ(BlockHeap(size_t{1} << 24, 1).memory_use().bytes, 0u);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace per {
 namespace {
 
 per_field field(const char* name, int32_t dtype = PER_FLOAT32, const std::vector<int64_t>& shape = {}) {
-    return {name, shape.data(), static_cast<int32_t>(shape.size()), dtype, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+    return {name, shape.data(), static_cast<int32_t>(shape.size()), dtype, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0};
 }
 
 per_replay_options options_of(const std::vector<per_field>& fields, int64_t frame_stack = 1) {

@@ -229,7 +229,7 @@ class WholeCalls : public testing::Test {
         return slots;
     }
 
-    per_field field_ = {"x", nullptr, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 1, nullptr, 0, 0};
+    per_field field_ = {"x", nullptr, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 1, nullptr, 0, 0, 0};
     per_replay_options options_ = default_replay_options;
     std::optional<Fields> fields_;
     std::optional<ReplayState> state_;

@@ -140,9 +140,9 @@ per_replay_options options_of(const per_field* fields) {
 // Fields: an observation and a goal of two numbers, and an advantage.
 const per_field* fields_of_buffers() {
     static const int64_t shape[] = {2};
-    static const per_field fields[] = {{"observation", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0},
-                                       {"goal", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0},
-                                       {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0}};
+    static const per_field fields[] = {{"observation", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0},
+                                       {"goal", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0},
+                                       {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0}};
     return fields;
 }
 

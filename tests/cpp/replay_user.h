@@ -35,11 +35,11 @@ inline per_replay_options options_of(int64_t capacity, int64_t n_envs = 1) {
 inline Replay create(per_replay_options options) {
     static const int64_t shape[] = {2};
     const per_field fields[] = {
-        {"observation", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0},
-        {"goal", shape, 1, PER_FLOAT32, PER_ROLE_PLAIN, 0, nullptr, 0, 0},
-        {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, nullptr, 0, 0},
-        {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, nullptr, 0, 0},
-        {"state", nullptr, 0, PER_FLOAT32, PER_ROLE_RECURRENT_STATE, 0, nullptr, 0, 0},
+        {"observation", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0},
+        {"goal", shape, 1, PER_FLOAT32, PER_ROLE_PLAIN, 0, nullptr, 0, 0, 0},
+        {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, nullptr, 0, 0, 0},
+        {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, nullptr, 0, 0, 0},
+        {"state", nullptr, 0, PER_FLOAT32, PER_ROLE_RECURRENT_STATE, 0, nullptr, 0, 0, 0},
     };
     options.fields = fields;
     options.n_fields = options.sequence_length > 0 ? 5 : 4;

@@ -240,12 +240,13 @@ class Subject {
         : random_(seed), image_bytes_(kind.image_bytes), is_compressed_(kind.compression != PER_COMPRESSION_NONE) {
         const int64_t shape = image_bytes_;
         per_field fields[n_fields] = {};
-        fields[image] = {"observation.image", &shape, 1, PER_UINT8, PER_ROLE_DEFAULT, 0, nullptr, 0, kind.compression};
-        fields[position] = {"observation.position", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
-        fields[action] = {"action", nullptr, 0, PER_INT16, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
-        fields[value] = {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
-        fields[advantage] = {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
-        fields[result] = {"return", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        fields[image] = {"observation.image", &shape, 1, PER_UINT8, PER_ROLE_DEFAULT, 0, nullptr, 0,
+                         kind.compression,    0};
+        fields[position] = {"observation.position", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0};
+        fields[action] = {"action", nullptr, 0, PER_INT16, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0};
+        fields[value] = {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0};
+        fields[advantage] = {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0};
+        fields[result] = {"return", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0, 0};
         per_replay_options options = initialized(per_replay_options_init);
         options.capacity = kind.capacity;
         options.n_envs = n_envs;

@@ -20,7 +20,7 @@ namespace {
 
 using test::PriorityTwin;
 
-const per_field observation = {"x", nullptr, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 1, nullptr, 0, 0};
+const per_field observation = {"x", nullptr, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 1, nullptr, 0, 0, 0};
 
 per_replay_options options_of(int64_t capacity, int64_t n_envs) {
     per_replay_options options = default_replay_options;

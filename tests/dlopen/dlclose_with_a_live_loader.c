@@ -27,7 +27,7 @@ static void find(const char* name, void* function_out) {
 }
 
 int main(int argc, char** argv) {
-    static const per_field field = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0};
+    static const per_field field = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0, 0};
     const struct timespec moment = {0, 100000000};
     const float observation = 1, next = 2, reward = 3;
     const uint8_t flag = 0;
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
     steps.terminated.data = steps.truncated.data = &flag;
     fields.shape = next_fields.shape = NULL;
     fields.ndim = next_fields.ndim = 0;
-    fields.reserved = next_fields.reserved = NULL;
+    fields.offsets = next_fields.offsets = NULL;
     fields.dtype = next_fields.dtype = steps.reward.dtype = PER_FLOAT32;
     steps.fields = &fields;
     steps.next_fields = &next_fields;

@@ -33,10 +33,10 @@ std::size_t chunks_of_next_area(std::size_t bytes_so_far, std::size_t chunk_byte
 
 // The chunk size is a multiple of the largest block. Each smaller class has an eighth more blocks in a chunk than the
 // class before it.
-BlockHeap::BlockHeap(std::size_t most_bytes) {
-    const std::size_t largest = std::max(least_block_bytes, round_up(most_bytes + sizeof(Header), unit));
-    std::size_t n = (least_chunk_bytes + largest - 1) / largest;
-    chunk_bytes_ = n * largest;
+BlockHeap::BlockHeap(std::size_t largest_bytes, std::size_t n_largest)
+    : largest_bytes_(std::max(least_block_bytes, round_up(largest_bytes + sizeof(Header), unit))) {
+    std::size_t n = std::max(n_largest, (least_chunk_bytes + largest_bytes_ - 1) / largest_bytes_);
+    chunk_bytes_ = n * largest_bytes_;
     while (chunk_bytes_ / n >= least_block_bytes) {
         classes_.push_back({chunk_bytes_ / n / unit * unit, static_cast<uint32_t>(n)});
         n += std::max<std::size_t>(1, n / 8);
@@ -44,16 +44,22 @@ BlockHeap::BlockHeap(std::size_t most_bytes) {
     with_room_.resize(classes_.size());
 }
 
-void BlockHeap::link(Chunk*& list, Chunk* chunk) noexcept {
-    chunk->previous = nullptr;
-    chunk->next = list;
-    if (list != nullptr) list->previous = chunk;
-    list = chunk;
+BlockHeap::~BlockHeap() {
+    while (large_ != nullptr) free_large(large_);
 }
 
-void BlockHeap::unlink(Chunk*& list, Chunk* chunk) noexcept {
-    (chunk->previous != nullptr ? chunk->previous->next : list) = chunk->next;
-    if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
+template <class Node>
+void BlockHeap::link(Node*& list, Node* node) noexcept {
+    node->previous = nullptr;
+    node->next = list;
+    if (list != nullptr) list->previous = node;
+    list = node;
+}
+
+template <class Node>
+void BlockHeap::unlink(Node*& list, Node* node) noexcept {
+    (node->previous != nullptr ? node->previous->next : list) = node->next;
+    if (node->next != nullptr) node->next->previous = node->previous;
 }
 
 // The class of the smallest blocks with room for `bytes`.
@@ -90,7 +96,22 @@ BlockHeap::Chunk* BlockHeap::chunk_with_room(uint32_t size_class) {
     return chunk;
 }
 
+std::byte* BlockHeap::allocate_large(std::size_t bytes) {
+    const std::size_t all = sizeof(LargeHeader) + bytes;
+    auto* const block = new (::operator new(all)) LargeHeader{nullptr, nullptr, all, {nullptr}};
+    link(large_, block);
+    large_bytes_ += all;
+    return reinterpret_cast<std::byte*>(block + 1);
+}
+
+void BlockHeap::free_large(LargeHeader* block) noexcept {
+    unlink(large_, block);
+    large_bytes_ -= block->bytes;
+    ::operator delete(block);
+}
+
 std::byte* BlockHeap::allocate(std::size_t bytes) {
+    if (bytes + sizeof(Header) > largest_bytes_) return allocate_large(bytes);
     const uint32_t size_class = class_of(bytes + sizeof(Header));
     Chunk* const chunk = chunk_with_room(size_class);
     std::byte* block = chunk->freed;
@@ -105,6 +126,7 @@ std::byte* BlockHeap::allocate(std::size_t bytes) {
 
 void BlockHeap::free(std::byte* block) noexcept {
     Chunk* const chunk = reinterpret_cast<const Header*>(block - sizeof(Header))->chunk;
+    if (chunk == nullptr) return free_large(reinterpret_cast<LargeHeader*>(block) - 1);
     Chunk*& with_room = with_room_[chunk->size_class];
     if (chunk->n_used == classes_[chunk->size_class].blocks) link(with_room, chunk);
     std::memcpy(block, &chunk->freed, sizeof chunk->freed);
@@ -115,7 +137,7 @@ void BlockHeap::free(std::byte* block) noexcept {
 }
 
 MemoryUse BlockHeap::memory_use() const {
-    MemoryUse use = {n_chunks_ * sizeof(Chunk), 0};
+    MemoryUse use = {n_chunks_ * sizeof(Chunk) + large_bytes_, 0};
     for (const Memory& area : areas_) use += area.use();
     return use;
 }

@@ -10,13 +10,17 @@
 
 namespace per::cpu {
 
-// Allocates blocks of up to a known number of bytes. Memory is cut into chunks of one size, and a chunk into blocks of
-// one size. A chunk whose blocks have all been freed can be cut again for blocks of any size, so no memory is lost if
-// sizes change over time. The heap keeps its memory until it is destroyed.
+// Memory is cut into chunks of one size, and a chunk into blocks of one size. A chunk whose blocks have all been freed
+// can be cut again for blocks of any size, so no memory is lost if sizes change over time. The heap keeps its chunks
+// until it is destroyed. Blocks that are too large for a chunk are allocated one by one.
 class BlockHeap {
  public:
-    // Allocates only its tables.
-    explicit BlockHeap(std::size_t most_bytes);
+    // Blocks of up to largest_bytes are in chunks, each with room for n_largest of that size: the more there are, the
+    // closer sizes of blocks are to what is asked for. Allocates only its tables.
+    BlockHeap(std::size_t largest_bytes, std::size_t n_largest);
+    ~BlockHeap();
+    BlockHeap(const BlockHeap&) = delete;
+    BlockHeap& operator=(const BlockHeap&) = delete;
 
     // Returns a block aligned to 8 bytes. Throws Error or std::bad_alloc if there is no memory.
     std::byte* allocate(std::size_t bytes);
@@ -40,16 +44,28 @@ class BlockHeap {
     };
     // Lies before each block.
     struct Header {
-        Chunk* chunk;
+        Chunk* chunk;  // NULL: the block was allocated by itself
+    };
+    struct LargeHeader {
+        LargeHeader* next;  // in large_
+        LargeHeader* previous;
+        std::size_t bytes;
+        Header header;
     };
 
-    static void link(Chunk*& list, Chunk* chunk) noexcept;
-    static void unlink(Chunk*& list, Chunk* chunk) noexcept;
+    std::byte* allocate_large(std::size_t bytes);
+    void free_large(LargeHeader* block) noexcept;
+
+    template <class Node>
+    static void link(Node*& list, Node* node) noexcept;
+    template <class Node>
+    static void unlink(Node*& list, Node* node) noexcept;
     uint32_t class_of(std::size_t bytes) const;
     Chunk* chunk_with_room(uint32_t size_class);
     void add_area();
 
     std::size_t chunk_bytes_;
+    std::size_t largest_bytes_;       // of a block in a chunk, with its header
     std::vector<SizeClass> classes_;  // from the largest to the smallest
     std::vector<Chunk*> with_room_;   // by class: lists of chunks with blocks in use and others free
     Chunk* empty_ = nullptr;          // list of chunks without blocks in use
@@ -57,6 +73,8 @@ class BlockHeap {
     std::vector<std::unique_ptr<Chunk[]>> chunks_;  // by area
     std::size_t area_bytes_ = 0;                    // of all areas
     std::size_t n_chunks_ = 0;
+    LargeHeader* large_ = nullptr;  // list of blocks that were allocated one by one
+    std::size_t large_bytes_ = 0;
 };
 
 }  // namespace per::cpu

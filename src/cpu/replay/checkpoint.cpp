@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -71,13 +72,19 @@ void for_each_part(const WindowRules& rules, const std::vector<Lane>& lanes, int
 // Finding a packed frame and its key takes about as long as copying this many bytes.
 constexpr int64_t least_packed_bytes = 512;
 
+// Bytes of an element, or the mean of rows of any length.
+int64_t mean_bytes(const SlotArray& array) {
+    if (!array.is_ragged() || array.sizes.empty()) return std::max<int64_t>(array.bytes, 1);
+    return std::reduce(array.sizes.begin(), array.sizes.end(), int64_t{0}) / std::ssize(array.sizes);
+}
+
 // Bytes of memory, or of the disk, that are read for a value of a column: of rows in a file, the whole record.
 int64_t bytes_of_slot(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes) {
     return state.rows.are_stored() ? column.stride : bytes;
 }
 
 bool is_side_by_side(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes) {
-    return column.stride == bytes && state.rows.packed_of(column.first) == nullptr;
+    return column.stride == bytes && state.rows.heap_of(column.first) == nullptr;
 }
 
 // Returns a buffer for values of any column. It only grows: a vector that shrinks and grows again clears the new part
@@ -89,7 +96,7 @@ std::byte* room(std::vector<std::byte>& bytes, size_t size) {
 
 void read_values(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes, int64_t slot,
                  int64_t n, std::byte* out) {
-    const PackedFrames* const packed = state.rows.packed_of(column.first);
+    const auto* const packed = dynamic_cast<const PackedFrames*>(state.rows.heap_of(column.first));
     if (packed == nullptr) return copy_frames(out, bytes, column.at(slot), column.stride, n, bytes);
     for (int64_t i = 0; i < n; ++i) packed->read(slot + i, out + i * bytes);
 }
@@ -97,7 +104,7 @@ void read_values(const ReplayState& state, const Column<const std::byte>& column
 // Writes contiguous values to rows of a buffer that nobody reads yet.
 void write_values(ReplayState& state, const RowColumn<std::byte>& column, int64_t bytes, int64_t slot, int64_t n,
                   const std::byte* values) {
-    PackedFrames* const packed = state.rows.packed_of(column.first);
+    auto* const packed = dynamic_cast<PackedFrames*>(state.rows.heap_of(column.first));
     if (packed == nullptr) return copy_frames(column.to_write(slot, n).first, column.stride, values, bytes, n, bytes);
     for (int64_t i = 0; i < n; ++i) packed->prepare(state.ring().env_of_slot(slot), slot + i, values + i * bytes);
     packed->put_prepared();
@@ -126,8 +133,26 @@ CheckpointMoment moment_of(ReplayState& state) {
             known_ranks(state.priorities)};
 }
 
+RaggedRows* ragged_of(const ReplayState& state, const SlotArray& array) {
+    if (!array.is_ragged()) return nullptr;
+    const bool is_next = array.kind == SlotArray::Kind::next_field;
+    return is_next ? state.rows.next_ragged(array.field) : state.rows.ragged(array.field);
+}
+
 std::vector<SlotArray> arrays_of(const ReplayState& state) {
     return slot_arrays(state.fields, state.rules, state.rows.has_times_sampled(), state.rows.has_versions());
+}
+
+// The same with the sizes of rows of any length.
+std::vector<SlotArray> arrays_to_write(const ReplayState& state) {
+    std::vector<SlotArray> arrays = arrays_of(state);
+    for (SlotArray& array : arrays)
+        if (const RaggedRows* const ragged = ragged_of(state, array))
+            for_each_saved_part(state.rules, state.lanes, [&](int64_t first, int64_t n) {
+                for (int64_t slot = first; slot < first + n; ++slot)
+                    array.sizes.push_back(static_cast<uint32_t>(sizeof(RaggedLength) + (*ragged)[slot].size()));
+            });
+    return arrays;
 }
 
 std::vector<Column<const std::byte>> columns_of(const ReplayState& state, const std::vector<SlotArray>& arrays) {
@@ -143,7 +168,7 @@ class Snapshot final : public ReplaySnapshot {
         : state_(state),
           rules_(state.rules),
           moment_(moment_of(state)),
-          arrays_(arrays_of(state)),
+          arrays_(arrays_to_write(state)),
           columns_(columns_of(state, arrays_)),
           kept_(std::make_unique<KeptRows>(state.rows, rules_, moment_.lanes, columns_)) {
         state.rows.set_listener(kept_.get());
@@ -178,14 +203,18 @@ class Snapshot final : public ReplaySnapshot {
                 {
                     const std::lock_guard guard(lock);
                     will_need(state_, columns_[i], slot, n);
-                    kept_->read(i, bytes, slot, n, side_by_side.data());
+                    if (arrays_[i].is_ragged())
+                        kept_->append_ragged(i, slot, n, side_by_side);
+                    else
+                        kept_->read(i, bytes, slot, n, side_by_side.data());
                 }
                 writer.bytes(side_by_side.data(), side_by_side.size());
-                *n_written_out += n * bytes;
+                *n_written_out += std::ssize(side_by_side);
             };
             // A value in a record counts as the whole record, since its lines are read with it.
-            const bool are_packed = state_.rows.packed_of(columns_[i].first) != nullptr;
-            const int64_t read_bytes = std::max(are_packed ? least_packed_bytes : columns_[i].stride, bytes);
+            const bool are_in_heap = state_.rows.heap_of(columns_[i].first) != nullptr;
+            const int64_t read_bytes =
+                std::max(are_in_heap ? least_packed_bytes : columns_[i].stride, mean_bytes(arrays_[i]));
             for_each_part(rules_, moment_.lanes, read_bytes, small_part_bytes, write_part);
         });
     }
@@ -267,7 +296,18 @@ class RestoredArrays {
         }
     }
 
+    void read_ragged(const SlotArray& array, RaggedRows& ragged, int64_t first, int64_t n) {
+        const int64_t most = state_.fields[array.field].max_length;
+        for (int64_t slot = first; slot < first + n; ++slot) {
+            const auto length = reader_.number<RaggedLength>(0, static_cast<RaggedLength>(most));
+            const int64_t bytes = length * ragged.value_bytes();
+            saved_.read(array, ragged.prepare(slot, bytes), static_cast<size_t>(bytes));
+        }
+        ragged.put_prepared();
+    }
+
     void read_slots(const SlotArray& array, int64_t first, int64_t n_slots) {
+        if (RaggedRows* const ragged = ragged_of(state_, array)) return read_ragged(array, *ragged, first, n_slots);
         const RowColumn<std::byte> column = column_side_by_side(state_, array);
         const int64_t slot_bytes = bytes_of_slot(state_, column, array.bytes);
         for_each_part(first, n_slots, slot_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
@@ -297,13 +337,18 @@ class RestoredArrays {
 void save_state(CheckpointWriter& writer, ReplayState& state) {
     const WindowRules& rules = state.rules;
     const CheckpointMoment moment = moment_of(state);
-    const std::vector<SlotArray> arrays = arrays_of(state);
+    const std::vector<SlotArray> arrays = arrays_to_write(state);
     std::vector<std::byte> side_by_side;
     // Calls write(bytes, size) for the elements of slots first .. first + n_slots - 1.
     const auto write_slots = [&](const SlotArray& array, int64_t first, int64_t n_slots, const auto& write) {
         const Column<const std::byte> column = column_side_by_side(state, array);
-        const int64_t part_bytes = bytes_of_slot(state, column, array.bytes);
+        const int64_t part_bytes = bytes_of_slot(state, column, mean_bytes(array));
         for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
+            if (const RaggedRows* const ragged = ragged_of(state, array)) {
+                side_by_side.clear();
+                for (int64_t i = slot; i < slot + n; ++i) append_row((*ragged)[i], ragged->value_bytes(), side_by_side);
+                return write(side_by_side.data(), side_by_side.size());
+            }
             const size_t size = static_cast<size_t>(n * array.bytes);
             will_need(state, column, slot, n);
             if (is_side_by_side(state, column, array.bytes)) return write(column.at(slot), size);
@@ -340,7 +385,7 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
     write_numbers(writer, moment.numbers, moment.lanes);
     for (const SlotArray& array : arrays) {
         begin_array(writer, array, moment.lanes, rules);
-        writer.put_off(static_cast<uint64_t>(n_saved_rows(moment.lanes, rules) * array.bytes));
+        writer.put_off(static_cast<uint64_t>(bytes_of_array(array, rules, moment.lanes)));
     }
     const auto write_turns = [&](int64_t first, int64_t n) {
         for (size_t i = 0; i < arrays.size(); ++i)

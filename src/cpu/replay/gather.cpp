@@ -21,7 +21,7 @@ void prefetch_lines(const std::byte* first, int64_t bytes) {
 
 }  // namespace
 
-void GatherPlan::add_copy(int64_t field, void* out, const FrameGather* gather, int64_t stack, bool is_next) {
+void GatherPlan::add_copy(int64_t field, void* out, const FramePlaces* gather, int64_t stack, bool is_next) {
     const int64_t bytes = state_.fields[field].bytes;
     const Column<const std::byte> column = state_.rows.field(field);
     const Column<const std::byte> next_column = state_.rows.next_field(field);
@@ -39,7 +39,7 @@ void GatherPlan::add_copy(int64_t field, void* out, const FrameGather* gather, i
     row_bytes_ += stack * (places != nullptr ? int64_t{sizeof *places} : bytes);
 }
 
-const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames, const FrameGather* gather) {
+const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames, const FramePlaces* gather) {
     copies_.clear();
     part_ = next_part_ = Part();
     is_in_records_ = true;
@@ -62,8 +62,11 @@ const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames, c
         const Field& field = state_.fields[i];
         const int64_t stack = single_frames ? 1 : field.stack;
         const size_t before = copies_.size();
-        if (batch.fields != nullptr && batch.fields[i] != nullptr) add_copy(i, batch.fields[i], gather, stack, false);
-        if (field.is_observation() && batch.next_fields != nullptr && batch.next_fields[i] != nullptr) {
+        const auto is_wanted = [&](void* const* arrays, bool is_next) {
+            return arrays != nullptr && arrays[i] != nullptr && (!field.is_ragged() || has_places(gather, i, is_next));
+        };
+        if (is_wanted(batch.fields, false)) add_copy(i, batch.fields[i], gather, stack, false);
+        if (field.is_observation() && is_wanted(batch.next_fields, true)) {
             add_copy(i, batch.next_fields[i], gather, stack, true);
             wishes_.next = true;
         }

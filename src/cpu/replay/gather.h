@@ -51,8 +51,9 @@ class GatherPlan {
     explicit GatherPlan(const ReplayState& state) : state_(state) {}
 
     // Plans for the arrays of `batch` that are not NULL. single_frames: one frame in place of each stack. For fields
-    // that `gather` wants, only the places of frames are written. Only this function may throw.
-    const GatherPlan& make(const per_batch& batch, bool single_frames, const FrameGather* gather = nullptr);
+    // that `gather` wants, only the places of frames are written. Rows of any length are left out otherwise. Only this
+    // function may throw.
+    const GatherPlan& make(const per_batch& batch, bool single_frames, const FramePlaces* gather = nullptr);
 
     const GatherWishes& wishes() const { return wishes_; }
     int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
@@ -104,7 +105,7 @@ class GatherPlan {
         }
     };
 
-    void add_copy(int64_t field, void* out, const FrameGather* gather, int64_t stack, bool is_next);
+    void add_copy(int64_t field, void* out, const FramePlaces* gather, int64_t stack, bool is_next);
     void prefetch_part(const Part& part, int64_t slot) const;
     const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
     void prefetch_packed(const Copy& copy, const GatherRow* rows, int64_t n) const;

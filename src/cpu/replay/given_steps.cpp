@@ -40,6 +40,25 @@ void read_values(std::string_view argument, const GivenArray& given, int32_t dty
     values_out.stride = bytes;
 }
 
+// Copies the offsets, since another thread may write to the caller's, and checks them.
+void read_rows(std::string_view argument, const per_array& given, const Field& field, int64_t n_entries,
+               const uint8_t* mask, GivenValues& values_out) {
+    copy_offsets(argument, given, field, n_entries, values_out.offsets);
+    const std::vector<int64_t>& offsets = values_out.offsets;
+    values_out.stride = field.bytes;
+    values_out.data = static_cast<const std::byte*>(given.data);
+    if (given.dtype == field.dtype) return;
+    const size_t size = array_bytes(offsets.back(), field.bytes);
+    if (values_out.casts.size() < size) values_out.casts.resize(size);
+    for (int64_t i = 0; i < n_entries; ++i) {
+        if (mask != nullptr && mask[i] == 0) continue;
+        const int64_t first = offsets[static_cast<size_t>(i)];
+        cast(argument, given, field.dtype, values_out.casts.data() + first * field.bytes,
+             {offsets[static_cast<size_t>(i + 1)] - first, field.elements, 1, nullptr, first});
+    }
+    values_out.data = values_out.casts.data();
+}
+
 void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes,
                     const RowColumn<std::byte>& column) {
     const int64_t n_entries = static_cast<int64_t>(slots.size());
@@ -98,6 +117,23 @@ void GivenSteps::read_priorities(const ReplaySteps& steps, double epsilon) {
     }
 }
 
+// Reads the values of a field, and refuses NaN among those of an observation.
+void GivenSteps::read_array(std::string_view argument, const GivenArray& given, const Field& field, const uint8_t* mask,
+                            GivenValues& values_out) const {
+    if (!field.is_ragged()) {
+        read_values(argument, given, field.dtype, field.elements, n_entries_, mask, values_out);
+        if (field.is_observation()) check_nan(argument, given, field.elements, mask);
+        return;
+    }
+    read_rows(argument, given.array, field, n_entries_, mask, values_out);
+    if (!field.is_observation() || !refuses_nan_) return;
+    for (int64_t i = 0; i < n_entries_; ++i) {
+        const int64_t* const ends = values_out.offsets.data() + i;
+        if (mask == nullptr || mask[i] != 0)
+            refuse_nan(argument, given.array, {ends[1] - ends[0], field.elements, 1, nullptr, ends[0]});
+    }
+}
+
 void GivenSteps::check_nan(std::string_view argument, const GivenArray& given, int64_t elements,
                            const uint8_t* mask) const {
     if (refuses_nan_) refuse_nan(argument, given.array, {n_entries_, elements, given.frames, mask});
@@ -115,14 +151,10 @@ void GivenSteps::read(const ReplaySteps& steps, double epsilon) {
             values.data = field.default_value.data();
             values.stride = 0;
         } else {
-            read_values(field.name, steps.fields[i], field.dtype, field.elements, n_entries_, mask, values);
+            read_array(field.name, steps.fields[i], field, mask, values);
         }
-        if (!field.is_observation()) continue;
-        check_nan(field.name, steps.fields[i], field.elements, mask);
-        if (steps.next_fields == nullptr) continue;
-        read_values(field.next_name, steps.next_fields[i], field.dtype, field.elements, n_entries_, next_mask,
-                    next_values_[static_cast<size_t>(i)]);
-        check_nan(field.next_name, steps.next_fields[i], field.elements, next_mask);
+        if (field.is_observation() && steps.next_fields != nullptr)
+            read_array(field.next_name, steps.next_fields[i], field, next_mask, next_values_[static_cast<size_t>(i)]);
     }
     read_values("reward", {steps.reward, 1}, PER_FLOAT32, 1, n_entries_, mask, rewards_);
     check_nan("reward", {steps.reward, 1}, 1, mask);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -16,13 +17,18 @@ namespace per::cpu {
 
 // The entries of one array of the call, in the buffer's dtype: entry i lies at data + i * stride. `data` points into
 // the caller's array, or into `casts` if the dtypes differ. If a field is not given, `data` is its default, and stride
-// is 0.
+// is 0. Entries of any length are row(i) instead, and stride is the bytes of a value.
 struct GivenValues {
     const std::byte* data = nullptr;
     int64_t stride = 0;
     std::vector<std::byte> casts;
+    std::vector<int64_t> offsets;  // of entries of any length
 
     const std::byte* at(int64_t entry) const { return data + entry * stride; }
+    std::span<const std::byte> row(int64_t entry) const {
+        const int64_t* const ends = offsets.data() + entry;
+        return {data + ends[0] * stride, static_cast<std::size_t>((ends[1] - ends[0]) * stride)};
+    }
 
     // Copies n entries of `bytes` each, from `entry` on and `step` entries apart, to slots 0 .. n - 1.
     template <class Value>
@@ -72,6 +78,8 @@ class GivenSteps {
 
  private:
     void read_masks(const ReplaySteps& steps);
+    void read_array(std::string_view argument, const GivenArray& given, const Field& field, const uint8_t* mask,
+                    GivenValues& values_out) const;
     void check_nan(std::string_view argument, const GivenArray& given, int64_t elements, const uint8_t* mask) const;
     void read_priorities(const ReplaySteps& steps, double epsilon);
 
@@ -96,6 +104,10 @@ class GivenSteps {
 // Takes the last frame of each entry, which has given.frames of them. Casts if the dtypes differ.
 void read_values(std::string_view argument, const GivenArray& given, int32_t dtype, int64_t elements, int64_t n_entries,
                  const uint8_t* mask, GivenValues& values_out);
+
+// The same for rows of any length: one for each entry.
+void read_rows(std::string_view argument, const per_array& given, const Field& field, int64_t n_entries,
+               const uint8_t* mask, GivenValues& values_out);
 
 // Writes the frame of entry i to slots[i]; an entry with slot -1 is left out. Adjacent slots are written at once.
 void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes,

@@ -60,9 +60,9 @@ const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env
     const bool is_apart = state.rules.store_next_observation;
     const Column<const std::byte> column = is_apart ? state.rows.next_field(field) : state.rows.field(field);
     const int64_t slot_of_frame = is_apart ? slot : state.ring().moved(env, slot, 1);
-    const PackedFrames* const packed = state.rows.packed_of(column.first);
+    const PackedFrames* const packed = is_apart ? state.rows.next_packed(field) : state.rows.packed(field);
     if (packed == nullptr) return column.at(slot_of_frame);
-    unpacked.resize(static_cast<size_t>(packed->frame_bytes()));
+    unpacked.resize(static_cast<size_t>(state.fields[field].bytes));
     packed->read(slot_of_frame, unpacked.data());
     return unpacked.data();
 }

@@ -16,9 +16,9 @@ constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
 // Releasing this many frames takes no longer than reading one part of the rows, for which a save holds the lock, too.
 constexpr int64_t slots_released_at_once = 512;
 
-// Returns the pointer that is stored in a compressed field's column.
-PackedFrames::Block* frame_in(const std::byte* value) {
-    PackedFrames::Block* frame;
+// Returns the pointer that is stored in a column of pointers to a heap.
+FrameHeap::Block* frame_in(const std::byte* value) {
+    FrameHeap::Block* frame;
     std::memcpy(&frame, value, sizeof frame);
     return frame;
 }
@@ -31,7 +31,7 @@ KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::ve
     for (const Lane& lane : lanes) saved_.push_back(saved_rows(lane, rules));
     for (const Column<const std::byte>& column : rows.parts())
         parts_.push_back(
-            {column, rows.packed_of(column.first), Memory(array_bytes((ring_.capacity() + 63) / 64, sizeof(Group)))});
+            {column, rows.heap_of(column.first), Memory(array_bytes((ring_.capacity() + 63) / 64, sizeof(Group)))});
     for (std::size_t i = 0; i < columns.size(); ++i) {
         const std::size_t part = rows.part_of(columns[i].first);
         places_.push_back({columns[i], part, columns[i].first - parts_[part].column.first});
@@ -48,7 +48,7 @@ bool KeptRows::release_some() noexcept {
     if (part_to_release_ == parts_.size()) return false;
     const Part& part = parts_[part_to_release_];
     const int64_t first = slot_to_release_;
-    const int64_t n = part.packed != nullptr ? std::min(slots_released_at_once, ring_.capacity() - first) : 0;
+    const int64_t n = part.heap != nullptr ? std::min(slots_released_at_once, ring_.capacity() - first) : 0;
     release(part, first, n);
     slot_to_release_ = first + n;
     if (n == 0 || slot_to_release_ == ring_.capacity()) {
@@ -58,13 +58,13 @@ bool KeptRows::release_some() noexcept {
     return true;
 }
 
-// Releases the compressed frames of these slots that are held.
+// Releases the frames of these slots that are held.
 void KeptRows::release(const Part& part, int64_t first, int64_t n) noexcept {
     for (int64_t slot = first; slot < first + n; slot = slot / 64 * 64 + 64)
         for (Copy** place = &part.group(slot)->copies; *place != nullptr;) {
             Copy& copy = **place;
             if (first <= copy.slot && copy.slot < first + n) {
-                part.packed->release(frame_in(copy.bytes()));
+                part.heap->release(frame_in(copy.bytes()));
                 *place = copy.next;
             } else {
                 place = &copy.next;
@@ -91,7 +91,7 @@ void KeptRows::keep(Part& part, int64_t slot) {
     const std::size_t bytes = static_cast<std::size_t>(part.column.stride);
     Copy* const copy = new (allocate(sizeof(Copy) + bytes)) Copy{group.copies, slot};
     std::memcpy(copy->bytes(), part.column.at(slot), bytes);
-    if (part.packed != nullptr) PackedFrames::hold(frame_in(copy->bytes()));
+    if (part.heap != nullptr) FrameHeap::hold(frame_in(copy->bytes()));
     group.copies = copy;
     group.done |= bit;
 }
@@ -110,17 +110,35 @@ std::byte* KeptRows::allocate(std::size_t bytes) {
 }
 
 void KeptRows::read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out) {
-    if (has_failed_)
-        throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory for rows that were changed before they were saved");
+    check_kept();
     const Part& part = parts_[places_[i].part];
-    if (part.packed == nullptr) return read_column(i, bytes, first, n, out);
-    frames_.resize(static_cast<std::size_t>(n));
-    read_column(i, sizeof(PackedFrames::Block*), first, n, reinterpret_cast<std::byte*>(frames_.data()));
-    for (const PackedFrames::Block* const frame : frames_) {
-        part.packed->read(frame, out);
+    if (part.heap == nullptr) return read_column(i, bytes, first, n, out);
+    read_frames(i, first, n);
+    const auto& packed = dynamic_cast<const PackedFrames&>(*part.heap);
+    for (const FrameHeap::Block* const frame : frames_) {
+        packed.read(frame, out);
         out += bytes;
     }
     release(part, first, n);
+}
+
+void KeptRows::append_ragged(std::size_t i, int64_t first, int64_t n, std::vector<std::byte>& out) {
+    check_kept();
+    const Part& part = parts_[places_[i].part];
+    read_frames(i, first, n);
+    const auto& rows = dynamic_cast<const RaggedRows&>(*part.heap);
+    for (const FrameHeap::Block* const row : frames_) append_row(RaggedRows::bytes_of(row), rows.value_bytes(), out);
+    release(part, first, n);
+}
+
+void KeptRows::check_kept() const {
+    if (has_failed_)
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory for rows that were changed before they were saved");
+}
+
+void KeptRows::read_frames(std::size_t i, int64_t first, int64_t n) {
+    frames_.resize(static_cast<std::size_t>(n));
+    read_column(i, sizeof(FrameHeap::Block*), first, n, reinterpret_cast<std::byte*>(frames_.data()));
 }
 
 void KeptRows::read_column(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out) {

@@ -16,7 +16,7 @@ namespace per::cpu {
 
 // Rows as they were when this object was made. They stay in place, and are read column by column. If a row is about to
 // change before it has been read, the part of it that changes (its record, or one of its large frames) is copied once.
-// A compressed frame is held instead of copied. All calls need the lock of the buffer, and so does the destructor while
+// A frame in a heap is held instead of copied. All calls need the lock of the buffer, and so does the destructor while
 // frames are held.
 class KeptRows final : public ChangeListener {
  public:
@@ -33,6 +33,8 @@ class KeptRows final : public ChangeListener {
     // Copies n values of the i-th column, of `bytes` each, side by side. Each value may be read only once. Compressed
     // frames are unpacked and released. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
     void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
+    // The same for a column of rows of any length, which are appended as a checkpoint has them.
+    void append_ragged(std::size_t i, int64_t first, int64_t n, std::vector<std::byte>& out);
 
     // Releases some of the frames that are held, which a save that failed has not read. Call it only when will_change()
     // is not called any more. Returns true if more may be held.
@@ -53,7 +55,7 @@ class KeptRows final : public ChangeListener {
     };
     struct Part {
         Column<const std::byte> column;
-        PackedFrames* packed;  // NULL: the column holds values
+        FrameHeap* heap;  // NULL: the column holds values
         Memory groups;
         std::size_t last_column = 0;  // index of the last column that lies in this part
 
@@ -65,17 +67,19 @@ class KeptRows final : public ChangeListener {
         int64_t offset;  // of the column's values within the values of the part
     };
 
+    void check_kept() const;
     void keep(Part& part, int64_t slot);
+    void read_frames(std::size_t i, int64_t first, int64_t n);
     void release(const Part& part, int64_t first, int64_t n) noexcept;
     void read_column(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
     std::byte* allocate(std::size_t bytes);
 
     const Ring ring_;
-    std::vector<RowRange> saved_;               // by environment
-    std::vector<Part> parts_;                   // of RowStore::parts()
-    std::vector<Place> places_;                 // by column
-    std::vector<PackedFrames::Block*> frames_;  // scratch of read()
-    std::size_t part_to_release_ = 0;           // release_some() goes on here, with the slot below
+    std::vector<RowRange> saved_;            // by environment
+    std::vector<Part> parts_;                // of RowStore::parts()
+    std::vector<Place> places_;              // by column
+    std::vector<FrameHeap::Block*> frames_;  // scratch
+    std::size_t part_to_release_ = 0;        // release_some() goes on here, with the slot below
     int64_t slot_to_release_ = 0;
 
     std::vector<std::unique_ptr<std::byte[]>> chunks_;

@@ -15,20 +15,14 @@ namespace {
 constexpr int64_t frames_of_key = 4;
 // A key with this many frames takes no more of them, so that 32 bits can count them.
 constexpr uint32_t most_holders = std::numeric_limits<uint32_t>::max() / 2;
-// If a call puts several frames into a slot, only the last one stays. Once a call has prepared this multiple of the
-// slots, the frames that later ones overwrite are dropped early.
-constexpr size_t most_prepared_of_slot = 2;
 constexpr int64_t prefetched_bytes = 256;  // of a key; the hardware goes on from there
 
 }  // namespace
 
 PackedFrames::PackedFrames(const Field& field, int64_t capacity, int64_t n_envs, std::size_t part,
                            ChangeListener* const& listener)
-    : shape_(shape_of_frame(field)),
-      most_prepared_(most_prepared_of_slot * static_cast<size_t>(capacity)),
-      heap_(sizeof(Block) + static_cast<size_t>(shape_.bytes)),
-      blocks_(array_bytes(capacity, sizeof(Block*))),
-      by_slot_({blocks_.data(), sizeof(Block*)}, part, listener),
+    : FrameHeap(field.bytes, 1, capacity, part, listener),
+      shape_(shape_of_frame(field)),
       keys_(static_cast<size_t>(n_envs)),
       packed_(static_cast<size_t>(most_packed_bytes(shape_))) {}
 
@@ -38,7 +32,7 @@ void PackedFrames::read(const Block* frame, std::byte* frame_out) const {
     else if (frame->key == nullptr)
         std::memcpy(frame_out, frame->bytes(), static_cast<size_t>(shape_.bytes));
     else
-        unpack_frame(shape_, frame->bytes(), frame->n_packed, frame->key->bytes(), frame_out);
+        unpack_frame(shape_, frame->bytes(), frame->n_bytes, frame->key->bytes(), frame_out);
 }
 
 void PackedFrames::prefetch_key(int64_t slot) const {
@@ -48,10 +42,6 @@ void PackedFrames::prefetch_key(int64_t slot) const {
     for (int64_t i = 0; i < std::min(shape_.bytes, prefetched_bytes); i += line_bytes) prefetch_to_read(first + i);
 }
 
-PackedFrames::Block* PackedFrames::allocate(int64_t n_bytes) {
-    return new (heap_.allocate(sizeof(Block) + static_cast<size_t>(n_bytes))) Block{nullptr, 1, 0};
-}
-
 // Returns NULL if there is no key, if it has too many frames, or if the packed frame would be too large.
 PackedFrames::Block* PackedFrames::packed_by(Block* key, const std::byte* frame) {
     if (key == nullptr || key->n_holders >= most_holders) return nullptr;
@@ -59,7 +49,6 @@ PackedFrames::Block* PackedFrames::packed_by(Block* key, const std::byte* frame)
     if (n_packed < 0) return nullptr;
     Block* const block = allocate(n_packed);
     std::memcpy(block->bytes(), packed_.data(), static_cast<size_t>(n_packed));
-    block->n_packed = static_cast<uint32_t>(n_packed);
     block->key = key;
     hold(key);
     return block;
@@ -77,12 +66,6 @@ PackedFrames::Block* PackedFrames::as_it_is(const std::byte* frame) {
     return block;
 }
 
-PackedFrames::Prepared& PackedFrames::begin(int64_t slot) {
-    if (prepared_.size() >= most_prepared_) drop_overwritten();
-    prepared_.push_back({slot, nullptr});
-    return prepared_.back();
-}
-
 void PackedFrames::prepare(int64_t env, int64_t slot, const std::byte* frame) {
     Prepared& prepared = begin(slot);
     LaneKey& key = keys_[static_cast<size_t>(env)];
@@ -91,7 +74,7 @@ void PackedFrames::prepare(int64_t env, int64_t slot, const std::byte* frame) {
         prepared.block = as_it_is(frame);
         set_key(key, prepared.block);
     } else {
-        key.n_packed += prepared.block->n_packed;
+        key.n_packed += prepared.block->n_bytes;
         if (key.n_packed >= frames_of_key * shape_.bytes) set_key(key, nullptr);
     }
 }
@@ -104,42 +87,8 @@ void PackedFrames::prepare_instead(int64_t slot, const std::byte* frame) {
     if (prepared.block == nullptr) prepared.block = as_it_is(frame);
 }
 
-// Keeps the last of several frames for one slot.
-void PackedFrames::drop_overwritten() noexcept {
-    std::stable_sort(prepared_.begin(), prepared_.end(),
-                     [](const Prepared& a, const Prepared& b) { return a.slot < b.slot; });
-    size_t n = 0;
-    for (size_t i = 0; i < prepared_.size(); ++i) {
-        if (i + 1 < prepared_.size() && prepared_[i + 1].slot == prepared_[i].slot)
-            release(prepared_[i].block);
-        else
-            prepared_[n++] = prepared_[i];
-    }
-    prepared_.resize(n);
-}
-
-void PackedFrames::put_prepared() noexcept {
-    for (const Prepared& prepared : prepared_) release(std::exchange(by_slot_.to_write(prepared.slot), prepared.block));
-    prepared_.clear();
-}
-
-void PackedFrames::drop_prepared() noexcept {
-    for (const Prepared& prepared : prepared_) release(prepared.block);
-    prepared_.clear();
-}
-
-void PackedFrames::release(Block* frame) noexcept {
-    while (frame != nullptr && --frame->n_holders == 0) {
-        Block* const key = frame->key;
-        heap_.free(reinterpret_cast<std::byte*>(frame));
-        frame = key;
-    }
-}
-
 MemoryUse PackedFrames::memory_use() const {
-    const std::size_t tables =
-        keys_.capacity() * sizeof(LaneKey) + prepared_.capacity() * sizeof(Prepared) + packed_.capacity();
-    return blocks_.use() + heap_.memory_use() + MemoryUse{tables, 0};
+    return FrameHeap::memory_use() + MemoryUse{keys_.capacity() * sizeof(LaneKey) + packed_.capacity(), 0};
 }
 
 }  // namespace per::cpu

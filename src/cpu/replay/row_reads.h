@@ -25,8 +25,10 @@ class RowReads {
         last_ = Memory();
     }
 
-    // Notes that the next gather reads a frame of the slot. Several threads may call this.
-    void note(int64_t slot) const { std::atomic_ref(last(slot)).store(gather_->number(), std::memory_order_relaxed); }
+    // Notes that the next gather, if there is one, reads a frame of the slot. Several threads may call this.
+    void note(int64_t slot) const {
+        if (gather_ != nullptr) std::atomic_ref(last(slot)).store(gather_->number(), std::memory_order_relaxed);
+    }
 
     // True if a loader gathers on a device.
     bool are_made() const { return gather_ != nullptr; }

@@ -63,13 +63,23 @@ struct RowStore::RecordLayout {
     }
 };
 
-// Puts the frames of a field into a separate array, or into the records.
-void RowStore::place(RowColumn<std::byte>& column, const Field& field, const per_replay_options& options,
-                     RecordLayout& layout) {
-    if (field.is_compressed()) {
-        packed_.push_back(std::make_unique<PackedFrames>(field, capacity_, options.n_envs, parts_.size(), listener_));
-        column = packed_.back()->by_slot().as_bytes();
-        parts_.push_back(column);
+template <class Heap>
+Heap* RowStore::add_heap(RowColumn<std::byte>& column, std::unique_ptr<Heap> heap) {
+    Heap* const added = heap.get();
+    heaps_.push_back(std::move(heap));
+    column = added->by_slot().as_bytes();
+    parts_.push_back(column);
+    return added;
+}
+
+// Puts the frames of a field into a heap, a separate array, or the records.
+void RowStore::place(FieldColumn& placed, const Field& field, const per_replay_options& options, RecordLayout& layout) {
+    RowColumn<std::byte>& column = placed.column;
+    if (field.is_ragged()) {
+        placed.ragged = add_heap(column, std::make_unique<RaggedRows>(field, capacity_, parts_.size(), listener_));
+    } else if (field.is_compressed()) {
+        placed.packed = add_heap(
+            column, std::make_unique<PackedFrames>(field, capacity_, options.n_envs, parts_.size(), listener_));
     } else if (field.bytes >= large_frame_bytes && options.memory.storage == nullptr) {
         array_bytes(capacity_, field.bytes);  // throws before the rounding could overflow
         MemorySource source(options.memory, PER_MEMORY_ROWS);
@@ -90,7 +100,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     const bool is_stored = options.memory.storage != nullptr;
     parts_.emplace_back();
     RecordLayout layout;
-    const auto place_all = [&](std::vector<RowColumn<std::byte>>& columns, bool are_observations) {
+    const auto place_all = [&](std::vector<FieldColumn>& columns, bool are_observations) {
         for (size_t i = 0; i < n_fields; ++i)
             if (const Field& field = fields[static_cast<int64_t>(i)]; field.is_observation() == are_observations)
                 place(columns[i], field, options, layout);
@@ -131,8 +141,6 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     priorities_ = are_priorities_apart
                       ? column_of_its_own<float>(sizeof(float), {options.memory, PER_MEMORY_PRIORITIES})
                       : column_of_records<float>(place_of_priority);
-    for (const RowColumn<std::byte>& column : fields_) packed_fields_.push_back(packed_of(column.first));
-    for (const RowColumn<std::byte>& column : next_fields_) packed_next_fields_.push_back(packed_of(column.first));
     if (is_stored) {
         flags_ = flags_side_by_side_ = column_of_its_own<uint8_t>(sizeof(uint8_t), source);
     } else {
@@ -176,33 +184,33 @@ std::byte* RowStore::allocate(int64_t bytes_of_slot, const MemorySource& source)
 MemoryUse RowStore::memory_use() const {
     MemoryUse use;
     for (const Memory& memory : memory_) use += memory.use();
-    for (const std::unique_ptr<PackedFrames>& packed : packed_) use += packed->memory_use();
+    for (const std::unique_ptr<FrameHeap>& heap : heaps_) use += heap->memory_use();
     return use;
 }
 
-PackedFrames* RowStore::packed_of(const std::byte* first) const {
-    for (const std::unique_ptr<PackedFrames>& packed : packed_)
-        if (packed->by_slot().first == first) return packed.get();
+FrameHeap* RowStore::heap_of(const std::byte* first) const {
+    for (const std::unique_ptr<FrameHeap>& heap : heaps_)
+        if (heap->by_slot().as_bytes().first == first) return heap.get();
     return nullptr;
 }
 
 void RowStore::put_prepared() noexcept {
-    for (const std::unique_ptr<PackedFrames>& packed : packed_) packed->put_prepared();
+    for (const std::unique_ptr<FrameHeap>& heap : heaps_) heap->put_prepared();
 }
 
 void RowStore::drop_prepared() noexcept {
-    for (const std::unique_ptr<PackedFrames>& packed : packed_) packed->drop_prepared();
+    for (const std::unique_ptr<FrameHeap>& heap : heaps_) heap->drop_prepared();
 }
 
 FrameArrays RowStore::frame_arrays() const {
     FrameArrays arrays;
     const auto note = [&](const Column<const std::byte>& column, std::vector<FrameArray>& by_field) {
         by_field.emplace_back();
-        if (column.first != nullptr && place_in_record(column.first) < 0 && packed_of(column.first) == nullptr)
+        if (column.first != nullptr && place_in_record(column.first) < 0 && heap_of(column.first) == nullptr)
             by_field.back() = {column.first, array_bytes(capacity_, column.stride)};
     };
-    for (const RowColumn<std::byte>& column : fields_) note(column, arrays.fields);
-    for (const RowColumn<std::byte>& column : next_fields_) note(column, arrays.next_fields);
+    for (const FieldColumn& field : fields_) note(field.column, arrays.fields);
+    for (const FieldColumn& field : next_fields_) note(field.column, arrays.next_fields);
     return arrays;
 }
 

@@ -11,7 +11,9 @@
 #include "backend/frame_gather.h"
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
+#include "cpu/replay/frame_heap.h"
 #include "cpu/replay/packed_frames.h"
+#include "cpu/replay/ragged_rows.h"
 #include "file/row_file.h"
 #include "per.h"
 #include "rows/fields.h"
@@ -27,7 +29,8 @@ namespace per::cpu {
 // disk. Flags are only side by side, and priorities and counts of draws are in memory, too: draws, updates and cuts do
 // not touch the disk for them.
 //
-// Frames of a compressed field lie elsewhere (packed_frames.h), and their column holds pointers to them.
+// Frames of compressed fields and rows of any length lie elsewhere (frame_heap.h), and their column holds pointers to
+// them.
 //
 // Ring assigns lanes and ids.
 class RowStore {
@@ -37,16 +40,18 @@ class RowStore {
     // The options must have been resolved.
     RowStore(const per_replay_options& options, const Fields& fields);
 
-    // The frames of a field, or PackedFrames::by_slot() if packed() is not NULL.
-    const RowColumn<std::byte>& field(int64_t i) const { return fields_[static_cast<size_t>(i)]; }
-    PackedFrames* packed(int64_t i) const { return packed_fields_[static_cast<size_t>(i)]; }
+    // The frames of a field, or FrameHeap::by_slot() if packed() or ragged() is not NULL.
+    const RowColumn<std::byte>& field(int64_t i) const { return fields_[static_cast<size_t>(i)].column; }
+    PackedFrames* packed(int64_t i) const { return fields_[static_cast<size_t>(i)].packed; }
+    RaggedRows* ragged(int64_t i) const { return fields_[static_cast<size_t>(i)].ragged; }
     // Next observations, with store_next_observation, by slot of the step before them.
-    const RowColumn<std::byte>& next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)]; }
-    PackedFrames* next_packed(int64_t i) const { return packed_next_fields_[static_cast<size_t>(i)]; }
-    // The packed frames of the column with this first value; NULL: the column holds the frames.
-    PackedFrames* packed_of(const std::byte* first) const;
-    bool has_packed() const { return !packed_.empty(); }
-    // PackedFrames::put_prepared() and drop_prepared() of all fields.
+    const RowColumn<std::byte>& next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)].column; }
+    PackedFrames* next_packed(int64_t i) const { return next_fields_[static_cast<size_t>(i)].packed; }
+    RaggedRows* next_ragged(int64_t i) const { return next_fields_[static_cast<size_t>(i)].ragged; }
+    // The heap of the column with this first value; NULL: the column holds the frames.
+    FrameHeap* heap_of(const std::byte* first) const;
+    bool has_heaps() const { return !heaps_.empty(); }
+    // FrameHeap::put_prepared() and drop_prepared() of all fields.
     void put_prepared() noexcept;
     void drop_prepared() noexcept;
     const RowColumn<float>& rewards() const { return rewards_; }
@@ -115,8 +120,15 @@ class RowStore {
  private:
     struct RecordLayout;
 
-    void place(RowColumn<std::byte>& column, const Field& field, const per_replay_options& options,
-               RecordLayout& layout);
+    struct FieldColumn {
+        RowColumn<std::byte> column;
+        PackedFrames* packed = nullptr;
+        RaggedRows* ragged = nullptr;
+    };
+
+    void place(FieldColumn& column, const Field& field, const per_replay_options& options, RecordLayout& layout);
+    template <class Heap>
+    Heap* add_heap(RowColumn<std::byte>& column, std::unique_ptr<Heap> heap);
     std::byte* allocate(int64_t bytes_of_slot, const MemorySource& source);
     std::size_t bytes_of_records(int64_t n) const { return static_cast<std::size_t>(n * records_.stride); }
     template <class Value>
@@ -127,14 +139,12 @@ class RowStore {
     const int64_t capacity_;
     std::optional<RowFile> file_;
     std::vector<Memory> memory_;
-    std::vector<std::unique_ptr<PackedFrames>> packed_;
+    std::vector<std::unique_ptr<FrameHeap>> heaps_;
     std::vector<Column<const std::byte>> parts_;
     ChangeListener* listener_ = nullptr;
     Column<std::byte> records_;
-    std::vector<RowColumn<std::byte>> fields_;
-    std::vector<RowColumn<std::byte>> next_fields_;
-    std::vector<PackedFrames*> packed_fields_;  // by field, for packed()
-    std::vector<PackedFrames*> packed_next_fields_;
+    std::vector<FieldColumn> fields_;
+    std::vector<FieldColumn> next_fields_;
     RowColumn<float> rewards_;
     RowColumn<float> priorities_;
     RowColumn<int32_t> times_sampled_;

@@ -260,11 +260,16 @@ int64_t RowsById::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
     return row.slot;
 }
 
-void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
+void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch, RaggedGather& ragged,
+                   WorkerThreads& threads) {
     const GatherPlan& plan = plan_.make(batch, true);
+    bool wants_next = false;
+    for (int64_t i = 0; i < state_.fields.count() && batch.next_fields != nullptr; ++i)
+        wants_next |= state_.fields[i].is_observation() && batch.next_fields[i] != nullptr;
     slots_.resize(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i)
-        slots_[static_cast<size_t>(i)] = slot_of_step(i, read_once(ids[i]), plan.wishes().next);
+    for (int64_t i = 0; i < count; ++i) slots_[static_cast<size_t>(i)] = slot_of_step(i, read_once(ids[i]), wants_next);
+    ragged.find_steps(batch, slots_);
+    ragged.write(threads);
     plan.will_need(slots_, 1);
     for (int64_t i = 0; i < count; ++i) {
         const int64_t slot = slots_[static_cast<size_t>(i)];
@@ -279,16 +284,22 @@ void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
     }
 }
 
-// Packs the values of compressed fields.
-void RowsById::pack_values(const per_array* fields) {
+// Prepares the values that go to heaps.
+void RowsById::prepare_values(const per_array* fields) {
     try {
         for (int64_t i = 0; i < state_.fields.count(); ++i) {
             PackedFrames* const packed = state_.rows.packed(i);
-            if (fields[i].data == nullptr || packed == nullptr) continue;
-            for (size_t entry = 0; entry < slots_.size(); ++entry)
-                if (slots_[entry] >= 0)
-                    packed->prepare_instead(slots_[entry],
-                                            values_[static_cast<size_t>(i)].at(static_cast<int64_t>(entry)));
+            RaggedRows* const ragged = state_.rows.ragged(i);
+            if (fields[i].data == nullptr || (packed == nullptr && ragged == nullptr)) continue;
+            const GivenValues& values = values_[static_cast<size_t>(i)];
+            for (int64_t entry = 0; entry < std::ssize(slots_); ++entry) {
+                const int64_t slot = slots_[static_cast<size_t>(entry)];
+                if (slot < 0) continue;
+                if (ragged != nullptr)
+                    ragged->prepare(slot, values.row(entry));
+                else
+                    packed->prepare_instead(slot, values.at(entry));
+            }
         }
     } catch (...) {
         state_.rows.drop_prepared();
@@ -310,8 +321,11 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr) continue;
         const Field& field = state_.fields[i];
-        read_values(field.name, {fields[i], 1}, field.dtype, field.elements, count, is_there_.data(),
-                    values_[static_cast<size_t>(i)]);
+        GivenValues& values = values_[static_cast<size_t>(i)];
+        if (field.is_ragged())
+            read_rows(field.name, fields[i], field, count, is_there_.data(), values);
+        else
+            read_values(field.name, {fields[i], 1}, field.dtype, field.elements, count, is_there_.data(), values);
     }
     for (const int64_t slot : slots_)
         if (slot >= 0) state_.rows.reserve(slot, 1);
@@ -321,13 +335,13 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
         for (const int64_t slot : slots_)
             if (slot >= 0) state_.reads.await(slot, 1);
     }
-    if (state_.rows.has_packed()) pack_values(fields);
+    if (state_.rows.has_heaps()) prepare_values(fields);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr) continue;
-        if (state_.rows.packed(i) == nullptr)
+        if (state_.rows.packed(i) == nullptr && state_.rows.ragged(i) == nullptr)
             write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, state_.rows.field(i));
     }
-    if (state_.rows.has_packed()) state_.rows.put_prepared();
+    if (state_.rows.has_heaps()) state_.rows.put_prepared();
     state_.counters.stale_updates += n_stale;
 }
 

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "cpu/replay/gather.h"
 #include "cpu/replay/given_steps.h"
+#include "cpu/replay/ragged_gather.h"
 #include "cpu/replay/replay_state.h"
 
 namespace per::cpu {
@@ -24,7 +25,7 @@ class RowsById {
     void update(const ReplayUpdate& update) { write_update(read_update(update)); }
     void priorities(int64_t count, const int64_t* ids, float* priorities_out);
     // Reads rows as they were added.
-    void get(int64_t count, const int64_t* ids, const per_batch& batch);
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, RaggedGather& ragged, WorkerThreads& threads);
     void set(int64_t count, const int64_t* ids, const per_array* fields);
     // Returns the slots of the transitions that `sample` names by ids; -1 for those that are not live, if it skips
     // them. Valid until the next call.
@@ -50,7 +51,7 @@ class RowsById {
     void read_priorities(const ReplayUpdate& update);
     void read_sequence_priorities(const ReplayUpdate& update);
     void check_priorities(const ReplayUpdate& update) const;
-    void pack_values(const per_array* fields);
+    void prepare_values(const per_array* fields);
 
     ReplayState& state_;
     const double epsilon_;

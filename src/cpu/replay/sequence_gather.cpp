@@ -42,7 +42,7 @@ void SequenceGather::prefetch_numbers(int64_t slot) const {
     prefetch_to_read(state_.rows.flags_side_by_side().at(slot + 64));
 }
 
-void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather) {
+void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, const FramePlaces* gather) {
     const int64_t steps = state_.rules.sequence.steps;
     const int64_t n_step = n_steps.longest;
     batch_ = batch;
@@ -61,6 +61,7 @@ void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, cons
     for (int64_t i = 0; i < state_.fields.count() && batch.fields != nullptr; ++i) {
         if (batch.fields[i] == nullptr) continue;
         const Field& field = state_.fields[i];
+        if (field.is_ragged() && !has_places(gather, i, false)) continue;
         const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
         const int64_t length = is_state ? 1 : field.is_observation() ? steps + n_step : steps;
         const std::byte** const places = gather != nullptr ? gather->places(i, false) : nullptr;
@@ -167,7 +168,7 @@ void SequenceGather::prefetch(const Sequence& sequence) const {
 
 void SequenceGather::copy_side_by_side(const Source& source, int64_t slot, int64_t n, const Frames& out) const {
     const Column<const std::byte>& column = source.column;
-    if (source.packed != nullptr) {
+    if (source.packed != nullptr && out.places == nullptr) {
         for (int64_t i = 0; i < n; ++i) source.packed->prefetch(slot + i);
         for (int64_t i = 0; i < n; ++i) source.packed->read(slot + i, out.after(i).out);
         return;

@@ -21,7 +21,7 @@ class SequenceGather {
 
     // Plans the copies into the arrays of `batch` that are not NULL; call it before run(). For fields with an array in
     // `gather`, run() writes the addresses of the frames instead of copying them. Only prepare() may throw.
-    void prepare(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather);
+    void prepare(const NSteps& n_steps, const per_batch& batch, const FramePlaces* gather);
     // Writes the sequences that start in these slots, all of them live.
     void run(const std::vector<int64_t>& slots);
 

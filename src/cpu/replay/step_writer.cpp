@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/error.h"
 #include "rows/dtype.h"
@@ -17,13 +18,23 @@ constexpr int64_t max_segment = 1024;
 // The prefetch distance, in rows, of the second pass.
 constexpr int64_t rows_fetched_ahead = 64;
 
+using Bytes = std::span<const std::byte>;
+
+bool are_equal(Bytes a, Bytes b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
 // True if two frames of a field are the same observation. Their bytes decide nearly always.
-bool is_same_frame(const std::byte* a, const std::byte* b, const Field& field) {
-    if (std::memcmp(a, b, static_cast<size_t>(field.bytes)) == 0) return true;
-    if (!is_floating(field.dtype)) return false;
-    for (int64_t i = 0; i < field.bytes; i += dtype_size(field.dtype))
-        if (!is_same_number(a + i, b + i, field.dtype)) return false;
+bool is_same_frame(Bytes a, Bytes b, const Field& field) {
+    if (are_equal(a, b)) return true;
+    if (a.size() != b.size() || !is_floating(field.dtype)) return false;
+    for (size_t i = 0; i < a.size(); i += static_cast<size_t>(dtype_size(field.dtype)))
+        if (!is_same_number(&a[i], &b[i], field.dtype)) return false;
     return true;
+}
+
+Bytes frame_of(const GivenValues& values, int64_t entry, const Field& field) {
+    return field.is_ragged() ? values.row(entry) : Bytes(values.at(entry), static_cast<size_t>(field.bytes));
 }
 
 }  // namespace
@@ -48,7 +59,7 @@ void StepWriter::add(const ReplaySteps& steps, int64_t* ids_out) {
     given_.read(steps, epsilon_);
     check_all();
     await_reads();
-    if (state_.rows.has_packed()) pack_frames();
+    if (state_.rows.has_heaps()) prepare_frames();
     write_all(ids_out);
 }
 
@@ -138,24 +149,30 @@ void StepWriter::await_reads() {
     }
 }
 
-// Packs frames of compressed fields, before anything changes.
-void StepWriter::pack_frames() {
-    packed_lanes_.clear();
-    for (int64_t j = 0; j < steps_->n_envs; ++j) packed_lanes_.push_back(state_.lane(place(0, j).env));
+// Prepares the frames that go to heaps, before anything changes.
+void StepWriter::prepare_frames() {
+    prepared_lanes_.clear();
+    for (int64_t j = 0; j < steps_->n_envs; ++j) prepared_lanes_.push_back(state_.lane(place(0, j).env));
     try {
         for (const Segment& segment : segments_) {
-            Lane& lane = packed_lanes_[static_cast<size_t>(segment.place.j)];
+            Lane& lane = prepared_lanes_[static_cast<size_t>(segment.place.j)];
             const bool is_announced = was_announced(lane.state);
             const StepOutcome outcome = advance_segment(lane, segment);
             if (outcome.dropped) continue;
             const RowRange rows = {outcome.row, outcome.row + segment.count};
             for_each_run(segment, rows, is_announced && !outcome.is_cut, outcome.next_row, [&](const FrameRun& run) {
-                PackedFrames* const packed =
-                    run.is_next_field ? state_.rows.next_packed(run.field) : state_.rows.packed(run.field);
-                if (packed == nullptr) return;
-                for (int64_t row = run.rows.first; row < run.rows.end; ++row)
-                    packed->prepare(segment.place.env, state_.ring().slot(segment.place.env, row),
-                                    run.values.at(run.entry + (row - run.rows.first) * steps_->n_envs));
+                const RowStore& store = state_.rows;
+                PackedFrames* const packed = run.is_next_field ? store.next_packed(run.field) : store.packed(run.field);
+                RaggedRows* const ragged = run.is_next_field ? store.next_ragged(run.field) : store.ragged(run.field);
+                if (packed == nullptr && ragged == nullptr) return;
+                for (int64_t row = run.rows.first; row < run.rows.end; ++row) {
+                    const int64_t slot = state_.ring().slot(segment.place.env, row);
+                    const int64_t entry = run.entry + (row - run.rows.first) * steps_->n_envs;
+                    if (ragged != nullptr)
+                        ragged->prepare(slot, run.values.row(entry));
+                    else
+                        packed->prepare(segment.place.env, slot, run.values.at(entry));
+                }
             });
         }
     } catch (...) {
@@ -187,17 +204,17 @@ int64_t StepWriter::run_length(const Place& place) const {
 int64_t StepWriter::matching_steps(int64_t index, int64_t most) const {
     const int64_t stride = steps_->n_envs;
     for (int64_t i = 0; i < state_.fields.count() && most > 1; ++i) {
-        if (!state_.fields[i].is_observation()) continue;
+        const Field& field = state_.fields[i];
+        if (!field.is_observation()) continue;
         const GivenValues& given = given_.field(i);
         const GivenValues& announced = given_.next_field(i);
-        const size_t bytes = static_cast<size_t>(state_.fields[i].bytes);
-        const int64_t dense = state_.fields[i].bytes;
-        if (stride * given.stride == dense && stride * announced.stride == dense &&
-            std::memcmp(given.at(index + 1), announced.at(index), static_cast<size_t>(most - 1) * bytes) == 0)
+        const int64_t dense = field.bytes;
+        if (!field.is_ragged() && stride * given.stride == dense && stride * announced.stride == dense &&
+            std::memcmp(given.at(index + 1), announced.at(index), static_cast<size_t>((most - 1) * dense)) == 0)
             continue;
         int64_t n = 1;
-        while (n < most &&
-               std::memcmp(given.at(index + n * stride), announced.at(index + (n - 1) * stride), bytes) == 0)
+        while (n < most && are_equal(frame_of(given, index + n * stride, field),
+                                     frame_of(announced, index + (n - 1) * stride, field)))
             ++n;
         most = n;
     }
@@ -267,15 +284,18 @@ bool StepWriter::matches_announced(const Place& place) const {
         const bool is_next_field = state_.rules.store_next_observation;
         const Column<const std::byte> column = is_next_field ? state_.rows.next_field(i) : state_.rows.field(i);
         const PackedFrames* const packed = is_next_field ? state_.rows.next_packed(i) : state_.rows.packed(i);
-        const std::byte* announced = column.at(slot);
+        const RaggedRows* const ragged = is_next_field ? state_.rows.next_ragged(i) : state_.rows.ragged(i);
+        Bytes announced(column.at(slot), static_cast<size_t>(field.bytes));
         if (check.announcing >= 0) {
-            announced = given_.next_field(i).at(check.announcing);
+            announced = frame_of(given_.next_field(i), check.announcing, field);
+        } else if (ragged != nullptr) {
+            announced = (*ragged)[slot];
         } else if (packed != nullptr) {
             announced_.resize(static_cast<size_t>(field.bytes));
             packed->read(slot, announced_.data());
-            announced = announced_.data();
+            announced = announced_;
         }
-        if (!is_same_frame(announced, given_.field(i).at(place.index), field)) return false;
+        if (!is_same_frame(announced, frame_of(given_.field(i), place.index, field), field)) return false;
     }
     return true;
 }
@@ -324,7 +344,7 @@ void StepWriter::write_all(int64_t* ids_out) {
         state_.commit_lanes();
     }
     raise_largest(steps_->length);
-    if (state_.rows.has_packed()) state_.rows.put_prepared();
+    if (state_.rows.has_heaps()) state_.rows.put_prepared();
     state_.counters.rejected_updates += n_rejected_;
 }
 
@@ -495,13 +515,13 @@ void StepWriter::for_each_run(const Segment& segment, RowRange rows, bool first_
     }
 }
 
-// Writes all frames but those of compressed fields.
+// Writes all frames but those that go to heaps.
 void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row) {
     const int64_t stride = steps_->n_envs;
     for_each_run(segment, rows, first_is_there, next_row, [&](const FrameRun& run) {
-        if (state_.rows.packed(run.field) != nullptr) return;
         const RowColumn<std::byte>& column =
             run.is_next_field ? state_.rows.next_field(run.field) : state_.rows.field(run.field);
+        if (state_.rows.packed(run.field) != nullptr || state_.rows.ragged(run.field) != nullptr) return;
         for_each_part(state_.ring(), segment.place.env, run.rows, [&](int64_t slot, int64_t row, int64_t n) {
             run.values.copy(run.entry + (row - run.rows.first) * stride, stride, n, state_.fields[run.field].bytes,
                             column.to_write(slot, n));

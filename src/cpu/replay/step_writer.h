@@ -65,7 +65,7 @@ class StepWriter {
     void reserve_rows();
     void note_frames(LaneCheck& check, LaneState before, const StepOutcome& outcome);
     void await_reads();
-    void pack_frames();
+    void prepare_frames();
     int64_t check(const Place& place);
     void check_step(const Place& place);
     void check_run(const Place& place, int64_t count);
@@ -107,7 +107,7 @@ class StepWriter {
     std::vector<Segment> segments_;     // those checked, by k; a segment that is written has no steps left
     std::vector<float> largest_given_;  // by k, if priorities are given
     int64_t n_rejected_ = 0;
-    std::vector<Lane> packed_lanes_;            // by j, where fields are compressed
+    std::vector<Lane> prepared_lanes_;          // by j, where frames go to heaps
     mutable std::vector<std::byte> announced_;  // a frame
 };
 

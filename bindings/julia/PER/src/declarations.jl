@@ -246,7 +246,7 @@ struct per_array
     shape::Ptr{Int64}
     ndim::Int32
     dtype::Int32
-    reserved::Ptr{Cvoid}
+    offsets::Ptr{Int64}
 end
 const per_array_layout = (size = 32, offsets = (0, 8, 16, 20, 24,))
 
@@ -295,8 +295,18 @@ struct per_field
     default_value::Ptr{per_array}
     padding::Int32
     compression::Int32
+    max_length::Int64
 end
-const per_field_layout = (size = 48, offsets = (0, 8, 16, 20, 24, 28, 32, 40, 44,))
+const per_field_layout = (size = 56, offsets = (0, 8, 16, 20, 24, 28, 32, 40, 44, 48,))
+
+struct per_ragged
+    values::Ptr{Cvoid}
+    offsets::Ptr{Int64}
+    capacity::Int64
+    padded_length::Int64
+    total::Int64
+end
+const per_ragged_layout = (size = 40, offsets = (0, 8, 16, 24, 32,))
 
 struct per_memory
     allocate::Ptr{Cvoid}

@@ -1,0 +1,70 @@
+#include "cpu/replay/frame_heap.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace per::cpu {
+namespace {
+
+// If a call puts several frames into a slot, only the last one stays. Once a call has prepared this multiple of the
+// slots, the frames that later ones overwrite are dropped early.
+constexpr size_t most_prepared_of_slot = 2;
+
+}  // namespace
+
+FrameHeap::FrameHeap(int64_t largest_bytes, std::size_t n_largest, int64_t capacity, std::size_t part,
+                     ChangeListener* const& listener)
+    : most_prepared_(most_prepared_of_slot * static_cast<size_t>(capacity)),
+      heap_(sizeof(Block) + static_cast<size_t>(largest_bytes), n_largest),
+      blocks_(array_bytes(capacity, sizeof(Block*))),
+      by_slot_({blocks_.data(), sizeof(Block*)}, part, listener) {}
+
+FrameHeap::Block* FrameHeap::allocate(int64_t n_bytes) {
+    return new (heap_.allocate(sizeof(Block) + static_cast<size_t>(n_bytes)))
+        Block{nullptr, 1, static_cast<uint32_t>(n_bytes)};
+}
+
+FrameHeap::Prepared& FrameHeap::begin(int64_t slot) {
+    if (prepared_.size() >= most_prepared_) drop_overwritten();
+    prepared_.push_back({slot, nullptr});
+    return prepared_.back();
+}
+
+// Keeps the last of several frames for one slot.
+void FrameHeap::drop_overwritten() noexcept {
+    std::stable_sort(prepared_.begin(), prepared_.end(),
+                     [](const Prepared& a, const Prepared& b) { return a.slot < b.slot; });
+    size_t n = 0;
+    for (size_t i = 0; i < prepared_.size(); ++i) {
+        if (i + 1 < prepared_.size() && prepared_[i + 1].slot == prepared_[i].slot)
+            release(prepared_[i].block);
+        else
+            prepared_[n++] = prepared_[i];
+    }
+    prepared_.resize(n);
+}
+
+void FrameHeap::put_prepared() noexcept {
+    for (const Prepared& prepared : prepared_) release(std::exchange(by_slot_.to_write(prepared.slot), prepared.block));
+    prepared_.clear();
+}
+
+void FrameHeap::drop_prepared() noexcept {
+    for (const Prepared& prepared : prepared_) release(prepared.block);
+    prepared_.clear();
+}
+
+void FrameHeap::release(Block* block) noexcept {
+    while (block != nullptr && --block->n_holders == 0) {
+        Block* const key = block->key;
+        heap_.free(reinterpret_cast<std::byte*>(block));
+        block = key;
+    }
+}
+
+MemoryUse FrameHeap::memory_use() const {
+    return blocks_.use() + heap_.memory_use() + MemoryUse{prepared_.capacity() * sizeof(Prepared), 0};
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,75 @@
+// Frames that do not lie in the column of their field, which holds pointers to them instead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/memory/block_heap.h"
+#include "cpu/memory/column.h"
+#include "cpu/memory/memory.h"
+#include "cpu/memory/prefetch.h"
+
+namespace per::cpu {
+
+// The frames of a field in a heap. Classes derived from it define what a block holds.
+//
+// Frames are put into slots in two passes, so that memory can only run out in the first. A derived class prepares
+// frames; put_prepared() then puts all of them into their slots. If memory runs out, the caller calls drop_prepared().
+//
+// Several threads may read at once; all other calls need the lock of the buffer.
+class FrameHeap {
+ public:
+    // A frame in memory. A key lives as long as a block that needs it.
+    struct Block {
+        Block* key;  // NULL: the bytes are all there is
+        uint32_t n_holders;
+        uint32_t n_bytes;
+
+        std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
+        const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(this + 1); }
+    };
+
+    virtual ~FrameHeap() = default;
+
+    // The block in each slot. NULL: there is none.
+    const RowColumn<Block*>& by_slot() const { return by_slot_; }
+    void prefetch(int64_t slot) const { prefetch_to_read(by_slot()[slot]); }
+
+    void put_prepared() noexcept;
+    void drop_prepared() noexcept;
+
+    // A block that is held is not freed when another one takes its slot, but by release().
+    static void hold(Block* block) noexcept {
+        if (block != nullptr) ++block->n_holders;
+    }
+    void release(Block* block) noexcept;
+
+    virtual MemoryUse memory_use() const;
+
+ protected:
+    struct Prepared {
+        int64_t slot;
+        Block* block;
+    };
+
+    // The first two are those of BlockHeap, for the bytes of a block. by_slot() becomes the part of the rows with index
+    // `part`, and notifies this listener.
+    FrameHeap(int64_t largest_bytes, std::size_t n_largest, int64_t capacity, std::size_t part,
+              ChangeListener* const& listener);
+
+    Block* allocate(int64_t n_bytes);
+    // A place for the block that the slot will get, if not one that is prepared later.
+    Prepared& begin(int64_t slot);
+
+ private:
+    void drop_overwritten() noexcept;
+
+    const size_t most_prepared_;
+    BlockHeap heap_;
+    Memory blocks_;
+    RowColumn<Block*> by_slot_;
+    std::vector<Prepared> prepared_;
+};
+
+}  // namespace per::cpu

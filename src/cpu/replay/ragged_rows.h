@@ -1,0 +1,32 @@
+// The rows of a field with max_length: each has a number of values of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "cpu/replay/frame_heap.h"
+#include "rows/fields.h"
+
+namespace per::cpu {
+
+// A block holds the values of a row. An empty row has no block.
+class RaggedRows final : public FrameHeap {
+ public:
+    RaggedRows(const Field& field, int64_t capacity, std::size_t part, ChangeListener* const& listener);
+
+    int64_t value_bytes() const { return value_bytes_; }
+    static std::span<const std::byte> bytes_of(const Block* row) {
+        return row == nullptr ? std::span<const std::byte>() : std::span(row->bytes(), row->n_bytes);
+    }
+    std::span<const std::byte> operator[](int64_t slot) const { return bytes_of(by_slot()[slot]); }
+
+    // Makes room for a row of this many bytes, which the caller must write.
+    std::byte* prepare(int64_t slot, int64_t n_bytes);
+    void prepare(int64_t slot, std::span<const std::byte> values);
+
+ private:
+    const int64_t value_bytes_;
+};
+
+}  // namespace per::cpu
