@@ -34,6 +34,7 @@ from per.field import Field
 from per.hindsight import Hindsight
 from per.loader import LoadedBatch, Loader
 from per.mixture import Mixture
+from per.ragged import Ragged
 from per.replay import ReplayBuffer
 from per.saving import Save
 from per.shared_loader import Reader, SharedLoader, SharedLoaderStatistics
@@ -74,6 +75,7 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "PerWarning",
+    "Ragged",
     "Reader",
     "ReplayBuffer",
     "Save",

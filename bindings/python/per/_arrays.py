@@ -288,3 +288,8 @@ def as_float(source: object, name: str, dtype: type[np.float32] | type[np.float6
         array = widened(array)
     with np.errstate(over="ignore"):
         return _as_type(array, dtype, name)
+
+
+def described(array: Any) -> str:
+    """The dtype and shape of an array, such as float32[2, 3]."""
+    return f"{str(array.dtype).removeprefix('torch.')}{list(array.shape)}"

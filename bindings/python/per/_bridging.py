@@ -66,7 +66,7 @@ def new_exchange(
     """The object that passes the arrays of a buffer or a writer: `plain`, or the bridge in front of it."""
     if bridge is None:
         return plain
-    if any(size > _LARGEST_AXIS for output in layout.batch for size in output.shape):
+    if any(size > _LARGEST_AXIS for output in layout.batch for size in output.shape) or layout.value_shapes:
         return plain
     tensor_type = importlib.import_module("torch").Tensor if memory.kind == "torch" else None
     is_on_device = isinstance(memory, _memory.DeviceMemory)

@@ -6,13 +6,15 @@ Both know a buffer by its Layout, and by the Memory of its arrays.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from per import _arrays, _callbacks, _kinds, _library, _options, hindsight, spaces
+from per import _arrays, _callbacks, _kinds, _library, _options, hindsight, ragged, spaces
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._layout import STEP_ARRAYS, Layout, Output
@@ -30,6 +32,7 @@ class Exchange:
         self._layout = layout
         self._memory = memory
         self._planned: tuple[int, Any, dict[str, Any]] = (-1, None, {})  # size, outputs and plans of the last arrays
+        self._mean_lengths: dict[str, float] = {}  # of the rows of the last batch
         self._places = {name: ("fields", i) for i, name in enumerate(layout.fields)}
         self._places.update({name: ("next_fields", i) for i, name in enumerate(layout.next_fields) if name})
 
@@ -101,6 +104,7 @@ class Exchange:
                 )
             steps.length = shape[0]
         rows = (int(steps.length), n) if is_run else (n,)
+        self._put_ragged(steps, fields, math.prod(rows), kept, queue)
         for name, elements in read.items():
             _put(getattr(steps, name), _for_each(elements, rows), kept)
         return steps, shape if math.prod(shape) == math.prod(rows) else rows, kept
@@ -115,10 +119,27 @@ class Exchange:
                 raise self.unknown(name)
             if source is not None:
                 has_next |= place[0] == "next_fields"
-                _put(arrays[place[0]][place[1]], self._memory.read(source, name, queue), kept)
+                if name not in self._layout.value_shapes:
+                    _put(arrays[place[0]][place[1]], self._memory.read(source, name, queue), kept)
         steps.fields = arrays["fields"]
         steps.next_fields = arrays["next_fields"] if has_next else NULL
         kept.append(arrays)
+
+    def _put_ragged(
+        self, steps: Any, fields: Mapping[str, object], n_rows: int, kept: list[object], queue: Queue
+    ) -> None:
+        """Enters the fields with rows of any length into per_steps."""
+        for name in self._layout.value_shapes:
+            if fields.get(name) is not None:
+                member, index = self._places[name]
+                self._put_rows(getattr(steps, member)[index], fields[name], name, n_rows, kept, queue)
+
+    def _put_rows(self, target: Any, source: object, name: str, n_rows: int, kept: list[object], queue: Queue) -> None:
+        """Lets a per_array describe rows of any length."""
+        values, offsets = ragged.packed(source, name, n_rows, self._layout.value_shapes[name])
+        _put(target, self._memory.read(values, name, queue), kept)
+        target.offsets = ffi.from_buffer("int64_t[]", offsets)
+        kept.append(offsets)
 
     def unknown(self, name: str) -> InvalidArgument:
         """The error for a keyword that names no field."""
@@ -164,16 +185,32 @@ class Exchange:
             if numbers.shape != (2,):
                 raise InvalidArgument(f"key has shape {list(numbers.shape)}; allowed: [2]")
             chosen.key = ffi.cast("uint64_t *", numbers.pointer)
-        if call is None:
-            check(lib.per_replay_sample(handle, chosen, size, batch, queue.handle))
-        else:
+        if call is not None:
             chosen.hindsight = call.options
-            with _callbacks.allowed():
-                status = lib.per_replay_sample(handle, chosen, size, batch, queue.handle)
-            call.check(status)
+
+        def sample() -> int:
+            status: int = lib.per_replay_sample(handle, chosen, size, batch, queue.handle)
+            return status
+
+        self._draw(sample, call, arrays, pointers)
         self._memory.finish(queue, arrays, numbers)
-        del pointers
         return arrays
+
+    def _draw(
+        self, draw: Callable[[], int], call: hindsight.Call | None, arrays: dict[str, Any], pointers: dict[str, Any]
+    ) -> None:
+        """Makes a call that fills those arrays; again with more room, if rows of any length need it."""
+        rows = pointers.get("ragged", ())
+        while True:
+            with _callbacks.allowed() if call is not None else contextlib.nullcontext():
+                status = draw()
+            if status != lib.PER_ERROR_FULL or not rows:
+                break
+            for each in rows:
+                each.make_room()
+        check(status) if call is None else call.check(status)
+        for each in rows:
+            arrays[each.output.name] = each.taken()
 
     def sample_mixture(
         self,
@@ -245,15 +282,10 @@ class Exchange:
         batch = _library.new("per_batch")
         arrays, pointers = self._drawn_arrays(_options.rows_of(id_array.size), batch, out, queue)
         wanted = on_invalid, id_array.size, id_array.pointer, batch, queue.handle
-        if call is None:
-            check(lib.per_replay_get_windows(handle, options, *wanted))
-        else:
+        if call is not None:
             options.hindsight = call.options
-            with _callbacks.allowed():
-                status = lib.per_replay_get_windows(handle, options, *wanted)
-            call.check(status)
+        self._draw(lambda: lib.per_replay_get_windows(handle, options, *wanted), call, arrays, pointers)
         self._memory.finish(queue, id_array, arrays)
-        del pointers
         return arrays
 
     def get_units(self, units: object, options: Any, stream: object) -> tuple[dict[str, Any], Any, Any]:
@@ -266,9 +298,8 @@ class Exchange:
         numbers = [self._memory.new((unit_array.size,), "int64", queue) for _ in range(2)]
         outputs = [ffi.cast("uint64_t *", self._memory.pointer(array)) for array in numbers]
         wanted = unit_array.size, unit_array.pointer, batch, *outputs, queue.handle
-        check(lib.per_replay_get_units(handle, options, *wanted))
+        self._draw(lambda: lib.per_replay_get_units(handle, options, *wanted), None, arrays, pointers)
         self._memory.finish(queue, unit_array, arrays, *numbers)
-        del pointers
         return arrays, *map(_kinds.given, numbers)
 
     def stream_number(self, stream: object) -> int:
@@ -292,9 +323,9 @@ class Exchange:
         batch = _library.new("per_batch")
         id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
         arrays, pointers = self._new_arrays(id_array.size, batch, outputs, queue)
-        check(lib.per_replay_get(handle, id_array.size, id_array.pointer, batch, queue.handle))
+        wanted = handle, id_array.size, id_array.pointer, batch, queue.handle
+        self._draw(lambda: lib.per_replay_get(*wanted), None, arrays, pointers)
         self._memory.finish(queue, id_array, arrays)
-        del pointers
         return arrays
 
     def epoch(self, epochs: Any, size: int, stream: object) -> dict[str, Any] | None:
@@ -303,11 +334,10 @@ class Exchange:
         queue = self._memory.queue(stream)
         batch, count = _library.new("per_batch"), ffi.new("int64_t *")
         arrays, pointers = self._new_arrays(size, batch, self._layout.batch, queue)
-        check(lib.per_epochs_next(epochs, batch, count, queue.handle))
+        self._draw(lambda: lib.per_epochs_next(epochs, batch, count, queue.handle), None, arrays, pointers)
         self._memory.finish(queue, arrays)
-        del pointers
         if count[0] < size:
-            arrays = {name: array[: count[0]] for name, array in arrays.items()}
+            arrays = _first(arrays, int(count[0]))
         return arrays if count[0] else None
 
     def bootstraps(self, stream: object) -> dict[str, Any] | None:
@@ -318,10 +348,10 @@ class Exchange:
         while count[0] > size:  # retry if another thread added meanwhile
             size = int(count[0])
             arrays, pointers = self._new_arrays(size, batch, self._layout.windows, queue)
-            check(lib.per_replay_get_bootstraps(handle, size, batch, count, queue.handle))
-            del pointers
+            wanted = handle, size, batch, count, queue.handle
+            self._draw(partial(lib.per_replay_get_bootstraps, *wanted), None, arrays, pointers)
         self._memory.finish(queue, arrays)
-        return {name: array[: count[0]] for name, array in arrays.items()} if count[0] else None
+        return _first(arrays, int(count[0])) if count[0] else None
 
     def advantages(self, fields: Sequence[int], gae_lambda: float, ids: object, values: object, stream: object) -> None:
         """per_replay_compute_advantages(); `fields`: the field numbers of values, advantages and returns.
@@ -350,7 +380,9 @@ class Exchange:
             member, index = self._places.get(name, ("", 0))
             if member != "fields":
                 raise self._not_set(name)
-            if source is not None:
+            if source is not None and name in self._layout.value_shapes:
+                self._put_rows(arrays[index], source, name, id_array.size, kept, queue)
+            elif source is not None:
                 _put(arrays[index], self._memory.read_here(source, name, queue), kept)
         check(lib.per_replay_set(handle, id_array.size, id_array.pointer, arrays, queue.handle))
         self._memory.finish(queue, id_array, kept)
@@ -374,9 +406,16 @@ class Exchange:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """New arrays by name, entered into per_batch, and the objects that per_batch points to."""
         pointers = self._new_pointers(batch)
-        arrays = self._made(size, outputs, queue)
+        made = self._made(size, outputs, queue)
+        arrays: dict[str, Any] = {}
         for output in outputs:
-            array = arrays[output.name]
+            arrays[output.name] = None
+            if output.value_shape is not None:
+                rows = _RowsOut(output, size, self._memory, self._mean_lengths)
+                pointers.setdefault("ragged", []).append(rows)
+                _enter(batch, pointers, output, rows.struct)
+                continue
+            array = made[output.name]
             _enter(batch, pointers, output, self._memory.pointer(array))
             arrays[output.name] = self._memory.wrap(output, array)
         return arrays, pointers
@@ -385,12 +424,18 @@ class Exchange:
         """New arrays of the memory by name."""
         planned_size, planned, plans = self._planned
         if planned_size != size or planned is not outputs:
-            plans = {output.name: self._memory.plan((size, *output.shape), output.dtype) for output in outputs}
+            plans = {
+                output.name: self._memory.plan((size, *output.shape), output.dtype)
+                for output in outputs
+                if output.value_shape is None
+            }
             self._planned = size, outputs, plans
         return dict(zip(plans, self._memory.made(plans.values(), queue), strict=True))
 
     def _reuse(self, out: dict[str, Any], size: int, batch: Any, outputs: Sequence[Output]) -> dict[str, Any]:
         """Enters the arrays of an earlier batch into per_batch. Returns the objects that it points to."""
+        for name in self._layout.value_shapes:
+            raise InvalidArgument(f"out is given; not allowed with rows of any length, which {name} has")
         pointers = self._new_pointers(batch)
         for output in outputs:
             elements = self._memory.write(out.get(output.name), f"out.{output.name}")
@@ -416,6 +461,52 @@ class Exchange:
         given = read_update(self._memory, self._layout, ids, values, are_priorities, queue)
         check(lib.per_replay_update_priorities(handle, given.priorities, queue.handle))
         self._memory.finish(queue, *given.kept)
+
+
+class _RowsOut:
+    """Room for the rows of any length of a batch."""
+
+    def __init__(
+        self, output: Output, size: int, memory: HostMemory | DeviceMemory, mean_lengths: dict[str, float]
+    ) -> None:
+        self.output, self._memory, self._mean_lengths = output, memory, mean_lengths
+        self.struct = ffi.new("per_ragged *")
+        self._n_rows = size * math.prod(output.shape)
+        self._offsets = memory.new((self._n_rows + 1,), "int64", CURRENT)
+        self.struct.offsets = ffi.cast("int64_t *", memory.pointer(self._offsets))
+        self._size = size
+        # A little more than the last batch needed mostly suffices.
+        self._allocate(int(self._n_rows * mean_lengths.get(output.name, 0.0) * 1.25))
+
+    def _allocate(self, capacity: int) -> None:
+        value_shape = self.output.value_shape
+        assert value_shape is not None
+        self._values = self._memory.new((capacity, *value_shape), self.output.dtype, CURRENT)
+        self.struct.values = self._memory.pointer(self._values) if capacity > 0 else ffi.cast("void *", _NOTHING)
+        self.struct.capacity = capacity
+
+    def make_room(self) -> None:
+        """Makes room for the batch that the last call told of."""
+        if self.struct.total > self.struct.capacity:
+            self._allocate(int(self.struct.total))
+
+    def taken(self) -> ragged.Ragged[Any]:
+        """The rows of the batch that has been written."""
+        total = int(self.struct.total)
+        self._mean_lengths[self.output.name] = total / max(self._n_rows, 1)
+        values, offsets = self._memory.wrap(self.output, self._values[:total]), self._offsets
+        if self._memory.kind == "jax" and not _kinds.jax_has_64_bits():
+            offsets = offsets.astype(np.int32)
+        offsets = self._memory.wrap(self.output._replace(dtype="int64"), offsets)
+        return ragged.Ragged(values, offsets, (self._size, *self.output.shape))
+
+
+def _first(arrays: dict[str, Any], n: int) -> dict[str, Any]:
+    """The first n rows of each array."""
+    return {
+        name: ragged.first_rows(array, n) if isinstance(array, ragged.Ragged) else array[:n]
+        for name, array in arrays.items()
+    }
 
 
 # The array of a mixture's batch that names the source of each row.

@@ -32,6 +32,8 @@ class Output(NamedTuple):
     """member of per_batch"""
     field: int
     """field number, if the member has one pointer per field"""
+    value_shape: tuple[int, ...] | None = None
+    """shape of a value, if the array has rows of any length: `shape` is then that of the rows"""
 
 
 class Layout(NamedTuple):
@@ -51,6 +53,8 @@ class Layout(NamedTuple):
     """arrays of plain rows, as they were added"""
     windows: tuple[Output, ...]
     """arrays of single transitions that were not drawn"""
+    value_shapes: Mapping[str, tuple[int, ...]]
+    """by the names of inputs with rows of any length"""
 
 
 def layout_of(
@@ -88,6 +92,12 @@ def layout_of(
         batch=drawn,
         rows=(*_field_outputs(fields, stacked=False), *of_rows),
         windows=(*_field_outputs(fields, stacked=True), *of_rows),
+        value_shapes={
+            prefix + name: field.value_shape
+            for name, field in fields.items()
+            for prefix in ("", "next_")
+            if field.max_length is not None
+        },
     )
 
 
@@ -100,9 +110,16 @@ def _sequence_outputs(fields: Mapping[str, Field], steps: int, n_step: int) -> l
     """The arrays of sequences' fields: one each; observations include those that returns bootstrap from."""
     lengths: dict[str | None, tuple[int, ...]] = {"observation": (steps + n_step,), "recurrent_state": ()}
     return [
-        Output(name, (*lengths.get(field.role, (steps,)), *_frames(field), *field.shape), field.dtype, "fields", index)
+        _output(name, field, (*lengths.get(field.role, (steps,)), *_frames(field)), "fields", index)
         for index, (name, field) in enumerate(fields.items())
     ]
+
+
+def _output(name: str, field: Field, places: tuple[int, ...], member: str, index: int) -> Output:
+    """The array of a field with these axes before those of the field."""
+    if field.max_length is not None:
+        return Output(name, places, field.dtype, member, index, field.value_shape)
+    return Output(name, (*places, *field.value_shape), field.dtype, member, index)
 
 
 def _field_outputs(fields: Mapping[str, Field], *, stacked: bool) -> list[Output]:
@@ -113,5 +130,5 @@ def _field_outputs(fields: Mapping[str, Field], *, stacked: bool) -> list[Output
             if prefix and field.role != "observation":
                 continue
             frames = _frames(field) if stacked else ()
-            outputs.append(Output(prefix + name, (*frames, *field.shape), field.dtype, member, index))
+            outputs.append(_output(prefix + name, field, frames, member, index))
     return outputs

@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from per import ragged
 from per.batch import Batch, JaxBatch
 from per.loader import LoadedBatch
+from per.ragged import Ragged
 
 _registered: set[str] = set()
 _lock = threading.Lock()
@@ -29,6 +31,10 @@ def _flatten(batch: Batch) -> tuple[list[Any], tuple[str, ...]]:
     return list(batch.values()), tuple(batch)
 
 
+def _flatten_ragged(rows: Ragged[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    return [rows.values, rows.offsets], rows.shape
+
+
 def _with_keys(key_of: Callable[[str], Any]) -> Callable[[Batch], tuple[list[tuple[Any, Any]], tuple[str, ...]]]:
     return lambda batch: ([(key_of(name), value) for name, value in batch.items()], tuple(batch))
 
@@ -43,6 +49,7 @@ def _register_with_jax() -> None:
     with_keys = _with_keys(tree_util.GetAttrKey)
     tree_util.register_pytree_with_keys(Batch, with_keys, unflatten_with(Batch), _flatten)
     tree_util.register_pytree_with_keys(JaxBatch, with_keys, unflatten_with(JaxBatch.of_jax), _flatten)
+    tree_util.register_pytree_node(Ragged, _flatten_ragged, ragged.of_tree)
 
 
 def _register_with_torch() -> None:
@@ -51,6 +58,12 @@ def _register_with_torch() -> None:
     def unflatten(values: Iterable[Any], names: tuple[str, ...]) -> Batch:
         return Batch(dict(zip(names, values, strict=True)))
 
+    pytree.register_pytree_node(
+        Ragged,
+        _flatten_ragged,
+        lambda arrays, shape: ragged.of_tree(shape, arrays),
+        serialized_type_name="per.Ragged",
+    )
     for kind in (Batch, LoadedBatch):
         pytree.register_pytree_node(
             kind,

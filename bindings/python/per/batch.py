@@ -11,6 +11,7 @@ import numpy as np
 
 from per import _arrays, _kinds, _options, spaces
 from per._errors import InvalidArgument, kind_of
+from per.ragged import Ragged, mapped
 from per.typing import Array
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
     ----------
     observation : Any
         [B, shape] of step i, in the user's containers: `batch.observation["image"]`. Frame stacks are
-        [B, stack, shape]. Other declared fields have the same form.
+        [B, stack, shape]. Other declared fields have the same form. Those with max_length are a per.Ragged of B rows.
     next_observation : Any
         The observation of step i + m. Each observation has one, with the prefix "next_".
     action : Any
@@ -305,7 +306,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
         return Batch, (dict(self),)
 
     def __repr__(self) -> str:
-        described = (f"{name} {map_arrays(value, _described)}".replace("'", "") for name, value in self.items())
+        described = (f"{name} {_arrays_described(value)}".replace("'", "") for name, value in self.items())
         return f"per.Batch({', '.join(described)})"
 
 
@@ -348,12 +349,12 @@ class JaxBatch(Batch):
 
 
 def map_arrays(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Applies a function to each array of nested dicts and tuples."""
+    """Applies a function to each array of nested dicts and tuples, and to both of a Ragged."""
     if isinstance(value, dict):
         return {key: map_arrays(child, function) for key, child in value.items()}
     if isinstance(value, tuple):
         return tuple(map_arrays(child, function) for child in value)
-    return function(value)
+    return mapped(value, function) if isinstance(value, Ragged) else function(value)
 
 
 def _moved(array: Any, device: Any) -> Any:
@@ -371,5 +372,9 @@ def _moved(array: Any, device: Any) -> Any:
     return jax.device_put(array, jax.devices(device)[0] if isinstance(device, str) else device)
 
 
-def _described(array: Any) -> str:
-    return f"{str(array.dtype).removeprefix('torch.')}{list(array.shape)}"
+def _arrays_described(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _arrays_described(child) for key, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_arrays_described, value))
+    return repr(value).removeprefix("per.") if isinstance(value, Ragged) else _arrays.described(value)

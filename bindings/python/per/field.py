@@ -16,14 +16,14 @@ from per._library import check, ffi, lib
 from per.typing import ArrayLike, Compression, DTypeLike, DTypeName, IntLike, Padding, Role
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Field(_options.Named):
     """A named array of a transition.
 
     Parameters
     ----------
     shape : int or Iterable[int], default ()
-        Shape for one transition; () for a number.
+        Shape for one transition; () for a number. With max_length the first axis is None: rows of any length.
     dtype : DTypeLike, default "float32"
         "bool", "uint8" .. "int64", "float16", "bfloat16", "float32", "float64", or a dtype of numpy, torch or JAX.
     role : {"plain", "observation", "recurrent_state"}, optional
@@ -42,37 +42,51 @@ class Field(_options.Named):
     compression : {"none", "delta"}, default "none"
         Storage of frames: "none" (the default) as they are; "delta" as the difference from a recent frame, which takes
         a fifth of the memory or less for game screens. Batches are bit-identical. On the CPU only.
+    max_length : int, optional
+        With a first axis of None: the largest length on that axis, such as tokens of an answer. Memory follows what is
+        stored. Steps are given as a list of rows or a per.Ragged, and batches have a per.Ragged. On the CPU only, and
+        not with stack, compression or default.
 
     Examples
     --------
     >>> import numpy as np, per
     >>> per.Field(3, np.float32, default=0.0)
     Field(shape=(3,), dtype='float32', role=None, stack=None, default=0.0, padding=None, compression='none')
+    >>> tokens = per.Field(None, "int32", max_length=4096)
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
     dtype: DTypeName
     role: Role | None = None
     stack: int | None = None
     default: Any = None
     padding: Padding | None = None
     compression: Compression = "none"
+    max_length: int | None = dataclasses.field(default=None, repr=False)
 
     def __init__(
         self,
-        shape: IntLike | Iterable[IntLike] = (),
+        shape: IntLike | Iterable[IntLike | None] | None = (),
         dtype: DTypeLike = "float32",
         role: Role | None = None,
         stack: IntLike | None = None,
         default: ArrayLike | None = None,
         padding: Padding | None = None,
         compression: Compression = "none",
+        max_length: IntLike | None = None,
     ) -> None:
+        axes: tuple[Any, ...] = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+        is_ragged = axes[:1] == (None,)
         try:
-            sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
+            sizes = tuple(map(operator.index, axes[1:] if is_ragged else axes))
         except TypeError as error:
-            raise InvalidArgument(f"shape is {shape!r}; allowed: an int or a tuple of them") from error
-        object.__setattr__(self, "shape", sizes)
+            first = "; the first one may be None" if None in axes else ""
+            raise InvalidArgument(f"shape is {shape!r}; allowed: an int or a tuple of them{first}") from error
+        if is_ragged != (max_length is not None):
+            needed = "max_length, as its first axis is None" if is_ragged else "None as its first axis, with max_length"
+            raise InvalidArgument(f"shape is {shape!r}, max_length is {max_length!r}; needed: {needed}")
+        object.__setattr__(self, "shape", (None, *sizes) if is_ragged else sizes)
+        object.__setattr__(self, "max_length", None if max_length is None else _options.whole("max_length", max_length))
         object.__setattr__(self, "dtype", _arrays.dtype_name(dtype))
         object.__setattr__(self, "role", role)
         object.__setattr__(self, "stack", None if stack is None else _options.whole("stack", stack))
@@ -83,6 +97,17 @@ class Field(_options.Named):
         kept = _fill(c_field[0], self)
         check(lib.per_field_check(c_field, ffi.sizeof("per_field")))
         del kept
+
+    @property
+    def value_shape(self) -> tuple[int, ...]:
+        """The shape without an axis of any length."""
+        return tuple(size for size in self.shape if size is not None)
+
+    def __repr__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.repr}
+        if self.max_length is not None:
+            shown["max_length"] = self.max_length
+        return f"Field({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def _plain(default: object, shape: tuple[int, ...]) -> Any:
@@ -134,15 +159,19 @@ def set_fields(options: Any, fields: Mapping[str, Field]) -> list[Any]:
 def _fill(target: Any, field: Field) -> Any:
     """Describes a field, except its name, in a per_field. Returns the object that it points to."""
     try:
-        shape = ffi.new("int64_t[]", field.shape or (0,))
+        shape = ffi.new("int64_t[]", field.value_shape or (0,))
     except OverflowError as error:
         raise InvalidArgument(f"shape is {field.shape}; allowed: {_options.NUMBERS['int64_t']}") from error
     target.shape = shape
-    target.ndim = len(field.shape)
+    target.ndim = len(field.value_shape)
     target.dtype = _arrays.DTYPES[field.dtype]
     if field.role is not None:
         target.role = _options.number("per_role", "role", field.role)
     _options.set_options(ffi.addressof(target), {"stack": field.stack})
+    if field.max_length is not None:
+        if field.max_length == 0:
+            raise InvalidArgument("max_length is 0; allowed: 1 and above")
+        _options.set_field(ffi.addressof(target), "max_length", "max_length", field.max_length)
     if field.padding is not None:
         target.padding = _options.number("per_padding", "padding", field.padding)
     target.compression = _options.number("per_compression", "compression", field.compression)
@@ -177,12 +206,14 @@ def from_c(options: Any) -> dict[str, Field]:
 
 def _field_from_c(field: Any) -> Field:
     shape = tuple(field.shape[0 : field.ndim]) if field.ndim else ()
+    max_length = int(field.max_length)
     return Field(
-        shape,
+        (None, *shape) if max_length else shape,
         _library.name_of("per_dtype", field.dtype),
         _library.name_of("per_role", field.role),
         field.stack,
         _default_from_c(field, shape),
         _library.name_of("per_padding", field.padding),
         _library.name_of("per_compression", field.compression),
+        max_length or None,
     )

@@ -11,6 +11,7 @@ import pytest
 from naive_replay import COUNTERS, NaiveReplay, Refused
 from per import _library
 from per._library import ffi, lib
+from toy_environments import is_in_row
 
 COUNTED = COUNTERS
 
@@ -35,12 +36,17 @@ def skip_if_unsupported():
         pytest.skip(str(error))
 
 
-def flat(batch):
-    """{name: array} with full names of fields, "observation.image" for batch["observation"]["image"]."""
+def flat(batch, fields=None):
+    """{name: array} with full names of fields, "observation.image" for batch["observation"]["image"].
+
+    Rows of any length are padded to the max_length of these fields.
+    """
     arrays = {}
     for name, value in batch.items():
         if isinstance(value, dict):
             arrays |= {f"{name}.{part}": array for part, array in value.items()}
+        elif isinstance(value, per.Ragged):
+            arrays[name] = value.padded(fields[name.removeprefix("next_")].max_length)
         else:
             arrays[name] = value
     return arrays
@@ -111,6 +117,27 @@ class LibraryReplay:
     def __getattr__(self, name):
         return getattr(self.buffer, name)
 
+    def packed(self, arrays):
+        """Arrays by name; those of padded rows of any length become per.Ragged."""
+        given = dict(arrays)
+        for name in arrays:
+            field = self.fields.get(name.removeprefix("next_"))
+            if field is not None and field.max_length is not None and given[name] is not None:
+                inside = is_in_row(np.asarray(given[name]), field).reshape(-1, field.max_length)
+                values = np.asarray(given[name]).reshape(*inside.shape, *field.value_shape)
+                offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
+                given[name] = per.Ragged(values[inside], offsets)
+        return given
+
+    def add(self, **arrays):
+        return self.buffer.add(**self.packed(arrays))
+
+    def extend(self, **arrays):
+        return self.buffer.extend(**self.packed(arrays))
+
+    def set(self, ids, **arrays):
+        self.buffer.set(ids, **self.packed(arrays))
+
     def reloaded(self, path):
         """Another buffer with the same content, saved to a file and loaded."""
         self.buffer.save(path)
@@ -141,7 +168,10 @@ class LibraryReplay:
     def get_rows(self, ids, with_next):
         """Arrays of plain rows, without next observations unless requested."""
         if with_next:
-            return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get(ids)))
+            return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get(ids)), self.fields)
+        if any(field.max_length is not None for field in self.fields.values()):
+            rows = flat(self.buffer.get(ids, next_observations=False), self.fields)
+            return {name: array for name, array in rows.items() if name != "ids"}
         ids = np.ascontiguousarray(ids, np.int64)
         rows = {name: np.empty((len(ids), *f.shape), f.dtype) for name, f in self.fields.items()}
         pointers = ffi.new("void *[]", [ffi.from_buffer(array) for array in rows.values()])
@@ -156,10 +186,10 @@ class LibraryReplay:
         return rows
 
     def sample(self, batch_size, **options):
-        return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.sample(batch_size, **options)))
+        return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.sample(batch_size, **options)), self.fields)
 
     def get_windows(self, ids, **options):
-        return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get_windows(ids, **options)))
+        return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get_windows(ids, **options)), self.fields)
 
     def draw(self, batch_size, **options):
         batch = self.buffer.sample(batch_size, **options)

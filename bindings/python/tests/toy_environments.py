@@ -30,7 +30,47 @@ LAYOUTS = {
         "goal": per.Field((4,), "int16", role="observation", stack=1),
         **{"plain_" + dtype: per.Field((), dtype) for dtype in DTYPES.split()},
     },
+    "ragged": {
+        "observation": per.Field((None, 2), "float32", max_length=4),
+        "tokens": per.Field(None, "int16", max_length=6),
+        "action": per.Field((), "int64"),
+        "state": per.Field(None, "uint8", role="recurrent_state", max_length=3),
+    },
 }
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A field with rows of any length as the model knows it: an array of max_length values, zeros after the last.
+
+    Values of a row are not 0, so a row ends at the first value that is.
+    """
+
+    field: per.Field
+
+    def __getattr__(self, name):
+        return getattr(self.field, name)
+
+    @property
+    def shape(self):
+        return (self.field.max_length, *self.field.value_shape)
+
+
+def padded_field(field):
+    return field if field.max_length is None else Padded(field)
+
+
+def is_in_row(values, field):
+    """For padded values [..., max_length, shape of a value]: which of them are in their row, [..., max_length]."""
+    firsts = values[(..., *[0] * len(field.value_shape))]
+    return np.logical_and.accumulate(firsts != 0, axis=-1)
+
+
+def ended_at_zero(values, field):
+    """Values with zeros after the first that is 0."""
+    inside = is_in_row(values, field)
+    inside = inside.reshape(*inside.shape, *[1] * len(field.value_shape))
+    return np.where(inside, values, np.zeros((), values.dtype))
 
 
 def encoded(fields, env, episode, step):
@@ -42,6 +82,10 @@ def encoded(fields, env, episode, step):
             code = np.array(step + 14 * (episode % 8) + number % 3)
         else:
             code = np.resize([step + number, 8 * env + number, episode % 100], field.shape)
+        if field.max_length is not None:
+            length = (3 * step + env + episode + number) % (field.max_length + 1)
+            code[code == 0] = 100
+            code[length:] = 0
         values[name] = (code % 2 if dtype.kind == "b" else code).astype(dtype)
     return values
 

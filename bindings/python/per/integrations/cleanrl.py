@@ -65,7 +65,7 @@ class _Buffer:
         capacity = per.ReplayBuffer.capacity_for(transitions, fields=fields, **options)
         self.replay = per.ReplayBuffer(capacity, fields, **options)
         self._resets_at_once = self.replay.options["autoreset"] == "same_step"
-        self._shapes = {name: (self.replay.n_envs, *field.shape) for name, field in fields.items()}
+        self._shapes = {name: (self.replay.n_envs, *field.value_shape) for name, field in fields.items()}
 
     def _shaped(self, name: str, values: Any) -> Any:
         shape = self._shapes[name]

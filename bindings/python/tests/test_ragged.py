@@ -1,0 +1,331 @@
+"""Rows of any length in Python: how they are given, and the batches in the form of each array library.
+
+tests/c/replay_ragged.c and the walks of test_replay_model.py compare their contents.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import per
+import pytest
+from cuda_switch import IS_CUDA
+
+pytestmark = pytest.mark.skipif(IS_CUDA, reason="on CUDA all rows have one length")
+
+ROWS = [[5, 7], [], [1, 2, 3]]
+POINTS = per.Field((None, 2), "float32", max_length=4)
+TOKENS = per.Field(None, "int16", max_length=6)
+ENDS = {"terminated": True, "truncated": False}
+
+
+def ragged(rows=ROWS, dtype=np.int64):
+    values = [value for row in rows for value in row]
+    return per.Ragged(np.array(values, dtype), np.cumsum([0, *map(len, rows)]))
+
+
+def buffer_of(n_envs=1, **options):
+    fields = {"observation": per.Field(), "tokens": TOKENS, "points": POINTS}
+    return per.ReplayBuffer(40 * n_envs, fields, n_envs=n_envs, seed=2, **options)
+
+
+def add_three(buffer, tokens, points=((), (), ())):
+    """Three environments with one step each."""
+    more = {"reward": [0, 0, 0], "terminated": [True] * 3, "truncated": [False] * 3}
+    return buffer.add(observation=[0, 1, 2], next_observation=[0, 0, 0], tokens=tokens, points=points, **more)
+
+
+def as_lists(rows):
+    return [row.tolist() for row in rows]
+
+
+# ---- per.Ragged
+
+
+def test_rows_are_views_of_the_values():
+    rows = ragged()
+    assert as_lists(rows) == ROWS and len(rows) == 3 and rows.lengths.tolist() == [2, 0, 3]
+    rows[2][0] = 9
+    assert rows.values.tolist() == [5, 7, 9, 2, 3] and rows[-1].tolist() == [9, 2, 3]
+
+
+def test_rows_of_sequences_have_two_axes():
+    rows = per.Ragged(np.arange(6), np.array([0, 1, 1, 3, 6]), (2, 2))
+    assert rows.lengths.tolist() == [[1, 0], [2, 3]]
+    assert rows[1, 0].tolist() == [1, 2] and as_lists(rows[1]) == [[1, 2], [3, 4, 5]]
+    assert rows.padded(4, value=-1).tolist() == [[[0, -1, -1, -1], [-1] * 4], [[1, 2, -1, -1], [3, 4, 5, -1]]]
+
+
+def test_padded_has_the_longest_row_or_the_length_asked_for():
+    assert ragged().padded().tolist() == [[5, 7, 0], [0, 0, 0], [1, 2, 3]]
+    assert ragged().padded(5).shape == (3, 5)
+    points = per.Ragged(np.ones((3, 2), np.float32), np.array([0, 1, 3]))
+    assert points.padded(value=9).tolist() == [[[1, 1], [9, 9]], [[1, 1], [1, 1]]]
+    assert per.Ragged(np.zeros((0, 2)), np.zeros(3, np.int64)).padded().shape == (2, 0, 2)
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: ragged().padded(2), r"length is 2; allowed: 3 and more"),
+        (lambda: ragged()["a"], r"index is 'a'; allowed: up to 1 whole numbers"),
+        (lambda: ragged()[0, 0], r"allowed: up to 1 whole numbers"),
+        (
+            lambda: per.Ragged(np.zeros(3), np.array([0, 3]), (2,)),
+            r"offsets has 2 entries; allowed: 1 more than rows, 2",
+        ),
+        (lambda: ragged().nested(), r"nested\(\) of an array of numpy|nested\(\) of .*; allowed: arrays='torch'"),
+    ],
+)
+def test_misuse_is_an_error_that_says_what_is_allowed(call, text):
+    with pytest.raises(per.Error, match=text):
+        call()
+
+
+def test_an_index_beyond_the_rows_ends_an_iteration():
+    with pytest.raises(IndexError, match=r"allowed for shape \(3,\): -3 to 2"):
+        ragged()[3]
+
+
+# ---- giving rows
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ROWS,
+        tuple(map(tuple, ROWS)),
+        [np.array(row, np.int8) for row in ROWS],
+        ragged(),
+        ragged(dtype=np.int16),
+        [[5, 7], np.zeros(0, np.uint8), np.array([1, 2, 3], np.int16)],
+    ],
+)
+def test_rows_may_be_given_in_many_forms(tokens):
+    buffer = buffer_of(n_envs=3)
+    ids = add_three(buffer, tokens, [[[1, 2]], [], [[3, 4], [5, 6]]])
+    rows = buffer.get(ids)
+    assert as_lists(rows.tokens) == ROWS and rows.tokens.values.dtype == np.int16
+    assert as_lists(rows.points) == [[[1, 2]], [], [[3, 4], [5, 6]]]
+
+
+def test_equal_lengths_may_be_one_array():
+    buffer = buffer_of(n_envs=3)
+    ids = add_three(buffer, np.arange(6).reshape(3, 2), np.zeros((3, 1, 2)))
+    rows = buffer.get(ids)
+    assert as_lists(rows.tokens) == [[0, 1], [2, 3], [4, 5]] and rows.points.lengths.tolist() == [1, 1, 1]
+
+
+def test_one_environment_needs_no_list_around_its_row():
+    buffer = buffer_of()
+    for tokens, points in (([4, 5], [[1, 2]]), ([[4, 5]], [[[1, 2]]]), (np.array([4, 5]), np.ones((1, 2)))):
+        id = buffer.add(observation=0, next_observation=0, tokens=tokens, points=points, reward=0, **ENDS)
+        rows = buffer.get(id)
+        assert rows.tokens[0].tolist() == [4, 5] and rows.points[0].shape == (1, 2)
+    id = buffer.add(observation=0, next_observation=0, tokens=[], points=[], reward=0, **ENDS)
+    assert buffer.get(id).tokens.lengths.tolist() == [0]
+
+
+def test_runs_are_lists_of_steps():
+    buffer = buffer_of(n_envs=2)
+    more = {"reward": np.zeros((3, 2)), "terminated": np.ones((3, 2)), "truncated": np.zeros((3, 2))}
+    tokens = [[[1], []], [[2, 3], [4]], [[], [5, 6, 7]]]
+    points = per.Ragged(np.arange(4).reshape(2, 2), np.array([0, 0, 1, 1, 1, 1, 2]))
+    ids = buffer.extend(observation=np.zeros((3, 2)), next_observation=np.zeros((3, 2)), tokens=tokens, points=points,
+                        **more)  # fmt: skip
+    rows = buffer.get(ids.ravel())
+    assert as_lists(rows.tokens) == [[1], [], [2, 3], [4], [], [5, 6, 7]]
+    assert as_lists(rows.points) == [[], [[0, 1]], [], [], [], [[2, 3]]]
+
+
+@pytest.mark.parametrize(
+    "tokens, text",
+    [
+        ([[1], [2]], r"tokens has 2 rows; allowed: 3, one for each step"),
+        (ragged([[1]]), r"tokens has 1 rows; allowed: 3"),
+        ([[1], [2], [1, 2, 3, 4, 5, 6, 7]], r"tokens: row 2 has 7 values: at most max_length, 6, are allowed"),
+        ([[1], [2], [[3]]], r"tokens has rows that differ in the shape of their values"),
+        ([[0.5], [1], [2]], r"tokens has dtype float64"),
+        ([[1], [2], [40000]], r"tokens\[2\] is 40000: allowed are -32768 .. 32767"),
+        (7, r"tokens is an int; allowed: a list of rows, or a per.Ragged"),
+        (None, r"tokens is missing"),
+    ],
+)
+def test_rows_that_do_not_fit_are_named_and_nothing_is_added(tokens, text):
+    buffer = buffer_of(n_envs=3)
+    with pytest.raises(per.InvalidArgument, match=text):
+        add_three(buffer, tokens)
+    assert buffer.stats().added == 0
+
+
+def test_values_of_another_shape_are_named():
+    with pytest.raises(per.InvalidArgument, match=r"points has shape \(4,\): expected is \(n, 2\), for n values"):
+        add_three(buffer_of(n_envs=3), ROWS, [[1, 2], [3], [4]])
+
+
+def test_set_replaces_rows_by_longer_and_shorter_ones():
+    buffer = buffer_of(n_envs=3)
+    ids = add_three(buffer, ROWS)
+    buffer.set(ids[:2], tokens=[[], [9, 9, 9, 9, 9, 9]])
+    assert as_lists(buffer.get(ids).tokens) == [[], [9] * 6, [1, 2, 3]]
+    with pytest.raises(per.InvalidArgument, match="tokens has 1 rows; allowed: 2"):
+        buffer.set(ids[:2], tokens=[[]])
+
+
+# ---- fields
+
+
+@pytest.mark.parametrize(
+    "shape, more, text",
+    [
+        (None, {}, "needed: max_length, as its first axis is None"),
+        ((None, 3), {}, "needed: max_length"),
+        (3, {"max_length": 4}, "needed: None as its first axis, with max_length"),
+        ((3, None), {"max_length": 4}, "the first one may be None"),
+        ((None, None), {"max_length": 4}, "the first one may be None"),
+        (None, {"max_length": 0}, "max_length is 0; allowed: 1 and above"),
+        (None, {"max_length": -1}, "max_length is -1"),
+        (None, {"max_length": 2**31}, "max_length is 2147483648"),
+    ],
+)
+def test_a_free_axis_needs_its_largest_length(shape, more, text):
+    with pytest.raises(per.InvalidArgument, match=text):
+        per.Field(shape, "float32", **more)
+
+
+@pytest.mark.parametrize("more", [{"stack": 2}, {"compression": "delta"}, {"default": 0}])
+def test_what_does_not_go_with_it_is_unsupported(more):
+    with pytest.raises(per.Unsupported, match=next(iter(more))):
+        per.Field((None, 8), "uint8", max_length=3, **more)
+
+
+def test_fields_know_themselves_when_loaded(tmp_path):
+    assert repr(POINTS).endswith("max_length=4)") and POINTS.shape == (None, 2) and POINTS.value_shape == (2,)
+    buffer = buffer_of()
+    buffer.save(tmp_path / "buffer.per")
+    loaded = per.ReplayBuffer.load(tmp_path / "buffer.per")
+    assert loaded.fields == buffer.fields and loaded.fields["points"].max_length == 4
+
+
+def test_calls_that_take_no_rows_of_any_length_say_so():
+    buffer = buffer_of(n_envs=3)
+    add_three(buffer, ROWS)
+    batch = buffer.sample(4)
+    with pytest.raises(per.InvalidArgument, match="out is given; not allowed with rows of any length"):
+        buffer.sample(4, out=batch)
+    with pytest.raises(per.Unsupported, match='"tokens" has max_length 6: a loader takes no rows'):
+        buffer.loader(4)
+    with pytest.raises(per.Unsupported, match='"tokens" has max_length 6: a channel takes no rows'):
+        buffer.channel()
+    other = buffer_of(n_envs=3)
+    add_three(other, ROWS)
+    with pytest.raises(per.Unsupported, match="a mixture takes no rows"):
+        per.Mixture({"a": (buffer, 0.5), "b": (other, 0.5)}).sample(4)
+
+
+# ---- batches
+
+
+def filled(**options):
+    buffer = buffer_of(n_envs=3, **options)
+    for _ in range(4):
+        add_three(buffer, ROWS, [[[1, 2]], [], [[3, 4], [5, 6]]])
+    return buffer
+
+
+def check_batch(batch, to_list=lambda array: array.tolist()):
+    for i, id in enumerate(to_list(batch.ids)):
+        assert to_list(batch.tokens[i]) == ROWS[id % 3]
+        assert to_list(batch.points[i]) == [[[1, 2]], [], [[3, 4], [5, 6]]][id % 3]
+
+
+def test_room_grows_with_the_batches():
+    buffer = filled()
+    for size in (1, 2, 64, 3, 256):
+        check_batch(buffer.sample(size))
+    twin = filled()
+    for size in (1, 2, 64, 3):  # the same draws, as no batch was drawn for nothing
+        twin.sample(size)
+    np.testing.assert_array_equal(twin.sample(8).ids, filled_after(4).sample(8).ids)
+
+
+def filled_after(n_draws):
+    buffer = filled()
+    for _ in range(n_draws):
+        buffer.sample(5)
+    return buffer
+
+
+def test_windows_and_epochs_have_them():
+    buffer = filled()
+    windows = buffer.get_windows([7, 99, 8], on_invalid="skip")
+    assert as_lists(windows.tokens) == [[], [], [1, 2, 3]] and windows.ids.tolist() == [7, -1, 8]
+    sizes = []
+    for batch in buffer.epochs(1, 5):
+        check_batch(batch)
+        sizes.append((len(batch.tokens), batch.tokens.offsets.size, len(batch.ids)))
+    assert sizes == [(5, 6, 5), (5, 6, 5), (2, 3, 2)]
+
+
+def test_bootstraps_have_them():
+    fields = {"observation": POINTS, "value": per.Field(default=0.0), "advantage": per.Field(default=0.0)}
+    buffer = per.ReplayBuffer(20, fields, gamma=1.0)
+    points = {"observation": [[1, 2]], "next_observation": [[3, 4], [5, 6]]}
+    id = buffer.add(**points, reward=2, terminated=False, truncated=True)
+    seen = []
+
+    def bootstrap(batch):
+        seen.extend(as_lists(batch.next_observation))
+        return np.ones(len(batch.ids), np.float32)
+
+    buffer.advantages(bootstrap=bootstrap)
+    assert seen == [[[3, 4], [5, 6]]] and buffer.get(id).advantage.tolist() == [3]
+
+
+def test_batches_are_described_copied_and_pickled():
+    batch = filled().sample(6)
+    assert "tokens Ragged(int16[" in repr(batch) and "shape=(6,)" in repr(batch)
+    for other in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert as_lists(other.tokens) == as_lists(batch.tokens)
+    assert list(batch)[:3] == ["observation", "tokens", "points"]
+
+
+def test_torch_gets_tensors_and_nested_ones():
+    torch = pytest.importorskip("torch")
+    batch = filled(arrays="torch").sample(8)
+    check_batch(batch)
+    assert batch.tokens.values.dtype == torch.int16 and batch.tokens.offsets.dtype == torch.int64
+    nested = batch.points.nested()
+    assert [row.tolist() for row in nested.unbind()] == as_lists(batch.points)
+    assert nested.values().data_ptr() == batch.points.values.data_ptr()
+    numpy_batch = filled().sample(8)
+    assert batch.points.padded(value=7).tolist() == numpy_batch.points.padded(value=7).tolist()
+    leaves, tree = torch.utils._pytree.tree_flatten(batch)
+    assert any(leaf is batch.tokens.values for leaf in leaves)
+    check_batch(torch.utils._pytree.tree_unflatten(leaves, tree))
+    check_batch(batch.to("cpu"))
+
+
+def test_bfloat16_rows():
+    torch = pytest.importorskip("torch")
+    fields = {"observation": per.Field(None, "bfloat16", max_length=3)}
+    buffer = per.ReplayBuffer(20, fields, arrays="torch")
+    row = torch.tensor([0.5, 1.5], dtype=torch.bfloat16)
+    buffer.add(observation=[row], next_observation=[row[:1]], reward=0, **ENDS)
+    batch = buffer.sample(2)
+    assert batch.observation.values.dtype == torch.bfloat16 and batch.observation[1].tolist() == [0.5, 1.5]
+
+
+def test_jax_gets_its_arrays_and_pads_under_jit():
+    jax = pytest.importorskip("jax")
+    batch = filled(arrays="jax").sample(8)
+    assert isinstance(batch.tokens.values, jax.Array) and batch.tokens.offsets.dtype == np.int32
+    check_batch(filled().sample(8))
+    for i, row in enumerate(filled().sample(8).tokens):
+        assert batch.tokens[i].tolist() == row.tolist()
+    padded = batch.points.padded(4)
+    assert padded.shape == (8, 4, 2) and padded.tolist() == filled().sample(8).points.padded(4).tolist()
+    doubled = jax.jit(lambda rows: rows.values * 2)(batch.points)
+    assert doubled.tolist() == (batch.points.values * 2).tolist()
