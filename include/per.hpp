@@ -1288,10 +1288,10 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_get_units(get(), options, n, units.data(), &batch, masses, first_units, stream));
     }
     /* The summary for a coordinator's draws. If a scale is given, masses are also measured at that scale. */
-    ShardSummary summarize(int32_t measured_scale = PER_SCALE_AUTOMATIC) const {
-        return detail::filled_by<per_shard_summary>(per_replay_summarize, get(), measured_scale);
+    ShardSummary summarize(int32_t measured_scale = PER_SCALE_AUTOMATIC, int64_t measured_reference = 0) const {
+        return detail::filled_by<per_shard_summary>(per_replay_summarize, get(), measured_scale, measured_reference);
     }
-    void set_scale(int32_t scale) { check(per_replay_set_scale(get(), scale)); }
+    void set_scale(int32_t scale, int64_t reference = 0) { check(per_replay_set_scale(get(), scale, reference)); }
     void raise_max_priority(float priority, void* stream = nullptr) {
         check(per_replay_raise_max_priority(get(), priority, stream));
     }
@@ -1461,10 +1461,11 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
     struct ScaleRequest {
         int32_t todo; /* a per_scale_request */
         int32_t scale;
+        int64_t reference;
     };
     ScaleRequest agree_on_scale(bool chooses_anew = false) {
         ScaleRequest request = {};
-        check(per_coordinator_agree_on_scale(get(), chooses_anew, &request.todo, &request.scale));
+        check(per_coordinator_agree_on_scale(get(), chooses_anew, &request.todo, &request.scale, &request.reference));
         return request;
     }
 

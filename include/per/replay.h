@@ -286,8 +286,7 @@ typedef struct per_memory {
  * is rounded up to one unit. An add passes over all rows about once in six half-lives; H should therefore not be much
  * less than a thousandth of the capacity.
  *
- * A half-life needs PER_PROPORTIONAL, because the other distributions have no p^alpha that could decay. Shards do not
- * support it (PER_ERROR_UNSUPPORTED).
+ * A half-life needs PER_PROPORTIONAL, because the other distributions have no p^alpha that could decay.
  */
 typedef struct per_freshness {
     double half_life; /* H, in the unit of `age`: 0.01 .. 1e12; 0: priorities do not decay; _init: 0 */

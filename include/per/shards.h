@@ -37,10 +37,11 @@
  *         return shard;
  *     }
  *
- *     static void report(per_coordinator* coordinator, per_replay* shards[N_SHARDS], int32_t measured_scale) {
+ *     static void report(per_coordinator* coordinator, per_replay* shards[N_SHARDS], int32_t measured_scale,
+ *                        int64_t measured_reference) {
  *         for (int s = 0; s < N_SHARDS; s++) {
  *             per_shard_summary summary;
- *             check(per_replay_summarize(shards[s], measured_scale, &summary, sizeof summary));
+ *             check(per_replay_summarize(shards[s], measured_scale, measured_reference, &summary, sizeof summary));
  *             check(per_coordinator_report(coordinator, s, &summary));
  *         }
  *     }
@@ -64,13 +65,15 @@
  *             shards[s] = shard_with_steps(&shard_options, s);
  *         }
  *
- *         int32_t todo = PER_SCALE_MEASURE, scale = PER_SCALE_AUTOMATIC;
- *         report(coordinator, shards, PER_SCALE_AUTOMATIC);
+ *         int32_t todo, scale;
+ *         int64_t reference;
+ *         report(coordinator, shards, PER_SCALE_AUTOMATIC, 0);
  *         for (;;) { // until all shards have one scale
- *             check(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale));
+ *             check(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale, &reference));
  *             if (todo == PER_SCALE_AGREED) break;
- *             for (int s = 0; s < N_SHARDS && todo == PER_SCALE_SET; s++) check(per_replay_set_scale(shards[s], scale));
- *             report(coordinator, shards, todo == PER_SCALE_MEASURE ? scale : PER_SCALE_AUTOMATIC);
+ *             for (int s = 0; s < N_SHARDS && todo == PER_SCALE_SET; s++)
+ *                 check(per_replay_set_scale(shards[s], scale, reference));
+ *             report(coordinator, shards, todo == PER_SCALE_MEASURE ? scale : PER_SCALE_AUTOMATIC, reference);
  *         }
  *
  *         int64_t count, shard_of[BATCH], units[BATCH], shard_ids[BATCH], ids[BATCH];
@@ -126,54 +129,74 @@ extern "C" {
  *                                    per_coordinator_finish()
  *   before steps are added           per_replay_raise_max_priority() with the largest priority of the coordinator
  *   updates                          per_coordinator_locate() maps ids to shards
+ *
+ * With a half-life H (per_freshness) what a buffer stores in place of p^alpha, the leaf of a transition, is
+ *
+ *   p^alpha 2^(birth / H - reference)
+ *
+ * where the birth is the transition's row number in its lane, or its version. The reference follows from the latest
+ * birth in the buffer, so that of one buffer is the largest of its shards. As births grow, the reference is raised from
+ * time to time: leaves are divided by a power of two, the scale rises by as much, and masses stay as they are. Shards
+ * therefore agree on a reference together with the scale. With PER_AGE_VERSIONS, the program gives all shards the same
+ * version before it calls per_coordinator_agree_on_scale(), also shards that come back.
  */
 
 /* Automatic choice of the scale, as in trees. */
 enum { PER_SCALE_AUTOMATIC = 2147483647 };
 
-/* Integer summary of a buffer for draws: per_replay_summarize(). Masses are those of p^alpha, except for PER_RANK. */
+/*
+ * Integer summary of a buffer for draws: per_replay_summarize(). Masses are those of p^alpha, except for PER_RANK. With
+ * a half-life, p^alpha here stands for the leaf.
+ */
 typedef struct per_shard_summary {
-    uint64_t struct_size;   /* set by the call */
-    uint64_t total_mass;    /* sum of mass(p^alpha) = ceil(p^alpha 2^scale) over the live transitions, below 2^62 */
-    uint64_t smallest_mass; /* the smallest nonzero mass; 0 if there is none, or if the buffer was created with a
-                               normalize_weights other than PER_BUFFER_MAX */
-    int64_t live;           /* N */
-    int64_t changes;        /* calls on this handle that may have changed the draws; launches of CUDA graphs are not
-                               counted */
-    uint64_t measured_low;  /* the sum of all masses at measured_scale: its lower 64 bits */
-    uint64_t measured_high; /* upper 64 bits of that sum */
-    float max_priority;     /* priority that the next transition gets */
-    float largest_leaf;     /* the largest p^alpha, if measured */
-    int32_t scale;          /* scale of the masses */
-    int32_t is_scale_fixed; /* 1: the scale was set; 0: the buffer chose it */
-    int32_t measured_scale; /* PER_SCALE_AUTOMATIC: nothing was measured, and the measured members are 0 */
-    int32_t scale_needed;   /* the scale that this buffer would now choose, if measured */
+    uint64_t struct_size;       /* set by the call */
+    uint64_t total_mass;        /* sum of mass(p^alpha) = ceil(p^alpha 2^scale) over the live transitions, below 2^62 */
+    uint64_t smallest_mass;     /* the smallest nonzero mass; 0 if there is none, or if the buffer was created with a
+                                   normalize_weights other than PER_BUFFER_MAX */
+    int64_t live;               /* N */
+    int64_t changes;            /* calls on this handle that may have changed the draws; launches of CUDA graphs are not
+                                   counted */
+    int64_t version;            /* version of steps that are added now */
+    int64_t reference;          /* reference of the leaves; 0 without a half-life */
+    int64_t measured_reference; /* reference of the leaves as they were measured */
+    uint64_t measured_low;      /* the sum of all masses at measured_scale: its lower 64 bits */
+    uint64_t measured_high;     /* upper 64 bits of that sum */
+    float max_priority;         /* priority that the next transition gets */
+    float largest_leaf;         /* the largest p^alpha, if measured */
+    int32_t scale;              /* scale of the masses */
+    int32_t is_scale_fixed;     /* 1: the scale was set; 0: the buffer chose it */
+    int32_t measured_scale;     /* PER_SCALE_AUTOMATIC: nothing was measured, and the measured members are 0 */
+    int32_t scale_needed;       /* the scale that this buffer would now choose, if measured */
 } per_shard_summary;
 
 /*
  * Fills *summary_out.
  *
- *   measured_scale  PER_SCALE_AUTOMATIC: nothing is measured, at constant cost. -120 .. 200: measures the sum of the
- *                   masses at that scale, each at most 2^52, and the largest leaf. Cost: one pass
- *   struct_size     sizeof(per_shard_summary) of the caller
+ *   measured_scale      PER_SCALE_AUTOMATIC: nothing is measured, at constant cost. -120 .. 200: measures the sum of
+ *                       the masses at that scale, each at most 2^52, and the largest leaf. Cost: one pass
+ *   measured_reference  the leaves are measured as if the reference had been raised to this one; 0, or a smaller one
+ *                       than the buffer's: as they are. Without a half-life it must be 0
+ *   struct_size         sizeof(per_shard_summary) of the caller
  *
  * PER_ERROR_INVALID_ARGUMENT. Synchronises.
  */
-PER_API per_status per_replay_summarize(per_replay* replay, int32_t measured_scale, per_shard_summary* summary_out,
-                                        uint64_t struct_size);
+PER_API per_status per_replay_summarize(per_replay* replay, int32_t measured_scale, int64_t measured_reference,
+                                        per_shard_summary* summary_out, uint64_t struct_size);
 
 /*
  * Sets the scale of all masses. It stays until a call makes a leaf or the sum too large for it, or sets alpha. Such a
  * call does not fail: the buffer then chooses a scale automatically, and its summary reports it. Draws by rank have a
  * separate scale. A checkpoint holds the scale that the buffer had; a loaded buffer chooses later scales automatically.
  *
- *   scale  -120 .. 200, such that each leaf is at most 2^52 - 1 and the total is below 2^62; or PER_SCALE_AUTOMATIC:
- *          the scale that the buffer would choose now
+ *   scale      -120 .. 200, such that each mass is at most 2^52 - 1 and the total is below 2^62; or
+ *              PER_SCALE_AUTOMATIC: the scale that the buffer would choose now
+ *   reference  with a half-life, the reference that the buffer gets, as a coordinator gives it; 0, or a smaller one
+ *              than the buffer's: it stays. Without a half-life it must be 0
  *
  * PER_ERROR_INVALID_ARGUMENT: the message names the allowed scales, and nothing is changed. Cost: a few passes over the
  * buffer. Synchronises.
  */
-PER_API per_status per_replay_set_scale(per_replay* replay, int32_t scale);
+PER_API per_status per_replay_set_scale(per_replay* replay, int32_t scale, int64_t reference);
 
 /*
  * Raises the largest priority ever seen to at least this value, as if a transition had been given it. With PER_MAX_NOW
@@ -213,6 +236,7 @@ typedef struct per_coordinator_state {
     uint64_t rescales_below; /* a total mass below this requires another scale */
     int64_t live;            /* N of the shards present */
     int64_t shards;          /* number of shards present */
+    int64_t reference;       /* reference of all leaves; 0 without a half-life */
     double beta;             /* exponent of the weights of the next batch */
     float max_priority;      /* largest priority ever reported by a shard, at least 1 */
     int32_t scale;           /* scale of all masses */
@@ -252,7 +276,8 @@ PER_API per_status per_coordinator_describe_shard(per_coordinator* coordinator, 
  *   summary  NULL: the shard is absent, and its mass does not count, until it reports again
  *
  * PER_ERROR_INVALID_ARGUMENT for an impossible summary: total_mass above 2^52 - 1 per live transition, measured masses
- * above 2^52 per live transition, smallest_mass above total_mass, or a member out of its range.
+ * above 2^52 per live transition, smallest_mass above total_mass, a member out of its range, or a reference that no
+ * buffer with this half-life has.
  */
 PER_API per_status per_coordinator_report(per_coordinator* coordinator, int64_t shard,
                                           const per_shard_summary* summary);
@@ -260,23 +285,24 @@ PER_API per_status per_coordinator_report(per_coordinator* coordinator, int64_t 
 /* Requests of per_coordinator_agree_on_scale(). */
 typedef enum per_scale_request {
     PER_SCALE_AGREED = 0,  /* nothing: batches can be drawn */
-    PER_SCALE_MEASURE = 1, /* per_replay_summarize() with the scale as measured_scale, for each shard present */
+    PER_SCALE_MEASURE = 1, /* per_replay_summarize() with the scale and the reference, for each shard present */
     PER_SCALE_SET = 2      /* per_replay_set_scale(), and then per_replay_summarize(), for each shard present */
 } per_scale_request;
 
 /*
- * Brings all shards to one scale: that of one buffer with all their lanes. *todo_out and *scale_out request an action
- * on every shard. Perform it, report the new summaries, and call this function again. Most calls request nothing.
+ * Brings all shards to one scale, and to one reference: those of one buffer with all their lanes. *todo_out, *scale_out
+ * and *reference_out request an action on every shard. Perform it, report the new summaries, and call this function
+ * again. Most calls request nothing.
  *
  *   chooses_anew  1: choose the scale regardless of the current one, as after a change of alpha. Pass 1 to the first of
  *                 the calls
  *
  * PER_ERROR_INVALID_ARGUMENT if a shard has never reported, has not performed the request, or has grown since it was
- * measured so that the total mass of all is 2^62 or more. The next call then starts over and still honours
- * chooses_anew: until PER_SCALE_AGREED the scale and its state are unchanged.
+ * measured so that the total mass of all is 2^62 or more, and if the shards present have different versions. The next
+ * call then starts over and still honours chooses_anew: until PER_SCALE_AGREED the scale and its state are unchanged.
  */
 PER_API per_status per_coordinator_agree_on_scale(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
-                                                  int32_t* scale_out);
+                                                  int32_t* scale_out, int64_t* reference_out);
 
 /*
  * Begins a batch. An earlier batch that was begun but not finished does not count as a draw. After an error the earlier

@@ -46,13 +46,15 @@ per_status per_coordinator_report(per_coordinator* coordinator, int64_t shard, c
 }
 
 per_status per_coordinator_agree_on_scale(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
-                                          int32_t* scale_out) {
+                                          int32_t* scale_out, int64_t* reference_out) {
     return call_on(coordinator, [&](Coordinator& target) {
         require_pointer("todo_out", todo_out);
         require_pointer("scale_out", scale_out);
-        int32_t scale = 0;
-        *todo_out = target.agree_on_scale(chooses_anew != 0, scale);
-        *scale_out = scale;
+        require_pointer("reference_out", reference_out);
+        const auto [todo, scale] = target.agree_on_scale(chooses_anew != 0);
+        *todo_out = todo;
+        *scale_out = scale.scale;
+        *reference_out = scale.reference;
     });
 }
 

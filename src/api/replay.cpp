@@ -145,15 +145,16 @@ per_status per_replay_get_units(per_replay* replay, const per_sample_options* op
     });
 }
 
-per_status per_replay_summarize(per_replay* replay, int32_t measured_scale, per_shard_summary* summary_out,
-                                uint64_t struct_size) {
+per_status per_replay_summarize(per_replay* replay, int32_t measured_scale, int64_t measured_reference,
+                                per_shard_summary* summary_out, uint64_t struct_size) {
     return call_on(replay, [&](Replay& target) {
-        fill_struct("summary_out", summary_out, struct_size, [&] { return target.summarize(measured_scale); });
+        fill_struct("summary_out", summary_out, struct_size,
+                    [&] { return target.summarize(measured_scale, measured_reference); });
     });
 }
 
-per_status per_replay_set_scale(per_replay* replay, int32_t scale) {
-    return call_on(replay, [&](Replay& target) { target.set_scale(scale); });
+per_status per_replay_set_scale(per_replay* replay, int32_t scale, int64_t reference) {
+    return call_on(replay, [&](Replay& target) { target.set_scale(scale, reference); });
 }
 
 per_status per_replay_raise_max_priority(per_replay* replay, float priority, void* stream) {

@@ -49,9 +49,9 @@ inline constexpr uint64_t struct_sizes<per_hindsight_options>[] = {48};
 template <>
 inline constexpr uint64_t struct_sizes<per_loader_options>[] = {48};
 template <>
-inline constexpr uint64_t struct_sizes<per_shard_summary>[] = {80};
+inline constexpr uint64_t struct_sizes<per_shard_summary>[] = {104};
 template <>
-inline constexpr uint64_t struct_sizes<per_coordinator_state>[] = {72};
+inline constexpr uint64_t struct_sizes<per_coordinator_state>[] = {80};
 template <>
 inline constexpr uint64_t struct_sizes<per_channel_options>[] = {40};
 template <>

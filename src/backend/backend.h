@@ -14,6 +14,7 @@
 #include "backend/draw_outcome.h"
 #include "backend/frame_gather.h"
 #include "per.h"
+#include "rules/freshness.h"
 #include "rules/n_step.h"
 
 namespace per {
@@ -266,9 +267,10 @@ class ReplayBackend {
     virtual void change_settings(const per_replay_settings& settings, void* stream) = 0;
     virtual int64_t version() const = 0;
 
-    // Fills all of a summary but `changes`, and smallest_mass only if it is wanted.
-    virtual void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) = 0;
-    virtual void set_scale(int32_t scale) = 0;
+    // Fills all of a summary but `changes`, and smallest_mass only if it is wanted. `measured` and the argument of
+    // set_scale() may have a reference below the buffer's, which then counts as the buffer's.
+    virtual void summarize(const LeafScale& measured, bool wants_smallest, per_shard_summary& summary_out) = 0;
+    virtual void set_scale(const LeafScale& scale) = 0;
     virtual void raise_max_priority(float priority, void* stream) = 0;
 
     virtual int64_t live() = 0;

@@ -4,14 +4,26 @@
 #include <cstdint>
 
 #include "per.h"
+#include "rules/freshness.h"
 #include "rules/mass.h"
 
 namespace per {
 
-// Fills the measured members of a summary. Leaves are p^alpha, or 0 if not live; `capacity` is the buffer's.
-void measure_leaves(const float* leaves, int64_t capacity, int32_t measured_scale, per_shard_summary& summary_out);
+// The leaves of a buffer: p^alpha, or 0 if not live. With `raised`, what a rebase that raises the reference by as much
+// would make of them.
+struct MeasuredLeaves {
+    const float* leaves;
+    int64_t capacity;
+    int64_t raised;
+
+    float operator[](int64_t i) const { return raised == 0 ? leaves[i] : rebased_leaf(leaves[i], raised); }
+    float largest() const;
+};
+
+// Fills the measured members of a summary but the reference.
+void measure_leaves(const MeasuredLeaves& leaves, int32_t measured_scale, per_shard_summary& summary_out);
 
 // Throws Error with INVALID_ARGUMENT for a scale at which a leaf or the sum of all masses breaks its limit.
-void check_scale(int32_t scale, const float* leaves, int64_t capacity);
+void check_scale(int32_t scale, const MeasuredLeaves& leaves);
 
 }  // namespace per

@@ -105,7 +105,7 @@ Freshness freshness_of(const per_replay_options& options) {
     Freshness freshness;
     if (options.freshness.half_life == 0.0) return freshness;
     freshness.half_lives_per_birth = 1.0 / options.freshness.half_life;
-    freshness.reference = reference_for(freshness, 0);
+    freshness.reference = first_reference;
     return freshness;
 }
 

@@ -140,10 +140,13 @@ void check_freshness(const per_replay_options& options) {
 
 }  // namespace
 
-void require_no_half_life(const per_replay_options& options) {
-    if (options.freshness.half_life != 0.0)
-        throw Error(PER_ERROR_UNSUPPORTED, "half_life is %g: must be 0 in a shard, as shards compare p^alpha",
-                    options.freshness.half_life);
+void check_reference(const char* name, int64_t reference, const per_replay_options& options) {
+    const Freshness freshness = freshness_of(options);
+    if (is_reference(freshness, reference)) return;
+    if (!freshness.decays())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be 0 without half_life", name, reference);
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed are %" PRId64 " .. %" PRId64 ", in steps of %d",
+                name, reference, first_reference, last_reference, static_cast<int>(reference_step));
 }
 
 namespace {

@@ -28,8 +28,8 @@ void check_load_options(const per_load_options& options);
 // Checks all options but `fields`, which Fields checks.
 void check_replay_options(const per_replay_options& options);
 
-// For buffers that serve as shards, and their coordinator.
-void require_no_half_life(const per_replay_options& options);
+// Checks the reference of a buffer's leaves (rules/freshness.h).
+void check_reference(const char* name, int64_t reference, const per_replay_options& options);
 
 // The result of per_replay_compute_capacity().
 int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length);

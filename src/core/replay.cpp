@@ -427,20 +427,20 @@ void Replay::change_settings(const per_replay_settings& settings, void* stream) 
     if (!std::isnan(settings.alpha) || settings.n_step != 0 || settings.version != -1) ++n_changes_;
 }
 
-per_shard_summary Replay::summarize(int32_t measured_scale) {
+per_shard_summary Replay::summarize(int32_t measured_scale, int64_t measured_reference) {
     const std::unique_lock guard(lock_);
-    require_no_half_life(options_);
     if (measured_scale != PER_SCALE_AUTOMATIC) check_range("measured_scale", measured_scale, min_scale, max_scale);
+    if (measured_reference != 0) check_reference("measured_reference", measured_reference, options_);
     per_shard_summary summary = default_summary;
-    backend_->summarize(measured_scale, options_.normalize_weights == PER_BUFFER_MAX, summary);
+    backend_->summarize({measured_scale, measured_reference}, options_.normalize_weights == PER_BUFFER_MAX, summary);
     summary.changes = n_changes_;
     return summary;
 }
 
-void Replay::set_scale(int32_t scale) {
+void Replay::set_scale(int32_t scale, int64_t reference) {
     const std::unique_lock guard(lock_);
-    require_no_half_life(options_);
-    backend_->set_scale(scale);
+    if (reference != 0) check_reference("reference", reference, options_);
+    backend_->set_scale({scale, reference});
     ++n_changes_;
 }
 

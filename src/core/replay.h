@@ -99,8 +99,8 @@ class Replay {
     void stop_listening();
     void end_draws(uint64_t process);  // `process` is what ProcessMark::current() was at begin_draws()
 
-    per_shard_summary summarize(int32_t measured_scale);
-    void set_scale(int32_t scale);
+    per_shard_summary summarize(int32_t measured_scale, int64_t measured_reference);
+    void set_scale(int32_t scale, int64_t reference);
     void raise_max_priority(float priority, void* stream);
 
     per_replay_options describe();

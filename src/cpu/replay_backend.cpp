@@ -308,23 +308,30 @@ void CpuReplayBackend::change_settings(const per_replay_settings& settings, void
     if (settings.version != -1) state_.set_version(settings.version);
 }
 
-void CpuReplayBackend::summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) {
+void CpuReplayBackend::summarize(const LeafScale& measured, bool wants_smallest, per_shard_summary& summary_out) {
     const SumTree& tree = state_.priorities.tree();
+    const Freshness& freshness = state_.priorities.freshness();
     summary_out.total_mass = tree.total_mass();
     summary_out.live = live();
+    summary_out.version = state_.version;
+    summary_out.reference = freshness.reference;
     summary_out.max_priority = state_.priorities.largest();
     summary_out.scale = tree.scale();
     summary_out.is_scale_fixed = tree.is_scale_fixed() ? 1 : 0;
     if (wants_smallest && tree.total_mass() != 0)
         summary_out.smallest_mass = state_.priorities.smallest_mass(PER_PROPORTIONAL);
-    if (measured_scale != PER_SCALE_AUTOMATIC)
-        measure_leaves(tree.leaves(), tree.capacity(), measured_scale, summary_out);
+    if (measured.scale == PER_SCALE_AUTOMATIC) return;
+    const int64_t raised = raise_to(freshness, measured.reference);
+    summary_out.measured_reference = freshness.reference + raised;
+    measure_leaves({tree.leaves(), tree.capacity(), raised}, measured.scale, summary_out);
 }
 
-void CpuReplayBackend::set_scale(int32_t scale) {
-    const SumTree& tree = state_.priorities.tree();
-    if (scale != PER_SCALE_AUTOMATIC) check_scale(scale, tree.leaves(), tree.capacity());
-    state_.priorities.set_scale(scale);
+void CpuReplayBackend::set_scale(const LeafScale& scale) {
+    PriorityStore& priorities = state_.priorities;
+    const SumTree& tree = priorities.tree();
+    const int64_t raised = raise_to(priorities.freshness(), scale.reference);
+    if (scale.scale != PER_SCALE_AUTOMATIC) check_scale(scale.scale, {tree.leaves(), tree.capacity(), raised});
+    priorities.set_scale({scale.scale, priorities.freshness().reference + raised});
 }
 
 void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {

@@ -71,8 +71,8 @@ class CpuReplayBackend : public ReplayBackend {
     void change_settings(const per_replay_settings& settings, void* stream) override;
     int64_t version() const override { return state_.version; }
 
-    void summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) override;
-    void set_scale(int32_t scale) override;
+    void summarize(const LeafScale& measured, bool wants_smallest, per_shard_summary& summary_out) override;
+    void set_scale(const LeafScale& scale) override;
     void raise_max_priority(float priority, void*) override { state_.priorities.raise_largest(priority); }
 
     int64_t live() override { return state_.priorities.live().count(); }

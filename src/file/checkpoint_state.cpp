@@ -252,11 +252,8 @@ CheckpointState::CheckpointState(CheckpointReader& reader, const CheckpointRules
     reader.begin("counters");
     for_each_number(numbers_, [&](auto& number, auto least, auto most) { number = reader.number(least, most); });
     reader.end();
-    const int64_t least = freshness_.decays() ? reference_for(freshness_, 0) : 0;
-    const bool is_reference = freshness_.decays()
-                                  ? numbers_.reference >= least && (numbers_.reference - least) % reference_step == 0
-                                  : numbers_.reference == 0;
-    if (!is_reference || (numbers_.version != 0 && !has_versions_)) reader.refuse("a number in it cannot be");
+    if (!is_reference(freshness_, numbers_.reference) || (numbers_.version != 0 && !has_versions_))
+        reader.refuse("a number in it cannot be");
     freshness_.reference = numbers_.reference;
     reader.begin("lanes");
     size_t n_elements = 0;

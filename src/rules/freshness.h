@@ -26,6 +26,12 @@ struct Freshness {
     PER_HOST_DEVICE bool decays() const { return half_lives_per_birth != 0.0; }
 };
 
+// The scale of masses (mass.h), and the reference of the leaves that it is for.
+struct LeafScale {
+    int32_t scale;
+    int64_t reference;
+};
+
 // All births lie at least this many half-lives below the reference, so that no leaf exceeds its p^alpha.
 inline constexpr int64_t least_below_reference = 4;
 // The reference is a multiple of this, plus least_below_reference.
@@ -39,6 +45,10 @@ inline constexpr int32_t max_scale_of_rebase = 126;
 // Births and half-lives beyond these count as these: far more than any buffer sees.
 inline constexpr int64_t max_birth = (int64_t{1} << 52) - 1;
 inline constexpr double max_half_lives = 0x1p50;
+
+// The reference of a buffer that has no rows yet, and the largest one.
+inline constexpr int64_t first_reference = reference_step + least_below_reference;
+inline constexpr int64_t last_reference = static_cast<int64_t>(max_half_lives) + first_reference;
 
 PER_HOST_DEVICE double half_lives_at(const Freshness& freshness, int64_t birth) {
     const double half_lives = static_cast<double>(birth) * freshness.half_lives_per_birth;
@@ -56,12 +66,29 @@ PER_HOST_DEVICE bool is_rebase_due(const Freshness& freshness, int64_t birth) {
     return half_lives_at(freshness, birth) >= static_cast<double>(freshness.reference - least_below_reference);
 }
 
+// True if buffers have such a reference.
+PER_HOST_DEVICE bool is_reference(const Freshness& freshness, int64_t reference) {
+    if (!freshness.decays()) return reference == 0;
+    return reference >= first_reference && reference <= last_reference &&
+           (reference - first_reference) % reference_step == 0;
+}
+
+// True if leaves that a rebase leaves at the least keep their masses.
+PER_HOST_DEVICE bool rebase_keeps_masses(int32_t scale, int64_t raised) {
+    return scale + raised <= max_scale_of_rebase;
+}
+
+// The amount by which a reference must be raised to be at least this one.
+PER_HOST_DEVICE int64_t raise_to(const Freshness& freshness, int64_t reference) {
+    return reference > freshness.reference ? reference - freshness.reference : 0;
+}
+
 // The factor that turns leaves into p^alpha times their decay up to `now`, the birth of age 0.
 PER_HOST_DEVICE double of_age_0(const Freshness& freshness, int64_t now) {
     return exp2_of<double, uint64_t>(static_cast<double>(freshness.reference) - half_lives_at(freshness, now));
 }
 
-// A leaf after a rebase that raises the reference by `raised`: what decayed_leaf() gives for the new reference.
+// A leaf after a rebase that raises the reference by `raised` > 0: what decayed_leaf() gives for the new reference.
 PER_HOST_DEVICE float rebased_leaf(float leaf, int64_t raised) {
     if (leaf == 0.0f) return 0.0f;
     const double scaled = static_cast<double>(leaf) * power_of_two(static_cast<int32_t>(raised < 400 ? -raised : -400));

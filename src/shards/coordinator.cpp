@@ -27,7 +27,6 @@ void require_no_ranks(int32_t prioritization) {
 per_replay_options checked(const per_replay_options& options) {
     check_replay_options(options);
     require_no_ranks(options.prioritization);
-    require_no_half_life(options);
     if (options.max_priority == PER_MAX_NOW)
         throw Error(PER_ERROR_UNSUPPORTED, "max_priority is PER_MAX_NOW: shards know the largest priority ever only");
     if (RateLimiter::has_limits(options.rate_limit))
@@ -63,15 +62,19 @@ void check_entry(const char* name, size_t i, uint64_t value, uint64_t least, uin
 
 // Refuses summaries that no buffer returns. So total masses are below 2^62, and every measured sum leads to a scale in
 // range. The lowest scale, -119, follows from 2^40 leaves that each measure 2^52 at the scale for the largest float.
-void check_summary(const per_shard_summary& summary, int64_t capacity) {
+void check_summary(const per_shard_summary& summary, const per_replay_options& options, int64_t capacity) {
     check_range("live", summary.live, 0, capacity);
     check_range("changes", summary.changes, 0, INT64_MAX);
+    check_range("version", summary.version, 0, INT32_MAX);
+    check_reference("reference", summary.reference, options);
     check_finite("max_priority", static_cast<double>(summary.max_priority));
     check_finite("largest_leaf", static_cast<double>(summary.largest_leaf));
     check_range("scale", summary.scale, min_scale, max_scale);
     check_range("is_scale_fixed", summary.is_scale_fixed, 0, 1);
-    if (summary.measured_scale != PER_SCALE_AUTOMATIC)
+    if (summary.measured_scale != PER_SCALE_AUTOMATIC) {
         check_range("measured_scale", summary.measured_scale, min_scale, max_scale);
+        check_reference("measured_reference", summary.measured_reference, options);
+    }
     using Wide = unsigned __int128;
     const Wide live = static_cast<Wide>(summary.live);
     check_units("total_mass", summary.total_mass,
@@ -96,12 +99,13 @@ Coordinator::Coordinator(const per_replay_options& options, int64_t n_shards, co
     check_finite("max_priority", static_cast<double>(state.max_priority));
     check_range("scale", state.scale, min_scale, max_scale);
     check_units("total_mass", state.total_mass, total_mass_limit - 1);
+    if (state.reference != 0) check_reference("reference", state.reference, options_);
     samples_ = state.samples;
     beta_.step = state.beta_step;
     total_mass_ = state.total_mass;
     low_water_ = state.rescales_below;
     max_priority_ = std::max(1.0f, state.max_priority);
-    scale_ = state.scale;
+    scale_ = {state.scale, std::max(freshness_of(options_).reference, state.reference)};
     for (int64_t s = 0; s < n_shards; ++s) {
         const int64_t first = s * options_.n_envs / n_shards;
         shards_.push_back({first, (s + 1) * options_.n_envs / n_shards - first, false, false, false, {}});
@@ -123,7 +127,7 @@ void Coordinator::report(int64_t shard, const per_shard_summary* summary) {
     const std::unique_lock guard(lock_);
     Shard& known = shard_at(shard);
     if (summary != nullptr) {
-        check_summary(*summary, options_.capacity / options_.n_envs * known.n_envs);
+        check_summary(*summary, options_, options_.capacity / options_.n_envs * known.n_envs);
         known.summary = *summary;
         max_priority_ = std::max(max_priority_, summary->max_priority);
     } else {
@@ -149,12 +153,15 @@ WideSum Coordinator::total() {
 
 // ---------------------------------------------------------------------------------------------------------- scale
 
-per_scale_request Coordinator::ask(Agreement agreement, per_scale_request todo, int32_t scale, int32_t& scale_out) {
+Coordinator::ScaleRequest Coordinator::ask(Agreement agreement, per_scale_request todo, int32_t scale) {
     agreement_ = agreement;
-    asked_scale_ = scale;
-    scale_out = scale;
+    asked_.scale = scale;
     for (Shard& shard : shards_) shard.has_answered = false;
-    return todo;
+    return {todo, asked_};
+}
+
+bool Coordinator::has_asked_scale(const per_shard_summary& summary) const {
+    return summary.is_scale_fixed != 0 && summary.scale == asked_.scale && summary.reference == asked_.reference;
 }
 
 void Coordinator::require_answers(Agreement agreement) {
@@ -162,66 +169,93 @@ void Coordinator::require_answers(Agreement agreement) {
         const Shard& shard = shards_[s];
         if (!shard.has_reported) throw Error(PER_ERROR_INVALID_ARGUMENT, "shard %zu has not reported", s);
         if (!shard.is_there || agreement == Agreement::none) continue;
-        const bool is_set = shard.summary.is_scale_fixed != 0 && shard.summary.scale == asked_scale_;
-        if (!shard.has_answered ||
-            !(agreement == Agreement::scale ? is_set : shard.summary.measured_scale == asked_scale_))
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "shard %zu was to %s the scale %" PRId32 ", and has not told so", s,
-                        agreement == Agreement::scale ? "get" : "measure", asked_scale_);
+        const bool has_measured =
+            shard.summary.measured_scale == asked_.scale && shard.summary.measured_reference == asked_.reference;
+        if (!shard.has_answered || !(agreement == Agreement::scale ? has_asked_scale(shard.summary) : has_measured))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "shard %zu was to %s the scale %" PRId32 "%s, and has not told so",
+                        s, agreement == Agreement::scale ? "get" : "measure", asked_.scale,
+                        asked_.reference == 0 ? "" : (" at the reference " + std::to_string(asked_.reference)).c_str());
     }
 }
 
-// True if a single buffer would choose another scale now, by the rule of plan_after_change(). The shards check for
-// leaves that are too large. A shard that is now at another scale may have found such a leaf, or it was absent when the
-// scale was chosen. Either way the shards need a scale that fits them all.
-bool Coordinator::needs_scale(const WideSum& total) {
-    bool has_too_large = false;
-    for_each_there(
-        [&](const Shard& shard) { has_too_large |= shard.summary.scale != scale_ && shard.summary.total_mass != 0; });
-    return plan_after_change(total_mass_, total, has_too_large, low_water_) != plan_keep;
+// Priorities that decay by versions would decay by different ones.
+void Coordinator::require_one_version() {
+    const Shard* first = nullptr;
+    for_each_there([&](const Shard& shard) {
+        if (first == nullptr) first = &shard;
+        if (shard.summary.version != first->summary.version)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "shard %td has version %" PRId64 ", and shard %td %" PRId64 ": all need the same version",
+                        &shard - shards_.data(), shard.summary.version, first - shards_.data(), first->summary.version);
+    });
 }
 
-per_scale_request Coordinator::agree_on_scale(bool chooses_anew, int32_t& scale_out) {
+// The scale of a single buffer after the rebase that its latest birth may have made due, and before it looks at its
+// sums. If that rebase cannot keep the masses, the scale stays, and another one must be chosen.
+LeafScale Coordinator::rebased_scale() {
+    LeafScale rebased = scale_;
+    for_each_there(
+        [&](const Shard& shard) { rebased.reference = std::max(rebased.reference, shard.summary.reference); });
+    const int64_t raised = rebased.reference - scale_.reference;
+    if (raised > 0 && total_mass_ != 0 && rebase_keeps_masses(scale_.scale, raised))
+        rebased.scale += static_cast<int32_t>(raised);
+    return rebased;
+}
+
+// True if a single buffer would choose another scale now: after a rebase that cannot keep the masses, or by the rule of
+// plan_after_change(). The shards check for leaves that are too large. A shard whose masses are not those at `rebased`
+// may have found such a leaf, or it was absent when the scale was chosen. Either way the shards need a scale that fits
+// them all.
+bool Coordinator::needs_scale(const LeafScale& rebased, const WideSum& total) {
+    bool is_another_due = rebased.reference > scale_.reference && rebased.scale == scale_.scale;
+    for_each_there([&](const Shard& shard) {
+        const int64_t raised = rebased.reference - shard.summary.reference;
+        const bool has_these = shard.summary.scale + raised == rebased.scale &&
+                               (raised == 0 || rebase_keeps_masses(shard.summary.scale, raised));
+        is_another_due |= !has_these && shard.summary.total_mass != 0;
+    });
+    return plan_after_change(total_mass_, total, is_another_due, low_water_) != plan_keep;
+}
+
+Coordinator::ScaleRequest Coordinator::agree_on_scale(bool chooses_anew) {
     const std::unique_lock guard(lock_);
     const Agreement agreement = std::exchange(agreement_, Agreement::none);
     require_answers(agreement);
+    require_one_version();
     const WideSum sum = total();
     const bool has_mass = sum.low != 0 || sum.high != 0;
     if (agreement == Agreement::none) {
         chooses_anew_ |= chooses_anew;
         largest_leaf_ = 0.0f;
-        if (needs_scale(sum) || (chooses_anew_ && has_mass))
-            return ask(Agreement::largest, PER_SCALE_MEASURE, scale_, scale_out);
+        asked_ = rebased_scale();
+        if (needs_scale(asked_, sum) || (chooses_anew_ && has_mass))
+            return ask(Agreement::largest, PER_SCALE_MEASURE, asked_.scale);
     }
     if (agreement == Agreement::largest) {
         for_each_there(
             [&](const Shard& shard) { largest_leaf_ = std::max(largest_leaf_, shard.summary.largest_leaf); });
-        if (largest_leaf_ > 0.0f)
-            return ask(Agreement::sum, PER_SCALE_MEASURE, scale_for_largest(largest_leaf_), scale_out);
+        if (largest_leaf_ > 0.0f) return ask(Agreement::sum, PER_SCALE_MEASURE, scale_for_largest(largest_leaf_));
     }
     if (agreement == Agreement::sum) {
         WideSum measured = {0, 0};
         for_each_there([&](const Shard& shard) {
             measured = add_wide(measured, {shard.summary.measured_low, shard.summary.measured_high});
         });
-        const int32_t chosen = scale_of_leaves(largest_leaf_, measured, options_.capacity);
-        return ask(Agreement::scale, PER_SCALE_SET, chosen, scale_out);
+        return ask(Agreement::scale, PER_SCALE_SET, scale_of_leaves(largest_leaf_, measured, options_.capacity));
     }
-    const int32_t scale = agreement == Agreement::scale ? asked_scale_ : scale_;
     bool is_everywhere = true;
-    for_each_there([&](const Shard& shard) {
-        is_everywhere &= shard.summary.is_scale_fixed != 0 && shard.summary.scale == scale;
-    });
-    if (!is_everywhere) return ask(Agreement::scale, PER_SCALE_SET, scale, scale_out);
+    for_each_there([&](const Shard& shard) { is_everywhere &= has_asked_scale(shard.summary); });
+    if (!is_everywhere) return ask(Agreement::scale, PER_SCALE_SET, asked_.scale);
     if (sum.high != 0 || sum.low >= total_mass_limit)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "the shards have changed since they were measured: their total mass is 2^62 or more");
     if (largest_leaf_ > 0.0f) low_water_ = low_water(sum.low, options_.capacity);
     if (chooses_anew_ && !has_mass) low_water_ = 0;
-    scale_ = scale_out = scale;
+    scale_ = asked_;
     total_mass_ = sum.low;
     chooses_anew_ = false;
     is_agreed_ = true;
-    return PER_SCALE_AGREED;
+    return {PER_SCALE_AGREED, scale_};
 }
 
 // ---------------------------------------------------------------------------------------------------------- batches
@@ -395,7 +429,8 @@ per_coordinator_state Coordinator::state() {
     });
     status.beta = beta_.beta(beta_.step);
     status.max_priority = max_priority_;
-    status.scale = scale_;
+    status.scale = scale_.scale;
+    status.reference = scale_.reference;
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "per.h"
 #include "rules/beta_schedule.h"
+#include "rules/freshness.h"
 #include "rules/mass.h"
 #include "shards/shard_draw.h"
 #include "threads/handle_lock.h"
@@ -27,7 +28,11 @@ class Coordinator {
     Share share(int64_t shard);
 
     void report(int64_t shard, const per_shard_summary* summary);
-    per_scale_request agree_on_scale(bool chooses_anew, int32_t& scale_out);
+    struct ScaleRequest {
+        per_scale_request todo;
+        LeafScale scale;
+    };
+    ScaleRequest agree_on_scale(bool chooses_anew);
 
     // draw() and submit() return the number of units in the next round.
     int64_t draw(const per_sample_options& options, int64_t batch_size);
@@ -56,10 +61,13 @@ class Coordinator {
     ShardDraw& draw_in_round();
     template <class Add>
     void for_each_there(const Add& add);
-    per_scale_request ask(Agreement agreement, per_scale_request todo, int32_t scale, int32_t& scale_out);
+    ScaleRequest ask(Agreement agreement, per_scale_request todo, int32_t scale);
+    bool has_asked_scale(const per_shard_summary& summary) const;
     void require_answers(Agreement agreement);
+    void require_one_version();
     WideSum total();
-    bool needs_scale(const WideSum& total);
+    LeafScale rebased_scale();
+    bool needs_scale(const LeafScale& rebased, const WideSum& total);
     uint64_t smallest_mass();
     void read_found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
     int64_t whole_id(const Shard& shard, int64_t id) const;
@@ -74,13 +82,13 @@ class Coordinator {
 
     // The scale of the whole and what follows from it, as in a tree (mass.h). They date from when agree_on_scale() last
     // found one scale in all shards.
-    int32_t scale_ = 0;
+    LeafScale scale_ = {};
     uint64_t total_mass_ = 0;
     uint64_t low_water_ = 0;
     bool is_agreed_ = false;
     // The state of agree_on_scale() until it finds one scale in all shards.
     Agreement agreement_ = Agreement::none;
-    int32_t asked_scale_ = 0;
+    LeafScale asked_ = {};
     float largest_leaf_ = 0.0f;  // 0: no scale is being chosen
     bool chooses_anew_ = false;
 

@@ -45,7 +45,16 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "bootstrap_values": {"NaN": NAN, "infinite": INFINITY},
 }
 # Outputs of a single number. Only arrays have to be aligned.
-SINGLE_NUMBERS = {"capacity_out", "count_out", "scale_out", "slot_out", "todo_out", "n_envs_out", "first_env_out"}
+SINGLE_NUMBERS = {
+    "capacity_out",
+    "count_out",
+    "scale_out",
+    "reference_out",
+    "slot_out",
+    "todo_out",
+    "n_envs_out",
+    "first_env_out",
+}
 SINGLE_NUMBERS |= {"bytes_written_out", "total_out", "written_out", "steps_out", "descriptor_out", "batch_size_out"}
 # Pointers to structs whose fields are tried in the functions that take them as an argument.
 NOT_ENTERED = {"default_value", "sample", "hindsight", "replay"}

@@ -87,6 +87,7 @@ class World:
     capacity = ROOM
     timeout_ms = -1
     device_index = scheme = drop_last = on_invalid = shard = chooses_anew = measured_scale = scale = status = 0
+    measured_reference = reference = 0
     priority = beta = lambda_ = 0.5
     n_epochs = 1
     value_field, advantage_field, return_field = 2, 3, 4
@@ -354,11 +355,11 @@ class World:
         made = self.made(self.lib.per_coordinator_create, self.replay_options(), 1, self.ffi.NULL)
         self.newest_coordinator = made
         self.ok(self.lib.per_coordinator_report(made, 0, self.summary()))
-        todo, scale = self.ffi.new("int32_t*", 1), self.ffi.new("int32_t*")
+        todo, scale, reference = self.ffi.new("int32_t*", 1), self.ffi.new("int32_t*"), self.ffi.new("int64_t*")
         while todo[0] != self.lib.PER_SCALE_AGREED:
-            self.ok(self.lib.per_coordinator_agree_on_scale(made, 0, todo, scale))
+            self.ok(self.lib.per_coordinator_agree_on_scale(made, 0, todo, scale, reference))
             self.ok(self.lib.per_coordinator_report(made, 0, self.summary(scale[0])))
-        self.ok(self.lib.per_coordinator_agree_on_scale(made, 0, todo, scale))
+        self.ok(self.lib.per_coordinator_agree_on_scale(made, 0, todo, scale, reference))
         return made
 
     def coordinator_get_units_coordinator(self) -> Any:

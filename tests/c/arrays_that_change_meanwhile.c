@@ -194,15 +194,20 @@ static void a_coordinator(void) {
     static uint64_t masses[N];
     per_replay_options options = replay_options(4 * N, 2);
     per_coordinator* coordinator;
-    per_shard_summary law = {sizeof(per_shard_summary), N, 0, N, 0, N, 0, 0, 1, 0, 1, 0, 0};
+    per_shard_summary law = {.struct_size = sizeof law,
+                             .total_mass = N,
+                             .live = N,
+                             .measured_low = N,
+                             .largest_leaf = 1,
+                             .is_scale_fixed = 1};
     flips flipping;
-    int64_t count;
+    int64_t count, reference;
     int32_t todo = PER_SCALE_SET, scale = 0;
     CHECK_OK(per_coordinator_create(&options, 2, NULL, &coordinator));
     while (todo != PER_SCALE_AGREED) {
         law.scale = law.measured_scale = scale;
         for (int k = 0; k < 2; ++k) CHECK_OK(per_coordinator_report(coordinator, k, &law));
-        CHECK_OK(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale));
+        CHECK_OK(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale, &reference));
     }
     for (int i = 0; i < N; ++i) {
         good[i] = i;

@@ -47,7 +47,7 @@ static void check_same_draws(per_replay* replay, double alpha) {
 
 static per_shard_summary summary_of(per_replay* replay) {
     per_shard_summary summary;
-    CHECK_OK(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, &summary, sizeof summary));
+    CHECK_OK(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, 0, &summary, sizeof summary));
     return summary;
 }
 

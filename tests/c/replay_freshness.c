@@ -199,6 +199,59 @@ static void draws_follow_the_law(void) {
     per_replay_free(replay);
 }
 
+static per_shard_summary summary_of(per_replay* replay, int32_t measured_scale, int64_t measured_reference) {
+    per_shard_summary summary;
+    CHECK_OK(per_replay_summarize(replay, measured_scale, measured_reference, &summary, sizeof summary));
+    return summary;
+}
+
+/*
+ * Leaves of 1 are 2^(birth / 8 - reference) in a lane of 64 rows: masses at scale 36 are ceil(2^(birth / 8)), and stay if
+ * reference and scale rise by as much. At the reference 164 and the scale 132 all leaves are least, 2^-126.
+ */
+static void a_reference_is_raised(void) {
+    per_replay_options options = fresh_options(1, 8, -1, PER_AGE_STEPS);
+    options.capacity = 64;
+    options.normalize_weights = PER_BUFFER_MAX;
+    per_replay* const replay = create_replay(&options);
+    uint64_t total = 0;
+    for (int t = 0; t < 64; ++t) {
+        add_full(replay, 0, (float)t, 0, GOES_ON, (float)(t + 1));
+        total += (uint64_t)ceil(exp2(t / 8.0));
+    }
+    CHECK_OK(per_replay_set_scale(replay, 36, 0));
+    CHECK(summary_of(replay, PER_SCALE_AUTOMATIC, 0).total_mass == total);
+    for (int32_t raised = 0; raised <= 64; raised += 32) {
+        per_shard_summary summary = summary_of(replay, 36 + raised, 36 + raised);
+        CHECK(summary.measured_scale == 36 + raised && summary.measured_reference == 36 + raised);
+        CHECK(summary.measured_low == total && summary.measured_high == 0);
+        CHECK(summary.largest_leaf == ldexpf((float)exp2(7.875), -36 - raised));
+        CHECK_OK(per_replay_set_scale(replay, 36 + raised, 36 + raised));
+        summary = summary_of(replay, 0, 36);
+        CHECK(summary.reference == 36 + raised && summary.scale == 36 + raised && summary.is_scale_fixed == 1);
+        CHECK(summary.measured_reference == summary.reference); /* not below it */
+        CHECK(summary.total_mass == total && summary.smallest_mass == 1);
+    }
+    CHECK(summary_of(replay, 132, 164).measured_low == 64 << 6);
+    CHECK_FAILS(per_replay_set_scale(replay, 178, 164), PER_ERROR_INVALID_ARGUMENT,
+                "scale is 178: allowed are -120 .. 177");
+    CHECK(summary_of(replay, PER_SCALE_AUTOMATIC, 0).reference == 100);
+    CHECK_OK(per_replay_set_scale(replay, 132, 164));
+    CHECK(summary_of(replay, PER_SCALE_AUTOMATIC, 0).total_mass == 64 << 6);
+    CHECK(summary_of(replay, PER_SCALE_AUTOMATIC, 0).smallest_mass == 1 << 6);
+    CHECK_OK(per_replay_set_scale(replay, PER_SCALE_AUTOMATIC, 0)); /* 2^-126 has 2^45 units */
+    CHECK(summary_of(replay, PER_SCALE_AUTOMATIC, 0).scale == 171);
+    CHECK(summary_of(replay, PER_SCALE_AUTOMATIC, 0).reference == 164);
+    per_replay_free(replay);
+
+    options = fresh_options(1, 0, -1, PER_AGE_STEPS);
+    per_replay* const plain = create_replay(&options);
+    CHECK_FAILS(per_replay_set_scale(plain, 0, 36), PER_ERROR_INVALID_ARGUMENT,
+                "reference is 36: must be 0 without half_life");
+    CHECK(summary_of(plain, 0, 0).measured_reference == 0);
+    per_replay_free(plain);
+}
+
 static void max_age_in_steps(void) {
     per_replay_options options = fresh_options(2, 0, 9, PER_AGE_STEPS);
     per_replay* const replay = create_replay(&options);
@@ -298,8 +351,12 @@ static void errors_name_the_option(void) {
     batch.ids = &id;
     CHECK_FAILS(per_replay_sample(replay, &by_rank, 1, &batch, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "prioritization is PER_RANK (1): must be PER_PROPORTIONAL (0) where half_life is given");
-    CHECK_FAILS(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, &summary, sizeof summary), PER_ERROR_UNSUPPORTED,
-                "half_life is 10: must be 0 in a shard");
+    CHECK_OK(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, 0, &summary, sizeof summary));
+    CHECK(summary.reference == 36);
+    CHECK_FAILS(per_replay_summarize(replay, 0, 37, &summary, sizeof summary), PER_ERROR_INVALID_ARGUMENT,
+                "measured_reference is 37: allowed are 36 .. 1125899906842660, in steps of 32");
+    CHECK_FAILS(per_replay_set_scale(replay, 0, 4), PER_ERROR_INVALID_ARGUMENT,
+                "reference is 4: allowed are 36 .. 1125899906842660, in steps of 32");
     CHECK_FAILS(change_version(replay, 1, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "version is 1: only a buffer whose age is PER_AGE_VERSIONS (1) has versions");
     per_replay_free(replay);
@@ -322,6 +379,7 @@ int main(void) {
     law_in_versions();
     time_alone_changes_no_share();
     draws_follow_the_law();
+    a_reference_is_raised();
     max_age_in_steps();
     max_age_in_versions();
     a_change_of_n_step_revives_nothing();

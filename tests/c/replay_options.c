@@ -108,7 +108,7 @@ static per_status fill_statistics(void* bytes, uint64_t size) {
     return per_replay_get_statistics(filling, bytes, size);
 }
 static per_status fill_law(void* bytes, uint64_t size) {
-    return per_replay_summarize(filling, PER_SCALE_AUTOMATIC, bytes, size);
+    return per_replay_summarize(filling, PER_SCALE_AUTOMATIC, 0, bytes, size);
 }
 
 static void calls_that_fill_a_struct(void) {

@@ -24,8 +24,8 @@ static void add(per_replay* replay, int64_t length, const float* observation, co
 
 static void check_same_masses(per_replay* at_once, per_replay* one_by_one) {
     per_shard_summary a, b;
-    CHECK_OK(per_replay_summarize(at_once, PER_SCALE_AUTOMATIC, &a, sizeof a));
-    CHECK_OK(per_replay_summarize(one_by_one, PER_SCALE_AUTOMATIC, &b, sizeof b));
+    CHECK_OK(per_replay_summarize(at_once, PER_SCALE_AUTOMATIC, 0, &a, sizeof a));
+    CHECK_OK(per_replay_summarize(one_by_one, PER_SCALE_AUTOMATIC, 0, &b, sizeof b));
     CHECK(a.scale == b.scale && a.total_mass == b.total_mass && a.live == b.live);
 }
 
@@ -39,7 +39,7 @@ static void the_largest_row_dies_soon_after_it_came(void) {
     add(at_once, 5, observation, next, terminated, priorities);
     for (int i = 0; i < 5; ++i) add(one_by_one, 1, observation + i, next + i, terminated + i, priorities + i);
     check_same_masses(at_once, one_by_one);
-    CHECK_OK(per_replay_summarize(at_once, PER_SCALE_AUTOMATIC, &summary, sizeof summary));
+    CHECK_OK(per_replay_summarize(at_once, PER_SCALE_AUTOMATIC, 0, &summary, sizeof summary));
     CHECK(summary.scale == 45 && summary.total_mass == (1ull << 48) + (1ull << 46));
     free_both(at_once, one_by_one);
 }

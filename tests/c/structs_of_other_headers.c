@@ -365,10 +365,10 @@ static void of_a_coordinator(per_replay* replay) {
     CHECK(status->struct_size == size_of_status && status->max_priority == 1);
     CHECK_TAKEN(per_coordinator_create(options, 1, status, &again), status);
     per_coordinator_free(again);
-    CHECK_OK(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, law, size_of_law));
+    CHECK_OK(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, 0, law, size_of_law));
     CHECK(law->struct_size == size_of_law && law->live == 3);
     CHECK_TAKEN(per_coordinator_report(coordinator, 0, law), law);
-    CHECK_REFUSED(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, too_short(), 8), "struct_size is 8");
+    CHECK_REFUSED(per_replay_summarize(replay, PER_SCALE_AUTOMATIC, 0, too_short(), 8), "struct_size is 8");
     CHECK_REFUSED(per_coordinator_report(coordinator, 0, too_short()), "summary.struct_size is 8");
     CHECK_REFUSED(per_coordinator_get_state(coordinator, too_short(), 8), "struct_size is 8");
     CHECK_REFUSED(per_coordinator_create(options, 1, too_short(), &again), "state.struct_size");

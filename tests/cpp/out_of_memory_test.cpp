@@ -365,12 +365,12 @@ TEST_F(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
         Arrays arrays;
         BatchOf out(arrays);
         per_shard_summary law;
-        ASSERT_OK(per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, &law, sizeof law));
+        ASSERT_OK(per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, 0, &law, sizeof law));
         const per_shard_summary before = law;
         failing_after(n, [&] {
             return sample_with_hindsight(replay.get(), nullptr, &hindsight, large_batch, &out.batch, nullptr);
         });
-        ASSERT_OK(per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, &law, sizeof law));
+        ASSERT_OK(per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, 0, &law, sizeof law));
         const bool is_used_up = law.live != before.live;
         ASSERT_EQ(law.live, before.live - (is_used_up ? large_batch : 0)) << "allocation " << n;
         ASSERT_EQ(law.changes != before.changes, is_used_up) << "allocation " << n;
@@ -579,10 +579,11 @@ TEST_F(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
     law.largest_leaf = 1.0f;
     law.is_scale_fixed = 1;
     int32_t todo = PER_SCALE_SET, scale = 0;
+    int64_t reference = 0;
     while (todo != PER_SCALE_AGREED) {
         law.scale = law.measured_scale = scale;
         ASSERT_OK(per_coordinator_report(coordinator, 0, &law));
-        ASSERT_OK(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale));
+        ASSERT_OK(per_coordinator_agree_on_scale(coordinator, 0, &todo, &scale, &reference));
     }
     int64_t n_units = 0, n_before = 0;
     static int64_t shards[2000], units[2000], ids[2000];

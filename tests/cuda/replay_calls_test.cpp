@@ -417,7 +417,7 @@ struct TwoLanes {
 
     uint64_t mass() {
         per_shard_summary law;
-        expect_status(PER_OK, per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, &law, sizeof law));
+        expect_status(PER_OK, per_replay_summarize(replay.get(), PER_SCALE_AUTOMATIC, 0, &law, sizeof law));
         return law.total_mass;
     }
 };

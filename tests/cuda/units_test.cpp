@@ -7,15 +7,16 @@
 namespace per::test {
 namespace {
 
-per_shard_summary law_of(per_replay* replay, int32_t measured_scale) {
+per_shard_summary law_of(per_replay* replay, int32_t measured_scale, int64_t measured_reference = 0) {
     per_shard_summary law;
-    EXPECT_EQ(per_replay_summarize(replay, measured_scale, &law, sizeof law), PER_OK) << per_last_error();
+    EXPECT_EQ(per_replay_summarize(replay, measured_scale, measured_reference, &law, sizeof law), PER_OK)
+        << per_last_error();
     return law;
 }
 
-per_shard_summary expect_same_law(Twins& twins, int32_t measured_scale) {
-    const per_shard_summary cpu = law_of(twins.cpu.get(), measured_scale);
-    const per_shard_summary gpu = law_of(twins.gpu.get(), measured_scale);
+per_shard_summary expect_same_law(Twins& twins, int32_t measured_scale, int64_t measured_reference = 0) {
+    const per_shard_summary cpu = law_of(twins.cpu.get(), measured_scale, measured_reference);
+    const per_shard_summary gpu = law_of(twins.gpu.get(), measured_scale, measured_reference);
     EXPECT_EQ(cpu.total_mass, gpu.total_mass);
     EXPECT_EQ(cpu.scale, gpu.scale);
     EXPECT_EQ(cpu.max_priority, gpu.max_priority);
@@ -23,10 +24,10 @@ per_shard_summary expect_same_law(Twins& twins, int32_t measured_scale) {
     return cpu;
 }
 
-void set_same_scale(Twins& twins, int32_t scale) {
-    const per_status status = per_replay_set_scale(twins.cpu.get(), scale);
+void set_same_scale(Twins& twins, int32_t scale, int64_t reference = 0) {
+    const per_status status = per_replay_set_scale(twins.cpu.get(), scale, reference);
     const std::string message = status == PER_OK ? "" : per_last_error();
-    EXPECT_EQ(per_replay_set_scale(twins.gpu.get(), scale), status);
+    EXPECT_EQ(per_replay_set_scale(twins.gpu.get(), scale, reference), status);
     if (status != PER_OK) {
         EXPECT_EQ(message, per_last_error());
     }
@@ -99,6 +100,32 @@ TEST(UnitsOnCuda, are_those_of_the_cpu_at_every_scale) {
             twins.sample(8);
         }
         EXPECT_GT(n_refused, 0);
+    }
+}
+
+TEST(ReferencesOnCuda, that_are_raised_are_those_of_the_cpu) {
+    for (const int32_t normalization : {PER_BATCH_MAX, PER_BUFFER_MAX}) {
+        per_replay_options options = twin_options();
+        options.normalize_weights = normalization;
+        options.freshness.half_life = 6;
+        Twins twins(options);
+        TwinWalk walk(static_cast<uint64_t>(normalization) + 5);
+        int n_raised = 0;
+        for (int i = 0; i < 40 && !testing::Test::HasFailure(); ++i) {
+            twins.add(walk.next(1 + static_cast<int64_t>(walk.random() % 40)));
+            const per_shard_summary law = expect_same_law(twins, PER_SCALE_AUTOMATIC);
+            const int32_t raised = 32 * static_cast<int32_t>(walk.random() % 4);
+            expect_same_law(twins, static_cast<int32_t>(walk.random() % 80), law.reference + raised);
+            if (i % 3 == 0) {
+                const bool is_automatic = i % 2 == 0 || law.scale + raised > 200;
+                set_same_scale(twins, is_automatic ? PER_SCALE_AUTOMATIC : law.scale + raised, law.reference + raised);
+                const per_shard_summary after = expect_same_law(twins, 40, law.reference + 64);
+                EXPECT_EQ(after.reference, law.reference + raised);
+                n_raised += raised > 0;
+            }
+            if (law.live > 0) twins.sample(8);
+        }
+        EXPECT_GT(n_raised, 5);
     }
 }
 

@@ -276,8 +276,12 @@ class TwinUse {
         both([&](per_replay* r, void* stream, bool) { return per_replay_cut(r, 1, &env, stream); });
     }
 
+    // A reference that leaves may be raised to.
+    int64_t any_reference() { return options_.freshness.half_life == 0 ? 0 : 36 + 32 * any(200); }
+
     void change_option() {
         const int64_t kind = any(9), value = any(4);
+        const int64_t reference = kind == 8 ? any_reference() : 0;
         const double number = 0.5 * static_cast<double>(value);
         const per_status status = both([&](per_replay* r, void* stream, bool) {
             switch (kind) {
@@ -297,7 +301,8 @@ class TwinUse {
                 case 6:
                     return per_replay_raise_max_priority(r, static_cast<float>(1 + 100 * value), stream);
                 default:
-                    return per_replay_set_scale(r, value == 0 ? PER_SCALE_AUTOMATIC : static_cast<int32_t>(20 * value));
+                    return per_replay_set_scale(r, value == 0 ? PER_SCALE_AUTOMATIC : static_cast<int32_t>(20 * value),
+                                                reference);
             }
         });
         if (status == PER_OK && kind == 7) version_ += 20 * value;
@@ -381,8 +386,9 @@ class TwinUse {
     void units() {
         per_shard_summary laws[2] = {};
         const int32_t measured = any(2) == 0 ? PER_SCALE_AUTOMATIC : static_cast<int32_t>(any(100)) - 50;
+        const int64_t reference = any_reference();
         both([&](per_replay* r, void*, bool is_gpu) {
-            return per_replay_summarize(r, measured, &laws[is_gpu], sizeof laws[is_gpu]);
+            return per_replay_summarize(r, measured, reference, &laws[is_gpu], sizeof laws[is_gpu]);
         });
         EXPECT_EQ(std::memcmp(&laws[0], &laws[1], sizeof laws[0]), 0);
         std::vector<int64_t> wanted;

@@ -84,13 +84,15 @@ class Shard(Buffer[Array]):
         arrays, masses, first_units = plain.get_units(units, options, stream)
         return Units(self._new_batch(arrays), masses, first_units)
 
-    def summarize(self, measured_scale: IntLike | None = None) -> ShardSummary:
+    def summarize(self, measured_scale: IntLike | None = None, measured_reference: IntLike = 0) -> ShardSummary:
         """The integers that draws depend on: see Coordinator. Synchronises.
 
         Parameters
         ----------
         measured_scale : int, optional
             An additional scale at which the masses are summed, in one pass over the buffer.
+        measured_reference : int, default 0
+            With a half-life: the reference that the leaves are measured at, as in a ScaleRequest; 0: the buffer's.
 
         Examples
         --------
@@ -101,9 +103,9 @@ class Shard(Buffer[Array]):
         >>> buffer.summarize().total_mass, buffer.summarize().live, buffer.summarize(1).measured_mass
         (24, 3, 6)
         """
-        return ShardSummary._of(self._open(), measured_scale)
+        return ShardSummary._of(self._open(), measured_scale, measured_reference)
 
-    def set_scale(self, scale: IntLike | None) -> None:
+    def set_scale(self, scale: IntLike | None, reference: IntLike = 0) -> None:
         """Sets the scale of mass(p^alpha) = ceil(p^alpha 2^scale), from -120 up to one at which all masses fit.
 
         The scale stays fixed until a leaf or the sum becomes too large for it, or alpha is set. The buffer then chooses
@@ -113,6 +115,8 @@ class Shard(Buffer[Array]):
         ----------
         scale : int or None
             From -120 up. None: the buffer chooses it now.
+        reference : int, default 0
+            With a half-life: the reference that the leaves get, as in a ScaleRequest; 0: the buffer's.
 
         Examples
         --------
@@ -124,7 +128,7 @@ class Shard(Buffer[Array]):
         (3, True)
         """
         chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole("scale", scale)
-        check(lib.per_replay_set_scale(self._open(), chosen))
+        check(lib.per_replay_set_scale(self._open(), chosen, _options.whole("reference", reference)))
 
     def raise_max_priority(self, priority: float, *, stream: object = None) -> None:
         """Raises the largest priority ever to at least this one, as if a transition had been given it.

@@ -37,12 +37,18 @@ class ShardSummary:
         Scale of the masses.
     is_scale_fixed : bool
         Whether the scale was set.
+    version : int
+        Version of steps that are added now.
+    reference : int
+        With a half-life, the reference of the leaves: a leaf is p^alpha 2^(birth / half_life - reference). Otherwise 0.
     measured_scale : int or None
         Scale of the additional measurement; None: nothing was measured, and the values below are 0.
+    measured_reference : int
+        Reference of the leaves in that measurement.
     measured_mass : int
         Sum of all masses at that scale.
     largest_leaf : float
-        The largest p^alpha, if it was measured.
+        The largest leaf, which without a half-life is p^alpha, if it was measured.
     scale_needed : int
         The scale that this buffer would choose now, if it was measured.
     """
@@ -54,15 +60,19 @@ class ShardSummary:
     max_priority: float
     scale: int
     is_scale_fixed: bool
+    version: int = 0
+    reference: int = 0
     measured_scale: int | None = None
+    measured_reference: int = 0
     measured_mass: int = 0
     largest_leaf: float = 0.0
     scale_needed: int = 0
 
     @classmethod
-    def _of(cls, replay: Any, measured_scale: IntLike | None) -> ShardSummary:
+    def _of(cls, replay: Any, measured_scale: IntLike | None, measured_reference: IntLike) -> ShardSummary:
         scale = lib.PER_SCALE_AUTOMATIC if measured_scale is None else _options.whole("measured_scale", measured_scale)
-        summary = _library.filled("per_shard_summary", lib.per_replay_summarize, replay, scale)
+        reference = _options.whole("measured_reference", measured_reference)
+        summary = _library.filled("per_shard_summary", lib.per_replay_summarize, replay, scale, reference)
         return cls(
             int(summary.total_mass),
             int(summary.smallest_mass),
@@ -71,7 +81,10 @@ class ShardSummary:
             float(summary.max_priority),
             int(summary.scale),
             bool(summary.is_scale_fixed),
+            int(summary.version),
+            int(summary.reference),
             None if measured_scale is None else int(measured_scale),
+            int(summary.measured_reference),
             int(summary.measured_low) + (int(summary.measured_high) << 64),
             float(summary.largest_leaf),
             int(summary.scale_needed),
@@ -82,6 +95,8 @@ class ShardSummary:
         summary.total_mass, summary.smallest_mass, summary.live = self.total_mass, self.smallest_mass, self.live
         summary.changes, summary.max_priority = self.changes, self.max_priority
         summary.scale, summary.is_scale_fixed = self.scale, self.is_scale_fixed
+        summary.version, summary.reference = self.version, self.reference
+        summary.measured_reference = self.measured_reference
         summary.measured_scale = lib.PER_SCALE_AUTOMATIC if self.measured_scale is None else self.measured_scale
         summary.measured_low, summary.measured_high = self.measured_mass & (2**64 - 1), self.measured_mass >> 64
         summary.largest_leaf, summary.scale_needed = self.largest_leaf, self.scale_needed
@@ -101,8 +116,11 @@ class ScaleRequest(NamedTuple):
     """A request from Coordinator.agree_on_scale()."""
 
     todo: str
-    """"measure": summarize(scale) of each present shard; "set": set_scale(scale), and then summarize()"""
+    """"measure": summarize(scale, reference) of each present shard; "set": set_scale(scale, reference), and then
+    summarize()"""
     scale: int
+    reference: int
+    """of the leaves with a half-life; otherwise 0"""
 
 
 class Round(NamedTuple):
@@ -149,6 +167,8 @@ class CoordinatorState:
         The largest priority that any shard has reported, at least 1.
     scale : int
         Scale of all masses.
+    reference : int
+        Reference of all leaves; 0 without a half-life.
     """
 
     samples: int
@@ -160,6 +180,7 @@ class CoordinatorState:
     beta: float
     max_priority: float
     scale: int
+    reference: int = 0
 
     def _struct(self) -> Any:
         status = _library.sized("per_coordinator_state")
@@ -283,13 +304,14 @@ class Coordinator(Handle):
         Raises
         ------
         InvalidArgument
-            A shard has never reported, or has not done what was requested.
+            A shard has never reported, or has not done what was requested; or versions differ.
         """
-        todo, scale = ffi.new("int32_t *"), ffi.new("int32_t *")
-        check(lib.per_coordinator_agree_on_scale(self._open(), chooses_anew, todo, scale))
+        todo, scale, reference = ffi.new("int32_t *"), ffi.new("int32_t *"), ffi.new("int64_t *")
+        check(lib.per_coordinator_agree_on_scale(self._open(), chooses_anew, todo, scale, reference))
         if todo[0] == lib.PER_SCALE_AGREED:
             return None
-        return ScaleRequest("measure" if todo[0] == lib.PER_SCALE_MEASURE else "set", int(scale[0]))
+        name = "measure" if todo[0] == lib.PER_SCALE_MEASURE else "set"
+        return ScaleRequest(name, int(scale[0]), int(reference[0]))
 
     def draw(
         self,
@@ -445,6 +467,9 @@ def agree_on_scale(coordinator: Coordinator, shards: Any, chooses_anew: bool = F
             if shard is None:
                 continue
             if asked.todo == "set":
-                shard.set_scale(asked.scale)
-            coordinator.report(s, shard.summarize(asked.scale if asked.todo == "measure" else None))
+                shard.set_scale(asked.scale, asked.reference)
+                summary = shard.summarize()
+            else:
+                summary = shard.summarize(asked.scale, asked.reference)
+            coordinator.report(s, summary)
         asked = coordinator.agree_on_scale()

@@ -28,13 +28,17 @@ class Shards:
     def settle(self, chooses_anew=False):
         agree_on_scale(self.coordinator, self.buffers, chooses_anew)
 
-    def add(self, **steps):
+    def add(self, env_ids=None, **steps):
         largest = self.coordinator.state().max_priority
-        ids = np.empty(ENVS, np.int64)
+        env_ids = np.arange(ENVS) if env_ids is None else env_ids
+        ids = np.empty(env_ids.size, np.int64)
         for s, (buffer, place) in enumerate(zip(self.buffers, self.places, strict=True)):
-            lanes = slice(place.first_env, place.first_env + place.n_envs)
             buffer.raise_max_priority(largest)
-            ids[lanes] = self.coordinator.ids(s, buffer.add(**{name: array[lanes] for name, array in steps.items()}))
+            lanes = env_ids - place.first_env
+            here = np.flatnonzero((lanes >= 0) & (lanes < place.n_envs))
+            if here.size > 0:
+                part = {name: array[here] for name, array in steps.items()}
+                ids[here] = self.coordinator.ids(s, buffer.add(env_ids=lanes[here], **part))
         self.settle()
         return ids
 
@@ -147,6 +151,82 @@ def test_shards_draw_what_one_buffer_draws(summary, n_shards):
         scales.add(state.scale)
     assert n_drawn > n_steps // 2
     assert len(scales) > 1
+
+
+FRESH = [
+    {"half_life": 1.0},
+    {"half_life": 0.3, "scheme": "without_replacement"},
+    {"half_life": 0.9, "scheme": "systematic", "normalize_weights": "buffer_max", "uniform_fraction": 0.2},
+    {"half_life": 0.8, "max_age": 12, "n_step": 3, "scheme": "independent"},
+    {"half_life": 1.0, "age": "versions", "max_age": 9},
+    {"half_life": 0.1, "age": "versions", "normalize_weights": "buffer_max", "scheme": "without_replacement"},
+    {"max_age": 5, "age": "versions", "normalize_weights": "none"},
+]
+
+
+class Pace:
+    """The lanes that advance at a step: each stands still for some time now and then, up to all of a shard."""
+
+    def __init__(self, random):
+        self.random, self.left = random, np.zeros(ENVS, int)
+
+    def lanes(self):
+        self.left = np.maximum(self.left - 1, 0)
+        if self.random.random() < 0.1:
+            first, size = self.random.integers(ENVS), self.random.integers(1, 5)
+            self.left[first : first + size] = self.random.integers(1, 40)
+        return np.flatnonzero(self.left == 0) if np.any(self.left == 0) else np.arange(ENVS)
+
+
+@pytest.mark.parametrize("n_shards", [2] if cuda_switch.IS_CUDA else [1, 2, 3, 8])
+@pytest.mark.parametrize("law", FRESH, ids=lambda law: "-".join(map(str, law.values())))
+def test_shards_with_a_half_life_draw_what_one_buffer_draws(law, n_shards, tmp_path):
+    random = np.random.default_rng(11)
+    options = {"seed": 7, "beta_steps": 100, **law}
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, **options)
+    shards = Shards(n_shards, **options)
+    pace, size, version, references, n_drawn = Pace(random), 1.0, 0, set(), 0
+    n_steps = 60 if cuda_switch.IS_CUDA else 250
+    for step in range(n_steps):
+        if "age" in law and random.random() < 0.5:
+            version += 100 if random.random() < 0.05 else int(random.integers(1, 4))
+            for buffer in [whole, *shards.buffers]:
+                buffer.set_version(version)
+            shards.settle()
+        lanes = pace.lanes()
+        steps = {name: array[lanes] for name, array in steps_of(random).items()}
+        size = min(max(size * 10.0 ** random.integers(-3, 4), 1e-20), 1e12)
+        if random.random() < 0.5:
+            steps["priorities"] = (random.random(lanes.size) * size).astype(np.float32)
+        assert np.array_equal(whole.add(env_ids=lanes, **steps), shards.add(lanes, **steps))
+        if step == n_steps // 2:
+            whole.alpha = 0.9
+            for buffer in shards.buffers:
+                buffer.alpha = 0.9
+            shards.settle(chooses_anew=True)
+        if step == n_steps * 2 // 3:
+            shards.buffers[-1].save(tmp_path / "shard.per")
+            shards.buffers[-1] = per.ReplayBuffer.load(tmp_path / "shard.per")
+            shards.settle()
+        if step == n_steps * 4 // 5:
+            for buffer in [whole, *shards.buffers]:
+                buffer.clear()
+            shards.settle()
+        state, summary = shards.coordinator.state(), whole.summarize()
+        assert (state.live, state.total_mass, state.reference) == (summary.live, summary.total_mass, summary.reference)
+        assert state.scale == summary.scale or state.total_mass == 0
+        references.add(state.reference)
+        if len(whole) < 24:
+            continue
+        batch = whole.sample(8)
+        assert_same(batch, *shards.sample(8, **{name: law[name] for name in ("scheme",) if name in law}))
+        n_drawn += 1
+        errors = (random.standard_normal(8) * size).astype(np.float32)
+        errors[random.random(8) < 0.1] = 0.0
+        whole.update_priorities(batch.ids, errors)
+        shards.update(batch.ids, td_errors=errors)
+    assert n_drawn > n_steps // 4
+    assert len(references) > (2 if "half_life" in law else 0)
 
 
 def test_without_replacement_takes_out_what_holds_most_of_the_mass():
@@ -342,7 +422,7 @@ def test_a_coordinator_wants_to_be_told_and_settled_first():
         coordinator.report(s, buffer.summarize())
     with pytest.raises(per.InvalidArgument, match="per_coordinator_agree_on_scale"):
         coordinator.draw(4)
-    assert coordinator.agree_on_scale() == ("set", 0)
+    assert coordinator.agree_on_scale() == ("set", 0, 0)
     with pytest.raises(per.InvalidArgument, match="shard 0 was to get the scale 0, and has not told so"):
         coordinator.agree_on_scale()
     agree_on_scale(coordinator, buffers)
@@ -367,9 +447,114 @@ def test_a_shard_that_is_gone_takes_its_mass_with_it():
     assert set(shards.coordinator.draw(500).shards) == {0, 1, 2, 3}
 
 
-def test_a_restored_coordinator_goes_on_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("is_still", [True, False], ids=["stands still", "goes on"])
+def test_a_shard_that_comes_back_is_brought_to_the_reference_of_all(is_still):
+    """Meanwhile the reference of the others was raised, or its own, or both."""
+    random = np.random.default_rng(6)
+    whole, shards = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=3, half_life=0.5), Shards(4, half_life=0.5)
+    shards.coordinator = per.Coordinator(ENVS * ROWS, 4, n_envs=ENVS, seed=3, half_life=0.5)
+    there = np.array([env for env in range(ENVS) if shards.coordinator.locate([env])[0][0] != 2])
+    shards.settle()
+    for gone in (0, 17, 40, 90):
+        for _ in range(gone):
+            lanes = there if is_still else np.arange(ENVS)
+            steps = {name: array[lanes] for name, array in steps_of(random).items()}
+            whole.add(env_ids=lanes, **steps)
+            for buffer, place in zip(shards.buffers, shards.places, strict=True):
+                here = np.flatnonzero((lanes >= place.first_env) & (lanes < place.first_env + place.n_envs))
+                if here.size > 0:
+                    buffer.add(**{name: array[here] for name, array in steps.items()})
+            agree_on_scale(shards.coordinator, [None if s == 2 else buffer for s, buffer in enumerate(shards.buffers)])
+        shards.settle()
+        state = shards.coordinator.state()
+        assert state.reference == whole.summarize().reference
+        assert all(buffer.summarize().reference == state.reference for buffer in shards.buffers)
+        whole.set_scale(state.scale, state.reference)  # it may have been chosen without the shard
+        assert (state.live, state.total_mass) == (len(whole), whole.summarize().total_mass)
+        if len(whole) > 0:
+            assert_same(whole.sample(16), *shards.sample(16))
+
+
+def test_shards_of_different_versions_do_not_agree():
+    shards = Shards(2, half_life=3.0, age="versions")
+    shards.buffers[1].set_version(4)
+    with pytest.raises(per.InvalidArgument, match="shard 1 has version 4, and shard 0 0: all need the same version"):
+        shards.settle()
+    with pytest.raises(per.InvalidArgument, match="per_coordinator_agree_on_scale"):
+        shards.coordinator.draw(4)
+    agree_on_scale(shards.coordinator, [None, shards.buffers[1]])
+    shards.buffers[0].set_version(4)
+    shards.settle()
+
+
+def test_references_are_those_of_the_half_life():
+    with pytest.raises(per.InvalidArgument, match="reference is 36: must be 0 without half_life"):
+        filled().set_scale(3, 36)
+    with pytest.raises(per.InvalidArgument, match="measured_reference is 36: must be 0 without half_life"):
+        filled().summarize(3, 36)
+    fresh = filled(half_life=10.0)
+    assert fresh.summarize().reference == 36
+    with pytest.raises(
+        per.InvalidArgument, match=r"reference is 40: allowed are 36 \.\. 1125899906842660, in steps of 32"
+    ):
+        fresh.set_scale(3, 40)
+    plain, decaying = per.Coordinator(100, 1), per.Coordinator(100, 1, half_life=10.0)
+    with pytest.raises(per.InvalidArgument, match="reference is 36: must be 0 without half_life"):
+        plain.report(0, fresh.summarize())
+    with pytest.raises(per.InvalidArgument, match=r"reference is 0: allowed are 36 \.\. "):
+        decaying.report(0, filled().summarize())
+    with pytest.raises(per.InvalidArgument, match="reference is 36: must be 0 without half_life"):
+        per.Coordinator(100, 1, state=decaying.state())
+    assert (plain.state().reference, decaying.state().reference) == (0, 36)
+
+
+def at_reference(**state):
+    """A coordinator with a half-life whose state was this one, and the summary of its only shard then."""
+    begun = {"samples": 0, "beta_step": 0, "live": 0, "shards": 0, "beta": 0.4, "max_priority": 1.0}
+    known = per.coordinator.CoordinatorState(**begun, rescales_below=0, total_mass=8, **state)
+    summary = dataclasses.replace(LAW, live=8, total_mass=8, is_scale_fixed=True, **state)
+    return per.Coordinator(2000, 1, half_life=2.0, state=known), summary
+
+
+@pytest.mark.parametrize("raised", [32, 64])
+def test_a_rebase_that_cannot_keep_masses_asks_for_another_scale(raised):
+    """A leaf of 2^-126 has one unit at the scale 126. The shard may have chosen the scale that it had before."""
+    coordinator, summary = at_reference(scale=126 - raised, reference=36)
+    coordinator.report(0, dataclasses.replace(summary, scale=126, reference=36 + raised))
+    assert coordinator.agree_on_scale() is None
+    assert (coordinator.state().scale, coordinator.state().reference) == (126, 36 + raised)
+    coordinator, summary = at_reference(scale=127 - raised, reference=36)
+    coordinator.report(0, dataclasses.replace(summary, reference=36 + raised))
+    assert coordinator.agree_on_scale() == ("measure", 127 - raised, 36 + raised)
+
+
+def test_a_shard_has_to_be_at_the_reference_that_was_asked_for():
+    coordinator, summary = at_reference(scale=20, reference=68)
+    coordinator.report(0, dataclasses.replace(summary, scale=-12, reference=36))
+    assert coordinator.agree_on_scale() == ("set", 20, 68)
+    coordinator.report(0, dataclasses.replace(summary, scale=20, reference=36))
+    with pytest.raises(per.InvalidArgument, match="shard 0 was to get the scale 20 at the reference 68, and has not"):
+        coordinator.agree_on_scale()
+    coordinator.report(0, summary)
+    assert coordinator.agree_on_scale() is None
+    assert coordinator.agree_on_scale(chooses_anew=True) == ("measure", 20, 68)
+    coordinator.report(0, dataclasses.replace(summary, measured_scale=20, measured_reference=100, largest_leaf=1.0))
+    with pytest.raises(per.InvalidArgument, match="shard 0 was to measure the scale 20 at the reference 68, and has"):
+        coordinator.agree_on_scale()
+
+
+def test_masses_that_a_raised_reference_would_change_are_chosen_anew():
+    """The shard comes back at a lower reference, from which leaves of 2^-126 at the scale 130 would get 16 units."""
+    coordinator, summary = at_reference(scale=130, reference=68)
+    coordinator.report(0, dataclasses.replace(summary, scale=98, reference=36))
+    assert coordinator.agree_on_scale() == ("measure", 130, 68)
+
+
+@pytest.mark.parametrize("half_life", [None, 0.5])
+def test_a_restored_coordinator_goes_on_bit_for_bit(half_life, tmp_path):
     random = np.random.default_rng(3)
-    shards, again = Shards(2, beta_steps=50), Shards(2, beta_steps=50)
+    law = {"beta_steps": 50, "half_life": half_life}
+    shards, again = Shards(2, **law), Shards(2, **law)
     for _ in range(20):
         shards.add(**steps_of(random))
         drawn, _ = shards.sample(8)
@@ -378,7 +563,7 @@ def test_a_restored_coordinator_goes_on_bit_for_bit(tmp_path):
         buffer.save(tmp_path / f"{s}.per")
         again.buffers[s] = per.ReplayBuffer.load(tmp_path / f"{s}.per")
     state = shards.coordinator.state()
-    again.coordinator = per.Coordinator(ENVS * ROWS, 2, n_envs=ENVS, beta_steps=50, state=state)
+    again.coordinator = per.Coordinator(ENVS * ROWS, 2, n_envs=ENVS, state=state, **law)
     again.settle()
     for _ in range(20):
         steps = steps_of(random)
@@ -421,7 +606,7 @@ class Shard:
     def masses(self, scale):
         return [-((-Fraction(leaf) * Fraction(2) ** scale) // 1) for leaf in self.leaves]
 
-    def summarize(self, measured_scale=None):
+    def summarize(self, measured_scale=None, measured_reference=0):
         masses = self.masses(self.scale)
         summary = dataclasses.replace(
             LAW,
@@ -437,7 +622,8 @@ class Shard:
         largest = max(self.leaves, default=0.0)
         return dataclasses.replace(summary, measured_scale=measured_scale, measured_mass=measured, largest_leaf=largest)
 
-    def set_scale(self, scale):
+    def set_scale(self, scale, reference=0):
+        assert reference == 0
         assert max(self.masses(scale), default=0) < 2**52, "a buffer refuses such a scale"
         self.scale, self.is_fixed = scale, True
 
@@ -524,7 +710,7 @@ def test_shards_that_grow_beyond_a_total_mass_while_they_are_settled_are_not_set
     coordinator = per.Coordinator(8 * 4096, 8, n_envs=8)
     for s in range(8):
         coordinator.report(s, LAW)
-    assert coordinator.agree_on_scale() == ("set", 0)
+    assert coordinator.agree_on_scale() == ("set", 0, 0)
     # A buffer may have each of these summaries. Their sum is 2^65 - 8, which 64 bits truncate to 2^64 - 8.
     summary = dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True)
     for s in range(8):
@@ -534,7 +720,7 @@ def test_shards_that_grow_beyond_a_total_mass_while_they_are_settled_are_not_set
     with pytest.raises(per.InvalidArgument, match="per_coordinator_agree_on_scale"):
         coordinator.draw(4)
     assert coordinator.state().total_mass == 0
-    assert coordinator.agree_on_scale() == ("measure", 0)
+    assert coordinator.agree_on_scale() == ("measure", 0, 0)
 
 
 def test_shards_may_have_a_total_mass_of_one_unit_less_than_2_to_62():
@@ -542,7 +728,7 @@ def test_shards_may_have_a_total_mass_of_one_unit_less_than_2_to_62():
         coordinator = per.Coordinator(2 * 4096, 2, n_envs=2)
         for s in range(2):
             coordinator.report(s, LAW)
-        assert coordinator.agree_on_scale() == ("set", 0)
+        assert coordinator.agree_on_scale() == ("set", 0, 0)
         coordinator.report(0, dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True))
         coordinator.report(1, dataclasses.replace(LAW, total_mass=mass, live=1, is_scale_fixed=True))
         if is_allowed:
@@ -560,14 +746,14 @@ def test_a_scale_has_room_for_2_to_56_units_less_one_for_each_place():
         summary = dataclasses.replace(LAW, live=2048, total_mass=2048)
         for s in range(2):
             coordinator.report(s, summary)
-        assert coordinator.agree_on_scale() == ("measure", 0)
+        assert coordinator.agree_on_scale() == ("measure", 0, 0)
         summary = dataclasses.replace(summary, largest_leaf=1.0, measured_scale=0)
         for s in range(2):
             coordinator.report(s, summary)
-        assert coordinator.agree_on_scale() == ("measure", 45)
+        assert coordinator.agree_on_scale() == ("measure", 45, 0)
         for s, mass in enumerate((2**55, 2**55 - 2 * 4096 + beyond)):
             coordinator.report(s, dataclasses.replace(summary, measured_scale=45, measured_mass=mass))
-        assert coordinator.agree_on_scale() == ("set", 45 - beyond)
+        assert coordinator.agree_on_scale() == ("set", 45 - beyond, 0)
 
 
 @pytest.mark.parametrize("stop", ["measure", "set"])
@@ -641,16 +827,16 @@ def test_the_largest_summaries_are_settled():
     coordinator = per.Coordinator(2000, 2, n_envs=2)
     for s in range(2):
         coordinator.report(s, dataclasses.replace(LAW, live=2, total_mass=2**53 - 2, smallest_mass=2**52 - 1))
-    assert coordinator.agree_on_scale() == ("measure", 0)
+    assert coordinator.agree_on_scale() == ("measure", 0, 0)
     largest = float(np.finfo(np.float32).max)
     for s in range(2):
         coordinator.report(s, dataclasses.replace(LAW, live=2, total_mass=5, measured_scale=0, largest_leaf=largest))
-    assert coordinator.agree_on_scale() == ("measure", 45 - 127)
+    assert coordinator.agree_on_scale() == ("measure", 45 - 127, 0)
     measured = {"measured_scale": 45 - 127, "measured_mass": 1000 * 2**52, "live": 1000}
     for s in range(2):
         coordinator.report(s, dataclasses.replace(LAW, **measured))
     # 2000 2^52 is to become 2^56 - 2000 at most, and 2^11 2^52 / 2^7 is 2^56.
-    assert coordinator.agree_on_scale() == ("set", 45 - 127 - 7)
+    assert coordinator.agree_on_scale() == ("set", 45 - 127 - 7, 0)
 
 
 def spoiled(array, value):

@@ -198,13 +198,19 @@ void PriorityStore::end_change(int64_t n_changes) {
 // Makes room for the leaves of the rows that were made live.
 void PriorityStore::rebase_if_due() {
     if (!freshness_.decays() || !is_rebase_due(freshness_, latest_birth_)) return;
-    const int64_t before = std::exchange(freshness_.reference, reference_for(freshness_, latest_birth_));
-    const int64_t raised = freshness_.reference - before;
+    tree_.raise_scale(rebase_leaves(reference_for(freshness_, latest_birth_)));
+}
+
+// Returns the amount by which the reference was raised. The caller must raise or choose the scale next.
+int64_t PriorityStore::rebase_leaves(int64_t reference) {
+    const int64_t before = std::exchange(freshness_.reference, reference);
+    const int64_t raised = reference - before;
+    if (raised == 0) return 0;
     float* const leaves = tree_.leaves();
     for (int64_t slot = 0; slot < capacity_ && tree_.total_mass() != 0; ++slot)
         leaves[slot] = rebased_leaf(leaves[slot], raised);
-    tree_.raise_scale(raised);
     if (smallest_leaf_) find_smallest();
+    return raised;
 }
 
 // An upper bound on the leaf of any priority up to this one and any birth up to `latest`, however powers are rounded.
@@ -338,11 +344,12 @@ void PriorityStore::set_alpha(double alpha) {
     if (ranks_) ranks_->forget_ranks();
 }
 
-void PriorityStore::set_scale(int32_t scale) {
-    if (scale == PER_SCALE_AUTOMATIC)
+void PriorityStore::set_scale(const LeafScale& scale) {
+    rebase_leaves(scale.reference);
+    if (scale.scale == PER_SCALE_AUTOMATIC)
         tree_.rebuild();
     else
-        tree_.fix_scale(scale);
+        tree_.fix_scale(scale.scale);
 }
 
 // Touches only the memory that live rows need.

@@ -95,8 +95,9 @@ class PriorityStore {
     void use_up(int64_t slot);
     void raise_largest(float priority);
 
-    // See SumTree::fix_scale(). With PER_SCALE_AUTOMATIC the tree chooses.
-    void set_scale(int32_t scale);
+    // Raises the reference, and sets the scale; see SumTree::fix_scale(). With PER_SCALE_AUTOMATIC the tree chooses. The
+    // reference must not be smaller than that of freshness().
+    void set_scale(const LeafScale& scale);
 
     // Brings the tree up to date. Calls visit(commit_slots), which must call commit_slots(first, n) for runs of slots
     // first .. first + n - 1. Together the runs must contain every slot that became live or dead since the last commit;
@@ -163,6 +164,7 @@ class PriorityStore {
     void end_change(int64_t n_changes);
     float leaf_bound(float priority, int64_t latest) const;
     void rebase_if_due();
+    int64_t rebase_leaves(int64_t reference);
     static double mass_bound(const SumTree& tree, float leaf);
     void commit_slots(int64_t first, int64_t n);
     void commit_run(int64_t first, int64_t n);

@@ -88,7 +88,7 @@ void SumTree::change_run(int64_t first, int64_t count, const float* priorities) 
 
 void SumTree::raise_scale(int64_t raised) {
     if (total_ == 0 && !is_scale_fixed_) return;
-    is_scale_due_ = scale_ + raised > max_scale_of_rebase;
+    is_scale_due_ = !rebase_keeps_masses(scale_, raised);
     if (!is_scale_due_) set_scale(scale_ + static_cast<int32_t>(raised));
 }
 

@@ -24,6 +24,15 @@ __global__ void __launch_bounds__(n_threads, 1) write_leaves_kernel(const __grid
         priorities.tree.leaves[slot] = leaf_of(replay, slot, alpha);
 }
 
+__global__ void __launch_bounds__(n_threads, 1)
+    rebase_leaves_kernel(const __grid_constant__ DeviceReplay replay, int64_t reference, int64_t raised) {
+    const DeviceTree& tree = replay.priorities.tree;
+    const GridSpan span = grid_span();
+    for (int64_t slot = span.first; slot < tree.capacity; slot += span.step)
+        tree.leaves[slot] = rebased_leaf(tree.leaves[slot], raised);
+    if (span.first == 0) replay.state->freshness.reference = reference;
+}
+
 __global__ void empty_kernel(const __grid_constant__ DeviceReplay replay) {
     replay.state->n_live = 0;
     if (has_ranks(replay.priorities)) *replay.priorities.ranks.state = {0, ranks_never_taken};
@@ -78,6 +87,11 @@ void queue_alpha(const DeviceReplay& replay, double alpha, cudaStream_t stream) 
     queue_smallest_leaves(replay, stream);
 }
 
+void queue_reference(const DeviceReplay& replay, int64_t reference, int64_t raised, cudaStream_t stream) {
+    launch(stream, blocks_for(replay.capacity), n_threads, rebase_leaves_kernel, replay, reference, raised);
+    queue_smallest_leaves(replay, stream);
+}
+
 void queue_no_priorities(const DeviceReplay& replay, cudaStream_t stream) {
     const DevicePriorities& priorities = replay.priorities;
     queue_zeros(priorities.live, priorities.live.words + priorities.live.n_nodes[0], "clearing the live set", stream);
@@ -104,7 +118,7 @@ void queue_smallest_leaves(const DeviceReplay& replay, cudaStream_t stream) {
 }
 
 void load_all_priority_kernels() {
-    load_kernels(set_alpha_kernel, write_leaves_kernel, empty_kernel, refresh_live_maximum_level,
+    load_kernels(set_alpha_kernel, write_leaves_kernel, rebase_leaves_kernel, empty_kernel, refresh_live_maximum_level,
                  refresh_smallest_leaf_level, refresh_live_level);
 }
 

@@ -203,10 +203,10 @@ PER_OUT_OF_LINE void rebase_if_due(const DeviceReplay& replay) {
         state.freshness.reference = reference;
         state.due_birth = 0;
         if (tree.total == 0 && tree.is_scale_fixed == 0) return;
-        if (tree.scale + raised > max_scale_of_rebase)
-            tree.is_scale_due = 1;
-        else
+        if (rebase_keeps_masses(tree.scale, raised))
             tree.scale += static_cast<int32_t>(raised);
+        else
+            tree.is_scale_due = 1;
     });
     const DeviceMaximum& smallest = priorities.smallest_leaf;
     for (int level = 0; level < smallest.n_levels; ++level) {

@@ -30,6 +30,10 @@ void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int6
 // Sets alpha, and updates all leaves.
 void queue_alpha(const DeviceReplay& replay, double alpha, cudaStream_t stream);
 
+// Raises the reference of leaves to `reference`, by `raised` > 0. The sums do not follow: the caller queues a new scale
+// next.
+void queue_reference(const DeviceReplay& replay, int64_t reference, int64_t raised, cudaStream_t stream);
+
 // Makes all rows dead; the caller clears the lanes. The largest priority ever stays.
 void queue_no_priorities(const DeviceReplay& replay, cudaStream_t stream);
 

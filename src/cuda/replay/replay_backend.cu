@@ -355,15 +355,18 @@ void CudaReplayBackend::change_settings(const per_replay_settings& settings, voi
     call.finish();
 }
 
-void CudaReplayBackend::set_scale(int32_t scale) {
+void CudaReplayBackend::set_scale(const LeafScale& scale) {
     StreamOrder::Call call(order_, order_.own_stream());
     const DeviceTree& tree = memory_.device().priorities.tree;
-    if (scale != PER_SCALE_AUTOMATIC) {
-        check_scale(scale, read_array(tree.leaves, tree.capacity, call.stream()).data(), tree.capacity);
-        queue_fixed_scale(tree, scale, call.stream());
-    } else {
+    const Freshness freshness = read(call).replay.freshness;
+    const int64_t raised = raise_to(freshness, scale.reference);
+    if (scale.scale != PER_SCALE_AUTOMATIC)
+        check_scale(scale.scale, {read_array(tree.leaves, tree.capacity, call.stream()).data(), tree.capacity, raised});
+    if (raised > 0) queue_reference(memory_.device(), freshness.reference + raised, raised, call.stream());
+    if (scale.scale != PER_SCALE_AUTOMATIC)
+        queue_fixed_scale(tree, scale.scale, call.stream());
+    else
         queue_automatic_scale(tree, call.stream());
-    }
     call.finish();
     wait_for(call.stream());
 }
@@ -404,12 +407,15 @@ const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Ca
     return *copy;
 }
 
-void CudaReplayBackend::summarize(int32_t measured_scale, bool wants_smallest, per_shard_summary& summary_out) {
+void CudaReplayBackend::summarize(const LeafScale& measured, bool wants_smallest, per_shard_summary& summary_out) {
     StreamOrder::Call call(order_, order_.own_stream());
     const HostCopy& copy = read(call);
+    const Freshness& freshness = copy.replay.freshness;
     const DevicePriorities& priorities = memory_.device().priorities;
     summary_out.total_mass = copy.tree.total;
     summary_out.live = copy.replay.n_live;
+    summary_out.version = version_;
+    summary_out.reference = freshness.reference;
     summary_out.max_priority = largest_priority(copy);
     summary_out.scale = copy.tree.scale;
     summary_out.is_scale_fixed = copy.tree.is_scale_fixed;
@@ -417,10 +423,12 @@ void CudaReplayBackend::summarize(int32_t measured_scale, bool wants_smallest, p
         const uint32_t reversed = read_array(priorities.smallest_leaf.top(), 1, call.stream())[0];
         summary_out.smallest_mass = mass_of(reversed_leaf(bit_cast<float>(reversed)), power_of_two(summary_out.scale));
     }
-    if (measured_scale != PER_SCALE_AUTOMATIC) {
+    if (measured.scale != PER_SCALE_AUTOMATIC) {
         const DeviceTree& tree = priorities.tree;
-        measure_leaves(read_array(tree.leaves, tree.capacity, call.stream()).data(), tree.capacity, measured_scale,
-                       summary_out);
+        const int64_t raised = raise_to(freshness, measured.reference);
+        summary_out.measured_reference = freshness.reference + raised;
+        measure_leaves({read_array(tree.leaves, tree.capacity, call.stream()).data(), tree.capacity, raised},
+                       measured.scale, summary_out);
     }
     call.finish();
 }

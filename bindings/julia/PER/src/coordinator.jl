@@ -1,8 +1,9 @@
 """
-    summarize(buffer; measured_scale = nothing)
+    summarize(buffer; measured_scale = nothing, measured_reference = 0)
 
 The integers that determine the draws of a shard, as a struct with the fields of `per_shard_summary` in per.h. With a
-`measured_scale` it also sums the masses at that scale, in one pass over the buffer.
+`measured_scale` it also sums the masses at that scale, in one pass over the buffer; with a half-life, as if the leaves
+had been raised to the `measured_reference`.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -15,21 +16,24 @@ julia> summarize(buffer).total_mass, summarize(buffer).live
 (0x0000000000000018, 3)
 ```
 """
-function summarize(buffer::ReplayBuffer; measured_scale = nothing)
+function summarize(buffer::ReplayBuffer; measured_scale = nothing, measured_reference = 0)
     scale = measured_scale === nothing ? PER_SCALE_AUTOMATIC : converted(Int32, "measured_scale", measured_scale)
-    fill(pointer, summary, size) = per_replay_summarize(pointer, scale, summary, size)
+    reference = converted(Int64, "measured_reference", measured_reference)
+    fill(pointer, summary, size) = per_replay_summarize(pointer, scale, reference, summary, size)
     return result_of(fill, per_shard_summary, buffer.handle)
 end
 
 """
-    set_scale!(buffer, scale)
+    set_scale!(buffer, scale, reference = 0)
 
 Set the scale of `mass(p^alpha) = ceil(p^alpha 2^scale)`. The scale stays until masses become too large for it, or alpha
-is set. With `nothing` the buffer chooses the scale. Returns the buffer.
+is set. With `nothing` the buffer chooses the scale. With a half-life, leaves also get the `reference`, if it is larger
+than theirs. Returns the buffer.
 """
-function set_scale!(buffer::ReplayBuffer, scale)
+function set_scale!(buffer::ReplayBuffer, scale, reference = 0)
     chosen = scale === nothing ? PER_SCALE_AUTOMATIC : converted(Int32, "scale", scale)
-    call(pointer -> per_replay_set_scale(pointer, chosen), buffer.handle)
+    wanted = converted(Int64, "reference", reference)
+    call(pointer -> per_replay_set_scale(pointer, chosen, wanted), buffer.handle)
     return buffer
 end
 
@@ -151,13 +155,14 @@ end
     agree_on_scale!(coordinator, buffers; chooses_anew = false)
 
 Bring all shards to the scale that one buffer would have. The first form returns what to do with each available shard
-before it reports and this function is called again: `(todo = PER.PER_SCALE_SET, scale)`, ...; or `nothing` once batches
-can be drawn. The second form does all of this with buffers of this process; `nothing` stands for a shard that is gone.
+before it reports and this function is called again: `(todo = PER.PER_SCALE_SET, scale, reference)`, ...; or `nothing`
+once batches can be drawn. The second form does all of this with buffers of this process; `nothing` stands for a shard
+that is gone.
 """
 function agree_on_scale!(coordinator::Coordinator; chooses_anew = false)
-    todo, scale = Ref{Int32}(), Ref{Int32}()
-    call(pointer -> per_coordinator_agree_on_scale(pointer, chooses_anew, todo, scale), coordinator.handle)
-    return todo[] == Int32(PER_SCALE_AGREED) ? nothing : (todo = todo[], scale = scale[])
+    todo, scale, reference = Ref{Int32}(), Ref{Int32}(), Ref{Int64}()
+    call(pointer -> per_coordinator_agree_on_scale(pointer, chooses_anew, todo, scale, reference), coordinator.handle)
+    return todo[] == Int32(PER_SCALE_AGREED) ? nothing : (todo = todo[], scale = scale[], reference = reference[])
 end
 
 function agree_on_scale!(coordinator::Coordinator, buffers; chooses_anew = false)
@@ -169,8 +174,9 @@ function agree_on_scale!(coordinator::Coordinator, buffers; chooses_anew = false
         sets = asked.todo == Int32(PER_SCALE_SET)
         for (s, buffer) in enumerate(buffers)
             buffer === nothing && continue
-            sets && set_scale!(buffer, asked.scale)
-            report!(coordinator, s, summarize(buffer; measured_scale = sets ? nothing : asked.scale))
+            sets && set_scale!(buffer, asked.scale, asked.reference)
+            measured_scale = sets ? nothing : asked.scale
+            report!(coordinator, s, summarize(buffer; measured_scale, measured_reference = asked.reference))
         end
         asked = agree_on_scale!(coordinator)
     end

@@ -588,6 +588,9 @@ struct per_shard_summary
     smallest_mass::UInt64
     live::Int64
     changes::Int64
+    version::Int64
+    reference::Int64
+    measured_reference::Int64
     measured_low::UInt64
     measured_high::UInt64
     max_priority::Float32
@@ -597,7 +600,7 @@ struct per_shard_summary
     measured_scale::Int32
     scale_needed::Int32
 end
-const per_shard_summary_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76,))
+const per_shard_summary_layout = (size = 104, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 84, 88, 92, 96, 100,))
 
 struct per_coordinator end
 
@@ -609,11 +612,12 @@ struct per_coordinator_state
     rescales_below::UInt64
     live::Int64
     shards::Int64
+    reference::Int64
     beta::Float64
     max_priority::Float32
     scale::Int32
 end
-const per_coordinator_state_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 68,))
+const per_coordinator_state_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76,))
 
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
@@ -976,12 +980,12 @@ per_reader_free(reader) =
     ccall(per_reader_free_pointer[], Cvoid, (Ptr{per_reader},), reader)
 
 const per_replay_summarize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_summarize(replay, measured_scale, summary_out, struct_size) =
-    ccall(per_replay_summarize_pointer[], per_status, (Ptr{per_replay}, Int32, Ptr{per_shard_summary}, UInt64), replay, measured_scale, summary_out, struct_size)
+per_replay_summarize(replay, measured_scale, measured_reference, summary_out, struct_size) =
+    ccall(per_replay_summarize_pointer[], per_status, (Ptr{per_replay}, Int32, Int64, Ptr{per_shard_summary}, UInt64), replay, measured_scale, measured_reference, summary_out, struct_size)
 
 const per_replay_set_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_replay_set_scale(replay, scale) =
-    ccall(per_replay_set_scale_pointer[], per_status, (Ptr{per_replay}, Int32), replay, scale)
+per_replay_set_scale(replay, scale, reference) =
+    ccall(per_replay_set_scale_pointer[], per_status, (Ptr{per_replay}, Int32, Int64), replay, scale, reference)
 
 const per_replay_raise_max_priority_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_raise_max_priority(replay, priority, stream) =
@@ -1008,8 +1012,8 @@ per_coordinator_report(coordinator, shard, summary) =
     ccall(per_coordinator_report_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_shard_summary}), coordinator, shard, summary)
 
 const per_coordinator_agree_on_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_agree_on_scale(coordinator, chooses_anew, todo_out, scale_out) =
-    ccall(per_coordinator_agree_on_scale_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}), coordinator, chooses_anew, todo_out, scale_out)
+per_coordinator_agree_on_scale(coordinator, chooses_anew, todo_out, scale_out, reference_out) =
+    ccall(per_coordinator_agree_on_scale_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}, Ptr{Int64}), coordinator, chooses_anew, todo_out, scale_out, reference_out)
 
 const per_coordinator_draw_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_draw(coordinator, options, batch_size, count_out) =

@@ -75,8 +75,9 @@ const GOOD = Dict{Symbol,Any}(
                                (; lambda, bootstrap_values) -> advantages!(
                                    SINGLE_STEPS; bootstrap = batch -> fill(bootstrap_values[1], length(batch.ids)),
                                    lambda)),
-    :per_replay_summarize => (NamedTuple(), (; measured_scale) -> PER.summarize(SINGLE_STEPS; measured_scale)),
-    :per_replay_set_scale => (NamedTuple(), (; scale) -> PER.set_scale!(SINGLE_STEPS, scale)),
+    :per_replay_summarize => (NamedTuple(), (; measured...) -> PER.summarize(SINGLE_STEPS; measured...)),
+    :per_replay_set_scale => ((scale = 0, reference = 0),
+                              (; scale, reference) -> PER.set_scale!(SINGLE_STEPS, scale, reference)),
     :per_replay_raise_max_priority => (NamedTuple(), (; priority) -> PER.raise_max_priority!(SINGLE_STEPS, priority)),
     :per_replay_get_units => ((units = [0, 1, 2],),
                               (; units, options...) -> first(PER.get_units(SINGLE_STEPS, units; options...))),

@@ -1,17 +1,27 @@
 # Two buffers that draw as one: the same ids, weights and rewards as one buffer with all environments.
 
-@testset "shards draw what one buffer draws with $scheme" for scheme in (:stratified, :without_replacement)
-    fields, law_of_all = (observation = Field(Float32),), (n_envs = 4, seed = 5, scheme = scheme)
+const LAWS = (
+    (scheme = :stratified,),
+    (scheme = :without_replacement,),
+    (half_life = 0.3,),
+    (half_life = 0.7, age = :versions, max_age = 9, scheme = :without_replacement),
+)
+
+@testset "shards draw what one buffer draws with $law" for law in LAWS
+    fields, law_of_all = (observation = Field(Float32),), (n_envs = 4, seed = 5, law...)
     whole = ReplayBuffer(160, fields; law_of_all...)
     coordinator = Coordinator(160, 2; law_of_all...)
     shards = map(1:2) do s
         place = PER.shard(coordinator, s)
         @test place == (capacity = 80, n_envs = 2, first_env = 2s - 1)
-        ReplayBuffer(place.capacity, fields; n_envs = place.n_envs)
+        ReplayBuffer(place.capacity, fields; law..., n_envs = place.n_envs)
     end
     PER.agree_on_scale!(coordinator, shards)
     lanes = (1:2, 3:4)
     for t in 1:30
+        if haskey(law, :age)
+            foreach(buffer -> buffer.version = 2t, (whole, shards...))
+        end
         step(envs) = (
             observation = zeros(Float32, length(envs)),
             reward = Float32.(10t .+ envs),
@@ -52,6 +62,8 @@
     end
     known = PER.state(coordinator)
     @test known.shards == 2
+    @test known.reference == summarize(whole).reference
+    @test (known.reference > 68) == haskey(law, :half_life)
     again = Coordinator(160, 2; state = known, law_of_all...)
     @test PER.state(again).samples == known.samples
     PER.report!(coordinator, 2, nothing)

@@ -303,7 +303,7 @@ class Coordination:
     def _agree_on_scale(self) -> None:
         asked = self._draws.agree_on_scale()
         while asked is not None:
-            self._ask_all("measure" if asked.todo == "measure" else "set_scale", asked.scale)
+            self._ask_all("measure" if asked.todo == "measure" else "set_scale", asked.scale, asked.reference)
             asked = self._draws.agree_on_scale()
 
     def _recall(self) -> None:

@@ -159,9 +159,9 @@ class Shard:
         self._life = life
         return self._tell(self._buffer)
 
-    def _tell(self, buffer: per.ReplayBuffer, measured_scale: int | None = None) -> Told:
+    def _tell(self, buffer: per.ReplayBuffer, measured_scale: int | None = None, measured_reference: int = 0) -> Told:
         waiting = () if self._allowed is None else tuple(n_steps for _, n_steps in self._in_turns())
-        return Told(buffer.summarize(measured_scale), self._added, waiting)
+        return Told(buffer.summarize(measured_scale, measured_reference), self._added, waiting)
 
     def recall(self) -> Recalled:
         """The state that the coordinator last sent, and that of this shard."""
@@ -328,8 +328,8 @@ class Shard:
     def _summary(self, buffer: per.ReplayBuffer) -> None:
         """Does nothing: the summary accompanies each answer."""
 
-    def _set_scale(self, buffer: per.ReplayBuffer, scale: int) -> None:
-        buffer.set_scale(scale)
+    def _set_scale(self, buffer: per.ReplayBuffer, scale: int, reference: int) -> None:
+        buffer.set_scale(scale, reference)
 
     def _add(self, buffer: per.ReplayBuffer, is_extend: bool, steps: dict[str, Any], count: int) -> Ids:
         buffer.raise_max_priority(self._max_priority)
