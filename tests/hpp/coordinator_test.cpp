@@ -53,6 +53,28 @@ TEST(Coordinator, writes_no_more_than_the_spans_hold) {
     EXPECT_EQ(std::count(ids.begin(), ids.end(), -7), 0);
 }
 
+TEST(Coordinator, brings_shards_to_one_reference) {
+    per::ReplayOptions options = small_options();
+    options.freshness.half_life = 1;
+    options.n_envs = 2;
+    per::Coordinator coordinator(options, 2);
+    options.capacity = 32;
+    options.n_envs = 1;
+    per::ReplayBuffer shards[] = {small_buffer(options), small_buffer(options)};
+    add_episode(shards[0], 5);
+    add_episode(shards[1], 40);
+    for (int64_t s = 0; s < 2; ++s) coordinator.report(s, shards[s].summarize());
+    for (auto asked = coordinator.agree_on_scale(); asked.todo != PER_SCALE_AGREED;
+         asked = coordinator.agree_on_scale())
+        for (int64_t s = 0; s < 2; ++s) {
+            if (asked.todo == PER_SCALE_SET) shards[s].set_scale(asked.scale, asked.reference);
+            const int32_t measured = asked.todo == PER_SCALE_SET ? PER_SCALE_AUTOMATIC : asked.scale;
+            coordinator.report(s, shards[s].summarize(measured, asked.reference));
+        }
+    EXPECT_EQ(coordinator.state().reference, 68);
+    for (const per::ReplayBuffer& shard : shards) EXPECT_EQ(shard.summarize().reference, 68);
+}
+
 TEST(Coordinator, leaves_n_step_to_the_shards) {
     per::Coordinator coordinator = settled_coordinator();
     per::SampleOptions sample;

@@ -230,6 +230,23 @@ def test_why_a_shard_refuses_steps_of_a_writer_is_known(in_process):
     assert "observation" in writer.refusal
 
 
+@pytest.mark.parametrize("dies", ["the shard", "the shard and then the coordinator"])
+def test_a_shard_that_comes_back_has_the_version_of_the_others(in_process, tmp_path, dies):
+    buffer = filled(sharded_buffer(half_life=2.0, age="versions", max_age=5))
+    buffer.set_version(3)
+    buffer.save(tmp_path)
+    buffer._shards[2].die()
+    with buffer._shards[2].raising(ray.exceptions.RayActorError()):
+        buffer.set_version(8)
+    assert buffer.stats().shards == 3
+    if "coordinator" in dies:
+        buffer._coordinator.die()
+    assert asked_to_come_back(buffer).shards == 4
+    buffer.add(**step_of(3))
+    assert len(buffer) == ENVS  # of version 8: those of version 0 are too old
+    assert there(buffer.sample(64)) == {0, 1, 2, 3}
+
+
 def test_ids_say_the_life_in_which_they_were_given_though_their_shard_dies_in_the_same_call(buffer):
     """The priorities are so large that the coordinator asks for another scale; a shard dies in that request."""
     buffer._shards[2].die_when_asked("measure", "set_scale")

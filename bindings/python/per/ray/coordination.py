@@ -159,6 +159,7 @@ class Coordination:
         self._directory, self._saves = "", 0  # of the last checkpoint: its directory and number
         self._begun: dict[str, tuple[float, deque[Any]]] = {}  # by loader: its last request, and its batches ahead
         self._losses = self._outlived = 0
+        self._version = 0  # the latest of any shard
         self._limits = Limits()
         self._added = np.zeros(len(shards), np.int64)  # by shard: number of steps known to have been added
         self._waiting: list[tuple[int, ...]] = [()] * len(shards)  # by shard: steps of the calls waiting there
@@ -178,7 +179,7 @@ class Coordination:
         allowed = self._allowed(sorted(given))
         largest = self._draws.state().max_priority
         memory = self._memory()
-        messages = {s: Message(int(self._lives[s]), largest, allowed[s], memory) for s in given}
+        messages = {s: Message(int(self._lives[s]), largest, self._version, allowed[s], memory) for s in given}
         references = {
             s: getattr(self._shards[s], call).remote(messages[s], question, *each) for s, each in given.items()
         }
@@ -263,6 +264,7 @@ class Coordination:
         if told.added >= self._added[s]:
             self._limits.added += told.added - int(self._added[s])
             self._added[s], self._waiting[s] = told.added, told.waiting
+        self._version = max(self._version, told.summary.version)
         self._tell(s, told.summary)
 
     def _tell(self, s: int, summary: ShardSummary | None) -> None:
@@ -301,6 +303,12 @@ class Coordination:
         self._begun = {loader: ahead for loader, ahead in self._begun.items() if ahead[0] > oldest}
 
     def _agree_on_scale(self) -> None:
+        summaries = enumerate(self._summaries)
+        behind: dict[int, tuple[Any, ...]] = {
+            s: () for s, known in summaries if known and known.version < self._version
+        }
+        if behind:
+            self._ask("summary", behind)  # the message has the version
         asked = self._draws.agree_on_scale()
         while asked is not None:
             self._ask_all("measure" if asked.todo == "measure" else "set_scale", asked.scale, asked.reference)
@@ -430,6 +438,14 @@ class Coordination:
         self._begin_call()
         self._limits.stop()
         self.refresh()
+
+    def set_version(self, version: int) -> None:
+        """Sets the version of steps that are added from here on."""
+        self._begin_call()
+        try:
+            self._ask_all("set_version", version)
+        finally:
+            self._agree_on_scale()
 
     def _of_the_whole(self, ids: Ids, shards: Any) -> Ids:
         return np.where(ids < 0, ids, ids | self._lives[shards] << LIFE_BITS)

@@ -28,7 +28,7 @@ from per.ray.limits import Limits
 from per.ray.loader import Loader
 from per.ray.shard import Shard
 from per.ray.writer import Steps, Writer, n_steps
-from per.typing import ArrayLike, IntArrayLike, NormalizeWeights, Prioritization, Scheme, WhenFull
+from per.typing import ArrayLike, IntArrayLike, IntLike, NormalizeWeights, Prioritization, Scheme, WhenFull
 
 Ids = npt.NDArray[np.int64]
 
@@ -64,7 +64,7 @@ class Statistics:
     Attributes
     ----------
     capacity, live, added, dropped, episodes, cuts, stale_updates, rejected_updates, total, updates, memory_bytes
-        As in per.Statistics.
+        As in per.Statistics. With a half-life by steps, the part of a shard in `total` has ages since its newest row.
     samples, beta_step, beta, max_priority
         As in per.Statistics.
     shards : int
@@ -575,6 +575,18 @@ class ReplayBuffer:
         size = _options.whole("batch_size", batch_size)
         self._look_at_draw(size, None, (None,) * len(_CHOICES))
         once_allowed(lambda: get(self._coordinator.check_draw.remote(size)), timeout)
+
+    def set_version(self, version: IntLike) -> None:
+        """Sets the version under which steps are added from here on, like per.ReplayBuffer.set_version().
+
+        A shard that is absent gets it once it is back.
+
+        Parameters
+        ----------
+        version : int
+            At least the latest version, which is 0 at first, and at most 2^31 - 1.
+        """
+        get(self._coordinator.set_version.remote(_options.whole("version", version)))
 
     def stop_limiting(self) -> None:
         """Ends all limits permanently, and lets all waiters continue."""

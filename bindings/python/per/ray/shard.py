@@ -38,6 +38,8 @@ class Message(NamedTuple):
     life: int
     max_priority: float
     """largest of all shards"""
+    version: int
+    """of steps that are added from here on"""
     allowed: int | None
     """writers' steps that may be added after the question has been answered; None: all"""
     memory: bytes
@@ -131,6 +133,7 @@ class Shard:
         self._buffer: per.ReplayBuffer | None = None
         self._life = -1
         self._max_priority = 1.0  # of all shards, as last reported by the coordinator
+        self._version = 0
         self._allowed: int | None = 0 if is_limited else None
         self._memory = b""
         self._start = uuid.uuid4().hex
@@ -154,6 +157,7 @@ class Shard:
         """
         if self._buffer is None:
             self._buffer = per.ReplayBuffer.load(path) if path else per.ReplayBuffer(**self._options)
+            self._version = self._buffer.version
             if cuts:
                 self._buffer.cut()
         self._life = life
@@ -254,7 +258,9 @@ class Shard:
     def _of(self, message: Message) -> per.ReplayBuffer:
         if self._buffer is None or message.life != self._life:
             raise Gone
-        _, self._max_priority, self._allowed, self._memory = message
+        _, self._max_priority, version, self._allowed, self._memory = message
+        if version > self._version:  # set while this shard was gone
+            self._set_version(self._buffer, version)
         return self._buffer
 
     def _take_in(self, buffer: per.ReplayBuffer) -> None:
@@ -330,6 +336,10 @@ class Shard:
 
     def _set_scale(self, buffer: per.ReplayBuffer, scale: int, reference: int) -> None:
         buffer.set_scale(scale, reference)
+
+    def _set_version(self, buffer: per.ReplayBuffer, version: int) -> None:
+        buffer.set_version(version)
+        self._version = version
 
     def _add(self, buffer: per.ReplayBuffer, is_extend: bool, steps: dict[str, Any], count: int) -> Ids:
         buffer.raise_max_priority(self._max_priority)
