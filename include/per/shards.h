@@ -156,7 +156,7 @@ typedef struct per_shard_summary {
     int64_t live;               /* N */
     int64_t changes;            /* calls on this handle that may have changed the draws; launches of CUDA graphs are not
                                    counted */
-    int64_t version;            /* version of steps that are added now */
+    int64_t version;            /* version of steps that are added now; 0 if age counts steps */
     int64_t reference;          /* reference of the leaves; 0 without a half-life */
     int64_t measured_reference; /* reference of the leaves as they were measured */
     uint64_t measured_low;      /* the sum of all masses at measured_scale: its lower 64 bits */
@@ -184,9 +184,11 @@ PER_API per_status per_replay_summarize(per_replay* replay, int32_t measured_sca
                                         per_shard_summary* summary_out, uint64_t struct_size);
 
 /*
- * Sets the scale of all masses. It stays until a call makes a leaf or the sum too large for it, or sets alpha. Such a
- * call does not fail: the buffer then chooses a scale automatically, and its summary reports it. Draws by rank have a
- * separate scale. A checkpoint holds the scale that the buffer had; a loaded buffer chooses later scales automatically.
+ * Sets the scale of all masses. It stays until a call makes a leaf or the sum too large for it, or sets alpha. With a
+ * half-life, a call that raises the reference raises the scale by as much, unless that is above 126: then the scale
+ * does not stay either. Such calls do not fail: the buffer chooses a scale automatically, and its summary reports it.
+ * Draws by rank have a separate scale. A checkpoint holds the scale that the buffer had; a loaded buffer chooses later
+ * scales automatically.
  *
  *   scale      -120 .. 200, such that each mass is at most 2^52 - 1 and the total is below 2^62; or
  *              PER_SCALE_AUTOMATIC: the scale that the buffer would choose now
