@@ -68,6 +68,7 @@
 #include <initializer_list>
 #include <istream>
 #include <iterator>
+#include <list>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -181,6 +182,12 @@ using Source = std::conditional_t<std::is_lvalue_reference_v<Range>, Range, cons
 template <class Range>
 using Element = std::remove_reference_t<decltype(*std::data(std::declval<Source<Range>>()))>;
 
+/* True if a Span can be made of a T. */
+template <class T, class = void>
+struct IsRange : std::false_type {};
+template <class T>
+struct IsRange<T, std::void_t<Element<T&>, decltype(std::size(std::declval<T&>()))>> : std::true_type {};
+
 }  // namespace detail
 
 /* A pointer and a number of elements, like std::span of C++20. A Span of const T also accepts temporaries and lists. */
@@ -254,13 +261,16 @@ inline bool is_product(int64_t size, int64_t a, int64_t b, int64_t c) {
     return size % c == 0 && size / c % b == 0 && size / c / b == a;
 }
 
-inline void require_size(const char* name, std::size_t size, int64_t a, int64_t b = 1, int64_t c = 1) {
+/* `unit`: plural noun for the things counted. */
+inline void require_size(const char* name, std::size_t size, int64_t a, int64_t b = 1, int64_t c = 1,
+                         const char* unit = "elements") {
     if (is_product(count(size), a, b, c)) return;
     std::string expected = std::to_string(a);
     for (const int64_t factor : {b, c}) {
         if (factor != 1) expected += " * " + std::to_string(factor);
     }
-    throw InvalidArgument(std::string(name) + " has " + std::to_string(size) + " elements: expected are " + expected);
+    throw InvalidArgument(std::string(name) + " has " + std::to_string(size) + " " + unit + ": expected are " +
+                          expected);
 }
 
 /* Common number of elements of two arrays, which must be equal. */
@@ -392,6 +402,11 @@ struct Field : per_field {
         default_dtype = Dtype<T>::value;
         return *this;
     }
+    /* Lets a row have any number of values of this shape, from 0 to `length`; see Array and Ragged. */
+    Field& set_max_length(int64_t length) {
+        max_length = length;
+        return *this;
+    }
     /* Throws the error of per_field_check(), if any. An empty name is not checked. */
     inline void check() const;
 
@@ -491,6 +506,12 @@ struct Layout {
         throw InvalidArgument("dtype of \"" + fields[number].name + "\" is " + dtype_name(fields[number].dtype) +
                               ": asked for was " + dtype_name(Dtype<T>::value));
     }
+    /* Throws unless the field has rows of any length, or of one length if is_ragged is false. */
+    void require_ragged(std::size_t number, bool is_ragged) const {
+        if ((fields[number].max_length != 0) == is_ragged) return;
+        throw InvalidArgument("\"" + fields[number].name + "\" has rows of " +
+                              (is_ragged ? "one length: use field()" : "any length: use ragged()"));
+    }
 };
 using SharedLayout = std::shared_ptr<const Layout>;
 
@@ -498,10 +519,55 @@ using SharedLayout = std::shared_ptr<const Layout>;
 
 /* -------------------------------------------------------------------- steps */
 
+namespace detail {
+
+/* Arrays of fields in the form of per.h, and memory that this layer made for them. A move leaves it in place. */
+struct GivenArrays {
+    GivenArrays() = default;
+    GivenArrays(GivenArrays&&) = default;
+    GivenArrays& operator=(GivenArrays&&) = default;
+
+    std::vector<per_array> arrays;
+    std::vector<std::vector<int64_t>> numbers;      /* shapes and offsets */
+    std::vector<std::vector<unsigned char>> values; /* packed rows */
+};
+
+/* Rows in one array, one after the other. */
+struct PackedRows {
+    std::vector<unsigned char> values;
+    std::vector<int64_t> offsets = {0}; /* in elements */
+};
+template <class Row>
+PackedRows packed(const void* rows, std::size_t n_rows) {
+    using T = std::remove_cv_t<Element<const Row&>>;
+    PackedRows packed;
+    packed.values.reserve(sizeof(uint64_t)); /* not NULL, even if all rows are empty */
+    for (std::size_t i = 0; i < n_rows; ++i) {
+        const Span<const T> row(static_cast<const Row*>(rows)[i]);
+        const unsigned char* const bytes = reinterpret_cast<const unsigned char*>(row.data());
+        packed.values.insert(packed.values.end(), bytes, bytes + row.size() * sizeof(T));
+        packed.offsets.push_back(packed.offsets.back() + count(row.size()));
+    }
+    return packed;
+}
+
+}  // namespace detail
+
 /*
  * An array passed to a call: a view of a range, which must outlive the call; a vector therefore cannot be a temporary.
  * Array() means not given. Its elements are assumed to have the full shape that the call expects. To pass another
  * shape, such as that of stacked frames, use a per_array.
+ *
+ * A field with max_length takes rows of any length, in one of these forms:
+ *
+ *   values             a single row: [length, shape of the field]
+ *   {values, offsets}  [total, shape], the values of all rows, and [rows + 1], the offsets of per_array
+ *   rows               a range of ranges, such as a std::vector of vectors, each [length, shape]. The call copies them
+ *                      into one array
+ *
+ * Row k n + j is that of step k of environment j; in set(), row i is that of ids[i]. An Array keeps the address and the
+ * size of its range, so assign the range again after a change of its size. The rows of a range of ranges, however, may
+ * change their sizes until the call.
  */
 class Array {
  public:
@@ -511,12 +577,26 @@ class Array {
     Array(Span<T> elements)
         : array_{detail::given_array(Span<const T>(elements)), nullptr, 0, Dtype<std::remove_cv_t<T>>::value, nullptr},
           size_(detail::count(elements.size())) {}
-    template <class Range, class T = detail::Element<Range&>>
+    template <class Range, class T = detail::Element<Range&>, std::enable_if_t<!detail::IsRange<T>::value, int> = 0>
     Array(Range& elements) : Array(Span<T>(elements)) {}
+    template <class T>
+    Array(Span<T> values, Span<const int64_t> offsets) : Array(values) {
+        array_.offsets = detail::given_array(offsets);
+        n_rows_ = std::max<int64_t>(detail::count(offsets.size()) - 1, 0);
+    }
+    template <class Range, class Offsets, class T = detail::Element<Range&>>
+    Array(Range& values, Offsets& offsets) : Array(Span<T>(values), Span<const int64_t>(offsets)) {}
+    template <class Range, class Row = detail::Element<Range&>, class T = detail::Element<const Row&>>
+    Array(Range& rows)
+        : array_{std::data(rows), nullptr, 0, Dtype<std::remove_cv_t<T>>::value, nullptr},
+          n_rows_(detail::count(std::size(rows))),
+          packed_(detail::packed<std::remove_cv_t<Row>>) {}
 
     /* The array as one of a * b * c elements. If it has another number, its shape is [number], stored in this object;
        the library refuses it and names the shapes that it would accept. */
     per_array get(int64_t a, int64_t b = 1, int64_t c = 1) const {
+        if (packed_ != nullptr)
+            throw InvalidArgument("a range of rows was given: only fields with max_length take one");
         per_array array = array_;
         if (size_ < 0 || detail::is_product(size_, a, b, c)) return array;
         array.shape = &size_;
@@ -525,38 +605,80 @@ class Array {
     }
 
  private:
+    friend class FieldArrays;
+    /* The array as length * n_envs rows of a field with max_length. `name` is that of errors. */
+    per_array get_rows(const std::string& name, const Field& field, int64_t length, int64_t n_envs,
+                       detail::GivenArrays& given) const {
+        per_array array = array_;
+        if (n_rows_ >= 0)
+            detail::require_size(name.c_str(), static_cast<std::size_t>(n_rows_), length, n_envs, 1, "rows");
+        const int64_t row_size = detail::count(detail::product(field.shape));
+        int64_t size = size_;
+        if (packed_ != nullptr) {
+            detail::PackedRows rows = packed_(array_.data, static_cast<std::size_t>(n_rows_));
+            size = rows.offsets.back();
+            for (std::size_t i = 1; i < rows.offsets.size(); ++i) {
+                if (rows.offsets[i] % row_size != 0)
+                    throw InvalidArgument(name + ": row " + std::to_string(i - 1) +
+                                          " has a number of elements that is no multiple of " +
+                                          std::to_string(row_size));
+                rows.offsets[i] /= row_size;
+            }
+            array.data = given.values.emplace_back(std::move(rows.values)).data();
+            array.offsets = given.numbers.emplace_back(std::move(rows.offsets)).data();
+        } else if (size < 0) {
+            return array; /* given by array_ */
+        }
+        std::vector<int64_t> shape = {size};
+        if (size % row_size == 0) {
+            shape = field.shape;
+            shape.insert(shape.begin(), size / row_size);
+        }
+        array.ndim = static_cast<int32_t>(shape.size());
+        array.shape = given.numbers.emplace_back(std::move(shape)).data();
+        return array;
+    }
+
     per_array array_ = {};
-    int64_t size_ = -1; /* -1: given by array_ */
+    int64_t size_ = -1;   /* -1: given by array_ or packed_ */
+    int64_t n_rows_ = -1; /* -1: neither offsets nor a range of rows were given */
+    detail::PackedRows (*packed_)(const void* rows, std::size_t n_rows) = nullptr; /* of a range of rows */
 };
 
 /* An array for each field of a buffer, by name: ReplayBuffer::field_arrays(). */
 class FieldArrays {
  public:
-    explicit FieldArrays(detail::SharedLayout layout) : layout_(std::move(layout)), arrays_(layout_->fields.size()) {}
+    /* `prefix` precedes the names of fields in errors. */
+    explicit FieldArrays(detail::SharedLayout layout, const char* prefix = "")
+        : layout_(std::move(layout)), prefix_(prefix), arrays_(layout_->fields.size()) {}
 
     /* Throws InvalidArgument if there is no field of this name. */
     Array& operator[](std::string_view name) { return arrays_[layout_->number(name)]; }
 
-    /* The arrays, each as [length, n_envs, shape of the field]. */
-    std::vector<per_array> get(int64_t length, int64_t n_envs = 1) const {
-        std::vector<per_array> arrays;
-        arrays.reserve(arrays_.size());
-        for (const Array& array : arrays_)
-            arrays.push_back(
-                array.get(length, n_envs, detail::count(detail::product(layout_->fields[arrays.size()].shape))));
-        return arrays;
+    /* The arrays, each as [length, n_envs, shape of the field], or length * n_envs rows with max_length. */
+    detail::GivenArrays get(int64_t length, int64_t n_envs = 1) const {
+        detail::GivenArrays given;
+        given.arrays.reserve(arrays_.size());
+        for (const Array& array : arrays_) {
+            const Field& field = layout_->fields[given.arrays.size()];
+            given.arrays.push_back(field.max_length != 0
+                                       ? array.get_rows(prefix_ + field.name, field, length, n_envs, given)
+                                       : array.get(length, n_envs, detail::count(detail::product(field.shape))));
+        }
+        return given;
     }
 
  private:
     friend class ReplayBuffer;
     friend class Writer;
     detail::SharedLayout layout_;
+    const char* prefix_;
     std::vector<Array> arrays_;
 };
 
 /* Steps to add: ReplayBuffer::steps(). Members are those of per_steps. */
 struct Steps {
-    explicit Steps(const detail::SharedLayout& layout) : fields(layout), next_fields(layout) {}
+    explicit Steps(const detail::SharedLayout& layout) : fields(layout), next_fields(layout, "next_") {}
 
     int64_t length = Initialized<per_steps, per_steps_init>().length;
     std::optional<Span<const int64_t>> env_ids; /* not set: all */
@@ -574,8 +696,8 @@ struct GivenSteps {
         steps.length = length;
         steps.n_envs = n;
         if (given.env_ids) steps.env_ids = given_array(*given.env_ids);
-        steps.fields = fields.data();
-        steps.next_fields = next_fields.data();
+        steps.fields = fields.arrays.data();
+        steps.next_fields = next_fields.arrays.data();
         steps.reward = given.reward.get(length, n);
         steps.terminated = given.terminated.get(length, n);
         steps.truncated = given.truncated.get(length, n);
@@ -589,17 +711,97 @@ struct GivenSteps {
         return given.env_ids ? count(given.env_ids->size()) : n_envs;
     }
 
-    std::vector<per_array> fields, next_fields;
+    GivenArrays fields, next_fields;
     Initialized<per_steps, per_steps_init> steps;
 };
 }  // namespace detail
 
 /* ----------------------------------------------------------------- batches */
 
+/* Rows of any length in a batch: a view of a per_ragged whose values have type T. */
+template <class T>
+class Ragged {
+ public:
+    Ragged() noexcept = default;
+    /* n_rows rows, whose values have row_size elements each: the product of the field's shape. The values and the
+       offsets must have been written, and must outlive this object. */
+    Ragged(const per_ragged& rows, std::size_t n_rows, std::size_t row_size) noexcept
+        : values_(static_cast<T*>(rows.values)),
+          offsets_(rows.offsets, n_rows + 1),
+          row_size_(row_size),
+          padded_length_(static_cast<std::size_t>(rows.padded_length)) {}
+
+    /* The number of rows. */
+    std::size_t size() const noexcept { return offsets_.empty() ? 0 : offsets_.size() - 1; }
+    /* The number of values in row i. */
+    std::size_t length(std::size_t i) const noexcept { return static_cast<std::size_t>(offsets_[i + 1] - offsets_[i]); }
+    /* The number of values in all rows. */
+    std::size_t total() const noexcept { return offsets_.empty() ? 0 : static_cast<std::size_t>(offsets_[size()]); }
+    /* Row i: [length(i), shape of the field]. */
+    Span<T> operator[](std::size_t i) const noexcept {
+        const std::size_t first = is_padded() ? i * padded_length_ : static_cast<std::size_t>(offsets_[i]);
+        return {values_ + first * row_size_, length(i) * row_size_};
+    }
+    /* All rows: [total(), shape], or, if they are padded, [size(), padded_length(), shape]. */
+    Span<T> values() const noexcept { return {values_, (is_padded() ? size() * padded_length_ : total()) * row_size_}; }
+    /* [size() + 1] sums of lengths, the first is 0. */
+    Span<const int64_t> offsets() const noexcept { return offsets_; }
+    /* The distance of rows in values(), in values; 0: rows are packed. */
+    std::size_t padded_length() const noexcept { return padded_length_; }
+
+ private:
+    bool is_padded() const noexcept { return padded_length_ != 0; }
+
+    T* values_ = nullptr;
+    Span<const int64_t> offsets_;
+    std::size_t row_size_ = 1;
+    std::size_t padded_length_ = 0;
+};
+
+namespace detail {
+/* Room for rows of any length, in memory that grows. */
+class RaggedRoom {
+ public:
+    RaggedRoom(std::size_t n_rows, std::size_t value_bytes) : offsets_(n_rows + 1), value_bytes_(value_bytes) {
+        rows_.offsets = offsets_.data();
+        set_capacity(1); /* NULL would ask for lengths only */
+    }
+
+    per_ragged* get() noexcept { return &rows_; }
+    /* Makes room for the rows of the last call. Returns false if that cannot help: they have room, or are padded. */
+    bool grow() {
+        if (rows_.padded_length > 0 || rows_.total <= rows_.capacity) return false;
+        set_capacity(rows_.total + rows_.total / 4); /* so that later batches, a little larger, fit as well */
+        return true;
+    }
+    /* Empties all rows. Later calls pad them to this length; 0: rows are packed. */
+    void pad(int64_t length) {
+        set_capacity(std::max(rows_.capacity, length * (count(offsets_.size()) - 1)));
+        rows_.padded_length = length;
+        std::fill(offsets_.begin(), offsets_.end(), 0);
+    }
+
+ private:
+    void set_capacity(int64_t capacity) {
+        values_.resize(static_cast<std::size_t>(capacity) * value_bytes_);
+        rows_.values = values_.data();
+        rows_.capacity = capacity;
+    }
+
+    per_ragged rows_ = {};
+    std::vector<unsigned char> values_;
+    std::vector<int64_t> offsets_;
+    std::size_t value_bytes_;
+};
+}  // namespace detail
+
 /*
  * The arrays of a batch, in its own memory or in the slot of a loader, with the shapes documented at per_batch. Spans
  * are valid as long as the batch, and empty for arrays that it does not have. The spans of a const batch are writable
  * too.
+ *
+ * A batch makes room for rows of any length: if the rows that a call found do not fit, it repeats the call with more
+ * memory, which the batch keeps. A Ragged is valid until a later call fills the batch, or until pad().
  */
 class Batch {
  public:
@@ -624,8 +826,8 @@ class Batch {
     Span<int32_t> sources() const noexcept { return span(sources_); }
 
     /*
-     * A field by name. Throws InvalidArgument unless a field of this name with elements of type T exists. next_field()
-     * of a field that is not an observation is empty.
+     * A field by name. Throws InvalidArgument unless a field of this name with elements of type T exists, without
+     * max_length. next_field() of a field that is not an observation is empty.
      */
     template <class T>
     Span<T> field(std::string_view name) const {
@@ -635,7 +837,36 @@ class Batch {
     Span<T> next_field(std::string_view name) const {
         return elements<T>(arrays_.next_fields, name);
     }
-    /* The shape of a field in this batch, B first. */
+    /*
+     * A field with max_length by name, otherwise like field() and next_field(). It has B rows. For sequences it has
+     * B * T rows, or B * (T + n_step) for an observation: first those of all steps of sequence 0, then those of
+     * sequence 1, and so on. Rows in the padding of a sequence are empty.
+     */
+    template <class T>
+    Ragged<T> ragged(std::string_view name) const {
+        return rows<T>(arrays_.fields, name);
+    }
+    template <class T>
+    Ragged<T> next_ragged(std::string_view name) const {
+        return rows<T>(arrays_.next_fields, name);
+    }
+    /*
+     * Makes later calls pad the rows of a field, and of its next observations, with zeros to the given length, 0 ..
+     * max_length; 0: rows are packed. The rows are empty until the next call. A call that finds a longer row throws
+     * Full.
+     */
+    void pad(std::string_view name, int64_t length) {
+        if (memory_.empty()) throw InvalidArgument("batch was not made by ReplayBuffer::batch()");
+        const std::size_t number = layout_->number(name);
+        layout_->require_ragged(number, true);
+        const int64_t max_length = layout_->fields[number].max_length;
+        if (length < 0 || length > max_length)
+            throw InvalidArgument("length is " + std::to_string(length) + ": allowed are 0 .. " +
+                                  std::to_string(max_length));
+        for (detail::RaggedRoom& room : ragged_)
+            if (room.get() == fields_[number] || room.get() == next_fields_[number]) room.pad(length);
+    }
+    /* The shape of a field in this batch, B first; with max_length the axes of its rows: [B], or [B, T]. */
     std::vector<int64_t> shape(std::string_view name) const {
         if (!layout_) return {};
         std::vector<int64_t> shape = shape_of_one(layout_->fields[layout_->number(name)]);
@@ -682,10 +913,9 @@ class Batch {
     /* Allocates all arrays. The library refuses an invalid size. */
     void allocate(bool with_next_fields = true) {
         for (const Field& field : layout_->fields) {
-            const std::size_t bytes = detail::product(shape_of_one(field)) * detail::size_of(field.dtype);
             const bool has_next = with_next_fields && field.role == PER_ROLE_OBSERVATION && !is_of_sequences();
-            fields_.push_back(room<unsigned char>(bytes));
-            next_fields_.push_back(has_next ? room<unsigned char>(bytes) : nullptr);
+            fields_.push_back(room_of(field));
+            next_fields_.push_back(has_next ? room_of(field) : nullptr);
         }
         arrays_.fields = fields_.data();
         arrays_.next_fields = next_fields_.data();
@@ -703,10 +933,30 @@ class Batch {
         arrays_.probabilities = room<float>();
         if (is_of_sequences()) arrays_.mask = room<uint8_t>(steps());
     }
+    std::size_t valid_size() const noexcept { return static_cast<std::size_t>(std::max<int64_t>(size_, 0)); }
     template <class T>
     T* room(std::size_t n = 1) {
-        const std::size_t size = static_cast<std::size_t>(std::max<int64_t>(size_, 0));
-        return reinterpret_cast<T*>(memory_.emplace_back(size * n * sizeof(T)).data());
+        return reinterpret_cast<T*>(memory_.emplace_back(valid_size() * n * sizeof(T)).data());
+    }
+    void* room_of(const Field& field) {
+        const std::size_t n = detail::product(shape_of_one(field));
+        if (field.max_length == 0) return room<unsigned char>(n * detail::size_of(field.dtype));
+        return ragged_.emplace_back(valid_size() * n, detail::product(field.shape) * detail::size_of(field.dtype))
+            .get();
+    }
+    /* The status of a call that fills this batch. Repeats it while rows of any length need more room. */
+    template <class Call>
+    per_status filled_by(const Call& call) {
+        for (;;) {
+            const per_status status = call();
+            if (status != PER_ERROR_FULL || !grow()) return status;
+        }
+    }
+    /* Returns false if nothing needs more room. */
+    bool grow() {
+        bool has_grown = false;
+        for (detail::RaggedRoom& room : ragged_) has_grown = room.grow() || has_grown;
+        return has_grown;
     }
     template <class T>
     Span<T> span(T* array, std::size_t n = 1) const noexcept {
@@ -717,18 +967,32 @@ class Batch {
         if (!layout_) return {};
         const std::size_t number = layout_->number(name);
         layout_->require_dtype<T>(number);
+        layout_->require_ragged(number, false);
         return span(arrays != nullptr ? static_cast<T*>(arrays[number]) : nullptr,
                     detail::product(shape_of_one(layout_->fields[number])));
+    }
+    template <class T>
+    Ragged<T> rows(void* const* arrays, std::string_view name) const {
+        if (!layout_) return {};
+        const std::size_t number = layout_->number(name);
+        layout_->require_dtype<T>(number);
+        layout_->require_ragged(number, true);
+        if (arrays == nullptr || arrays[number] == nullptr) return {};
+        const Field& field = layout_->fields[number];
+        return {*static_cast<const per_ragged*>(arrays[number]), valid_size() * detail::product(shape_of_one(field)),
+                detail::product(field.shape)};
     }
 
     bool is_of_sequences() const noexcept { return kind_ == Kind::drawn && layout_ && layout_->sequence_steps > 0; }
     std::size_t steps() const noexcept {
         return is_of_sequences() ? static_cast<std::size_t>(layout_->sequence_steps) : 1;
     }
+    /* With max_length the shape of its rows. */
     std::vector<int64_t> shape_of_one(const Field& field) const {
         std::vector<int64_t> shape;
         if (is_of_sequences() && field.role != PER_ROLE_RECURRENT_STATE)
             shape.push_back(layout_->sequence_steps + (field.role == PER_ROLE_OBSERVATION ? n_step_ : 0));
+        if (field.max_length != 0) return shape;
         if (field.stack > 1 && kind_ != Kind::rows) shape.push_back(field.stack);
         shape.insert(shape.end(), field.shape.begin(), field.shape.end());
         return shape;
@@ -741,6 +1005,7 @@ class Batch {
     Initialized<per_batch, per_batch_init> arrays_;
     int32_t* sources_ = nullptr; /* of a mixture */
     std::vector<std::vector<unsigned char>> memory_;
+    std::list<detail::RaggedRoom> ragged_; /* a list, since fields_ and next_fields_ point into it */
     std::vector<void*> fields_, next_fields_;
 };
 
@@ -749,11 +1014,18 @@ class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
  public:
     /* Writes the next minibatch to batch(). Returns false after the last epoch. */
     bool next() {
-        if (batch_.layout_ && batch_.memory_.empty()) batch_.allocate();
-        batch_.size_ = next(batch_.arrays_);
-        return batch_.size_ > 0;
+        allocate();
+        int64_t n = 0;
+        check(batch_.filled_by([&] { return per_epochs_next(get(), &batch_.arrays_, &n, nullptr); }));
+        batch_.size_ = n;
+        return n > 0;
     }
     const Batch& batch() const noexcept { return batch_; }
+    /* Batch::pad() of batch(). */
+    void pad(std::string_view name, int64_t length) {
+        allocate();
+        batch_.pad(name, length);
+    }
     /* Writes the next minibatch to the caller's arrays, and returns its number of transitions. */
     int64_t next(const per_batch& batch, void* stream = nullptr) {
         int64_t n = 0;
@@ -764,6 +1036,9 @@ class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
  private:
     friend class ReplayBuffer;
     Epochs(per_epochs* handle, Batch batch) : Handle(handle), batch_(std::move(batch)) {}
+    void allocate() {
+        if (batch_.layout_ && batch_.memory_.empty()) batch_.allocate();
+    }
 
     Batch batch_;
 };
@@ -1200,9 +1475,12 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         require_own(batch.layout_);
         if (batch.kind_ != Batch::Kind::drawn || batch.memory_.empty())
             throw InvalidArgument("batch was not made by ReplayBuffer::batch()");
-        if (!batch.is_of_sequences()) return sample(batch.size_, batch.arrays_, options, hindsight);
-        const SampleOptions given = batch.options_for_draw(options);
-        sample(batch.size_, batch.arrays_, &given, hindsight);
+        std::optional<SampleOptions> of_sequences;
+        if (batch.is_of_sequences()) options = &of_sequences.emplace(batch.options_for_draw(options));
+        with_hindsight(hindsight, options, [&](const per_sample_options* given) {
+            return batch.filled_by(
+                [&] { return per_replay_sample(get(), given, batch.size_, &batch.arrays_, nullptr); });
+        });
     }
     Batch sample(int64_t batch_size, const per_sample_options* options = nullptr,
                  const Hindsight* hindsight = nullptr) {
@@ -1258,8 +1536,13 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     Batch get_windows(Span<const int64_t> ids, int32_t on_invalid = PER_INVALID_ERROR,
                       const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr) {
         Batch batch = this->batch(detail::count(ids.size()), options);
-        const SampleOptions given = batch.options_for_draw(options);
-        get_windows(ids, batch.arrays_, on_invalid, &given, hindsight);
+        const SampleOptions of_batch = batch.options_for_draw(options);
+        with_hindsight(hindsight, &of_batch, [&](const per_sample_options* given) {
+            return batch.filled_by([&] {
+                return per_replay_get_windows(get(), given, on_invalid, batch.size_, ids.data(), &batch.arrays_,
+                                              nullptr);
+            });
+        });
         return batch;
     }
     void get_windows(Span<const int64_t> ids, const per_batch& batch, int32_t on_invalid = PER_INVALID_ERROR,
@@ -1276,7 +1559,12 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
                     const per_sample_options* options = nullptr) {
         Batch batch = this->batch(detail::count(units.size()), options);
         const SampleOptions given = batch.options_for_draw(options);
-        get_units(units, batch.arrays_, masses_out, first_units_out, &given);
+        const int64_t n = batch.size_;
+        uint64_t* const masses = detail::optional_array("masses_out", masses_out, n);
+        uint64_t* const first_units = detail::optional_array("first_units_out", first_units_out, n);
+        check(batch.filled_by([&] {
+            return per_replay_get_units(get(), &given, n, units.data(), &batch.arrays_, masses, first_units, nullptr);
+        }));
         return batch;
     }
     void get_units(Span<const int64_t> units, const per_batch& batch, Span<uint64_t> masses_out,
@@ -1300,7 +1588,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     Batch get(Span<const int64_t> ids, bool with_next_fields = true) {
         Batch batch(layout(), Batch::Kind::rows, detail::count(ids.size()), 0);
         batch.allocate(with_next_fields);
-        get(ids, batch.arrays_);
+        check(batch.filled_by([&] { return per_replay_get(get(), batch.size_, ids.data(), &batch.arrays_, nullptr); }));
         return batch;
     }
     void get(Span<const int64_t> ids, const per_batch& batch, void* stream = nullptr) {
@@ -1311,7 +1599,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void set(Span<const int64_t> ids, const FieldArrays& fields, void* stream = nullptr) {
         require_own(fields.layout_);
         const int64_t n = detail::count(ids.size());
-        check(per_replay_set(get(), n, ids.data(), fields.get(n).data(), stream));
+        check(per_replay_set(get(), n, ids.data(), fields.get(n).arrays.data(), stream));
     }
     void clear(void* stream = nullptr) { check(per_replay_clear(get(), stream)); }
     /* Changes several settings at once: all or none. */
@@ -1377,7 +1665,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         for (int64_t n = bootstraps(0, nullptr);;) {
             Batch batch(layout(), Batch::Kind::steps, n, 0);
             batch.allocate();
-            n = bootstraps(batch.size_, &batch.arrays_);
+            check(batch.filled_by(
+                [&] { return per_replay_get_bootstraps(get(), batch.size_, &batch.arrays_, &n, nullptr); }));
             if (n > batch.size_) continue;
             batch.size_ = n;
             return batch;
