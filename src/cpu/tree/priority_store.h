@@ -95,8 +95,8 @@ class PriorityStore {
     void use_up(int64_t slot);
     void raise_largest(float priority);
 
-    // Raises the reference, and sets the scale; see SumTree::fix_scale(). With PER_SCALE_AUTOMATIC the tree chooses. The
-    // reference must not be smaller than that of freshness().
+    // Raises the reference, which must not be smaller than that of freshness(), and sets the scale; see
+    // SumTree::fix_scale(). With PER_SCALE_AUTOMATIC the tree chooses.
     void set_scale(const LeafScale& scale);
 
     // Brings the tree up to date. Calls visit(commit_slots), which must call commit_slots(first, n) for runs of slots
