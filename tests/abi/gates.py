@@ -122,6 +122,8 @@ template class per::Span<const int64_t>;
 template per::Field per::field<int8_t>(std::string, std::vector<int64_t>);
 template per::Field& per::Field::set_default<float>(float);
 template per::Span<float> per::Batch::field<float>(std::string_view) const;
+template per::Ragged<float> per::Batch::ragged<float>(std::string_view) const;
+template per::Ragged<float> per::Batch::next_ragged<float>(std::string_view) const;
 template per::Hindsight per::ReplayBuffer::hindsight<float>(std::string_view, std::string_view,
                                                             per::Hindsight::Reward<float>) const;
 """

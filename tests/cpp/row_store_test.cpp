@@ -1,6 +1,6 @@
 // The layout of rows: values do not overlap, a transition touches few cache lines, and padding costs little. Listeners
 // are called before a value can be written.
-#include "cpu/replay/row_store.h"
+#include "cpu/rows/row_store.h"
 
 #include <gtest/gtest.h>
 

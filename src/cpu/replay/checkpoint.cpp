@@ -8,7 +8,7 @@
 
 #include "cpu/memory/column.h"
 #include "cpu/memory/moves.h"
-#include "cpu/replay/kept_rows.h"
+#include "cpu/rows/kept_rows.h"
 #include "file/checkpoint_state.h"
 #include "threads/handle_lock.h"
 

@@ -117,9 +117,9 @@ void RaggedGather::look_up() {
     const Field& field = state_.fields[full->field];
     const std::string& name = full->is_next ? field.next_name : field.name;
     const bool is_padded = full->out->padded_length > 0;
-    throw Error(PER_ERROR_FULL, "%s.%s is %" PRId64 ": must be at least %" PRId64 ", which its total now tells",
-                name.c_str(), is_padded ? "padded_length" : "capacity",
-                is_padded ? full->out->padded_length : full->out->capacity, full->out->total);
+    throw Error(PER_ERROR_FULL, "%s.%s is %" PRId64 ": must be at least %" PRId64 " (see total)", name.c_str(),
+                is_padded ? "padded_length" : "capacity", is_padded ? full->out->padded_length : full->out->capacity,
+                full->out->total);
 }
 
 // Replaces places by rows, sums up their lengths, and tells the total.

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backend/replay_statistics.h"
-#include "cpu/replay/row_reads.h"
-#include "cpu/replay/row_store.h"
+#include "cpu/rows/row_reads.h"
+#include "cpu/rows/row_store.h"
 #include "cpu/tree/priority_store.h"
 #include "per.h"
 #include "rows/fields.h"

@@ -1,4 +1,4 @@
-#include "cpu/replay/frame_heap.h"
+#include "cpu/rows/frame_heap.h"
 
 #include <algorithm>
 #include <new>

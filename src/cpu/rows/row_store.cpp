@@ -1,4 +1,4 @@
-#include "cpu/replay/row_store.h"
+#include "cpu/rows/row_store.h"
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cpu/replay/frame_heap.h"
+#include "cpu/rows/frame_heap.h"
 #include "rows/fields.h"
 
 namespace per::cpu {

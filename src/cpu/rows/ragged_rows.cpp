@@ -1,4 +1,4 @@
-#include "cpu/replay/ragged_rows.h"
+#include "cpu/rows/ragged_rows.h"
 
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
-#include "cpu/replay/frame_heap.h"
+#include "cpu/rows/frame_heap.h"
 #include "rows/fields.h"
 #include "rows/frame_packing.h"
 

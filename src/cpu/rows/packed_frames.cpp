@@ -1,4 +1,4 @@
-#include "cpu/replay/packed_frames.h"
+#include "cpu/rows/packed_frames.h"
 
 #include <algorithm>
 #include <cstring>

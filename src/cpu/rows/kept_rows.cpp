@@ -1,4 +1,4 @@
-#include "cpu/replay/kept_rows.h"
+#include "cpu/rows/kept_rows.h"
 
 #include <algorithm>
 #include <cstring>

@@ -8,7 +8,7 @@
 
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
-#include "cpu/replay/row_store.h"
+#include "cpu/rows/row_store.h"
 #include "rules/window.h"
 #include "threads/process_mark.h"
 
