@@ -145,7 +145,7 @@ class ReplayBuffer:
     ------
     InvalidArgument
     Unsupported
-        As in per.Coordinator.
+        As in per.Coordinator; also for a field with max_length.
 
     Examples
     --------
@@ -172,6 +172,9 @@ class ReplayBuffer:
             if name in options and not any(_is_same(options[name], value) for value in allowed):
                 raise InvalidArgument(f"{name} is {options[name]!r}; allowed: {allowed[0]!r}, as {reason}")
         steps = Steps({**options, "fields": fields}, n_envs)
+        for name, field in fields.items():
+            if field.max_length is not None:
+                raise Unsupported(f"field {name} has max_length {field.max_length}: shards take no rows of any length")
         known = {**steps.options, "capacity": _options.whole("capacity", capacity)}
         known["overwrite"] = options.get("overwrite", True)
         known["on_gap"] = options.get("on_gap", known["on_gap"])
