@@ -234,15 +234,15 @@ typedef struct per_field {
  *
  * Values are packed: row i of the batch is values offsets[i] .. offsets[i + 1] - 1. Or, with padded_length, row i begins
  * at value i * padded_length and is followed by zeros. If `values` has too little room for the batch, the call is
- * PER_ERROR_FULL and changes nothing but `total` of each of these fields. A later call of per_replay_sample() then draws
- * the same batch, so a program may make room for `total` values and repeat the call.
+ * PER_ERROR_FULL and changes nothing but `total` of each of these fields: a program makes room for `total` values and
+ * repeats the call, which then draws the same batch, unless another thread has changed the buffer.
  */
 typedef struct per_ragged {
     void* values;          /* [capacity, shape], or with padded_length [n, padded_length, shape]; NULL: only lengths are
                               wanted */
     int64_t* offsets;      /* [n + 1] sums of lengths, the first is 0; NULL: not written */
     int64_t capacity;      /* values that there is room for; ignored with padded_length */
-    int64_t padded_length; /* 0: packed; above 0: a longer row is PER_ERROR_FULL */
+    int64_t padded_length; /* 0: packed; 1 .. max_length: padded to this length, and a longer row is PER_ERROR_FULL */
     int64_t total;         /* set by the call: values of all rows; with padded_length those of the longest row */
 } per_ragged;
 
@@ -252,7 +252,8 @@ typedef struct per_ragged {
  *   field       its name may be NULL, and is then not checked
  *   field_size  sizeof(per_field) of the caller
  *
- * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY (the size of a row exceeds 63 bits).
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY (the size of a row exceeds 63 bits), PER_ERROR_UNSUPPORTED
+ * (max_length with a stack, compression or a default value).
  */
 PER_API per_status per_field_check(const per_field* field, int64_t field_size);
 

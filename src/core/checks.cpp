@@ -176,7 +176,7 @@ void check_ragged(const void* out, const Field& field, const std::string& name) 
     check_aligned(name + ".values", ragged.values, static_cast<std::size_t>(dtype_size(field.dtype)));
     check_aligned(name + ".offsets", ragged.offsets, alignof(int64_t));
     check_range((name + ".capacity").c_str(), ragged.capacity, 0, INT64_MAX);
-    check_range((name + ".padded_length").c_str(), ragged.padded_length, 0, INT64_MAX);
+    check_range((name + ".padded_length").c_str(), ragged.padded_length, 0, field.max_length);
 }
 
 void check_arrays(const per_batch& batch, const Fields& fields, const per_replay_options& buffer) {

@@ -54,11 +54,14 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.max_times_sampled);
 }
 
-// Writes all elements of a field's default, in the dtype of the field.
-void write_default(SectionContent& content, const per_field& field) {
-    const bool has_default = field.default_value != nullptr;
-    content.number(static_cast<uint8_t>(has_default));
-    if (!has_default) return;
+// What follows a field.
+constexpr uint8_t has_nothing = 0, has_default = 1, has_max_length = 2;
+
+// Writes all elements of a field's default, in the dtype of the field, or its max_length. No field has both.
+void write_rest(SectionContent& content, const per_field& field) {
+    content.number(field.max_length > 0 ? has_max_length : field.default_value != nullptr ? has_default : has_nothing);
+    if (field.max_length > 0) return content.number(field.max_length);
+    if (field.default_value == nullptr) return;
     int64_t n_bytes = dtype_size(field.dtype);
     for (int32_t axis = 0; axis < field.ndim; ++axis) n_bytes *= field.shape[axis];
     content.bytes(field.default_value->data, static_cast<std::size_t>(n_bytes));
@@ -82,8 +85,7 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
         content.number(field.stack);
         content.number(field.padding);
         content.number(field.compression);
-        content.number(field.max_length);
-        write_default(content, field);
+        write_rest(content, field);
     }
     writer.write("options", content);
 }
@@ -112,8 +114,9 @@ void CheckpointOptions::read_field(CheckpointReader& reader) {
     field.stack = reader.number<int32_t>();
     field.padding = reader.number<int32_t>();
     field.compression = reader.number<int32_t>();
-    field.max_length = reader.number<int64_t>();
-    if (reader.number<uint8_t>(0, 1) == 1) field.default_value = read_default(reader, field);
+    const auto rest = reader.number<uint8_t>(has_nothing, has_max_length);
+    if (rest == has_default) field.default_value = read_default(reader, field);
+    if (rest == has_max_length) field.max_length = reader.number<int64_t>(1, INT64_MAX);
     fields_.push_back(field);
     field.compression = PER_COMPRESSION_NONE;
     uncompressed_fields_.push_back(field);

@@ -191,6 +191,7 @@ Fields::Fields(const per_replay_options& options) {
         if (!field.is_ragged() && __builtin_add_overflow(row_bytes_, field.bytes, &row_bytes_))
             throw Error(PER_ERROR_OUT_OF_MEMORY, "fields take more than 2^63 - 1 bytes a row");
         observed = observed || field.is_observation();
+        if (field.is_ragged() && !has_ragged()) first_ragged_ = i;
         max_stack_ = std::max(max_stack_, field.stack);
         fields_.push_back(std::move(field));
     }
@@ -207,11 +208,6 @@ Fields::Fields(const per_replay_options& options) {
         described_.push_back({field.name.c_str(), field.shape.data(), ndim, field.dtype, field.role, field.stack,
                               default_value, field.padding, field.compression, field.max_length});
     }
-}
-
-const Field* Fields::first_ragged() const {
-    const auto field = std::ranges::find_if(fields_, &Field::is_ragged);
-    return field == fields_.end() ? nullptr : &*field;
 }
 
 }  // namespace per

@@ -53,8 +53,8 @@ class Fields {
 
     int64_t row_bytes() const { return row_bytes_; }  // of one frame of every field, without rows of any length
     int32_t max_stack() const { return max_stack_; }
-    bool has_ragged() const { return first_ragged() != nullptr; }
-    const Field* first_ragged() const;  // NULL: there is none
+    bool has_ragged() const { return first_ragged_ >= 0; }
+    const Field* first_ragged() const { return has_ragged() ? &(*this)[first_ragged_] : nullptr; }
 
     // [count()] for per_replay_describe(). The array is valid as long as this object.
     const per_field* described() const { return described_.data(); }
@@ -64,6 +64,7 @@ class Fields {
     std::vector<per_field> described_;
     std::vector<per_array> described_defaults_;
     int64_t row_bytes_ = 0;
+    int64_t first_ragged_ = -1;
     int32_t max_stack_ = 1;
 };
 

@@ -213,7 +213,14 @@ static void a_batch_that_does_not_fit_is_drawn_again(void) {
     rows.ragged[2].padded_length = MAX_TOKENS / 8;
     CHECK_FAILS(per_replay_sample(replay, NULL, B, &rows.batch, NULL), PER_ERROR_FULL, "tokens.padded_length is 37: ");
     CHECK(rows.ragged[2].total > MAX_TOKENS / 8 && rows.ragged[2].total <= MAX_TOKENS);
+    rows.ragged[2].padded_length = MAX_TOKENS + 1;
+    CHECK_REFUSED(per_replay_sample(replay, NULL, B, &rows.batch, NULL),
+                  "tokens.padded_length is 301: allowed are 0 .. 300");
     rows.ragged[2].padded_length = 0;
+    rows.ragged[0].capacity = -1;
+    CHECK_REFUSED(per_replay_sample(replay, NULL, B, &rows.batch, NULL),
+                  "observation.capacity is -1: allowed are 0 ..");
+    rows.ragged[0].capacity = expected.ragged[0].total;
     check_same_statistics(replay, &before);
     CHECK_OK(per_replay_sample(replay, NULL, B, &rows.batch, NULL));
     CHECK(memcmp(rows.ids, expected.ids, sizeof rows.ids) == 0);

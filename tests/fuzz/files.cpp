@@ -118,7 +118,8 @@ bool has_known_fields(const per_replay_options& options) {
     for (int64_t i = 0; i < options.n_fields; ++i) {
         const per_field& field = options.fields[i];
         const bool is_wide = i < 2;
-        if (field.dtype != PER_FLOAT32 || field.ndim != (is_wide ? 1 : 0) || (is_wide && field.shape[0] != 2) ||
+        if (field.dtype != PER_FLOAT32 || field.max_length != 0 || field.ndim != (is_wide ? 1 : 0) ||
+            (is_wide && field.shape[0] != 2) ||
             (i > 0 && field.role != (i < 4 ? PER_ROLE_PLAIN : PER_ROLE_RECURRENT_STATE)))
             return false;
     }

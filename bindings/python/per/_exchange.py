@@ -473,6 +473,7 @@ class _RowsOut:
         self.struct = ffi.new("per_ragged *")
         self._n_rows = size * math.prod(output.shape)
         self._offsets = memory.new((self._n_rows + 1,), "int64", CURRENT)
+        self._offsets[:1] = 0  # in a batch of nothing the library writes nothing
         self.struct.offsets = ffi.cast("int64_t *", memory.pointer(self._offsets))
         self._size = size
         # A little more than the last batch needed mostly suffices.

@@ -261,6 +261,7 @@ def filled_after(n_draws):
 def test_windows_and_epochs_have_them():
     buffer = filled()
     windows = buffer.get_windows([7, 99, 8], on_invalid="skip")
+    assert buffer.get_windows([]).tokens.offsets.tolist() == buffer.get([]).tokens.offsets.tolist() == [0]
     assert as_lists(windows.tokens) == [[], [], [1, 2, 3]] and windows.ids.tolist() == [7, -1, 8]
     sizes = []
     for batch in buffer.epochs(1, 5):

@@ -44,6 +44,7 @@ void* RaggedGather::begin_array(int64_t field, bool is_next, void* out, int64_t 
     array.field = field;
     array.is_next = is_next;
     array.out = static_cast<per_ragged*>(out);
+    array.given = *array.out;
     array.value_bytes = state_.fields[field].bytes;
     array.places.resize(static_cast<std::size_t>(n_rows));
     array.blocks.resize(array.places.size());
@@ -116,10 +117,11 @@ void RaggedGather::look_up() {
     if (full == nullptr) return;
     const Field& field = state_.fields[full->field];
     const std::string& name = full->is_next ? field.next_name : field.name;
-    const bool is_padded = full->out->padded_length > 0;
+    const per_ragged& given = full->given;
+    const bool is_padded = given.padded_length > 0;
     throw Error(PER_ERROR_FULL, "%s.%s is %" PRId64 ": must be at least %" PRId64 " (see total)", name.c_str(),
-                is_padded ? "padded_length" : "capacity", is_padded ? full->out->padded_length : full->out->capacity,
-                full->out->total);
+                is_padded ? "padded_length" : "capacity", is_padded ? given.padded_length : given.capacity,
+                given.total);
 }
 
 // Replaces places by rows, sums up their lengths, and tells the total.
@@ -141,16 +143,16 @@ void RaggedGather::Array::look_up() {
         longest = std::max(longest, length);
         ends[i + 1] = ends[i] + length;
     }
-    out->total = out->padded_length > 0 ? longest : ends[n];
+    out->total = given.total = given.padded_length > 0 ? longest : ends[n];
 }
 
 bool RaggedGather::Array::has_room() const {
-    return out->values == nullptr || out->total <= (out->padded_length > 0 ? out->padded_length : out->capacity);
+    return given.values == nullptr || given.total <= (given.padded_length > 0 ? given.padded_length : given.capacity);
 }
 
 void RaggedGather::Array::write(std::size_t first, std::size_t end) const {
-    std::byte* const values = static_cast<std::byte*>(out->values);
-    const int64_t padded_bytes = out->padded_length * value_bytes;
+    std::byte* const values = static_cast<std::byte*>(given.values);
+    const int64_t padded_bytes = given.padded_length * value_bytes;
     for (std::size_t i = first; i < std::min(first + rows_ahead, end); ++i) prefetch_row(blocks[i]);
     for (std::size_t i = first; i < end; ++i) {
         if (i + rows_ahead < end) prefetch_row(blocks[i + rows_ahead]);
@@ -166,10 +168,10 @@ void RaggedGather::write(WorkerThreads& threads) const {
     constexpr int64_t least_bytes_of_part = int64_t{1} << 21;
     for (std::size_t k = 0; k < n_arrays_; ++k) {
         const Array& array = arrays_[k];
-        if (array.out->offsets != nullptr) std::ranges::copy(array.ends, array.out->offsets);
-        if (array.out->values == nullptr) continue;
+        if (array.given.offsets != nullptr) std::ranges::copy(array.ends, array.given.offsets);
+        if (array.given.values == nullptr) continue;
         const int64_t n = std::ssize(array.blocks);
-        const int64_t n_values = array.out->padded_length > 0 ? n * array.out->padded_length : array.ends.back();
+        const int64_t n_values = array.given.padded_length > 0 ? n * array.given.padded_length : array.ends.back();
         const int64_t max_parts = std::max<int64_t>(1, std::min(threads.count(), n));
         const int64_t n_parts = std::clamp<int64_t>(n_values * array.value_bytes / least_bytes_of_part, 1, max_parts);
         const auto write_part = [&](int64_t part) {

@@ -41,7 +41,8 @@ class RaggedGather final : private FramePlaces {
     struct Array {
         int64_t field = 0;
         bool is_next = false;
-        per_ragged* out = nullptr;
+        per_ragged* out = nullptr;  // takes the total
+        per_ragged given = {};      // a copy, since other threads may write to the caller's
         int64_t value_bytes = 0;
         std::vector<const std::byte*> places;         // of the pointers to the rows
         std::vector<const FrameHeap::Block*> blocks;  // the rows
