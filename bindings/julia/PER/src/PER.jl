@@ -20,6 +20,7 @@ import Serialization
 
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
+export Ragged, lengths, padded
 export capacity_for, save, checkpoint, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
 export summarize, set_scale!, raise_max_priority!, get_units, Coordinator
 export channel, shared_loader, Mixture
@@ -32,6 +33,7 @@ include("error.jl")
 include("handle.jl")
 include("arrays.jl")
 include("memory.jl")
+include("ragged.jl")
 include("options.jl")
 include("words.jl")
 include("sum_tree.jl")

@@ -9,6 +9,9 @@ may be a single number for all environments. Elements are cast as `per.h` descri
 or 0 and 1 of any type. Ids have the shape of `reward`, or of the first flag that is an array.
 
 - a field with a `default` may be omitted
+- a field with `max_length` takes an array of rows, one for each environment, each `axes×length`: `tokens = [[1, 2], [3,
+  4, 5]]`; or a [`Ragged`](@ref). Rows that are equally long may be one array, `axes×length×n_envs`, and with one
+  environment the row itself suffices
 - `next_observation`, likewise for each observation: the observation after the step. It may be omitted on steps that do
   not end an episode
 - `env_ids`: the environments of the arrays, counted from 1; all of them by default
@@ -37,8 +40,9 @@ add!(buffer::ReplayBuffer; stream = nothing, arguments...) = add_steps(buffer, (
     extend!(buffer; fields..., reward, terminated, truncated, next_fields...)
 
 Add consecutive steps and return their ids. Takes the keywords of [`add!`](@ref); each array has one more axis, the
-last, that counts the steps: `84×84×n_envs×steps`, or `84×84×steps` for one environment. The number of steps is the last
-axis of the first array among `reward`, `terminated` and `truncated`; the others may be one number for all steps.
+last, that counts the steps: `84×84×n_envs×steps`, or `84×84×steps` for one environment. Rows of any length come in an
+array of `n_envs×steps` rows, or of `steps` rows for one environment. The number of steps is the last axis of the first
+array among `reward`, `terminated` and `truncated`; the others may be one number for all steps.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -109,7 +113,7 @@ function given_steps!(kept, target, time, arguments)
         if name in STEP_ARRAYS
             set_field!(steps, name, passed!(target.memory, kept, name, for_each(value, rows)))
         elseif name !== :env_ids
-            place_field!(kept, fields, next_fields, target, name, value)
+            place_field!(kept, fields, next_fields, target, name, value, rows)
         end
     end
     set_field!(steps, :length, prod(time))
@@ -140,13 +144,15 @@ look_at_resets(::DeviceMemory, buffer) = nothing
 
 const NO_ARRAY = per_array(C_NULL, C_NULL, 0, 0, C_NULL)
 
-function place_field!(kept, fields, next_fields, buffer, name, value)
+function place_field!(kept, fields, next_fields, buffer, name, value, rows)
+    passed(field) = is_ragged(field.axes) ? passed_rows!(kept, name, packed(name, value, fixed(field.axes), rows)) :
+                    passed!(buffer.memory, kept, name, value)
     for (position, field) in enumerate(buffer.fields)
         if name === field.name
-            fields[position] = passed!(buffer.memory, kept, name, value)
+            fields[position] = passed(field)
             return nothing
         elseif name === field.next_name && field.observed
-            next_fields[position] = passed!(buffer.memory, kept, name, value)
+            next_fields[position] = passed(field)
             return nothing
         end
     end

@@ -41,9 +41,12 @@ dense(array::Array) = array
 dense(number::Number) = fill(number)
 dense(array::AbstractArray) = copyto!(Array{eltype(array)}(undef, size(array)), array)
 
+# The same elements with their common type as that of the array: Int64[1, 2] for Any[1, 2].
+narrowed(array) = isconcretetype(eltype(array)) ? array : map(identity, array)
+
 # A per_array of an array or number. Adds the memory it points into to `kept`, which must be preserved as long.
 function passed!(kept::Vector{Any}, name, array::Union{AbstractArray,Number})
-    elements = dense(isconcretetype(eltype(array)) ? array : map(identity, array))
+    elements = dense(narrowed(array))
     dtype = dtype_of(name, eltype(elements))
     shape = Int64[reverse(size(elements))..., 0]  # one extra, so that it has an address without axes
     push!(kept, elements, shape)

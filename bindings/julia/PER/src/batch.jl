@@ -1,7 +1,8 @@
 """
 A batch of transitions from [`sample!`](@ref) or [`get`](@ref Base.get(::ReplayBuffer, ::Any)): arrays by property
 (`batch.observation`) or by name (`batch[:observation]`, `batch["observation"]`). The last axis counts the transitions;
-for sequences the axis before it is time. `keys(batch)` has the names.
+for sequences the axis before it is time. Fields with `max_length` are [`Ragged`](@ref) arrays of rows. `keys(batch)`
+has the names.
 """
 struct Batch{T<:NamedTuple}
     arrays::T
@@ -28,9 +29,13 @@ Base.haskey(batch::Batch, name::Symbol) = haskey(arrays_of(batch), name)
 Base.pairs(batch::Batch) = pairs(arrays_of(batch))
 
 function Base.show(io::IO, batch::Batch)
-    described = [string(name, "::", eltype(array), "[", join(size(array), '×'), "]") for (name, array) in pairs(batch)]
+    described = [string(name, "::", described_array(array)) for (name, array) in pairs(batch)]
     return print(io, "Batch(", join(described, ", "), ")")
 end
+
+described_array(array) = string(eltype(array), "[", join(size(array), '×'), "]")
+described_array(ragged::Ragged) =
+    string(eltype(ragged.values), "[", join((Base.front(size(ragged.values))..., '…', size(ragged)...), '×'), "]")
 
 # The arrays of a batch besides fields and next fields: one number for each transition, and the mask of sequences.
 const DRAWN_NUMBERS = (
@@ -54,7 +59,7 @@ const WHOLE_NUMBERS = (:weights, :ids, :priorities, :probabilities, :times_sampl
 frame_axes(field) = field.stack == 1 ? (field.axes...,) : (field.axes..., field.stack)
 
 # (name, element type, size) of each array of a batch of drawn transitions, or of transitions by id: as they were added
-# (rows) or with stacks (windows).
+# (rows) or with stacks (windows). An axis of any length is `nothing`.
 function drawn_layout(buffer, count, n_step)
     buffer.sequence_steps > 0 && return sequence_layout(buffer, count, n_step)
     return batch_layout(buffer, field -> (frame_axes(field)..., count), DRAWN_NUMBERS, count)
@@ -86,12 +91,18 @@ function batch_layout(buffer, size_of, numbers, count)
     return layout
 end
 
-function allocate(memory, layout)
-    arrays = Any[new_array(memory, type, size) for (_, type, size) in layout]
+function allocate(buffer, layout)
+    arrays = Any[
+        nothing in size ? Room(type, size, buffer.mean_lengths[name]) : new_array(buffer.memory, type, size) for
+        (name, type, size) in layout
+    ]
     return Batch(NamedTuple{Tuple(first.(layout))}((arrays...,)))
 end
 
 function check_layout(memory, batch::Batch, layout)
+    ragged = findfirst(array -> nothing in last(array), layout)
+    ragged === nothing ||
+        invalid("out is given; not allowed with rows of any length, which $(first(layout[ragged])) has")
     names = first.(layout)
     keys(batch) == Tuple(names) || invalid("out has $(join(keys(batch), ", ")); wanted: $(join(names, ", "))")
     for (array, (name, type, size_wanted)) in zip(values(arrays_of(batch)), layout)
@@ -102,7 +113,7 @@ function check_layout(memory, batch::Batch, layout)
 end
 check_layout(memory, other, layout) = invalid("out is a $(typeof(other)), not a batch")
 
-# Runs action(per_batch) with the arrays of the batch.
+# Runs action(per_batch) with the arrays of the batch. Returns the batch with rows in place of their rooms.
 function with_pointers(action, buffer, batch::Batch)
     arrays, memory = arrays_of(batch), buffer.memory
     fields = Ptr{Cvoid}[address(memory, arrays[field.name]) for field in buffer.fields]
@@ -116,9 +127,10 @@ function with_pointers(action, buffer, batch::Batch)
         for (name, _) in kept_numbers(buffer, SEQUENCE_NUMBERS)
             haskey(arrays, name) && set_field!(filled, name, address(memory, arrays[name]))
         end
-        action(filled)
+        isempty(buffer.mean_lengths) && (action(filled); return batch)
+        with_room(() -> action(filled), [array for array in arrays if array isa Room])
     end
-    return batch
+    return Batch(map(taken!, arrays))
 end
 
 """
@@ -139,7 +151,8 @@ Sequences of `T = burn_in + sequence_length` steps have a value for each step, a
 `times_sampled` have one number for each sequence. There is no `next_x`. `mask` is false after the end of the episode,
 where all values are 0.
 
-- `out`: a batch of the same size and buffer to fill and return, instead of a new one. A captured CUDA graph needs it
+- `out`: a batch of the same size and buffer to fill and return, instead of a new one. A captured CUDA graph needs it.
+  Not with rows of any length
 - `stream`: on CUDA; see [`ReplayBuffer`](@ref)
 - `key`: two integers, such as `[7, 3]`: reproduces the fourth draw of a buffer with seed 7. Counts as one draw of this
   buffer. Not with `hindsight`
@@ -181,7 +194,7 @@ function sample!(
         set_field!(chosen, :key, pointer(seed_and_number))
     end
     layout = drawn_layout(buffer, rows_of(count), n_step)
-    batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
+    batch = out === nothing ? allocate(buffer, layout) : check_layout(buffer.memory, out, layout)
     return GC.@preserve seed_and_number with_pointers(buffer, batch) do filled
         call_with_hindsight(buffer, hindsight, chosen) do pointer, given
             per_replay_sample(pointer, given, count, filled, queue)
@@ -235,7 +248,7 @@ function get_windows(
     count, skips = length(wanted), choice(:on_invalid, on_invalid)
     chosen, n_step = sample_options(buffer, options)
     layout = drawn_layout(buffer, rows_of(count), n_step)
-    batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
+    batch = out === nothing ? allocate(buffer, layout) : check_layout(buffer.memory, out, layout)
     return with_pointers(buffer, batch) do filled
         call_with_hindsight(buffer, hindsight, chosen) do pointer, given
             per_replay_get_windows(pointer, given, skips, count, wanted, filled, queue)
@@ -265,7 +278,7 @@ function Base.get(buffer::ReplayBuffer, ids; next_observations = true, stream = 
     wanted = numbers(buffer.memory, Int64, "ids", ids, stream)
     layout = row_layout(buffer, length(wanted))
     next_observations || filter!(array -> all(field -> field.next_name != first(array), buffer.fields), layout)
-    batch = allocate(buffer.memory, layout)
+    batch = allocate(buffer, layout)
     return with_pointers(buffer, batch) do filled
         call(pointer -> per_replay_get(pointer, length(wanted), wanted, filled, queue), buffer.handle)
     end

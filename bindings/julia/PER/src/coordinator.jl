@@ -60,7 +60,7 @@ function get_units(buffer::ReplayBuffer, units; stream = nothing, options...)
     wanted = numbers(buffer.memory, Int64, "units", units, stream)
     count = length(wanted)
     chosen, n_step = sample_options(buffer, options)
-    batch = allocate(buffer.memory, drawn_layout(buffer, rows_of(count), n_step))
+    batch = allocate(buffer, drawn_layout(buffer, rows_of(count), n_step))
     masses, first_units = new_array(buffer.memory, UInt64, (count,)), new_array(buffer.memory, UInt64, (count,))
     filled = with_pointers(buffer, batch) do pointers
         call(buffer.handle) do pointer

@@ -52,10 +52,9 @@ Base.IteratorSize(::Type{Epochs}) = Base.SizeUnknown()
 Base.eltype(::Type{Epochs}) = Batch
 
 function Base.iterate(epochs::Epochs, ::Nothing = nothing)
-    memory = epochs.buffer.memory
-    batch = allocate(memory, drawn_layout(epochs.buffer, epochs.batch_size, epochs.n_step))
-    count, queue = Ref{Int64}(0), stream_of(memory, nothing)
-    with_pointers(epochs.buffer, batch) do filled
+    batch = allocate(epochs.buffer, drawn_layout(epochs.buffer, epochs.batch_size, epochs.n_step))
+    count, queue = Ref{Int64}(0), stream_of(epochs.buffer.memory, nothing)
+    batch = with_pointers(epochs.buffer, batch) do filled
         # The epochs do not keep the buffer open; it may be closed meanwhile.
         call(epochs.buffer.handle) do _
             call(pointer -> per_epochs_next(pointer, filled, count, queue), epochs.handle)
@@ -68,7 +67,12 @@ end
 # The first transitions of a batch.
 function first_of(batch::Batch, count)
     length(batch.ids) == count && return batch
-    return Batch(map(array -> copy(selectdim(array, ndims(array), 1:count)), arrays_of(batch)))
+    return Batch(map(array -> first_rows(array, count), arrays_of(batch)))
+end
+first_rows(array, count) = copy(selectdim(array, ndims(array), 1:count))
+function first_rows(ragged::Ragged, count)
+    size_wanted = (Base.front(size(ragged))..., count)
+    return Ragged(ragged.values, ragged.offsets[1:prod(size_wanted)+1], size_wanted)
 end
 
 """
@@ -143,8 +147,7 @@ function bootstraps(buffer)
     local batch
     while count[] > size  # again if another task added meanwhile
         size = count[]
-        batch = allocate(buffer.memory, window_layout(buffer, size))
-        with_pointers(buffer, batch) do filled
+        batch = with_pointers(buffer, allocate(buffer, window_layout(buffer, size))) do filled
             call(pointer -> per_replay_get_bootstraps(pointer, size, filled, count, queue), buffer.handle)
         end
     end

@@ -178,6 +178,6 @@ passed_there!(::HostMemory, kept, name, array, stream) = passed!(kept, name, arr
 function passed_there!(memory::DeviceMemory, kept, name, array, stream)
     lies_on_device(memory, array) && return passed!(memory, kept, name, array)
     array isa Union{AbstractArray,Number} || return passed!(kept, name, array)
-    elements = dense(array isa AbstractArray && !isconcretetype(eltype(array)) ? map(identity, array) : array)
+    elements = dense(narrowed(array))
     return passed!(memory, kept, name, to_device(memory, name, elements, array, stream).array)
 end

@@ -190,7 +190,7 @@ function sample!(mixture::Mixture, batch_size; out = nothing, stream = nothing, 
     chosen, n_step = sample_options(first_buffer, options)
     layout = push!(drawn_layout(first_buffer, rows_of(count), n_step), (:sources, Int32, (rows_of(count),)))
     all(buffer -> buffer.keeps_times_sampled, buffers) || filter!(array -> first(array) !== :times_sampled, layout)
-    batch = out === nothing ? allocate(memory, layout) : check_layout(memory, out, layout)
+    batch = out === nothing ? allocate(first_buffer, layout) : check_layout(memory, out, layout)
     with_pointers(first_buffer, batch) do filled
         call_on_sources(mixture) do sources, n_sources
             per_mixture_sample(sources, n_sources, chosen, count, filled, address(memory, batch.sources), queue)

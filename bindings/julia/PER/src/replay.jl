@@ -83,15 +83,21 @@ struct ReplayBuffer
     memory::Memory
     n_adds::Threads.Atomic{Int64}
     warned_of_resets::Threads.Atomic{Bool}
+    mean_lengths::Dict{Symbol,Threads.Atomic{Float64}}  # of rows of any length in the last batch, by array
 
     function ReplayBuffer(handle::Handle{per_replay}, arrays, current_stream)
         options, fields = described(FieldLayout, handle)
         memory = memory_for(options[].device, arrays, current_stream)
         steps = options[].sequence_length == 0 ? 0 : options[].burn_in + options[].sequence_length
         return new(handle, fields, options[].n_envs, options[].capacity, steps, options[].keep_times_sampled == 1,
-                   ReentrantLock(), memory, Threads.Atomic{Int64}(0), Threads.Atomic{Bool}(false))
+                   ReentrantLock(), memory, Threads.Atomic{Int64}(0), Threads.Atomic{Bool}(false),
+                   Dict(name => Threads.Atomic{Float64}(0) for name in ragged_names(fields)))
     end
 end
+
+# The names of the arrays with rows of any length.
+ragged_names(fields) =
+    [name for field in fields if is_ragged(field.axes) for name in (field.name, field.next_name)]
 
 # The options of a buffer or a writer, and make(field) for each of its fields, while the handle is held.
 function described(make, handle, describe = per_replay_describe)
@@ -108,7 +114,7 @@ end
 
 # The library's fields are field_size bytes apart.
 function field_at(options, i)
-    field = Ref(per_field(C_NULL, C_NULL, 0, 0, 0, 0, C_NULL, 0, 0))
+    field = Ref(per_field(C_NULL, C_NULL, 0, 0, 0, 0, C_NULL, 0, 0, 0))
     bytes = Ptr{UInt8}(options.fields) + (i - 1) * options.field_size
     GC.@preserve field begin
         target = Ptr{UInt8}(Base.unsafe_convert(Ptr{per_field}, field))

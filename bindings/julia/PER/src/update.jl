@@ -93,8 +93,9 @@ end
 """
     set!(buffer, ids; stream, fields...)
 
-Write fields of the transitions with these ids, `axes×length(ids)` each. Observation fields cannot be written, since
-rows share them. Rows that were overwritten meanwhile are ignored and counted. Returns the buffer.
+Write fields of the transitions with these ids, `axes×length(ids)` each, or rows of any length in the forms of
+[`add!`](@ref). Observation fields cannot be written, since rows share them. Rows that were overwritten meanwhile are
+ignored and counted. Returns the buffer.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32), advantage = Field(Float32)));
@@ -116,7 +117,10 @@ function set!(buffer::ReplayBuffer, ids; stream = nothing, values...)
     for (name, value) in values
         position = findfirst(field -> field.name === name, buffer.fields)
         position === nothing && invalid("$name cannot be set; " * settable(buffer))
-        fields[position] = passed_there!(buffer.memory, kept, name, value, stream)
+        axes = buffer.fields[position].axes
+        fields[position] =
+            is_ragged(axes) ? passed_rows!(kept, name, packed(name, value, fixed(axes), (length(rows),))) :
+            passed_there!(buffer.memory, kept, name, value, stream)
     end
     GC.@preserve kept begin
         call(pointer -> per_replay_set(pointer, length(rows), rows, fields, queue), buffer.handle)

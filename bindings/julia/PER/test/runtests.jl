@@ -10,6 +10,7 @@ include("thrown.jl")
         "golden_draws.jl",
         "add.jl",
         "batch.jl",
+        "ragged.jl",
         "update.jl",
         "replay.jl",
         "bad_arguments.jl",
