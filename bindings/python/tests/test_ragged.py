@@ -270,9 +270,10 @@ def test_windows_and_epochs_have_them():
     assert sizes == [(5, 6, 5), (5, 6, 5), (2, 3, 2)]
 
 
-def test_bootstraps_have_them():
+@pytest.mark.parametrize("options", [{}, {"sequence_length": 3}])
+def test_bootstraps_have_them(options):
     fields = {"observation": POINTS, "value": per.Field(default=0.0), "advantage": per.Field(default=0.0)}
-    buffer = per.ReplayBuffer(20, fields, gamma=1.0)
+    buffer = per.ReplayBuffer(20, fields, gamma=1.0, **options)
     points = {"observation": [[1, 2]], "next_observation": [[3, 4], [5, 6]]}
     id = buffer.add(**points, reward=2, terminated=False, truncated=True)
     seen = []
