@@ -47,7 +47,7 @@ struct Declared {
         std::vector<per_field> declared;
         for (std::size_t i = 0; i < fields.size(); ++i)
             declared.push_back({names[i].c_str(), fields[i].shape.data(), static_cast<int32_t>(fields[i].shape.size()),
-                                fields[i].dtype, fields[i].role, fields[i].stack, nullptr, PER_PADDING_REPEAT, 0});
+                                fields[i].dtype, fields[i].role, fields[i].stack, nullptr, PER_PADDING_REPEAT, 0, 0});
         per_replay_options with_fields = options;
         with_fields.fields = declared.data();
         with_fields.n_fields = static_cast<int64_t>(declared.size());
