@@ -166,8 +166,9 @@ typedef struct per_array {
     int32_t ndim;         /* 0 .. 16; ignored if shape is NULL */
     int32_t dtype;        /* a per_dtype: the type of *data */
     const int64_t* offsets; /* of a field with max_length: [n + 1] for n rows, ascending; row i is the values
-                               offsets[i] .. offsets[i + 1] - 1. NULL: one row, all values of `shape`. NULL for other
-                               arrays. In host memory */
+                               offsets[i] .. offsets[i + 1] - 1. NULL if there is one row: all values, whose number is
+                               shape[0]. Must be NULL for all other arrays. `data` is needed even if all rows are
+                               empty */
 } per_array;
 
 /* The device that holds a handle's memory and does its work. */

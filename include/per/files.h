@@ -193,11 +193,11 @@ typedef struct per_save per_save;
  *
  *   options  NULL: those of per_save_options_init(). `write` must be NULL
  *
- * PER_CPU. The call copies the state of each environment, but no rows. The thread reads the rows in pieces of up to 256
- * KiB, or of one frame if that is larger, and no call on the buffer waits for more than one piece. Rows are
- * copy-on-write: a row that is about to change before it was read is copied first. Until the last row is read, memory
- * grows by these copies and by a quarter of a byte per row. If memory runs out, the save ends with
- * PER_ERROR_OUT_OF_MEMORY, and the call that changes the row continues.
+ * PER_CPU. The call copies the state of each environment, and the lengths of rows of any length, but no rows. The
+ * thread reads the rows in pieces of up to 256 KiB, or of one frame if that is larger, and no call on the buffer waits
+ * for more than one piece. Rows are copy-on-write: a row that is about to change before it was read is copied first.
+ * Until the last row is read, memory grows by these copies and by a quarter of a byte per row. If memory runs out, the
+ * save ends with PER_ERROR_OUT_OF_MEMORY, and the call that changes the row continues.
  *
  * PER_CUDA. The call copies the complete contents of the file to host memory, after all work that the handle has
  * enqueued before; the caller must order launches of graphs with it, as with other calls. Synchronises.

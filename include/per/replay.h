@@ -229,13 +229,14 @@ typedef struct per_field {
 } per_field;
 
 /*
- * Rows of any length in a batch, such as tokens, points or sets: what an entry of `fields` or `next_fields` points to if
- * its field has max_length. A row of such a field is a number of values, each of the field's shape.
+ * Rows of any length in a batch, such as tokens, points or sets: what an entry of `fields` or `next_fields` points to
+ * if its field has max_length. A row of such a field is a number of values, each of the field's shape.
  *
- * Values are packed: row i of the batch is values offsets[i] .. offsets[i + 1] - 1. Or, with padded_length, row i begins
- * at value i * padded_length and is followed by zeros. If `values` has too little room for the batch, the call is
- * PER_ERROR_FULL and changes nothing but `total` of each of these fields: a program makes room for `total` values and
- * repeats the call, which then draws the same batch, unless another thread has changed the buffer.
+ * Values are packed: row i of the batch is values offsets[i] .. offsets[i + 1] - 1. Or, with padded_length, row i
+ * begins at value i * padded_length and is followed by zeros. If `values` has too little room for the batch, the call
+ * is PER_ERROR_FULL and changes nothing but `total`, which it sets for every field with max_length. This holds for
+ * every call that writes a batch. Make room for `total` values, or with padded_length for rows of that length, and
+ * repeat the call: it draws the same batch, unless another thread has changed the buffer meanwhile.
  */
 typedef struct per_ragged {
     void* values;          /* [capacity, shape], or with padded_length [n, padded_length, shape]; NULL: only lengths are
@@ -243,7 +244,7 @@ typedef struct per_ragged {
     int64_t* offsets;      /* [n + 1] sums of lengths, the first is 0; NULL: not written */
     int64_t capacity;      /* values that there is room for; ignored with padded_length */
     int64_t padded_length; /* 0: packed; 1 .. max_length: padded to this length, and a longer row is PER_ERROR_FULL */
-    int64_t total;         /* set by the call: values of all rows; with padded_length those of the longest row */
+    int64_t total;         /* set by the call: number of values of all rows; with padded_length, of the longest row */
 } per_ragged;
 
 /*
@@ -381,15 +382,16 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * steps. A smaller lane is PER_ERROR_INVALID_ARGUMENT; the message names the purpose of each row.
  *
  * Memory per row: the bytes of all fields, 6 bytes for reward and flags, and 9 bytes for priorities. All of it is
- * allocated here, except the frames of compressed fields. Small values of a row are stored side by side, padded by at
- * most 6 bytes or a sixteenth, so that a drawn transition touches few cache lines; frames of 1024 bytes and more are
- * aligned to cache lines of 64 bytes. PER_RANK takes 7 more bytes, PER_BUFFER_MAX and PER_MAX_NOW a quarter of a byte
- * each. If only the options of a call ask for PER_RANK or PER_BUFFER_MAX, the first such call allocates that memory,
- * even if it fails. With `storage` fields and reward are on the disk. On PER_CUDA nothing is padded, reward and flags
- * take 5 bytes, priorities 12.4, PER_RANK 8.3 more, PER_BUFFER_MAX and PER_MAX_NOW an eighth of a byte each; the first
- * batch or update of a size beyond 4096 also allocates. A call that allocates cannot be captured. Enable PER_RANK and
- * PER_BUFFER_MAX before capturing: a call that allocates for them fails after a capture, because graphs captured
- * earlier do not maintain them. keep_times_sampled and PER_AGE_VERSIONS each take 4 more bytes, on every device.
+ * allocated here, except the frames of compressed fields and rows of any length. Small values of a row are stored side
+ * by side, padded by at most 6 bytes or a sixteenth, so that a drawn transition touches few cache lines; frames of 1024
+ * bytes and more are aligned to cache lines of 64 bytes. PER_RANK takes 7 more bytes, PER_BUFFER_MAX and PER_MAX_NOW a
+ * quarter of a byte each. If only the options of a call ask for PER_RANK or PER_BUFFER_MAX, the first such call
+ * allocates that memory, even if it fails. With `storage` fields and reward are on the disk. On PER_CUDA nothing is
+ * padded, reward and flags take 5 bytes, priorities 12.4, PER_RANK 8.3 more, PER_BUFFER_MAX and PER_MAX_NOW an eighth
+ * of a byte each; the first batch or update of a size beyond 4096 also allocates. A call that allocates cannot be
+ * captured. Enable PER_RANK and PER_BUFFER_MAX before capturing: a call that allocates for them fails after a capture,
+ * because graphs captured earlier do not maintain them. keep_times_sampled and PER_AGE_VERSIONS each take 4 more bytes,
+ * on every device.
  *
  * Memory from the caller.  With `allocate` the caller provides the memory of the arrays of rows and priorities: shared
  * memory, huge pages, pinned memory. Only this call calls it, a few times. `deallocate` is called once for each array,
@@ -423,11 +425,12 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * there all frames have fixed places from creation, and are uncompressed. A file holds uncompressed frames and a mark
  * that the field is compressed; a buffer loaded to a place that does not support compression is uncompressed.
  *
- * Rows of any length.  A field with max_length stores the values that its rows have: 32 bytes a row, the bytes of the
- * values, and up to an eighth of these more. This memory is allocated, reused and returned like that of compressed
- * fields; rows of more than 32 KiB are allocated one by one. Everything that works on other fields works on these, with
- * few exceptions: a stack above 1, compression, a default value, `allocate`, `storage`, PER_CUDA, loaders, channels,
- * mixtures and goals of hindsight are PER_ERROR_UNSUPPORTED.
+ * Rows of any length.  A row of a field with max_length takes its values and 32 bytes, rounded up to the size of a
+ * block: a multiple of 16 bytes, and sizes are up to an eighth apart. This memory is allocated, reused and returned
+ * like that of compressed fields, except that each row of more than 32 KiB has an allocation of its own.
+ * PER_ERROR_UNSUPPORTED with such fields are: a stack above 1, compression, a default value, `allocate`, `storage`,
+ * PER_CUDA, loaders, channels, mixtures, goals of hindsight, and hindsight with n_step above 1 if their next
+ * observations are wanted.
  *
  * More rows than memory.  With `storage` rows are kept in a mapped file in that directory: the system holds as many of
  * them in memory as fit, and the others on the disk. The directory is created if it does not exist; its parent must

@@ -461,8 +461,9 @@ ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, co
                     achieved.name.c_str());
     check_differ("goal_field", given.goal_field, "achieved_field", given.achieved_field, fields);
     if (goal.is_ragged() || achieved.is_ragged())
-        throw Error(PER_ERROR_UNSUPPORTED, "goal_field is \"%s\": goals of any length cannot be replaced",
-                    goal.name.c_str());
+        throw Error(PER_ERROR_UNSUPPORTED, "%s is \"%s\": goals of any length cannot be replaced",
+                    achieved.is_ragged() ? "achieved_field" : "goal_field",
+                    achieved.is_ragged() ? achieved.name.c_str() : goal.name.c_str());
     if (goal.dtype != achieved.dtype || goal.shape != achieved.shape)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "goal_field is \"%s\": must have the dtype and shape of \"%s\"",
                     goal.name.c_str(), achieved.name.c_str());

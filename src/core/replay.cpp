@@ -253,8 +253,10 @@ void Replay::get(int64_t count, const int64_t* ids, const per_batch& batch, void
 
 void Replay::set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) {
     const std::unique_lock guard(lock_);
-    check_fields_set(count, fields, fields_, device());
-    backend_->set(count, ids, fields, stream);
+    // A copy, since other threads may write to the caller's.
+    fields_set_.assign(fields, fields + fields_.count());
+    check_fields_set(count, fields_set_.data(), fields_, device());
+    backend_->set(count, ids, fields_set_.data(), stream);
 }
 
 void Replay::clear(void* stream) {

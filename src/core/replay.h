@@ -140,10 +140,11 @@ class Replay {
     std::unique_ptr<ReplayBackend> backend_;
     OrderedLock lock_;
     RateLimiter limiter_;
-    std::vector<uint8_t> mask_;    // of the call under way, if the rate limiter counts its steps
-    int64_t n_changes_ = 0;        // calls so far that may have changed later draws
-    uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
-    std::shared_ptr<Save> save_;   // the latest that was started
+    std::vector<uint8_t> mask_;          // of the call under way, if the rate limiter counts its steps
+    std::vector<per_array> fields_set_;  // of the call of set() under way
+    int64_t n_changes_ = 0;              // calls so far that may have changed later draws
+    uint64_t loader_process_ = 0;        // the process in which the buffer has a loader
+    std::shared_ptr<Save> save_;         // the latest that was started
 
     // Memory for draws with hindsight, of which several may run at once: they do not hold the lock while they ask for
     // rewards. There is as much as was ever in use at the same time.

@@ -35,13 +35,13 @@ GivenArray checked_field(const std::string& name, const per_array& array, const 
     entries.shape = field.shape;
     if (field.is_observation()) entries.stack = field.stack;
     const char* const why = field.is_observation() ? "" : ", as the field has no default";
-    required(name.c_str(), array, why);
-    GivenArray given = {array, 1};
+    GivenArray given = {array, 1};  // a copy, since other threads may write to the caller's
+    required(name.c_str(), given.array, why);
     if (field.is_ragged())
-        check_ragged_array(name, array, field, entries.length * entries.n_envs);
+        check_ragged_array(name, given.array, field, entries.length * entries.n_envs);
     else
-        given.frames = check_array(name, array, entries);
-    check_cast(name, array.dtype, field.dtype);
+        given.frames = check_array(name, given.array, entries);
+    check_cast(name, given.array.dtype, field.dtype);
     return given;
 }
 

@@ -225,6 +225,7 @@ bool CpuReplayBackend::take(const ReplaySample& sample) {
     const bool took_ranks = live() > 0 && with_ranks(sample, take_slots);
     if (live() == 0) find_ragged();
     ragged_.write(threads_);
+    if (of_units != nullptr) draw_.write_units(state_.priorities.tree(), *of_units);
     if (has_live) {
         write_live(n_steps, draw_.slots(), sample.batch, nullptr);
         write_law(beta_of(sample), sample.batch);
@@ -286,9 +287,10 @@ uint64_t CpuReplayBackend::reserve_batches(int64_t count, void*) {
 
 int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void*) {
     const int64_t count = find_bootstraps(state_, capacity, bootstraps_);
+    const GatherPlan& plan = plan_.make(batch, false);
     ragged_.find_transitions(batch, {1}, bootstraps_, threads_);
     ragged_.write(threads_);
-    write_transitions(state_, plan_.make(batch, false), {1}, bootstraps_, batch, threads_, nullptr);
+    write_transitions(state_, plan, {1}, bootstraps_, batch, threads_, nullptr);
     for (size_t i = 0; batch.priorities != nullptr && i < bootstraps_.size(); ++i)
         batch.priorities[i] = state_.priorities.priority(bootstraps_[i]);
     write_times_sampled(bootstraps_, batch);

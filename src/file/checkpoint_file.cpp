@@ -260,8 +260,12 @@ RowReader& CheckpointReader::row_reader() {
     return *row_reader_;
 }
 
-void CheckpointReader::bytes(void* data, std::size_t size) {
+void CheckpointReader::require(uint64_t size) const {
     if (size > section_->n_left) refuse("it is too short");
+}
+
+void CheckpointReader::bytes(void* data, std::size_t size) {
+    require(size);
     if (is_compressed_) return unpack(static_cast<char*>(data), size);
     section_->n_left -= size;
     load(data, size);

@@ -144,6 +144,8 @@ class CheckpointReader {
     // Begins an array that may have any size, and is not in the file of the rows.
     void begin_any_size(std::string_view section);
     void bytes(void* data, std::size_t size);
+    // Refuses the section if it has fewer bytes left.
+    void require(uint64_t size) const;
     // If takes_turns(), and after one array has been read, several arrays can be read alternately: call begin() and
     // put_off() for each, which skips its content. After take_up(t), bytes() and end() act on the t-th of them, counted
     // from 0. All must end, in order, before the next section begins.

@@ -141,7 +141,7 @@ std::vector<uint64_t> cuts_of(const SlotArray& array, const std::vector<Lane>& l
     constexpr int64_t bytes_between_cuts = int64_t{1} << 16;
     std::vector<uint64_t> cuts;
     if (array.is_ragged()) {
-        // The distance changes only if the mean length changes much.
+        // A power of two, so that it rarely changes as the mean length does.
         const uint64_t n = array.sizes.size();
         const uint64_t rows = n * uint64_t{bytes_between_cuts} / std::max<uint64_t>(1, sum_of(array.sizes));
         const int64_t distance = static_cast<int64_t>(std::bit_floor(std::max<uint64_t>(1, rows)));

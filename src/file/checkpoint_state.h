@@ -59,6 +59,7 @@ struct SlotArray {
     std::string name;  // of its section
     // Of elements that are rows of any length: bytes of each in the file, in its order. A writer must set them.
     std::vector<uint32_t> sizes = {};
+    int64_t mean_size = 0;
 
     bool is_ragged() const { return bytes == 0; }
 };

@@ -299,7 +299,7 @@ void check_ragged_array(std::string_view argument, const per_array& array, const
 }
 
 void copy_offsets(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows,
-                  std::vector<int64_t>& offsets_out) {
+                  const uint8_t* mask, std::vector<int64_t>& offsets_out) {
     const int64_t most = array.shape != nullptr ? array.shape[0] : max_count;
     if (array.offsets == nullptr)
         offsets_out = {0, most};
@@ -312,7 +312,8 @@ void copy_offsets(std::string_view argument, const per_array& array, const Field
             const std::string name = std::string(argument) + ".offsets";
             throw_out_of_range(name.c_str(), i, offset, before, most);
         }
-        if (i > 0 && offset - before > field.max_length)
+        const bool is_read = i > 0 && (mask == nullptr || mask[i - 1] != 0);
+        if (is_read && offset - before > field.max_length)
             refuse(std::string(argument) + ": row " + std::to_string(i - 1) + " has " +
                    std::to_string(offset - before) + " values: at most max_length, " +
                    std::to_string(field.max_length) + ", are allowed");

@@ -37,9 +37,10 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
 void check_ragged_array(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows);
 
 // Copies the offsets of an array that has passed check_ragged_array(): n_rows + 1 of them, for n_rows > 0. Throws unless
-// they ascend within the array, and if a row is longer than the field allows.
+// they ascend within the array, and if a row is longer than the field allows. Where mask[row] is 0, any length is
+// allowed; NULL: nowhere.
 void copy_offsets(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows,
-                  std::vector<int64_t>& offsets_out);
+                  const uint8_t* mask, std::vector<int64_t>& offsets_out);
 
 // True if numpy's "same_kind" rule lets elements of one dtype become those of another. Among the floats bfloat16 is the
 // lowest.

@@ -220,12 +220,12 @@ bool Coordinator::needs_scale(const LeafScale& rebased, const WideSum& total) {
 Coordinator::ScaleRequest Coordinator::agree_on_scale(bool chooses_anew) {
     const std::unique_lock guard(lock_);
     const Agreement agreement = std::exchange(agreement_, Agreement::none);
+    if (agreement == Agreement::none) chooses_anew_ |= chooses_anew;
     require_answers(agreement);
     require_one_version();
     const WideSum sum = total();
     const bool has_mass = sum.low != 0 || sum.high != 0;
     if (agreement == Agreement::none) {
-        chooses_anew_ |= chooses_anew;
         largest_leaf_ = 0.0f;
         asked_ = rebased_scale();
         if (needs_scale(asked_, sum) || (chooses_anew_ && has_mass))

@@ -236,6 +236,15 @@ static void a_batch_that_does_not_fit_is_drawn_again(void) {
     CHECK_OK(per_replay_sample(twin, NULL, B, &expected.batch, NULL));
     CHECK(memcmp(rows.offsets[0], expected.offsets[0], (B + 1) * sizeof(int64_t)) == 0);
     CHECK(rows.ragged[1].total == expected.ragged[1].total);
+    /* Neither do units. */
+    const int64_t units[2] = {-1, -2};
+    uint64_t masses[2] = {77, 77}, first_units[2] = {77, 77};
+    rows.ragged[0].capacity = 0;
+    rows.fields[1] = &rows.ragged[2];
+    rows.ragged[0].values = rows.points;
+    CHECK_FAILS(per_replay_get_units(replay, NULL, 2, units, &rows.batch, masses, first_units, NULL), PER_ERROR_FULL,
+                "observation.capacity is 0: ");
+    CHECK(masses[0] == 77 && masses[1] == 77 && first_units[0] == 77 && first_units[1] == 77);
     free_both(replay, twin);
 }
 
@@ -370,6 +379,17 @@ static void masks_and_casts(void) {
     CHECK_OK(per_replay_get(replay, 2, ids, &rows.batch, NULL));
     static const float expected[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     CHECK(memcmp(rows.points, expected, sizeof expected) == 0 && rows.offsets[0][1] == 1 && rows.offsets[0][2] == 4);
+    /* A row that is left out may even be longer than max_length; and the rows may begin far behind the array. */
+    const int64_t far = INT64_C(1) << 39, far_offsets[4] = {far, far + 1, far + 10, far + 11};
+    static const double three[22] = {1, 2, [20] = 3, 4};
+    add.arrays[0].data = (const void*)((uintptr_t)three - (uintptr_t)far * 2 * sizeof(double));
+    add.arrays[0].offsets = far_offsets;
+    add.arrays[0].shape = NULL;
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    CHECK_OK(per_replay_add(replay, &add.steps, NULL, NULL));
+    add.arrays[0].data = points;
+    add.arrays[0].offsets = offsets;
+    add.arrays[0].shape = shape;
     add.steps.mask = array_of(NULL, PER_BOOL);
     CHECK_REFUSED(per_replay_add(replay, &add.steps, NULL, NULL), "observation[1, 0] is nan");
     per_replay_free(replay);

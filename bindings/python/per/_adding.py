@@ -113,7 +113,7 @@ class Adding(Buffer[Array]):
             fields = self._flat(fields)
         if info is not None and (key := final_observations.key_in(info, self._autoreset)) is not None:
             fields, next_mask = final_observations.insert(
-                key, info, fields, next_mask, self._inputs, terminated, truncated
+                key, info, fields, next_mask, self._inputs, terminated, truncated, self._layout.value_shapes
             )
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False, stream)

@@ -104,7 +104,7 @@ class Exchange:
                 )
             steps.length = shape[0]
         rows = (int(steps.length), n) if is_run else (n,)
-        self._put_ragged(steps, fields, math.prod(rows), kept, queue)
+        self._put_ragged(steps, fields, rows, kept, queue)
         for name, elements in read.items():
             _put(getattr(steps, name), _for_each(elements, rows), kept)
         return steps, shape if math.prod(shape) == math.prod(rows) else rows, kept
@@ -126,17 +126,19 @@ class Exchange:
         kept.append(arrays)
 
     def _put_ragged(
-        self, steps: Any, fields: Mapping[str, object], n_rows: int, kept: list[object], queue: Queue
+        self, steps: Any, fields: Mapping[str, object], rows: tuple[int, ...], kept: list[object], queue: Queue
     ) -> None:
         """Enters the fields with rows of any length into per_steps."""
         for name in self._layout.value_shapes:
             if fields.get(name) is not None:
                 member, index = self._places[name]
-                self._put_rows(getattr(steps, member)[index], fields[name], name, n_rows, kept, queue)
+                self._put_rows(getattr(steps, member)[index], fields[name], name, rows, kept, queue)
 
-    def _put_rows(self, target: Any, source: object, name: str, n_rows: int, kept: list[object], queue: Queue) -> None:
+    def _put_rows(
+        self, target: Any, source: object, name: str, rows: tuple[int, ...], kept: list[object], queue: Queue
+    ) -> None:
         """Lets a per_array describe rows of any length."""
-        values, offsets = ragged.packed(source, name, n_rows, self._layout.value_shapes[name])
+        values, offsets = ragged.packed(source, name, rows, self._layout.value_shapes[name])
         _put(target, self._memory.read(values, name, queue), kept)
         target.offsets = ffi.from_buffer("int64_t[]", offsets)
         kept.append(offsets)
@@ -381,7 +383,7 @@ class Exchange:
             if member != "fields":
                 raise self._not_set(name)
             if source is not None and name in self._layout.value_shapes:
-                self._put_rows(arrays[index], source, name, id_array.size, kept, queue)
+                self._put_rows(arrays[index], source, name, (id_array.size,), kept, queue)
             elif source is not None:
                 _put(arrays[index], self._memory.read_here(source, name, queue), kept)
         check(lib.per_replay_set(handle, id_array.size, id_array.pointer, arrays, queue.handle))
@@ -499,7 +501,7 @@ class _RowsOut:
         if self._memory.kind == "jax" and not _kinds.jax_has_64_bits():
             offsets = offsets.astype(np.int32)
         offsets = self._memory.wrap(self.output._replace(dtype="int64"), offsets)
-        return ragged.Ragged(values, offsets, (self._size, *self.output.shape))
+        return ragged.of_tree((self._size, *self.output.shape), (values, offsets))
 
 
 def _first(arrays: dict[str, Any], n: int) -> dict[str, Any]:

@@ -35,6 +35,10 @@ def _flatten_ragged(rows: Ragged[Any]) -> tuple[list[Any], tuple[int, ...]]:
     return [rows.values, rows.offsets], rows.shape
 
 
+def _ragged_with_keys(key_of: Callable[[str], Any]) -> Callable[[Ragged[Any]], tuple[list[Any], tuple[int, ...]]]:
+    return lambda rows: ([(key_of("values"), rows.values), (key_of("offsets"), rows.offsets)], rows.shape)
+
+
 def _with_keys(key_of: Callable[[str], Any]) -> Callable[[Batch], tuple[list[tuple[Any, Any]], tuple[str, ...]]]:
     return lambda batch: ([(key_of(name), value) for name, value in batch.items()], tuple(batch))
 
@@ -49,7 +53,8 @@ def _register_with_jax() -> None:
     with_keys = _with_keys(tree_util.GetAttrKey)
     tree_util.register_pytree_with_keys(Batch, with_keys, unflatten_with(Batch), _flatten)
     tree_util.register_pytree_with_keys(JaxBatch, with_keys, unflatten_with(JaxBatch.of_jax), _flatten)
-    tree_util.register_pytree_node(Ragged, _flatten_ragged, ragged.of_tree)
+    ragged_with_keys = _ragged_with_keys(tree_util.GetAttrKey)
+    tree_util.register_pytree_with_keys(Ragged, ragged_with_keys, ragged.of_tree, _flatten_ragged)
 
 
 def _register_with_torch() -> None:
@@ -63,6 +68,7 @@ def _register_with_torch() -> None:
         _flatten_ragged,
         lambda arrays, shape: ragged.of_tree(shape, arrays),
         serialized_type_name="per.Ragged",
+        flatten_with_keys_fn=_ragged_with_keys(pytree.GetAttrKey),
     )
     for kind in (Batch, LoadedBatch):
         pytree.register_pytree_node(

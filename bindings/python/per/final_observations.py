@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from per import _arrays
+from per import _arrays, ragged
 from per._errors import InvalidArgument
 from per.batch import Node, flatten
 
@@ -49,11 +49,12 @@ def insert(
     inputs: Mapping[str, Node],
     terminated: object,
     truncated: object,
+    value_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[dict[str, Any], Any]:
     """The fields with final observations in place of first ones, and the next_mask of the known ones.
 
     The final observations are in the info under `key`. `fields` has one array per field, by full name; `inputs` has the
-    containers of the observations.
+    containers of the observations, and `value_shapes` those with rows of any length.
     """
     if next_mask is not None:
         raise InvalidArgument(f"next_mask is given beside info with {key}; allowed: one of the two")
@@ -76,7 +77,11 @@ def insert(
     changed = dict(fields)
     known = not any(name.startswith("next_") for name in fields)
     for name in _names(inputs["observation"]) if "observation" in inputs else ():
-        changed[f"next_{name}"] = _with_rows(fields, name, rows, [final[name] for final in finals], ended.size, key)
+        of_name = [final[name] for final in finals]
+        if value_shapes is not None and name in value_shapes:
+            changed[f"next_{name}"] = _rows_with(fields, name, rows, of_name, ended.size, value_shapes[name])
+        else:
+            changed[f"next_{name}"] = _with_rows(fields, name, rows, of_name, ended.size, key)
     return changed, (is_final & ended) if known else (is_final | ~ended)
 
 
@@ -90,6 +95,19 @@ def _names(node: Node) -> list[str]:
     if isinstance(node, str):
         return [node]
     return [name for child in (node.values() if isinstance(node, dict) else node) for name in _names(child)]
+
+
+def _rows_with(
+    fields: Mapping[str, object], name: str, rows: list[int], finals: list[Any], n: int, value_shape: tuple[int, ...]
+) -> list[Any]:
+    """The same as _with_rows() for a field with rows of any length."""
+    source = fields.get(f"next_{name}")
+    following = [()] * n if source is None else ragged.rows_in(source, f"next_{name}", (n,), len(value_shape))
+    if len(following) != n:
+        raise InvalidArgument(f"next_{name} has {len(following)} rows; allowed: {n}, one for each step")
+    for i, final in zip(rows, finals, strict=True):
+        following[i] = final
+    return following
 
 
 def _with_rows(

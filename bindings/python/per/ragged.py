@@ -20,8 +20,8 @@ class Ragged(Generic[Array]):
     """Rows of any length, such as tokens, points or sets: the form of a field with max_length in batches.
 
     Row i is `values[offsets[i]:offsets[i + 1]]`, which `ragged[i]` returns without a copy. Attention over packed
-    sequences takes `values` and `offsets` as they are. add(), extend() and set() accept such objects, too, for each row
-    a step.
+    sequences takes `values` and `offsets` as they are. add(), extend() and set() take such objects, too:
+    one row for each step.
 
     Parameters
     ----------
@@ -47,18 +47,20 @@ class Ragged(Generic[Array]):
     values: Array
     """[sum of lengths, shape]"""
     offsets: Array
-    """int64[n + 1]; in JAX int32"""
+    """int64[n + 1]; in JAX without 64-bit types int32"""
     shape: tuple[int, ...]
     """the axes of rows"""
 
     def __init__(self, values: Any, offsets: Any, shape: tuple[int, ...] | None = None) -> None:
         self.values = values
-        ends: Any = _arrays.as_int64(offsets, "offsets") if isinstance(offsets, (list, tuple)) else offsets
+        ends = _offsets_like(values, offsets)
         self.offsets = ends
         n = int(ends.shape[0]) - 1
         self.shape = (n,) if shape is None else shape
         if n < 0 or math.prod(self.shape) != n:
             raise InvalidArgument(f"offsets has {n + 1} entries; allowed: 1 more than rows, {math.prod(self.shape)}")
+        if isinstance(ends, np.ndarray):
+            _check(ends, len(values))
 
     @property
     def lengths(self) -> Array:
@@ -99,7 +101,7 @@ class Ragged(Generic[Array]):
         ----------
         length : int, optional
             At least the length of the longest row. Default: that length. The field's max_length gives every batch the
-            same shape, as jax.jit needs it.
+            same shape, as jax.jit needs it. Call it before jit, not inside.
         value : float, default 0
             What fills the rest.
 
@@ -150,19 +152,36 @@ class Ragged(Generic[Array]):
         return f"per.Ragged({_arrays.described(self.values)}, shape={self.shape})"
 
 
+def _offsets_like(values: Any, offsets: Any) -> Any:
+    """Offsets as int64 in the array library of the values, or as they are if they are of that library."""
+    if _is_torch(offsets) or not (isinstance(offsets, np.ndarray) or not hasattr(offsets, "shape")):
+        return offsets
+    array = _arrays.as_int64(offsets, "offsets")
+    return sys.modules["torch"].from_numpy(array).to(values.device) if _is_torch(values) else array
+
+
+def _check(offsets: npt.NDArray[np.int64], n_values: int) -> None:
+    """Raises InvalidArgument unless the rows are those of all values."""
+    if offsets[0] != 0 or offsets[-1] != n_values:
+        raise InvalidArgument(f"offsets begins with {offsets[0]} and ends with {offsets[-1]}; allowed: 0, {n_values}")
+    if (np.diff(offsets) < 0).any():
+        raise InvalidArgument("offsets falls; allowed: ascending numbers")
+
+
 def mapped(ragged: Ragged[Any], function: Callable[[Any], Any]) -> Ragged[Any]:
     """The same rows with function(values) and function(offsets)."""
-    return Ragged(function(ragged.values), function(ragged.offsets), ragged.shape)
+    return of_tree(ragged.shape, (function(ragged.values), function(ragged.offsets)))
 
 
 def first_rows(ragged: Ragged[Any], n: int) -> Ragged[Any]:
     """The first n rows."""
     end = n * math.prod(ragged.shape[1:])
-    return Ragged(ragged.values[: int(ragged.offsets[end])], ragged.offsets[: end + 1], (n, *ragged.shape[1:]))
+    arrays = ragged.values[: int(ragged.offsets[end])], ragged.offsets[: end + 1]
+    return of_tree((n, *ragged.shape[1:]), arrays)
 
 
 def of_tree(shape: tuple[int, ...], arrays: Iterable[Any]) -> Ragged[Any]:
-    """Rows whose arrays may be the placeholders that JAX and torch use for them, which have no shape."""
+    """Rows that need no check; the arrays may be the placeholders that JAX and torch use for them."""
     ragged: Ragged[Any] = Ragged.__new__(Ragged)
     ragged.values, ragged.offsets = arrays
     ragged.shape = shape
@@ -177,27 +196,57 @@ def _is_torch(array: object) -> bool:
     return "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor)
 
 
-def packed(source: Any, name: str, n_rows: int, value_shape: tuple[int, ...]) -> tuple[Any, npt.NDArray[np.int64]]:
+def packed(
+    source: Any, name: str, rows: tuple[int, ...], value_shape: tuple[int, ...]
+) -> tuple[Any, npt.NDArray[np.int64]]:
     """The values of rows as an array that the memory of a handle can read, and their offsets.
 
-    `source` is a Ragged, a list of rows, of lists of rows (a run of several environments), or arrays in their place; if
-    n_rows is 1, also that row alone. Raises InvalidArgument.
+    `source` is a Ragged; a list of rows; for a run of several environments, a list of such lists; an array in place of
+    any list; or, for one row, that row alone. `rows` are the axes of the steps, [n] or [K, n]. Raises InvalidArgument.
     """
+    n_rows = math.prod(rows)
     if isinstance(source, Ragged):
         offsets = _arrays.as_int64(source.offsets, f"{name}.offsets")
+        if source.values.shape[0] == 0:
+            return _no_values(value_shape), _checked(offsets, name, n_rows)
         return source.values, _checked(offsets, name, n_rows)
-    ndim, value_ndim = _ndim(source), len(value_shape)
-    if n_rows == 1 and ndim <= 1 + value_ndim:
-        rows = [source]
-    elif ndim <= 2 + value_ndim:
-        rows = _list_of(source, name)
-    else:
-        rows = [row for step in _list_of(source, name) for row in _list_of(step, name)]
-    arrays = [_arrays.as_array(row, f"{name}[{i}]" if len(rows) > 1 else name) for i, row in enumerate(rows)]
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(array) if array.ndim else 0 for array, _ in arrays], out=offsets[1:])
+    found = rows_in(source, name, rows, len(value_shape))
+    arrays = [_arrays.as_array(row, f"{name}[{i}]" if len(found) > 1 else name) for i, row in enumerate(found)]
+    for i, (array, _) in enumerate(arrays):
+        if array.ndim == 0:
+            raise InvalidArgument(f"{name}[{i}] is a number; allowed: a row, which has an axis")
+    offsets = np.zeros(len(found) + 1, np.int64)
+    np.cumsum([len(array) if array.size else 0 for array, _ in arrays], out=offsets[1:])
     _checked(offsets, name, n_rows)
     return _joined(arrays, name, value_shape), offsets
+
+
+def rows_in(source: Any, name: str, rows: tuple[int, ...], value_ndim: int) -> list[Any]:
+    """The rows in nested lists or arrays. Where all rows are empty, the lengths of the lists decide."""
+    if isinstance(source, Ragged):
+        return list(source)
+    depth = _ndim(source)
+    is_list_of_nothing = isinstance(source, (list, tuple)) and depth > 1 and _is_empty(source)
+    if math.prod(rows) == 1 and depth <= 1 + value_ndim and not is_list_of_nothing:
+        return [source]
+    outer = _list_of(source, name)
+    if len(rows) == 2 and (depth > 2 + value_ndim or (is_list_of_nothing and _has_shape(outer, rows))):
+        return [row for step in outer for row in _list_of(step, name)]
+    return outer
+
+
+def _has_shape(outer: list[Any], rows: tuple[int, ...]) -> bool:
+    return len(outer) == rows[0] and all(len(each) == rows[1] for each in outer) and rows != (rows[0], 0)
+
+
+def _is_empty(source: Any) -> bool:
+    if isinstance(source, (list, tuple)):
+        return all(map(_is_empty, source))
+    return 0 in getattr(source, "shape", (1,))
+
+
+def _no_values(value_shape: tuple[int, ...]) -> Any:
+    return np.zeros((0, *value_shape), np.bool_)  # which fields of any dtype take
 
 
 def _checked(offsets: npt.NDArray[np.int64], name: str, n_rows: int) -> npt.NDArray[np.int64]:
@@ -209,7 +258,8 @@ def _checked(offsets: npt.NDArray[np.int64], name: str, n_rows: int) -> npt.NDAr
 def _ndim(source: Any) -> int:
     """The axes of an array, or of nested lists at their deepest place."""
     if isinstance(source, (list, tuple)):
-        return 1 + max(map(_ndim, source), default=0)
+        is_deeper = any(isinstance(each, (list, tuple)) or getattr(each, "ndim", 0) for each in source)
+        return 1 + (max(map(_ndim, source)) if is_deeper else 0)
     return getattr(source, "ndim", 0)
 
 
@@ -222,13 +272,15 @@ def _list_of(source: Any, name: str) -> list[Any]:
 
 def _joined(arrays: Sequence[tuple[_arrays.Array, int]], name: str, value_shape: tuple[int, ...]) -> Any:
     """Rows as one array. Empty rows fit any others."""
-    full = [(array, code) for array, code in arrays if array.size > 0]
-    if not full:
-        return np.zeros((0, *value_shape), np.bool_)  # which fields of any dtype take
-    values = [_arrays.widened(array) if code == _arrays.BFLOAT16 else array for array, code in full]
+    values = [_arrays.widened(array) if code == _arrays.BFLOAT16 else array for array, code in arrays if array.size > 0]
+    if not values:
+        return _no_values(value_shape)
+    kinds = {array.dtype.kind for array in values}
+    if kinds <= {"b", "i", "u"} and kinds >= {"i", "u"}:  # lists of Python's integers are unsigned
+        values = [
+            array.astype(np.int64) if array.dtype != np.uint64 or array.max() < 2**63 else array for array in values
+        ]
     try:
-        if {array.dtype.kind for array in values} == {"i", "u"}:  # lists of Python's integers are unsigned
-            values = [array.astype(np.int64) if array.max() < 2**63 else array for array in values]
         return values[0] if len(values) == 1 else np.concatenate(values)
     except ValueError as error:
         raise InvalidArgument(f"{name} has rows that differ in the shape of their values: {error}") from error

@@ -96,6 +96,11 @@ class Buffer(_InGraph):
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         super().__init__(buffer, ("torch",))
+        for name, field in buffer.fields.items():
+            if field.max_length is not None:
+                raise Unsupported(
+                    f"field {name} has max_length {field.max_length}: programs take no rows of any length"
+                )
         outputs = buffer._layout.batch
         structure = batches.structure_of([output.name for output in outputs])
         self._outputs = [(output.name, output.shape, getattr(torch, output.dtype)) for output in outputs]

@@ -25,6 +25,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from per.ragged import Ragged
+
     Array = TypeVar("Array", default=Any)
 else:
     from typing import TypeVar
@@ -118,7 +120,7 @@ IntArrayLike: TypeAlias = (
 )
 """Whole numbers: arrays, numbers, and lists of them. Unlike ArrayLike, it excludes str."""
 
-FieldLike: TypeAlias = ArrayLike | Mapping[Any, Any] | tuple[Any, ...] | None
+FieldLike: TypeAlias = Union[ArrayLike, "Ragged[Any]", Mapping[Any, Any], tuple[Any, ...], None]
 """Values of a field, or of the fields in a container, in the user's form."""
 
 DTypeLike: TypeAlias = DTypeName | type[Any] | HasItemSize | None

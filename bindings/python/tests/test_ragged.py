@@ -10,6 +10,7 @@ import pickle
 
 import numpy as np
 import per
+import per.torch
 import pytest
 from cuda_switch import IS_CUDA
 
@@ -84,6 +85,28 @@ def test_misuse_is_an_error_that_says_what_is_allowed(call, text):
         call()
 
 
+@pytest.mark.parametrize(
+    "offsets, text",
+    [
+        ([1, 2, 4], "offsets begins with 1 and ends with 4; allowed: 0, 4"),
+        ([0, 2, 3], "offsets begins with 0 and ends with 3; allowed: 0, 4"),
+        ([0, 3, 1, 4], "offsets falls; allowed: ascending numbers"),
+    ],
+)
+def test_offsets_are_those_of_all_values(offsets, text):
+    with pytest.raises(per.InvalidArgument, match=text):
+        per.Ragged(np.arange(4), offsets)
+
+
+@pytest.mark.parametrize("offsets", [[0, 1, 4], range(0, 5, 2), np.array([0, 1, 4], np.uint64)])
+def test_offsets_may_be_any_whole_numbers(offsets):
+    torch = pytest.importorskip("torch")
+    for values in (np.arange(4), torch.arange(4)):
+        rows = per.Ragged(values, offsets)
+        assert sum(as_lists(rows), []) == [0, 1, 2, 3] and rows.padded().shape[0] == 2  # noqa: RUF017
+    assert rows.nested().values().tolist() == [0, 1, 2, 3]
+
+
 def test_an_index_beyond_the_rows_ends_an_iteration():
     with pytest.raises(IndexError, match=r"allowed for shape \(3,\): -3 to 2"):
         ragged()[3]
@@ -109,6 +132,31 @@ def test_rows_may_be_given_in_many_forms(tokens):
     rows = buffer.get(ids)
     assert as_lists(rows.tokens) == ROWS and rows.tokens.values.dtype == np.int16
     assert as_lists(rows.points) == [[[1, 2]], [], [[3, 4], [5, 6]]]
+
+
+def test_rows_that_are_all_empty_are_counted_by_their_lists():
+    buffer = buffer_of()
+    more = {"observation": 0, "next_observation": 0, "reward": 0, **ENDS}
+    for points in ([[]], [], np.zeros((0, 2)), np.zeros((1, 0, 2)), per.Ragged(np.zeros((0, 2)), [0, 0])):
+        id = buffer.add(tokens=[[]], points=points, **more)
+        assert buffer.get(id).points.lengths.tolist() == [0]
+        buffer.set(id, points=[[]])
+    buffer = buffer_of(n_envs=2)
+    more = {"reward": np.zeros((2, 2)), "terminated": np.ones((2, 2)), "truncated": np.zeros((2, 2))}
+    zeros = np.zeros((2, 2))
+    for points in ([[[], []], [[], []]], [[], [], [], []], np.zeros((2, 2, 0, 2))):
+        ids = buffer.extend(
+            observation=zeros, next_observation=zeros, tokens=[[[1], []], [[], []]], points=points, **more
+        )
+        assert buffer.get(ids.ravel()).points.lengths.tolist() == [0, 0, 0, 0]
+
+
+def test_final_observations_come_from_the_info():
+    buffer = per.ReplayBuffer(20, {"observation": TOKENS}, n_envs=2, autoreset="same_step")
+    info = {"final_obs": np.array([[7, 8, 9], None], object), "_final_obs": np.array([True, False])}
+    ids = buffer.add(observation=[[1], [2, 3]], next_observation=[[4], [5]], reward=[0, 0], terminated=[True, False],
+                     truncated=[False, False], info=info)  # fmt: skip
+    assert as_lists(buffer.get(ids).next_observation) == [[7, 8, 9], [5]]
 
 
 def test_equal_lengths_may_be_one_array():
@@ -150,6 +198,8 @@ def test_runs_are_lists_of_steps():
         ([[0.5], [1], [2]], r"tokens has dtype float64"),
         ([[1], [2], [40000]], r"tokens\[2\] is 40000: allowed are -32768 .. 32767"),
         (7, r"tokens is an int; allowed: a list of rows, or a per.Ragged"),
+        ([1, 2, 3], r"tokens\[0\] is a number; allowed: a row, which has an axis"),
+        ([[2.5], [True], [-1]], r"tokens has dtype float64"),
         (None, r"tokens is missing"),
     ],
 )
@@ -307,6 +357,10 @@ def test_torch_gets_tensors_and_nested_ones():
     leaves, tree = torch.utils._pytree.tree_flatten(batch)
     assert any(leaf is batch.tokens.values for leaf in leaves)
     check_batch(torch.utils._pytree.tree_unflatten(leaves, tree))
+    paths = [torch.utils._pytree.keystr(path) for path, _ in torch.utils._pytree.tree_flatten_with_path(batch)[0]]
+    assert ".tokens.values" in paths and ".points.offsets" in paths
+    with pytest.raises(per.Unsupported, match="field tokens has max_length 6: programs take no rows of any length"):
+        per.torch.Buffer(filled(arrays="torch"))
     check_batch(batch.to("cpu"))
 
 

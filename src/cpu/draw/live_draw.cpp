@@ -70,12 +70,15 @@ const std::vector<int64_t>& LiveDraw::find_units(const PriorityStore& priorities
             throw_out_of_range("units", static_cast<int64_t>(i), units_[i], -n_live, n_units - 1);
     }
     mixture_.find(tree, priorities.live(), count, units_.data(), slots_of_units_.data());
-    for (size_t i = 0; i < units_.size(); ++i) {
+    return slots_of_units_;
+}
+
+void LiveDraw::write_units(const SumTree& tree, const RowsOfUnits& rows) const {
+    for (size_t i = 0; i < slots_of_units_.size(); ++i) {
         const int64_t slot = slots_of_units_[i];
         if (rows.masses_out != nullptr) rows.masses_out[i] = tree.mass(slot);
         if (rows.first_units_out != nullptr) rows.first_units_out[i] = tree.first_unit(slot);
     }
-    return slots_of_units_;
 }
 
 void LiveDraw::set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree) {

@@ -30,9 +30,10 @@ class LiveDraw {
     // that no draw can give.
     void take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots);
 
-    // Returns the slots that own the units, and writes their masses. Throws Error for a unit out of range. The result
-    // is valid until the next call.
+    // Returns the slots that own the units. Throws Error for a unit out of range. The result is valid until the next
+    // call. write_units() writes their masses and first units.
     const std::vector<int64_t>& find_units(const PriorityStore& priorities, int64_t count, const RowsOfUnits& rows);
+    void write_units(const SumTree& tree, const RowsOfUnits& rows) const;
 
     const std::vector<int64_t>& slots() const { return slots_; }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -74,8 +73,7 @@ constexpr int64_t least_packed_bytes = 512;
 
 // Bytes of an element, or the mean of rows of any length.
 int64_t mean_bytes(const SlotArray& array) {
-    if (!array.is_ragged() || array.sizes.empty()) return std::max<int64_t>(array.bytes, 1);
-    return std::reduce(array.sizes.begin(), array.sizes.end(), int64_t{0}) / std::ssize(array.sizes);
+    return std::max<int64_t>(array.is_ragged() ? array.mean_size : array.bytes, 1);
 }
 
 // Bytes of memory, or of the disk, that are read for a value of a column: of rows in a file, the whole record.
@@ -146,12 +144,18 @@ std::vector<SlotArray> arrays_of(const ReplayState& state) {
 // The same with the sizes of rows of any length.
 std::vector<SlotArray> arrays_to_write(const ReplayState& state) {
     std::vector<SlotArray> arrays = arrays_of(state);
-    for (SlotArray& array : arrays)
-        if (const RaggedRows* const ragged = ragged_of(state, array))
-            for_each_saved_part(state.rules, state.lanes, [&](int64_t first, int64_t n) {
-                for (int64_t slot = first; slot < first + n; ++slot)
-                    array.sizes.push_back(static_cast<uint32_t>(sizeof(RaggedLength) + (*ragged)[slot].size()));
-            });
+    for (SlotArray& array : arrays) {
+        const RaggedRows* const ragged = ragged_of(state, array);
+        if (ragged == nullptr) continue;
+        int64_t sum = 0;
+        for_each_saved_part(state.rules, state.lanes, [&](int64_t first, int64_t n) {
+            for (int64_t slot = first; slot < first + n; ++slot) {
+                array.sizes.push_back(static_cast<uint32_t>(sizeof(RaggedLength) + (*ragged)[slot].size()));
+                sum += array.sizes.back();
+            }
+        });
+        array.mean_size = sum / std::max<int64_t>(1, std::ssize(array.sizes));
+    }
     return arrays;
 }
 
@@ -301,6 +305,7 @@ class RestoredArrays {
         for (int64_t slot = first; slot < first + n; ++slot) {
             const auto length = reader_.number<RaggedLength>(0, static_cast<RaggedLength>(most));
             const int64_t bytes = length * ragged.value_bytes();
+            reader_.require(static_cast<uint64_t>(bytes));  // before memory for them is allocated
             saved_.read(array, ragged.prepare(slot, bytes), static_cast<size_t>(bytes));
         }
         ragged.put_prepared();

@@ -43,18 +43,22 @@ void read_values(std::string_view argument, const GivenArray& given, int32_t dty
 // Copies the offsets, since another thread may write to the caller's, and checks them.
 void read_rows(std::string_view argument, const per_array& given, const Field& field, int64_t n_entries,
                const uint8_t* mask, GivenValues& values_out) {
-    copy_offsets(argument, given, field, n_entries, values_out.offsets);
-    const std::vector<int64_t>& offsets = values_out.offsets;
+    std::vector<int64_t>& offsets = values_out.offsets;
+    copy_offsets(argument, given, field, n_entries, mask, offsets);
+    values_out.n_before = offsets.front();
+    for (int64_t& offset : offsets) offset -= values_out.n_before;
     values_out.stride = field.bytes;
-    values_out.data = static_cast<const std::byte*>(given.data);
-    if (given.dtype == field.dtype) return;
+    if (given.dtype == field.dtype) {
+        values_out.data = static_cast<const std::byte*>(given.data) + values_out.n_before * field.bytes;
+        return;
+    }
     const size_t size = array_bytes(offsets.back(), field.bytes);
     if (values_out.casts.size() < size) values_out.casts.resize(size);
     for (int64_t i = 0; i < n_entries; ++i) {
         if (mask != nullptr && mask[i] == 0) continue;
         const int64_t first = offsets[static_cast<size_t>(i)];
         cast(argument, given, field.dtype, values_out.casts.data() + first * field.bytes,
-             {offsets[static_cast<size_t>(i + 1)] - first, field.elements, 1, nullptr, first});
+             {offsets[static_cast<size_t>(i + 1)] - first, field.elements, 1, nullptr, values_out.n_before + first});
     }
     values_out.data = values_out.casts.data();
 }
@@ -130,7 +134,8 @@ void GivenSteps::read_array(std::string_view argument, const GivenArray& given, 
     for (int64_t i = 0; i < n_entries_; ++i) {
         const int64_t* const ends = values_out.offsets.data() + i;
         if (mask == nullptr || mask[i] != 0)
-            refuse_nan(argument, given.array, {ends[1] - ends[0], field.elements, 1, nullptr, ends[0]});
+            refuse_nan(argument, given.array,
+                       {ends[1] - ends[0], field.elements, 1, nullptr, values_out.n_before + ends[0]});
     }
 }
 

@@ -22,7 +22,8 @@ struct GivenValues {
     const std::byte* data = nullptr;
     int64_t stride = 0;
     std::vector<std::byte> casts;
-    std::vector<int64_t> offsets;  // of entries of any length
+    std::vector<int64_t> offsets;  // of entries of any length, in values from `data` on
+    int64_t n_before = 0;          // values of the caller's array that lie before those at `data`
 
     const std::byte* at(int64_t entry) const { return data + entry * stride; }
     std::span<const std::byte> row(int64_t entry) const {

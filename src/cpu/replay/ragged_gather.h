@@ -23,8 +23,8 @@ class RaggedGather final : private FramePlaces {
  public:
     explicit RaggedGather(const ReplayState& state);
 
-    // Finds the rows of the transitions or sequences in live_slots. Where `slots` is below 0, the rows of that place of
-    // the batch are empty. Throws Error with FULL if a per_ragged has too little room, and has then changed only
+    // Finds the rows of the transitions or sequences in `slots`; where a slot is below 0, the rows of that place of the
+    // batch are empty. live_slots has stand-ins for those below 0, and may be empty if all are. Throws Error with FULL if a per_ragged has too little room, and has then changed only
     // `total` of each.
     void find(const per_batch& batch, const NSteps& n_steps, const std::vector<int64_t>& slots,
               const std::vector<int64_t>& live_slots, WorkerThreads& threads);

@@ -20,7 +20,7 @@ namespace per::cpu {
 // Several threads may read at once; all other calls need the lock of the buffer.
 class FrameHeap {
  public:
-    // A frame in memory. A key lives as long as a block that needs it.
+    // A frame in memory. Each block that was packed with a key holds it.
     struct Block {
         Block* key;  // NULL: the bytes are all there is
         uint32_t n_holders;
