@@ -284,9 +284,9 @@ typedef struct per_memory {
  * same pace; if they do not, use versions.
  *
  * Precision ends 90 to 122 half-lives before the newest transition that was ever live: transitions of priority 1 that
- * are older than that count as equally old. Before that, as in any sum tree of whole units, a share far below all others
- * is rounded up to one unit. An add passes over all rows about once in six half-lives; H should therefore not be much
- * less than a thousandth of the capacity.
+ * are older than that count as equally old. Before that, as in any sum tree of whole units, a share far below all
+ * others is rounded up to one unit. An add passes over all rows about once in six half-lives; H should therefore not be
+ * much less than a thousandth of the capacity.
  *
  * A half-life needs PER_PROPORTIONAL, because the other distributions have no p^alpha that could decay.
  */

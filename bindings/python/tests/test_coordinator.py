@@ -781,6 +781,23 @@ def test_a_settling_that_was_given_up_leaves_no_trace(stop):
     assert coordinator.state().scale > before.scale
 
 
+def test_a_settling_that_was_refused_still_chooses_anew():
+    shards = Shards(2, half_life=3.0, age="versions")
+    shards.add(**steps_of(np.random.default_rng(1)))
+
+    def report():
+        for s, buffer in enumerate(shards.buffers):
+            shards.coordinator.report(s, buffer.summarize())
+
+    shards.buffers[1].set_version(4)
+    report()
+    with pytest.raises(per.InvalidArgument, match="all need the same version"):
+        shards.coordinator.agree_on_scale(chooses_anew=True)
+    shards.buffers[0].set_version(4)
+    report()
+    assert shards.coordinator.agree_on_scale().todo == "measure"
+
+
 def test_a_settling_that_was_given_up_still_chooses_anew():
     coordinator, shards = settled(1.0, 1.0)
     for s in range(2):
