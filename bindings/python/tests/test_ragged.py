@@ -12,9 +12,6 @@ import numpy as np
 import per
 import per.torch
 import pytest
-from cuda_switch import IS_CUDA
-
-pytestmark = pytest.mark.skipif(IS_CUDA, reason="on CUDA all rows have one length")
 
 ROWS = [[5, 7], [], [1, 2, 3]]
 POINTS = per.Field((None, 2), "float32", max_length=4)

@@ -64,7 +64,7 @@ def test_wrong_uses_are_found_by_type_checkers(tmp_path):
 
 # The rooms of src/, in order: each may only use those before it. CPU and CUDA share only what is below both.
 BELOW = ["rules", "base", "system", "rows", "threads", "backend", "file"]
-ROOMS = [*BELOW, "cpu/memory", "cpu/kernels", "cpu/tree", "cpu/draw", "cpu/replay", "cpu", "cuda", "core"]
+ROOMS = [*BELOW, "cpu/memory", "cpu/kernels", "cpu/rows", "cpu/tree", "cpu/draw", "cpu/replay", "cpu", "cuda", "core"]
 ROOMS += ["loader", "process", "shards", "api"]
 
 
