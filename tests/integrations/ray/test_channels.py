@@ -276,7 +276,7 @@ def limited_shard(*envs):
 
     def added_of(allowed):
         """Allows `allowed` steps. Returns the number of added steps of each environment, and the calls that wait."""
-        _, told = shard.ask(Message(0, 1.0, allowed, b""), "summary")
+        _, told = shard.ask(Message(0, 1.0, 0, allowed, b""), "summary")
         live = shard._buffer.live_ids()
         return np.bincount(live % 4, minlength=4).tolist(), told.waiting
 
