@@ -172,7 +172,7 @@ class Learner:
 
 def naive_bytes(buffer: per.ReplayBuffer) -> int:
     """The memory of the same rows if each stored its stack of frames and the next stack."""
-    frame = int(np.prod(buffer.fields["observation"].shape))
+    frame = int(np.prod(buffer.fields["observation"].value_shape))
     return buffer.stats().memory_bytes + (2 * STACK - 1) * frame * buffer.capacity
 
 
