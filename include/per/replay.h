@@ -229,20 +229,20 @@ typedef struct per_field {
 } per_field;
 
 /*
- * Rows of any length in a batch, such as tokens, points or sets: what an entry of `fields` or `next_fields` points to
- * if its field has max_length. A row of such a field is a number of values, each of the field's shape.
+ * Rows of any length in a batch, such as tokens, points or sets. If a field has max_length, its entry of `fields` or
+ * `next_fields` points to a per_ragged. A row of such a field is a number of values, each of the field's shape.
  *
  * Values are packed: row i of the batch is values offsets[i] .. offsets[i + 1] - 1. Or, with padded_length, row i
- * begins at value i * padded_length and is followed by zeros. If `values` has too little room for the batch, the call
- * is PER_ERROR_FULL and changes nothing but `total`, which it sets for every field with max_length. This holds for
- * every call that writes a batch. Make room for `total` values, or with padded_length for rows of that length, and
+ * begins at value i * padded_length, and zeros follow its own values. If `values` has too little room for the batch,
+ * the call is PER_ERROR_FULL and changes nothing but `total`, which it sets for every field with max_length. This holds
+ * for every call that writes a batch. Make room for `total` values, or with padded_length for rows of that length, and
  * repeat the call: it draws the same batch, unless another thread has changed the buffer meanwhile.
  */
 typedef struct per_ragged {
     void* values;          /* [capacity, shape], or with padded_length [n, padded_length, shape]; NULL: only lengths are
                               wanted */
     int64_t* offsets;      /* [n + 1] sums of lengths, the first is 0; NULL: not written */
-    int64_t capacity;      /* values that there is room for; ignored with padded_length */
+    int64_t capacity;      /* number of values `values` has room for; ignored with padded_length */
     int64_t padded_length; /* 0: packed; 1 .. max_length: padded to this length, and a longer row is PER_ERROR_FULL */
     int64_t total;         /* set by the call: number of values of all rows; with padded_length, of the longest row */
 } per_ragged;

@@ -130,11 +130,11 @@ extern "C" {
  *   before steps are added           per_replay_raise_max_priority() with the largest priority of the coordinator
  *   updates                          per_coordinator_locate() maps ids to shards
  *
- * With a half-life H (per_freshness) what a buffer stores in place of p^alpha, the leaf of a transition, is
+ * With a half-life H (per_freshness) a buffer does not store p^alpha for a transition, but this leaf:
  *
  *   p^alpha 2^(birth / H - reference)
  *
- * where the birth is the transition's row number in its lane, or its version. The reference follows from the latest
+ * The birth is the row number of the transition in its lane, or its version. The reference follows from the latest
  * birth in the buffer, so that of one buffer is the largest of its shards. As births grow, the reference is raised from
  * time to time: leaves are divided by a power of two, the scale rises by as much, and masses stay as they are. Shards
  * therefore agree on a reference together with the scale. With PER_AGE_VERSIONS, the program gives all shards the same

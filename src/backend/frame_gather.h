@@ -18,7 +18,7 @@ struct FrameArrays {
     std::vector<FrameArray> next_fields;  // the same for next observations that are stored apart
 };
 
-// Where the CPU writes the places of frames instead of copying them.
+// Arrays to which the CPU writes the places of frames, instead of copying the frames.
 class FramePlaces {
  public:
     virtual ~FramePlaces() = default;

@@ -9,8 +9,8 @@
 
 namespace per {
 
-// The leaves of a buffer: p^alpha, or 0 if not live. With `raised`, what a rebase that raises the reference by as much
-// would make of them.
+// The leaves of a buffer: p^alpha, or 0 if not live. If `raised` is not 0, they are measured as if a rebase had raised
+// the reference by that much.
 struct MeasuredLeaves {
     const float* leaves;
     int64_t capacity;

@@ -54,7 +54,7 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.max_times_sampled);
 }
 
-// What follows a field.
+// The kinds of data that can follow the numbers of a field.
 constexpr uint8_t has_nothing = 0, has_default = 1, has_max_length = 2;
 
 // Writes all elements of a field's default, in the dtype of the field, or its max_length. No field has both.

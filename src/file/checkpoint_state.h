@@ -57,7 +57,7 @@ struct SlotArray {
     int64_t field;     // index of the field, for the last two kinds
     int64_t bytes;     // of an element; 0: elements are rows of any length
     std::string name;  // of its section
-    // Of elements that are rows of any length: bytes of each in the file, in its order. A writer must set them.
+    // For rows of any length: the bytes of each in the file, in its order, and their mean. A writer must set both.
     std::vector<uint32_t> sizes = {};
     int64_t mean_size = 0;
 

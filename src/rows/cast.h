@@ -32,8 +32,7 @@ std::string shape_text(std::span<const int64_t> shape);
 // may be left out if they are 1. An array without a shape is trusted to have that one.
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries);
 
-// The same for the values of rows of any length, of which there are n_rows: their shape must be [any number, shape of the
-// field].
+// The same for the values of n_rows rows of any length: their shape must be [any number, shape of the field].
 void check_ragged_array(std::string_view argument, const per_array& array, const Field& field, int64_t n_rows);
 
 // Copies the offsets of an array that has passed check_ragged_array(): n_rows + 1 of them, for n_rows > 0. Throws unless

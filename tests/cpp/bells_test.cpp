@@ -183,7 +183,7 @@ TEST_F(ChannelBells, who_waits_hears_that_the_writer_was_cut_off) {
     const StepRing forger(path_of(channel_), -1);
     for (int64_t slot = 8; slot <= 10; ++slot) forger.kind(slot) = slot_kinds;  // slots 0 to 5 are taken: cut and steps
     ASSERT_EQ(draw_one(replay_), PER_OK) << per_last_error();
-    while (channel_stats(channel_).added < 6) pause();  // slot 6 is taken: the kinds of the next ones are read anew
+    while (channel_stats(channel_).added < 6) pause();  // slot 6 is taken: next, the forged kinds are read
     ASSERT_EQ(per_replay_stop_limiting(replay_), PER_OK);
     EXPECT_EQ(flushing.status(), PER_ERROR_CORRUPT_FILE);
     EXPECT_EQ(flushing_writer.status(), PER_ERROR_INVALID_ARGUMENT);

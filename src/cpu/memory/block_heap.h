@@ -15,8 +15,8 @@ namespace per::cpu {
 // until it is destroyed. Blocks that are too large for a chunk are allocated one by one.
 class BlockHeap {
  public:
-    // Blocks of up to largest_bytes are in chunks, each with room for n_largest of that size: the more there are, the
-    // closer sizes of blocks are to what is asked for. Allocates only its tables.
+    // Blocks of up to largest_bytes are in chunks, each with room for n_largest of that size. With a larger n_largest
+    // there are more sizes of blocks, so that less of a block is unused. Allocates only its tables.
     BlockHeap(std::size_t largest_bytes, std::size_t n_largest);
     ~BlockHeap();
     BlockHeap(const BlockHeap&) = delete;

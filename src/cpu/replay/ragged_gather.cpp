@@ -11,9 +11,9 @@
 namespace per::cpu {
 namespace {
 
-constexpr std::size_t pointers_ahead = 16;  // distance of prefetches of pointers and of what they point to
-constexpr std::size_t rows_ahead = 2;       // distance of prefetches of rows
-constexpr int64_t max_lines = 8;            // prefetched of a row; the hardware goes on from there
+constexpr std::size_t pointers_ahead = 16;  // the distance at which pointers are prefetched
+constexpr std::size_t rows_ahead = 2;       // the distance at which rows are prefetched
+constexpr int64_t max_lines = 8;            // of a row are prefetched; the hardware continues from there
 
 void prefetch_row(const FrameHeap::Block* block) {
     const std::span<const std::byte> bytes = RaggedRows::bytes_of(block);

@@ -12,7 +12,7 @@
 
 namespace per::cpu {
 
-// The frames of a field in a heap. Classes derived from it define what a block holds.
+// Stores the frames of a field in a heap. Derived classes define the contents of a block.
 //
 // Frames are put into slots in two passes, so that memory can only run out in the first. A derived class prepares
 // frames; put_prepared() then puts all of them into their slots. If memory runs out, the caller calls drop_prepared().
@@ -32,7 +32,7 @@ class FrameHeap {
 
     virtual ~FrameHeap() = default;
 
-    // The block in each slot. NULL: there is none.
+    // The block of each slot; NULL if it has none.
     const RowColumn<Block*>& by_slot() const { return by_slot_; }
     void prefetch(int64_t slot) const { prefetch_to_read(by_slot()[slot]); }
 

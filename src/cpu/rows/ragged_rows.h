@@ -1,4 +1,4 @@
-// The rows of a field with max_length: each has a number of values of its own.
+// The rows of a field with max_length, which differ in their numbers of values.
 #pragma once
 
 #include <cstddef>
