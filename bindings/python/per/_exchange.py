@@ -206,10 +206,8 @@ class Exchange:
         while True:
             with _callbacks.allowed() if call is not None else contextlib.nullcontext():
                 status = draw()
-            if status != lib.PER_ERROR_FULL or not rows:
+            if status != lib.PER_ERROR_FULL or sum(each.make_room() for each in rows) == 0:
                 break
-            for each in rows:
-                each.make_room()
         check(status) if call is None else call.check(status)
         for each in rows:
             arrays[each.output.name] = each.taken()
@@ -488,10 +486,12 @@ class _RowsOut:
         self.struct.values = self._memory.pointer(self._values) if capacity > 0 else ffi.cast("void *", _NOTHING)
         self.struct.capacity = capacity
 
-    def make_room(self) -> None:
-        """Makes room for the batch that the last call told of."""
-        if self.struct.total > self.struct.capacity:
-            self._allocate(int(self.struct.total))
+    def make_room(self) -> bool:
+        """Makes room for the rows of the last call. Returns False if there was enough."""
+        if self.struct.total <= self.struct.capacity:
+            return False
+        self._allocate(int(self.struct.total))
+        return True
 
     def taken(self) -> ragged.Ragged[Any]:
         """The rows of the batch that has been written."""

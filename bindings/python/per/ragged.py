@@ -11,7 +11,7 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
-from per import _arrays
+from per import _arrays, _options
 from per._errors import InvalidArgument, Unsupported, kind_of
 from per.typing import Array, IntLike
 
@@ -52,15 +52,20 @@ class Ragged(Generic[Array]):
     """the axes of rows"""
 
     def __init__(self, values: Any, offsets: Any, shape: tuple[int, ...] | None = None) -> None:
-        self.values = values
-        ends = _offsets_like(values, offsets)
-        self.offsets = ends
+        rows: Any = values if hasattr(values, "shape") else _arrays.as_array(values, "values")[0]
+        if len(rows.shape) == 0:
+            raise InvalidArgument(f"values is {kind_of(values)}; allowed: an array, whose first axis counts the values")
+        ends = _offsets_like(rows, offsets)
+        given = offsets.shape if hasattr(offsets, "shape") else np.shape(offsets)
+        if len(given) != 1 or given[0] == 0:
+            raise InvalidArgument(f"offsets has shape {list(given)}; allowed: [n + 1], for n rows")
+        self.values, self.offsets = rows, ends
         n = int(ends.shape[0]) - 1
         self.shape = (n,) if shape is None else shape
-        if n < 0 or math.prod(self.shape) != n:
+        if math.prod(self.shape) != n:
             raise InvalidArgument(f"offsets has {n + 1} entries; allowed: 1 more than rows, {math.prod(self.shape)}")
         if isinstance(ends, np.ndarray):
-            _check(ends, len(values))
+            _check(ends, int(rows.shape[0]))
 
     @property
     def lengths(self) -> Array:
@@ -115,7 +120,7 @@ class Ragged(Generic[Array]):
         offsets: Any = np.asarray(self.offsets if torch is None else _to_host(self.offsets))
         lengths = np.diff(offsets)
         longest = int(lengths.max(initial=0))
-        length = longest if length is None else int(length)
+        length = longest if length is None else _options.whole("length", length)
         if length < longest:
             raise InvalidArgument(f"length is {length}; allowed: {longest} and more, the length of the longest row")
         places: Any = np.repeat(np.arange(lengths.size) * length - offsets[:-1], lengths) + np.arange(offsets[-1])

@@ -68,12 +68,17 @@ def test_padded_has_the_longest_row_or_the_length_asked_for():
     "call, text",
     [
         (lambda: ragged().padded(2), r"length is 2; allowed: 3 and more"),
+        (lambda: ragged().padded(4.5), r"length is 4.5"),
         (lambda: ragged()["a"], r"index is 'a'; allowed: up to 1 whole numbers"),
         (lambda: ragged()[0, 0], r"allowed: up to 1 whole numbers"),
         (
             lambda: per.Ragged(np.zeros(3), np.array([0, 3]), (2,)),
             r"offsets has 2 entries; allowed: 1 more than rows, 2",
         ),
+        (lambda: per.Ragged(np.float32(5), [0, 1]), r"values is a float32; allowed: an array, whose first axis"),
+        (lambda: per.Ragged(np.zeros(3), []), r"offsets has shape \[0\]; allowed: \[n \+ 1\], for n rows"),
+        (lambda: per.Ragged(np.zeros(3), [[0, 1], [1, 3]]), r"offsets has shape \[2, 2\]; allowed: \[n \+ 1\]"),
+        (lambda: per.Ragged(np.zeros(3), 3), r"offsets has shape \[\]; allowed: \[n \+ 1\]"),
         (lambda: ragged().nested(), r"nested\(\) of an array of numpy|nested\(\) of .*; allowed: arrays='torch'"),
     ],
 )
@@ -98,7 +103,7 @@ def test_offsets_are_those_of_all_values(offsets, text):
 @pytest.mark.parametrize("offsets", [[0, 1, 4], range(0, 5, 2), np.array([0, 1, 4], np.uint64)])
 def test_offsets_may_be_any_whole_numbers(offsets):
     torch = pytest.importorskip("torch")
-    for values in (np.arange(4), torch.arange(4)):
+    for values in (np.arange(4), [0, 1, 2, 3], torch.arange(4)):
         rows = per.Ragged(values, offsets)
         assert sum(as_lists(rows), []) == [0, 1, 2, 3] and rows.padded().shape[0] == 2  # noqa: RUF017
     assert rows.nested().values().tolist() == [0, 1, 2, 3]
