@@ -1815,11 +1815,13 @@ class Mixture {
         ReplayBuffer& buffer;
         double share;
         int64_t carry = 0;
+        int32_t when_empty = PER_EMPTY_ERROR; /* a per_when_empty */
     };
 
     /* 1 to 32 sources. Throws if their buffers, shares or carries are not allowed. */
     explicit Mixture(Span<const Source> sources) {
-        for (const Source& source : sources) sources_.push_back({source.buffer.get(), source.share, source.carry, 0});
+        for (const Source& source : sources)
+            sources_.push_back({source.buffer.get(), source.share, source.carry, source.when_empty, 0});
         require_allowed(sources_);
         ReplayOptions options;
         check(per_replay_describe(sources_[0].replay, &options));
@@ -1853,7 +1855,10 @@ class Mixture {
     void sample(Batch& batch, const per_sample_options* options = nullptr) {
         if (batch.layout_ != layout_) throw InvalidArgument("batch was not made by batch() of this mixture");
         const SampleOptions given = batch.options_for_draw(options);
-        sample(batch.size_, batch.arrays_, batch.sources(), &given);
+        check(batch.filled_by([&] {
+            return per_mixture_sample(sources_.data(), n_sources(), &given, batch.size_, &batch.arrays_, batch.sources_,
+                                      nullptr);
+        }));
     }
     Batch sample(int64_t batch_size, const per_sample_options* options = nullptr) {
         Batch batch = this->batch(batch_size, options);

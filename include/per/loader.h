@@ -133,19 +133,22 @@ PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t
  * per_loader_free().
  *
  * Memory: slots + 1 batches, and the same again in pinned memory for a buffer on PER_CPU whose batches are on PER_CUDA.
- * All of it is allocated here. gather_on_device takes 8 more bytes per row, and pins all memory of the arrays of large
+ * All of it is allocated here, except for rows of any length: a slot makes room for their values when a batch needs
+ * more than those before. gather_on_device takes 8 more bytes per row, and pins all memory of the arrays of large
  * fields, whether rows are used or not; the system can then neither move nor swap it.
  *
  * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY;
- * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA; PER_ERROR_UNSUPPORTED for gather_on_device with rows in caller-provided memory
+ * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA; PER_ERROR_UNSUPPORTED for a field with max_length if the batches are on
+ * PER_CUDA, and for gather_on_device with rows in caller-provided memory
  * or in `storage`, with a compressed field, or on a device that cannot use host addresses of pinned memory.
  */
 PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
 
 /*
  * Hands out the next batch. It has all arrays of per_batch (mask for sequences only, times_sampled with
- * keep_times_sampled). They are in the slot and may be read and written until the slot is released. Sequences keep the
- * n_step that the loader was created with.
+ * keep_times_sampled). They are in the slot and may be read and written until the slot is released. Rows of any length
+ * are packed: the per_ragged of a field, which is to be read only, has their values, offsets and total. Sequences keep
+ * the n_step that the loader was created with.
  *
  * A prefetched draw that failed, for example because nothing was live, is retried when its turn comes. If it fails
  * again, this call returns its status and message (or the next call does, if this one has timed out), and the call

@@ -79,20 +79,29 @@
 extern "C" {
 #endif
 
+/* What a mixture does while no transition of a source is live. */
+typedef enum per_when_empty {
+    PER_EMPTY_ERROR = 0, /* a batch in which the source has rows is PER_ERROR_EMPTY */
+    PER_EMPTY_OTHERS = 1 /* the source has no rows and owes none later; the others divide its share, each in proportion
+                            to its own. If all sources with a share are empty: PER_ERROR_EMPTY */
+} per_when_empty;
+
 /*
  * A buffer of a mixture, and its share of each batch. The caller keeps an array of them from batch to batch, in which
  * one call at a time may run; it is the whole state of a mixture. Shares may be changed between calls.
  *
  * The buffers must be different ones, of one device, whose batches have the same arrays: the same fields (name, shape,
- * dtype, role and stack, in the same order), and the same sequence_length, burn_in and, with sequences, n_step.
- * Everything else may differ.
+ * dtype, role, stack and max_length, in the same order), and the same sequence_length, burn_in and, with sequences,
+ * n_step. Everything else may differ.
  */
 typedef struct per_source {
     per_replay* replay; /* still usable by itself */
     double share;       /* finite and >= 0, not 0 in all sources: the share is share / sum of all shares */
     int64_t carry;      /* what earlier batches owe this source, in units of 2^-32 rows; per_mixture_sample() keeps it.
                            0 at the beginning; -2^40 .. 2^40 */
-    int64_t reserved;   /* 0 */
+    int32_t when_empty; /* a per_when_empty. With PER_EMPTY_OTHERS on PER_CUDA the call waits for the device, and must
+                           not be captured */
+    int32_t reserved;   /* 0 */
 } per_source;
 
 /*

@@ -182,7 +182,8 @@ PER_API per_status per_channel_options_init(per_channel_options* options, uint64
  *   options  NULL: those of _init
  *
  * Memory: a slot takes 4 bytes and, for each environment, the bytes of all fields, observations counted twice, and 12
- * bytes for reward, priority and flags. All of it is allocated here.
+ * bytes for reward, priority and flags. All of it is allocated here, except for rows of any length: a slot has addresses
+ * for rows of max_length, and the writer allocates what the rows need that are written to it.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.
  */
@@ -272,8 +273,8 @@ typedef struct per_writer per_writer;
  *
  *   path        path from per_channel_get_address(); without '#' any channel is accepted. NULL: the descriptor is used
  *   descriptor  descriptor of a channel's memory; the caller keeps it. Ignored unless path is NULL
- *   fields      [n_fields] fields that the caller will write: names, shapes and dtypes must equal those of the buffer;
- *               roles, stacks and defaults are ignored. NULL with n_fields 0: nothing is checked
+ *   fields      [n_fields] fields that the caller will write: names, shapes, dtypes and max_length must equal those of
+ *               the buffer; roles, stacks and defaults are ignored. NULL with n_fields 0: nothing is checked
  *   field_size  sizeof(per_field) of the caller. Ignored if fields is NULL
  *
  * PER_ERROR_BUSY if a writer is already attached; PER_ERROR_IO if there is nothing to open; PER_ERROR_CORRUPT_FILE if
@@ -382,7 +383,8 @@ PER_API per_status per_shared_loader_options_init(per_shared_loader_options* opt
  * per_shared_loader_free().
  *
  * Memory: readers * slots + 1 batches, and for each reader 64 KiB and the TD errors of 16 critics for a batch. All of
- * it is allocated here.
+ * it is allocated here, except for rows of any length: a batch has addresses for rows of max_length, and what its rows
+ * need is allocated when it is drawn.
  *
  * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_UNSUPPORTED for
  * a buffer on PER_CUDA; PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.

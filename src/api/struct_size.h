@@ -25,13 +25,13 @@ inline constexpr uint64_t struct_sizes<per_tree_options>[] = {32};
 template <>
 inline constexpr uint64_t struct_sizes<per_save_options>[] = {40};
 template <>
-inline constexpr uint64_t struct_sizes<per_load_options>[] = {80};
+inline constexpr uint64_t struct_sizes<per_load_options>[] = {88};
 template <>
 inline constexpr uint64_t struct_sizes<per_tree_description>[] = {40};
 template <>
 inline constexpr uint64_t struct_sizes<per_field>[] = {56};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_options>[] = {312};
+inline constexpr uint64_t struct_sizes<per_replay_options>[] = {320};
 template <>
 inline constexpr uint64_t struct_sizes<per_replay_settings>[] = {56};
 template <>

@@ -1,5 +1,6 @@
 #include "backend/batch.h"
 
+#include <cinttypes>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -34,12 +35,6 @@ class Places {
     std::byte* memory_;
     std::size_t used_ = 0;
 };
-
-std::byte* allocated(std::size_t bytes) {
-    void* const memory = std::aligned_alloc(alignment, bytes);
-    if (memory == nullptr) throw_out_of_memory(bytes);
-    return static_cast<std::byte*>(memory);
-}
 
 }  // namespace
 
@@ -81,8 +76,15 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
     const bool has_sequences = shape.steps > 0;
     const int64_t batch_size = shape.batch_size;
     const int64_t n_steps = has_sequences ? saturated_product(batch_size, shape.steps) : batch_size;
+    ragged_.reserve(2 * fields_.size());
     const auto place_field = [&](void*& array, const Field& field) {
         const int64_t n = saturated_product(batch_size, length_of(field, shape));
+        if (field.is_ragged()) {
+            per_ragged& rows = ragged_.emplace_back(per_ragged{block, nullptr, 0, 0, 0});
+            places.place(rows.offsets, saturated_sum(n, 1));
+            array = &rows;
+            return;
+        }
         std::byte* first;
         places.place(first, saturated_product(n, field.stack), field.bytes);
         array = first;
@@ -104,7 +106,47 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
 }
 
 BatchMemory::BatchMemory(const Fields& fields, const BatchShape& shape)
-    : memory_(allocated(BatchArrays::n_bytes(fields, shape) + alignment)),
+    : memory_(allocate(BatchArrays::n_bytes(fields, shape))),
       arrays_(fields, shape, memory_.get() + host_batch_offset) {}
+
+// Returns a block with room for that many bytes behind host_batch_offset.
+BatchMemory::Block BatchMemory::allocate(std::size_t bytes) {
+    const std::size_t size = (bytes + alignment - 1) / alignment * alignment + alignment;
+    void* const memory = size < bytes ? nullptr : std::aligned_alloc(alignment, size);
+    if (memory == nullptr) throw_out_of_memory(bytes);
+    return Block(static_cast<std::byte*>(memory));
+}
+
+bool BatchMemory::make_room(const Fields& fields, const BatchShape& shape) {
+    bool had_too_little = false;
+    std::size_t i = 0;
+    for_each_ragged(batch(), fields, shape, [&](per_ragged& rows, const Field& field, const std::string&, int64_t) {
+        if (i == values_.size()) values_.emplace_back();
+        Block& values = values_[i++];
+        if (has_room(rows)) return;
+        had_too_little = true;
+        const int64_t capacity = room_for(rows);
+        rows.capacity = 0;  // until there is memory
+        values.reset();
+        values = allocate(static_cast<std::size_t>(saturated_product(capacity, field.bytes)));
+        rows.values = values.get() + host_batch_offset;
+        rows.capacity = capacity;
+    });
+    return had_too_little;
+}
+
+bool has_room(const per_ragged& rows) {
+    return rows.values == nullptr || rows.total <= (rows.padded_length > 0 ? rows.padded_length : rows.capacity);
+}
+
+int64_t room_for(const per_ragged& rows) {
+    return rows.total + rows.total / 4;
+}
+
+void throw_no_room(const std::string& name, const per_ragged& rows) {
+    const bool is_padded = rows.padded_length > 0;
+    throw Error(PER_ERROR_FULL, "%s.%s is %" PRId64 ": must be at least %" PRId64 " (see total)", name.c_str(),
+                is_padded ? "padded_length" : "capacity", is_padded ? rows.padded_length : rows.capacity, rows.total);
+}
 
 }  // namespace per

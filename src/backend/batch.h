@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "per.h"
@@ -62,8 +63,35 @@ int64_t bytes_of_place(const Field& field, const BatchShape& shape);
 // Clears place i of a batch of that shape: id -1, and zeros in all other arrays but those of rows of any length.
 void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i);
 
+// The rows of an array of a batch whose field has rows of any length.
+inline int64_t rows_of(const Field& field, const BatchShape& shape) {
+    return shape.batch_size * length_of(field, shape);
+}
+
+// Calls visit(rows, field, name, number of rows) for each per_ragged of a batch.
+template <class Visit>
+void for_each_ragged(const per_batch& batch, const Fields& fields, const BatchShape& shape, const Visit& visit) {
+    for (int64_t i = 0; i < fields.count() && fields.has_ragged(); ++i) {
+        const Field& field = fields[i];
+        const auto visit_array = [&](void* const* arrays, const std::string& name) {
+            if (field.is_ragged() && arrays != nullptr && arrays[i] != nullptr)
+                visit(*static_cast<per_ragged*>(arrays[i]), field, name, rows_of(field, shape));
+        };
+        visit_array(batch.fields, field.name);
+        if (field.is_observation()) visit_array(batch.next_fields, field.next_name);
+    }
+}
+
+// Room for the values of rows of any length. `total` must be set; all of it fits where only lengths are wanted.
+bool has_room(const per_ragged& rows);
+// The number of values to make room for if there is too little. It is larger than the total, as the next batch may be.
+int64_t room_for(const per_ragged& rows);
+// Throws Error with FULL.
+[[noreturn]] void throw_no_room(const std::string& name, const per_ragged& rows);
+
 // All arrays of a batch of drawn transitions or sequences, one after the other in a block of memory. The block is not
-// touched: it may be a device's.
+// touched: it may be a device's. Rows of any length are packed; only their offsets are in the block, and at first they
+// have no room for values.
 class BatchArrays {
  public:
     // The size of the block, a multiple of the alignment. Throws Error with OUT_OF_MEMORY if it is beyond 63 bits.
@@ -79,6 +107,7 @@ class BatchArrays {
  private:
     std::vector<void*> fields_;
     std::vector<void*> next_fields_;
+    std::vector<per_ragged> ragged_;  // fields_ and next_fields_ point to them
     per_batch batch_;
     std::size_t n_bytes_;
 };
@@ -93,13 +122,19 @@ class BatchMemory {
     BatchMemory(const Fields& fields, const BatchShape& shape);
 
     const per_batch& batch() const { return arrays_.batch(); }
+    // Makes room for the rows of any length that a draw has found. Returns false if they all had room.
+    bool make_room(const Fields& fields, const BatchShape& shape);
 
  private:
     struct Free {
         void operator()(std::byte* memory) const { std::free(memory); }
     };
+    using Block = std::unique_ptr<std::byte, Free>;
 
-    std::unique_ptr<std::byte, Free> memory_;
+    static Block allocate(std::size_t bytes);
+
+    Block memory_;
+    std::vector<Block> values_;  // of rows of any length, in the order of for_each_ragged()
     BatchArrays arrays_;
 };
 

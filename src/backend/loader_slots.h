@@ -34,6 +34,9 @@ class LoaderSlots {
 
     // Waits until nothing reads the slot's previous batch, or makes the stream of the result wait for that.
     virtual OpenSlot open(std::size_t slot) = 0;
+    // Makes room for the rows of any length that the draw has found, if it was PER_ERROR_FULL. Returns false if that
+    // was not the reason. Throws Error with OUT_OF_MEMORY.
+    virtual bool make_room(std::size_t) { return false; }
     // Call it once the draw is made or, on a stream, queued. Throws Error if the draw turns out to have failed. Copies
     // that fail here are made by hand_out().
     virtual void send(std::size_t slot) = 0;
@@ -49,18 +52,21 @@ class LoaderSlots {
 // Slots for a consumer that reads host memory: batches are drawn in place.
 class HostSlots final : public LoaderSlots {
  public:
-    // Throws Error with OUT_OF_MEMORY.
-    HostSlots(const Fields& fields, const BatchShape& shape, std::size_t n_slots) {
+    // `fields` must outlive it. Throws Error with OUT_OF_MEMORY.
+    HostSlots(const Fields& fields, const BatchShape& shape, std::size_t n_slots) : fields_(fields), shape_(shape) {
         slots_.reserve(n_slots);
         for (std::size_t i = 0; i < n_slots; ++i) slots_.emplace_back(fields, shape);
     }
 
     OpenSlot open(std::size_t slot) override { return {slots_[slot].batch(), nullptr, nullptr}; }
+    bool make_room(std::size_t slot) override { return slots_[slot].make_room(fields_, shape_); }
     void send(std::size_t) override {}
     const per_batch& hand_out(std::size_t slot, void*) override { return slots_[slot].batch(); }
     void release(std::size_t, void*) override {}
 
  private:
+    const Fields& fields_;
+    const BatchShape shape_;
     std::vector<BatchMemory> slots_;
 };
 

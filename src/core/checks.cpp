@@ -61,6 +61,7 @@ void check_memory(const per_memory& memory, int32_t device) {
     if (memory.storage != nullptr && device == PER_CUDA)
         throw Error(PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA rows lie in the memory of the device");
     check_range("memory.reserved", memory.reserved, 0, 0);
+    check_range("max_heap_bytes", memory.max_heap_bytes, 0, INT64_MAX);
 }
 
 void check_ragged(const per_replay_options& options, const Fields& fields) {

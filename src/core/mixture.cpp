@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <optional>
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -16,17 +17,24 @@ namespace {
 constexpr int64_t units_of_row = int64_t{1} << 32;
 constexpr int64_t max_carry = int64_t{1} << 40;
 
-// The arrays of a batch from row `first` on, without weights and probabilities, which are those of the mixture.
+// The arrays of a batch from row `first` on, without weights and probabilities, which are those of the mixture. Those
+// with rows of any length only tell their totals at first.
 class BatchFrom {
  public:
     BatchFrom(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t first) : batch_(batch) {
         batch_.weights = batch_.probabilities = nullptr;
+        ragged_.reserve(2 * static_cast<std::size_t>(fields.count()));
         const auto advance_fields = [&](void* const*& arrays, std::vector<void*>& moved) {
             if (arrays == nullptr) return;
             moved.assign(arrays, arrays + fields.count());
             for (int64_t j = 0; j < fields.count(); ++j) {
                 void*& array = moved[static_cast<std::size_t>(j)];
-                if (array != nullptr) array = static_cast<std::byte*>(array) + first * bytes_of_place(fields[j], shape);
+                if (array == nullptr) continue;
+                if (fields[j].is_ragged())
+                    array = &ragged_.emplace_back(
+                        per_ragged{nullptr, nullptr, 0, static_cast<per_ragged*>(array)->padded_length, 0});
+                else
+                    array = static_cast<std::byte*>(array) + first * bytes_of_place(fields[j], shape);
             }
             arrays = moved.data();
         };
@@ -44,11 +52,83 @@ class BatchFrom {
  private:
     std::vector<void*> fields_;
     std::vector<void*> next_fields_;
+    std::vector<per_ragged> ragged_;
     per_batch batch_;
 };
 
+// The arrays of a batch with rows of any length, to which the sources write one after the other.
+class JoinedRows {
+ public:
+    JoinedRows(const per_batch& batch, const Fields& fields, const BatchShape& shape) : fields_(fields), shape_(shape) {
+        for_each_ragged(batch, fields, shape,
+                        [&](per_ragged& rows, const Field& field, const std::string& name, int64_t) {
+                            arrays_.push_back({rows, rows, name, field.bytes, length_of(field, shape), 0});
+                            arrays_.back().given.total = 0;
+                        });
+    }
+
+    // Gives each source its room, once all have chosen their rows. Throws Error with FULL if there is too little.
+    void divide(std::span<const SourceRows> parts, const std::vector<BatchFrom>& batches) {
+        for (std::size_t k = 0; k < parts.size(); ++k)
+            for_each(batches[k], [](Array& array, const per_ragged& rows) {
+                int64_t& total = array.given.total;
+                total = rows.padded_length > 0 ? std::max(total, rows.total) : total + rows.total;
+            });
+        const Array* full = nullptr;
+        for (Array& array : arrays_) {
+            array.out.total = array.given.total;
+            if (full == nullptr && !has_room(array.given)) full = &array;
+        }
+        if (full != nullptr) throw_no_room(full->name, full->given);
+        for (std::size_t k = 0; k < parts.size(); ++k)
+            for_each(batches[k], [&](Array& array, per_ragged& rows) {
+                const per_ragged& given = array.given;
+                const int64_t first = parts[k].first * array.rows_of_place;
+                const int64_t n_before = rows.padded_length > 0 ? first * rows.padded_length : array.n_before;
+                if (given.values != nullptr)
+                    rows.values = static_cast<std::byte*>(given.values) + n_before * array.value_bytes;
+                if (given.offsets != nullptr) rows.offsets = given.offsets + first;
+                array.n_before += rows.total;
+            });
+        for (Array& array : arrays_) array.n_before = 0;
+    }
+
+    // Makes the offsets that a source has just written follow those of the sources before it.
+    void join(const SourceRows& part, const BatchFrom& batch) {
+        for_each(batch, [&](Array& array, const per_ragged& rows) {
+            if (rows.offsets == nullptr) return;
+            const int64_t n_rows = part.count * array.rows_of_place;
+            for (int64_t i = 0; i <= n_rows; ++i) rows.offsets[i] += array.n_before;
+            array.n_before = rows.offsets[n_rows];
+        });
+    }
+
+ private:
+    struct Array {
+        per_ragged& out;
+        per_ragged given;  // a copy, since other threads may write to the caller's
+        const std::string& name;
+        int64_t value_bytes;
+        int64_t rows_of_place;
+        int64_t n_before;  // values of the sources before the current one
+    };
+
+    // Calls visit(array, its part of the batch).
+    template <class Visit>
+    void for_each(const BatchFrom& batch, const Visit& visit) {
+        auto array = arrays_.begin();
+        for_each_ragged(batch.batch(), fields_, shape_,
+                        [&](per_ragged& rows, const Field&, const std::string&, int64_t) { visit(*array++, rows); });
+    }
+
+    std::vector<Array> arrays_;
+    const Fields& fields_;
+    const BatchShape shape_;
+};
+
 bool are_same(const Field& a, const Field& b) {
-    return a.name == b.name && a.shape == b.shape && a.dtype == b.dtype && a.role == b.role && a.stack == b.stack;
+    return a.name == b.name && a.shape == b.shape && a.dtype == b.dtype && a.role == b.role && a.stack == b.stack &&
+           a.max_length == b.max_length;
 }
 
 void require_same(const char* option, std::size_t k, int64_t value, int64_t value_of_first) {
@@ -123,6 +203,7 @@ void Mixture::check_sources() const {
         const auto name = [k](const char* member) { return "sources[" + std::to_string(k) + "]." + member; };
         check_finite(name("share").c_str(), source.share);
         check_range(name("carry").c_str(), source.carry, -max_carry, max_carry);
+        check_range(name("when_empty").c_str(), source.when_empty, PER_EMPTY_ERROR, PER_EMPTY_OTHERS);
         check_range(name("reserved").c_str(), source.reserved, 0, 0);
         total += source.share;
         const Replay& replay = *replays_[k];
@@ -135,7 +216,6 @@ void Mixture::check_sources() const {
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "%s is on another device than that of sources[0]: all must be on one", name("replay").c_str());
         const Fields &fields = replay.fields_, &fields_of_first = first.fields_;
-        of_source(k, [&] { require_no_ragged(fields, "a mixture"); });
         if (fields.count() != fields_of_first.count())
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "%s has %" PRId64 " fields, and that of sources[0] has %" PRId64 ": all must have the same",
@@ -145,7 +225,7 @@ void Mixture::check_sources() const {
                 throw Error(PER_ERROR_INVALID_ARGUMENT,
                             "field %" PRId64
                             " of %s, \"%s\", differs from that of sources[0], \"%s\": name, shape, "
-                            "dtype, role and stack must be the same",
+                            "dtype, role, stack and max_length must be the same",
                             i, name("replay").c_str(), fields[i].name.c_str(), fields_of_first[i].name.c_str());
         const per_replay_options &own = replay.options_, &own_of_first = first.options_;
         require_same("sequence_length", k, own.sequence_length, own_of_first.sequence_length);
@@ -158,6 +238,20 @@ void Mixture::check_sources() const {
     if (!(total > 0.0) || !std::isfinite(total))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "the shares of all sources add up to %g: must be finite and > 0",
                     total);
+}
+
+// The shares of a batch: without those sources that are empty and give their share to the others.
+std::vector<double> Mixture::shares_of_batch() const {
+    std::vector<double> shares = shares_;
+    double total = 0.0;
+    for (std::size_t k = 0; k < shares.size(); ++k) {
+        const bool gives_way = sources_[k].when_empty == PER_EMPTY_OTHERS && replays_[k]->backend_->live() == 0;
+        if (gives_way) shares[k] = 0.0;
+        total += shares[k];
+    }
+    if (total == 0.0) return shares_;
+    for (double& share : shares) share /= total;
+    return shares;
 }
 
 // The sequences of a batch must have one length; `samples` are the draws with the options of the call.
@@ -200,9 +294,11 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     const std::size_t n = sources_.size();
     std::vector<int64_t> rows(n);
     for (std::size_t k = 0; k < n; ++k) carries_out[k] = sources_[k].carry;
-    divide_rows(shares_, batch_size, carries_out, rows);
+    const std::vector<double> shares = shares_of_batch();
+    divide_rows(shares, batch_size, carries_out, rows);
     std::vector<ReplaySample> samples;
     std::vector<BatchFrom> batches;
+    std::optional<JoinedRows> joined;
     std::vector<SourceRows> parts(n);
     batches.reserve(n);
     for (std::size_t k = 0; k < n; ++k) {
@@ -217,7 +313,8 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
             of_source(k, resolve);  // the options suit the first source
         const BatchShape shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0,
                                   samples[k].n_step};
-        parts[k] = {{}, shares_[k], k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count, rows[k]};
+        if (k == 0) joined.emplace(batch, replays_[0]->fields_, shape);
+        parts[k] = {{}, shares[k], k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count, rows[k]};
         batches.emplace_back(batch, replays_[k]->fields_, shape, parts[k].first);
         samples[k].batch = batches[k].batch();
         if (rows[k] > 0) of_source(k, [&] { replays_[k]->limiter_.check_draw(rows[k]); });
@@ -227,10 +324,12 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     at_once(stream, [&] {
         for (std::size_t k = 0; k < n; ++k)
             if (rows[k] > 0) of_source(k, [&] { replays_[k]->backend_->choose_rows(samples[k]); });
+        joined->divide(parts, batches);
         for (std::size_t k = 0; k < n; ++k) {
             ReplayBackend& backend = *replays_[k]->backend_;
             if (rows[k] > 0) {
                 backend.write_rows(samples[k]);
+                joined->join(parts[k], batches[k]);
                 replays_[k]->count_drawn(rows[k]);
             }
             parts[k].drawn = backend.drawn_shares();

@@ -30,6 +30,7 @@ class Mixture {
 
  private:
     void check_sources() const;
+    std::vector<double> shares_of_batch() const;
     void check_same_lengths(std::span<const ReplaySample> samples) const;
     template <class Work>
     void at_once(void* stream, const Work& work) const;

@@ -270,7 +270,6 @@ void Replay::clear(void* stream) {
 
 BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
-    require_no_ragged(fields_, "a loader");
     const ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     const bool has_sequences = options_.sequence_length > 0;
     return {batch_size, has_sequences ? options_.burn_in + options_.sequence_length : 0, sample.n_step,

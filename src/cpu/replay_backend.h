@@ -33,7 +33,10 @@ class CpuReplayBackend : public ReplayBackend {
     void sample(const ReplaySample& sample, void* stream) override;
     void begin_mixture(void*) override { chosen_took_ranks_ = false; }
     void choose_rows(const ReplaySample& sample) override { chosen_took_ranks_ = choose(sample); }
-    void write_rows(const ReplaySample& sample) override { write_chosen(sample); }
+    void write_rows(const ReplaySample& sample) override {
+        ragged_.take_room();
+        write_chosen(sample);
+    }
     void check_update(const ReplayUpdate& update) override { all_valid_ = rows_.read_update(update); }
     void write_update(const ReplayUpdate&) override { rows_.write_update(all_valid_); }
     DrawnShares drawn_shares() override;

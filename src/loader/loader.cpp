@@ -55,6 +55,7 @@ void check_gather(const Replay& replay, const per_loader_options& options) {
 
 int32_t checked_device(const Replay& replay, const per_loader_options& options) {
     check_device(options.device, options.device_index);
+    if (options.device == PER_CUDA) require_no_ragged(replay.fields(), "a loader on PER_CUDA");
     check_gather(replay, options);
     if (replay.device() == PER_CPU) return options.device;
     const int index = static_cast<int>(replay.device_index());
@@ -302,7 +303,14 @@ void Loader::draw(std::size_t slot) {
         ~Made() { replay.lock().draw_is_made(); }
     };
     const Made made{replay_};
-    replay_.draw_ahead(sample_, batch_size_, memory_->open(slot));
+    const OpenSlot open = memory_->open(slot);
+    for (;;) {
+        try {
+            return replay_.draw_ahead(sample_, batch_size_, open);
+        } catch (const Error& error) {
+            if (error.status() != PER_ERROR_FULL || !memory_->make_room(slot)) throw;
+        }
+    }
 }
 
 }  // namespace per

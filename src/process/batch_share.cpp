@@ -47,7 +47,7 @@ BatchShare::BatchShare(const char* path, int descriptor) : memory_(share_kind, p
     mail_bytes_ = static_cast<std::size_t>(
         memory_.read(found.mail_bytes, "the size of a ring", min_mail_bytes, INT64_MAX - min_mail_bytes));
     if (mail_bytes_ % line != 0) memory_.refuse("its rings have another size");
-    if (place(memory_.first_byte(), fields()) != memory_.n_bytes()) memory_.refuse("it has another size");
+    if (place(memory_.first_byte(), fields()).n_bytes != memory_.n_bytes()) memory_.refuse("it has another size");
     make_batches();
 }
 
@@ -57,20 +57,76 @@ std::size_t BatchShare::bytes_of_ring() const {
     return line_after(static_cast<std::size_t>(min_mail_bytes), 1, static_cast<std::size_t>(size));
 }
 
-// Sets all offsets, and returns the size of the memory.
-std::size_t BatchShare::place(std::size_t first_byte, const Fields& fields) {
+// Sets all offsets, and returns the sizes of the memory.
+MemorySize BatchShare::place(std::size_t first_byte, const Fields& fields) {
     mailboxes_ = first_byte;
     mails_ = line_after(mailboxes_, n_readers_, sizeof(Mailbox));
     first_batch_ = line_after(mails_, n_readers_, mail_bytes_) + host_batch_offset;
     batch_bytes_ = BatchArrays::n_bytes(fields, shape_);
-    return line_after(first_batch_, n_readers_ * static_cast<std::size_t>(slots_) + 1, batch_bytes_);
+    first_values_ = line_after(first_batch_, n_slots(), batch_bytes_);
+    std::size_t bytes_of_batch = 0;
+    for (const Field& field : fields) {
+        if (!field.is_ragged()) continue;
+        const bool has_next = field.is_observation() && shape_.steps == 0;
+        for (int n = has_next ? 2 : 1; n > 0; --n) bytes_of_batch = end_of_values(bytes_of_batch, field);
+    }
+    return {line_after(first_values_, n_slots(), bytes_of_batch), first_values_};
+}
+
+// Values of rows of any length that begin at that offset end at the returned one, however long the rows are.
+std::size_t BatchShare::end_of_values(std::size_t first, const Field& field) const {
+    return line_after(first + host_batch_offset, static_cast<std::size_t>(rows_of(field, shape_)),
+                      static_cast<std::size_t>(field.max_length * field.bytes));
 }
 
 void BatchShare::make_batches() {
-    const std::size_t n = n_readers_ * static_cast<std::size_t>(slots_) + 1;
-    batches_.reserve(n);
-    for (std::size_t i = 0; i < n; ++i)
+    batches_.reserve(n_slots());
+    rows_.resize(n_slots());
+    std::size_t first_value = first_values_;
+    for (std::size_t i = 0; i < n_slots(); ++i) {
         batches_.emplace_back(fields(), shape_, memory_.data() + first_batch_ + i * batch_bytes_);
+        for_each_ragged(batch(i), fields(), shape_,
+                        [&](per_ragged& rows, const Field& field, const std::string&, int64_t n_rows) {
+                            const std::size_t first = first_value + host_batch_offset;
+                            const std::size_t most = static_cast<std::size_t>(n_rows * field.max_length * field.bytes);
+                            rows.values = memory_.data() + first;
+                            rows_[i].push_back({LatePart(first, most), rows.offsets, {}});
+                            first_value = end_of_values(first_value, field);
+                        });
+    }
+}
+
+bool BatchShare::make_room(std::size_t slot) {
+    bool had_too_little = false;
+    auto own = rows_[slot].begin();
+    for_each_ragged(batch(slot), fields(), shape_,
+                    [&](per_ragged& rows, const Field& field, const std::string&, int64_t n_rows) {
+                        LatePart& values = own++->values;
+                        if (has_room(rows)) return;
+                        had_too_little = true;
+                        const int64_t n_values = std::min(room_for(rows), n_rows * field.max_length);
+                        values.allocate(memory_.memory(), static_cast<std::size_t>(n_values * field.bytes));
+                        rows.capacity = static_cast<int64_t>(values.n_allocated()) / field.bytes;
+                    });
+    return had_too_little;
+}
+
+const per_batch& BatchShare::read_batch(std::size_t slot) {
+    auto own = rows_[slot].begin();
+    for_each_ragged(batch(slot), fields(), shape_,
+                    [&](per_ragged& rows, const Field& field, const std::string&, int64_t n_rows) {
+                        std::vector<int64_t>& offsets = own->offsets;
+                        offsets.assign(own->shared_offsets, own->shared_offsets + n_rows + 1);
+                        ++own;
+                        for (std::size_t i = 0; i < offsets.size(); ++i) {
+                            const int64_t least = i == 0 ? 0 : offsets[i - 1];
+                            const int64_t most = i == 0 ? 0 : least + field.max_length;
+                            memory_.check("an offset", offsets[i], least, most);
+                        }
+                        rows.offsets = offsets.data();
+                        rows.total = rows.capacity = offsets.back();
+                    });
+    return batch(slot);
 }
 
 void BatchShare::write_mail(std::size_t place, uint64_t at, const void* bytes, std::size_t n) const {

@@ -91,8 +91,13 @@ class BatchShare {
     const BatchShape& shape() const { return shape_; }
     std::size_t n_readers() const { return n_readers_; }
     int64_t slots_of_a_reader() const { return slots_; }
-    std::size_t n_slots() const { return batches_.size(); }
+    std::size_t n_slots() const { return n_readers_ * static_cast<std::size_t>(slots_) + 1; }
     const per_batch& batch(std::size_t slot) const { return batches_[slot].batch(); }
+    // For the loader: like BatchMemory::make_room().
+    bool make_room(std::size_t slot);
+    // For a reader: copies the offsets of a batch's rows of any length to memory of its own, where no other process can
+    // change them, and sets their totals. Throws Error with CORRUPT_FILE for offsets that no loader writes.
+    const per_batch& read_batch(std::size_t slot);
 
     // Size of the mail ring of each place. `at` counts all bytes of mail before those that are written or read; their
     // place in the ring wraps around.
@@ -108,7 +113,8 @@ class BatchShare {
 
  private:
     std::size_t bytes_of_ring() const;
-    std::size_t place(std::size_t first_byte, const Fields& fields);
+    MemorySize place(std::size_t first_byte, const Fields& fields);
+    std::size_t end_of_values(std::size_t first, const Field& field) const;
     void make_batches();
 
     BatchShape shape_;
@@ -119,23 +125,32 @@ class BatchShare {
     std::size_t mails_ = 0;
     std::size_t first_batch_ = 0;
     std::size_t batch_bytes_ = 0;
+    std::size_t first_values_ = 0;  // of rows of any length
     LabelledMemory memory_;
     std::vector<BatchArrays> batches_;
+    // Rows of any length: their values, and their offsets in the shared memory and, for a reader, in its own.
+    struct Rows {
+        LatePart values;
+        const int64_t* shared_offsets;
+        std::vector<int64_t> offsets;
+    };
+    std::vector<std::vector<Rows>> rows_;  // by slot, in the order of for_each_ragged()
 };
 
 // The slots of a loader that draws into shared memory.
 class SharedSlots final : public LoaderSlots {
  public:
     // `share` must outlive it.
-    explicit SharedSlots(const BatchShare& share) : share_(share) {}
+    explicit SharedSlots(BatchShare& share) : share_(share) {}
 
     OpenSlot open(std::size_t slot) override { return {share_.batch(slot), nullptr, nullptr}; }
+    bool make_room(std::size_t slot) override { return share_.make_room(slot); }
     void send(std::size_t) override {}
     const per_batch& hand_out(std::size_t slot, void*) override { return share_.batch(slot); }
     void release(std::size_t, void*) override {}
 
  private:
-    const BatchShare& share_;
+    BatchShare& share_;
 };
 
 }  // namespace per

@@ -28,7 +28,6 @@ bool is_refusal(per_status status) {
 }
 
 std::vector<int64_t> checked_env_ids(Replay& replay, const per_channel_options& options) {
-    require_no_ragged(replay.fields(), "a channel");
     check_range("when_full", options.when_full, PER_FULL_WAITS, PER_FULL_DROPS);
     check_range("moved_by", options.moved_by, PER_MOVED_BY_THREAD, PER_MOVED_BY_CALLS);
     if (options.slots != 0) check_range("slots", options.slots, min_ring_slots, max_ring_slots);
@@ -57,6 +56,7 @@ per_replay_options options_of_writer(Replay& replay, int64_t n_envs) {
 }
 
 int64_t slots_at_a_time(const StepRing& ring) {
+    if (ring.fields().has_ragged()) return 1;  // the rows of adjacent slots are not packed
     const int64_t slot_bytes =
         static_cast<int64_t>(ring.arrays().n_bytes()) / ring.n_slots();  // includes a part of the header
     return std::clamp<int64_t>(max_batch_bytes / std::max<int64_t>(slot_bytes, 1), 1, ring.n_slots());
@@ -98,6 +98,11 @@ Channel::Channel(Replay& replay, const per_channel_options& options)
       masks_(static_cast<std::size_t>(max_batch_ * ring_.n_envs())),
       step_sizes_(static_cast<std::size_t>(max_batch_)) {
     cut_env_ids_.reserve(env_ids_.size());
+    for (const Field& field : ring_.fields()) {
+        std::vector<int64_t>& shape = row_shapes_.emplace_back();
+        shape.push_back(ring_.n_envs() * field.max_length);
+        shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+    }
     damage_.reserve(2 * sizeof(Error));
     failure_text_.reserve(sizeof(Error));
     if (has_thread_) thread_.start<&Channel::move_all>(*this, "channel");
@@ -367,10 +372,18 @@ int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t ki
     };
     const Fields& fields = ring_.fields();
     for (int64_t i = 0; i < fields.count(); ++i) {
+        const Field& field = fields[i];
         const auto at = static_cast<std::size_t>(i);
-        fields_[at] = array(arrays.fields[at], fields[i].dtype, fields[i].bytes);
-        if (fields[i].is_observation())
-            next_fields_[at] = array(arrays.next_fields[at], fields[i].dtype, fields[i].bytes);
+        // The shape keeps offsets, which are untrusted, within the slot.
+        const auto values = [&](std::size_t place, std::size_t offsets) {
+            if (!field.is_ragged()) return array(place, field.dtype, field.bytes);
+            const std::vector<int64_t>& shape = row_shapes_[at];
+            return per_array{ring_.at(place, slot + first, field.max_length * field.bytes), shape.data(),
+                             static_cast<int32_t>(shape.size()), field.dtype,
+                             ring_.offsets_at(offsets, slot + first)};
+        };
+        fields_[at] = values(arrays.fields[at], arrays.offsets[at]);
+        if (field.is_observation()) next_fields_[at] = values(arrays.next_fields[at], arrays.next_offsets[at]);
     }
     per_steps steps = default_steps;
     steps.length = count;

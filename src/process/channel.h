@@ -94,6 +94,7 @@ class Channel {
     int64_t n_moved_ = 0;  // steps of single environments that the buffer has taken
     std::vector<per_array> fields_;
     std::vector<per_array> next_fields_;
+    std::vector<std::vector<int64_t>> row_shapes_;  // by field: of the values of a slot with rows of any length
     // The masks of the slots that are moved together, copied from the shared memory once: the steps that are counted
     // must be the steps that are added.
     std::vector<std::byte> masks_;     // [max_batch_, environments]

@@ -12,6 +12,7 @@
 #include "core/checks.h"
 #include "cpu/memory/memory.h"
 #include "file/checkpoint_file.h"
+#include "system/memory.h"
 
 namespace per {
 namespace {
@@ -40,12 +41,22 @@ std::size_t line_after(std::size_t first, std::size_t count, std::size_t bytes) 
     return (end + line - 1) / line * line;
 }
 
+void LatePart::allocate(const SharedMemory& memory, std::size_t n_bytes) {
+    const std::size_t end = first_ + n_bytes;
+    if (end <= allocated_) return;
+    const std::size_t page = page_bytes();
+    const std::size_t rounded = std::min((end + page - 1) / page * page, end_);
+    memory.allocate(allocated_, rounded);
+    allocated_ = rounded;
+}
+
 LabelledMemory::LabelledMemory(const MemoryKind& kind, const per_replay_options& options, const Fields& fields,
-                               const std::function<std::size_t(std::size_t)>& size_from)
+                               const std::function<MemorySize(std::size_t)>& size_from)
     : kind_(kind), fields_(&fields), options_(options) {
     const std::vector<char> bytes = bytes_of(options);
     first_byte_ = line_after(kind.header_bytes, bytes.size(), 1);
-    memory_ = std::make_unique<SharedMemory>(size_from(first_byte_), kind.noun);
+    const MemorySize size = size_from(first_byte_);
+    memory_ = std::make_unique<SharedMemory>(size.n_bytes, size.n_allocated, kind.noun);
     MemoryLabel label = {};
     std::memcpy(label.magic, kind.magic, sizeof label.magic);
     label.version = kind.version;

@@ -61,6 +61,29 @@ struct MemoryKind {
     int creator_lock;  // the byte of the file that the process which created the memory has locked
 };
 
+// A part of the memory that is not allocated at creation: its pages are when they are first needed.
+class LatePart {
+ public:
+    LatePart() = default;
+    LatePart(std::size_t first, std::size_t n_bytes) : first_(first), end_(first + n_bytes), allocated_(first) {}
+
+    std::size_t first() const { return first_; }
+    std::size_t n_allocated() const { return allocated_ - first_; }
+    // Allocates at least the first n_bytes, which must not be more than all. Throws Error with OUT_OF_MEMORY.
+    void allocate(const SharedMemory& memory, std::size_t n_bytes);
+
+ private:
+    std::size_t first_ = 0;
+    std::size_t end_ = 0;
+    std::size_t allocated_ = 0;  // all before it is
+};
+
+// The sizes of shared memory.
+struct MemorySize {
+    std::size_t n_bytes;
+    std::size_t n_allocated;  // at creation, from the first byte on
+};
+
 // The first cache line after `count` elements of `bytes` bytes each that begin at `first`. Throws Error with
 // OUT_OF_MEMORY if the sum overflows.
 std::size_t line_after(std::size_t first, std::size_t count, std::size_t bytes);
@@ -69,13 +92,14 @@ std::size_t line_after(std::size_t first, std::size_t count, std::size_t bytes);
 // options like those of a file.
 class LabelledMemory {
  public:
-    // Creates it with those options. size_from(first byte) returns its size. `fields` must outlive it. Throws Error.
+    // Creates it with those options. size_from(first byte) returns its sizes. `fields` must outlive it. Throws Error.
     LabelledMemory(const MemoryKind& kind, const per_replay_options& options, const Fields& fields,
-                   const std::function<std::size_t(std::size_t)>& size_from);
+                   const std::function<MemorySize(std::size_t)>& size_from);
     // Opens it by a path(), with or without the number behind its '#', or by a descriptor if the path is NULL. Throws
     // the Errors of per_writer_attach().
     LabelledMemory(const MemoryKind& kind, const char* path, int descriptor);
 
+    const SharedMemory& memory() const { return *memory_; }
     std::byte* data() const { return memory_->data(); }
     std::size_t n_bytes() const { return memory_->n_bytes(); }
     // The first cache line after the header and the options.
@@ -92,13 +116,19 @@ class LabelledMemory {
     template <class Number>
     Number read(const Untrusted<Number>& number, const char* name, std::type_identity_t<Number> least,
                 std::type_identity_t<Number> most) const {
-        using Unsigned = std::make_unsigned_t<Number>;
         const Number value = number.any();
+        check(name, value, least, most);
+        return value;
+    }
+    // The same for a value that was read.
+    template <class Number>
+    void check(const char* name, Number value, std::type_identity_t<Number> least,
+               std::type_identity_t<Number> most) const {
+        using Unsigned = std::make_unsigned_t<Number>;
         const auto from_least = [&](Number n) { return static_cast<Unsigned>(n) - static_cast<Unsigned>(least); };
         if (from_least(value) > from_least(most))
             throw_damaged(name,
                           std::to_string(value) + ", and not " + std::to_string(least) + " .. " + std::to_string(most));
-        return value;
     }
 
     // Throws Error with CORRUPT_FILE.

@@ -51,8 +51,8 @@ int64_t Reader::next(const Deadline& deadline, per_batch& batch_out) {
     }
     const int64_t slot =
         share_.memory().read(box_->slot, "the slot that was handed out", 0, static_cast<int64_t>(share_.n_slots()) - 1);
+    batch_out = share_.read_batch(static_cast<std::size_t>(slot));
     is_out_[static_cast<std::size_t>(slot)] = 1;
-    batch_out = share_.batch(static_cast<std::size_t>(slot));
     return slot;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/overflow.h"
 #include "rules/limits.h"
 
 namespace per {
@@ -34,8 +35,22 @@ RingArrays::RingArrays(const Fields& declared, int64_t n_slots, int64_t n_envs, 
     reward = place(n, sizeof(float));
     priorities = place(n, sizeof(float));
     for (const Field& field : declared) {
-        fields.push_back(place(n, field.bytes));
-        next_fields.push_back(field.is_observation() ? place(n, field.bytes) : 0);
+        const auto place_fixed = [&](int64_t bytes) { return field.is_ragged() ? 0 : place(n, bytes); };
+        const auto place_offsets = [&] {
+            return field.is_ragged() ? place(saturated_sum(n, n_slots), sizeof(int64_t)) : 0;
+        };
+        fields.push_back(place_fixed(field.bytes));
+        offsets.push_back(place_offsets());
+        next_fields.push_back(field.is_observation() ? place_fixed(field.bytes) : 0);
+        next_offsets.push_back(field.is_observation() ? place_offsets() : 0);
+    }
+    n_allocated_ = n_bytes_;
+    for (int64_t i = 0; i < declared.count(); ++i) {
+        const Field& field = declared[i];
+        const auto at = static_cast<std::size_t>(i);
+        if (!field.is_ragged()) continue;
+        fields[at] = place(n, field.max_length * field.bytes);
+        if (field.is_observation()) next_fields[at] = place(n, field.max_length * field.bytes);
     }
 }
 
@@ -52,7 +67,7 @@ StepRing::StepRing(const per_replay_options& options, const Fields& fields, int6
     : n_slots_(resolve_slots(slots, fields, options.n_envs)),
       memory_(ring_kind, options, fields, [&](std::size_t first_byte) {
           arrays_ = std::make_unique<RingArrays>(fields, n_slots_, options.n_envs, first_byte);
-          return arrays_->n_bytes();
+          return MemorySize{arrays_->n_bytes(), arrays_->n_allocated()};
       }) {
     RingHeader& made = header();
     made.when_full = when_full;

@@ -59,7 +59,9 @@ class RingArrays {
     // Throws Error with OUT_OF_MEMORY for sizes that no memory holds.
     RingArrays(const Fields& fields, int64_t n_slots, int64_t n_envs, std::size_t first_byte);
 
-    std::size_t n_bytes() const { return n_bytes_; }  // includes what precedes the arrays
+    // Both include what precedes the arrays. Values of rows of any length are not allocated at creation.
+    std::size_t n_bytes() const { return n_bytes_; }
+    std::size_t n_allocated() const { return n_allocated_; }
 
     std::size_t kinds;
     std::size_t mask;
@@ -68,13 +70,18 @@ class RingArrays {
     std::size_t truncated;
     std::size_t reward;
     std::size_t priorities;
+    // Of a field with rows of any length, a slot has room for the longest rows, and those that it has are packed.
     std::vector<std::size_t> fields;
     std::vector<std::size_t> next_fields;  // of observations
+    // The offsets of those rows, n_envs + 1 int64_t a slot; 0 for other fields.
+    std::vector<std::size_t> offsets;
+    std::vector<std::size_t> next_offsets;
 
  private:
     std::size_t place(int64_t count, int64_t bytes);
 
     std::size_t n_bytes_;
+    std::size_t n_allocated_;
 };
 
 // One end of a ring.
@@ -100,6 +107,10 @@ class StepRing {
     // The first entry of a slot in an array of RingArrays.
     std::byte* at(std::size_t array, int64_t slot, int64_t bytes) const {
         return memory_.data() + array + slot * n_envs() * bytes;
+    }
+    // The offsets of a slot in an array of them.
+    int64_t* offsets_at(std::size_t array, int64_t slot) const {
+        return reinterpret_cast<int64_t*>(memory_.data() + array) + slot * (n_envs() + 1);
     }
     cpu::Column<std::byte> column(std::size_t array, int64_t bytes) const { return {memory_.data() + array, bytes}; }
     Untrusted<uint32_t>& kind(int64_t slot) const {

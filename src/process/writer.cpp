@@ -39,6 +39,7 @@ Writer::Writer(const char* path, int descriptor, const per_field* fields, int64_
     ++header_.n_writers;
     header_.room_at = StepRing::never;
     written_ = header_.written.any();
+    place_late_parts();
     if (has_room(1)) write_cut();
 }
 
@@ -59,6 +60,7 @@ void Writer::add(const per_steps& steps, const Deadline& deadline) {
         check_values(checked);
         const int64_t n_slots = checked.length + (has_cuts_ ? 1 : 0);
         if (has_room(n_slots)) {
+            make_room(checked, n_slots - checked.length);
             if (has_cuts_) write_cut();
             return write(checked);
         }
@@ -124,6 +126,10 @@ void Writer::check_fields(const per_field* given, int64_t n_fields) const {
             !std::equal(shape.begin(), shape.end(), field.shape.begin(), field.shape.end()))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "field \"%s\" is %s: in the buffer it is %s", field.name.c_str(),
                         type_text(given[i].dtype, shape).c_str(), type_text(field.dtype, field.shape).c_str());
+        if (given[i].max_length != field.max_length)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "max_length of field \"%s\" is %" PRId64 ": in the buffer it is %" PRId64, field.name.c_str(),
+                        given[i].max_length, field.max_length);
     }
 }
 
@@ -205,8 +211,13 @@ void Writer::drop(const ReplaySteps& steps) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
+// The slot that is written n slots after the next one.
+int64_t Writer::slot_after(int64_t n) const {
+    return static_cast<int64_t>((written_ + static_cast<uint64_t>(n)) % static_cast<uint64_t>(ring_.n_slots()));
+}
+
 void Writer::write_cut() {
-    const int64_t slot = static_cast<int64_t>(written_ % static_cast<uint64_t>(ring_.n_slots()));
+    const int64_t slot = slot_after(0);
     std::memcpy(ring_.at(ring_.arrays().mask, slot, 1), cuts_.data(), cuts_.size());
     ring_.kind(slot) = slot_cuts;
     publish(1);
@@ -214,9 +225,72 @@ void Writer::write_cut() {
     has_cuts_ = false;
 }
 
+// Calls visit(field, part, offsets) for each array with rows of any length, with its part of the slot and its offsets
+// there. rows_ are then those of step k. A step, or an observation after it, that is not given has an empty row.
+template <class Visit>
+void Writer::for_each_ragged(const ReplaySteps& steps, int64_t k, int64_t slot, const Visit& visit) {
+    const RingArrays& arrays = ring_.arrays();
+    LatePart* part = late_parts_.data() + slot * 2 * ring_.fields().count();
+    const auto visit_array = [&](const Field& field, const cpu::GivenValues& values, bool is_next, std::size_t offsets) {
+        std::fill(rows_.begin(), rows_.end(), std::span<const std::byte>());
+        for (int64_t j = 0; j < steps.n_envs; ++j) {
+            const int64_t entry = k * steps.n_envs + j, env = steps.env_ids != nullptr ? steps.env_ids[j] : j;
+            if (is_next ? given_.next_known(entry) : given_.is_given(entry))
+                rows_[static_cast<std::size_t>(env)] = values.row(entry);
+        }
+        visit(field, part[is_next ? 1 : 0], ring_.offsets_at(offsets, slot));
+    };
+    for (int64_t i = 0; i < ring_.fields().count() && ring_.fields().has_ragged(); ++i, part += 2) {
+        const Field& field = ring_.fields()[i];
+        const auto at = static_cast<std::size_t>(i);
+        if (!field.is_ragged()) continue;
+        visit_array(field, given_.field(i), false, arrays.offsets[at]);
+        if (field.is_observation() && steps.next_fields != nullptr)
+            visit_array(field, given_.next_field(i), true, arrays.next_offsets[at]);
+    }
+}
+
+void Writer::place_late_parts() {
+    if (!ring_.fields().has_ragged()) return;
+    const RingArrays& arrays = ring_.arrays();
+    rows_.resize(static_cast<std::size_t>(ring_.n_envs()));
+    for (int64_t slot = 0; slot < ring_.n_slots(); ++slot) {
+        for (int64_t i = 0; i < ring_.fields().count(); ++i) {
+            const Field& field = ring_.fields()[i];
+            const auto bytes = static_cast<std::size_t>(ring_.n_envs() * field.max_length * field.bytes);
+            for (const std::size_t array :
+                 {arrays.fields[static_cast<std::size_t>(i)], arrays.next_fields[static_cast<std::size_t>(i)]})
+                late_parts_.emplace_back(array + static_cast<std::size_t>(slot) * bytes, bytes);
+        }
+    }
+}
+
+// Allocates the memory for rows of any length, of the steps that will be written `n_before` slots after the next one.
+void Writer::make_room(const ReplaySteps& steps, int64_t n_before) {
+    for (int64_t k = 0; k < steps.length; ++k)
+        for_each_ragged(steps, k, slot_after(n_before + k), [&](const Field&, LatePart& part, const int64_t*) {
+            std::size_t n_bytes = 0;
+            for (const std::span<const std::byte> row : rows_) n_bytes += row.size();
+            part.allocate(ring_.memory().memory(), n_bytes);
+        });
+}
+
+void Writer::write_rows(const ReplaySteps& steps, int64_t k, int64_t slot) {
+    for_each_ragged(steps, k, slot, [&](const Field& field, const LatePart& part, int64_t* offsets) {
+        std::byte* values = ring_.memory().data() + part.first();
+        *offsets = 0;
+        for (const std::span<const std::byte> row : rows_) {
+            if (!row.empty()) std::memcpy(values, row.data(), row.size());
+            values += row.size();
+            offsets[1] = *offsets + std::ssize(row) / field.bytes;
+            ++offsets;
+        }
+    });
+}
+
 // Writes at most two parts, as the ring may wrap around.
 void Writer::write(const ReplaySteps& steps) {
-    const int64_t first = static_cast<int64_t>(written_ % static_cast<uint64_t>(ring_.n_slots()));
+    const int64_t first = slot_after(0);
     const int64_t n = std::min(steps.length, ring_.n_slots() - first);
     write_part(steps, 0, n, first);
     if (n < steps.length) write_part(steps, n, steps.length - n, 0);
@@ -248,9 +322,11 @@ void Writer::write_part(const ReplaySteps& steps, int64_t k, int64_t count, int6
         }
     }
     copy(given_.rewards(), steps, k, count, slot, arrays.reward, sizeof(float));
+    for (int64_t i = 0; i < count; ++i) write_rows(steps, k + i, slot + i);
     for (int64_t i = 0; i < ring_.fields().count(); ++i) {
         const Field& field = ring_.fields()[i];
         const auto at = static_cast<std::size_t>(i);
+        if (field.is_ragged()) continue;
         copy(given_.field(i), steps, k, count, slot, arrays.fields[at], field.bytes);
         if (field.is_observation() && steps.next_fields != nullptr)
             copy(given_.next_field(i), steps, k, count, slot, arrays.next_fields[at], field.bytes);

@@ -1,8 +1,10 @@
 // per_writer: the end of a channel that writes steps.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "core/step_checks.h"
@@ -41,8 +43,14 @@ class Writer {
     void wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadline);
     bool wait_until_taken(Guard& guard, uint64_t count, const Deadline& deadline);
     void drop(const ReplaySteps& steps);
+    int64_t slot_after(int64_t n) const;
     void write_cut();
     void write(const ReplaySteps& steps);
+    template <class Visit>
+    void for_each_ragged(const ReplaySteps& steps, int64_t k, int64_t slot, const Visit& visit);
+    void place_late_parts();
+    void make_room(const ReplaySteps& steps, int64_t n_before);
+    void write_rows(const ReplaySteps& steps, int64_t k, int64_t slot);
     void write_part(const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot);
     void copy(const cpu::GivenValues& values, const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot,
               std::size_t array, int64_t bytes) const;
@@ -55,6 +63,10 @@ class Writer {
     StepChecks checks_;
     cpu::GivenSteps given_;
     uint64_t written_ = 0;
+    // With rows of any length: [slots, fields, observation and next observation] the values of a slot; and the rows of
+    // a step in an array, by environment.
+    std::vector<LatePart> late_parts_;
+    std::vector<std::span<const std::byte>> rows_;
     std::vector<uint8_t> cuts_;  // by environment: whether to cut its episode before the next step
     bool has_cuts_ = true;
     bool is_waiting_ = false;  // for room, perhaps since an earlier call

@@ -47,15 +47,13 @@ struct Opened {
 
 }  // namespace
 
-SharedMemory::SharedMemory(std::size_t n_bytes, const char* noun) : descriptor_(create_file(noun)), n_bytes_(n_bytes) {
+SharedMemory::SharedMemory(std::size_t n_bytes, std::size_t n_allocated, const char* noun)
+    : descriptor_(create_file(noun)), n_bytes_(n_bytes) {
     Opened opened{descriptor_};
     const auto size = static_cast<off_t>(n_bytes);
     if (exceeds_file_limit(n_bytes)) throw_no_memory("ftruncate", n_bytes, EFBIG);
-    // Without fallocate(), a page that cannot be allocated later would raise a signal. On older systems signals
-    // interrupt fallocate().
-    if (size < 0 || ftruncate(descriptor_, size) != 0 ||
-        uninterrupted([&] { return fallocate(descriptor_, 0, 0, size); }) != 0)
-        throw_no_memory("fallocate", n_bytes, errno);
+    if (size < 0 || ftruncate(descriptor_, size) != 0) throw_no_memory("ftruncate", n_bytes, errno);
+    allocate(0, n_allocated);
     if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes, errno);
     map(noun);
     opened.is_kept = true;
@@ -87,6 +85,14 @@ void SharedMemory::map(const char* noun) {
     void* const mapped = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_, errno);
     data_ = static_cast<std::byte*>(mapped);
+}
+
+// Without fallocate(), a page that cannot be allocated when it is written would raise a signal. On older systems signals
+// interrupt fallocate().
+void SharedMemory::allocate(std::size_t first, std::size_t end) const {
+    const auto from = static_cast<off_t>(first), n = static_cast<off_t>(end - first);
+    if (uninterrupted([&] { return fallocate(descriptor_, 0, from, n); }) != 0)
+        throw_no_memory("fallocate", end - first, errno);
 }
 
 std::string SharedMemory::path() const {

@@ -14,14 +14,18 @@ namespace per {
 // can make another one fault by truncating it.
 class SharedMemory {
  public:
-    // Allocates n_bytes zeros; errors call the memory `noun`. Throws Error with OUT_OF_MEMORY.
-    SharedMemory(std::size_t n_bytes, const char* noun);
+    // Maps n_bytes zeros, of which the first n_allocated are allocated; errors call the memory `noun`. Throws Error with
+    // OUT_OF_MEMORY.
+    SharedMemory(std::size_t n_bytes, std::size_t n_allocated, const char* noun);
     // Opens one by its path or, if that is NULL, by a descriptor, which stays the caller's. Throws Error: with IO if it
     // cannot be opened, with CORRUPT_FILE if it is not sealed memory.
     SharedMemory(const char* path, int descriptor, const char* noun);
     ~SharedMemory();
     SharedMemory(const SharedMemory&) = delete;
     SharedMemory& operator=(const SharedMemory&) = delete;
+
+    // Allocates bytes `first` .. `end` - 1, which must not be written before. Throws Error with OUT_OF_MEMORY.
+    void allocate(std::size_t first, std::size_t end) const;
 
     std::byte* data() const { return data_; }
     std::size_t n_bytes() const { return n_bytes_; }

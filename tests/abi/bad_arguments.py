@@ -98,6 +98,7 @@ ALLOWED_BY_REASON = {
     "NaN leaves the setting unchanged": "per_replay_change_settings.settings.* NaN",
     "the call waits as long as it takes": "*.timeout_ms large*",
     "all steps in the ring are moved": "per_channel_move.max_steps large*",
+    "memory may be as large as that": "*.max_heap_bytes large*",
     "the descriptor is used instead": "per_writer_attach.path NULL, per_reader_attach.path NULL",
     "the path is used instead": "per_writer_attach.descriptor, per_reader_attach.descriptor",
     "only the buffer can check it; it refuses the call and counts it": """

@@ -36,7 +36,7 @@ static per_replay* buffer_of(int k, int64_t sequence_length) {
 
 static void make_sources(per_source* sources, per_replay** twins, int64_t sequence_length) {
     for (int k = 0; k < SOURCES; ++k) {
-        sources[k] = (per_source){buffer_of(k, sequence_length), shares[k] * 8, 0, 0};
+        sources[k] = (per_source){.replay = buffer_of(k, sequence_length), .share = shares[k] * 8};
         twins[k] = buffer_of(k, sequence_length);
     }
 }
@@ -234,6 +234,57 @@ static void shares_are_exact_in_the_long_run(void) {
     free_sources(sources, twins);
 }
 
+/* The others divide the share of an empty source, and nothing is owed to it. */
+static void an_empty_source_gives_way(void) {
+    static mixed drawn;
+    per_source sources[SOURCES];
+    per_replay* twins[SOURCES];
+    int64_t totals[SOURCES] = {0};
+    make_sources(sources, twins, 0);
+    CHECK_OK(per_replay_clear(sources[1].replay, NULL));
+    for (int k = 0; k < SOURCES; ++k) sources[k].when_empty = PER_EMPTY_OTHERS;
+    sources[1].carry = (int64_t)3 << 32;
+    for (int round = 1; round <= 3; ++round) {
+        fill_mixed(&drawn, 0);
+        CHECK_OK(per_mixture_sample(sources, SOURCES, NULL, B, &drawn.of_rows.batch, drawn.source_of, NULL));
+        for (int i = 0; i < B; ++i) ++totals[drawn.source_of[i]];
+        const double n[SOURCES] = {0.5 / 0.7 * B * round, 0, 0.2 / 0.7 * B * round};
+        for (int k = 0; k < SOURCES; ++k) CHECK(fabs((double)totals[k] - n[k]) < 1);
+        CHECK(sources[1].carry == (int64_t)3 << 32 && stats_of(sources[1].replay).samples == 0);
+        /* P is that of the shares of this batch. */
+        rows of_twin;
+        fill_rows(&of_twin);
+        per_sample_options options = default_sample_options();
+        options.normalize_weights = PER_NONE;
+        int64_t n_of_first = 0;
+        while (drawn.source_of[n_of_first] == 0) ++n_of_first;
+        CHECK_OK(per_replay_sample(twins[0], &options, n_of_first, &of_twin.batch, NULL));
+        for (int64_t i = 0; i < n_of_first; ++i) {
+            const double p = 0.5 / 0.7 * (double)of_twin.probabilities[i];
+            CHECK(drawn.of_rows.ids[i] == of_twin.ids[i]);
+            CHECK(fabs((double)drawn.of_rows.probabilities[i] - p) <= 1e-6 * p);
+        }
+    }
+    /* It has its share again once it has rows; and a source that may not be empty is an error if it is. */
+    per_source full[2] = {sources[1], sources[2]};
+    CHECK_OK(per_replay_clear(full[1].replay, NULL));
+    if (!on_cuda()) {
+        CHECK_FAILS(per_mixture_sample(full, 2, NULL, B, &drawn.of_rows.batch, drawn.source_of, NULL), PER_ERROR_EMPTY,
+                    "sources[0].replay: no transition is live");
+        full[0] = sources[0];
+        full[1].when_empty = PER_EMPTY_ERROR;
+        CHECK_FAILS(per_mixture_sample(full, 2, NULL, B, &drawn.of_rows.batch, drawn.source_of, NULL), PER_ERROR_EMPTY,
+                    "sources[1].replay: no transition is live");
+    }
+    full[0] = sources[0];
+    full[1] = sources[1];
+    full[1].carry = full[0].carry = 0;
+    full[1].replay = twins[1];
+    CHECK_OK(per_mixture_sample(full, 2, NULL, B, &drawn.of_rows.batch, drawn.source_of, NULL));
+    for (int i = 0; i < B; ++i) CHECK(drawn.source_of[i] == (i < B * 5 / 8 ? 0 : 1));
+    free_sources(sources, twins);
+}
+
 /* ------------------------------------------------------------------ errors */
 
 static void check_unchanged(const per_source* sources, const bytes* before) {
@@ -272,6 +323,7 @@ static void failed_calls_change_nothing(void) {
                       for (int k = 0; k < SOURCES; ++k) changed[k].share = 1.7e308);
     CHECK_BAD_SOURCES("sources[2].carry is 1099511627777", changed[2].carry = ((int64_t)1 << 40) + 1);
     CHECK_BAD_SOURCES("sources[0].reserved is 1", changed[0].reserved = 1);
+    CHECK_BAD_SOURCES("sources[1].when_empty is 2: allowed are 0 .. 1", changed[1].when_empty = 2);
 
     per_replay_options other = replay_options(100, 1);
     per_replay* odd = create_filled(&other, 50);
@@ -391,6 +443,7 @@ int main(void) {
     all_kinds_of_draws(4);
     halves_take_turns();
     shares_are_exact_in_the_long_run();
+    an_empty_source_gives_way();
     failed_calls_change_nothing();
     return 0;
 }

@@ -144,7 +144,7 @@ static void what_has_no_newest_rows_says_so(void) {
     options.newest = 1;
     CHECK_REFUSED(per_replay_get_windows(replay, &options, PER_INVALID_ERROR, 1, ids, &arrays, NULL),
                   "newest is 1: allowed for named rows is 0");
-    per_source source = {replay, 1, 0, 0};
+    per_source source = {.replay = replay, .share = 1};
     CHECK_REFUSED(per_mixture_sample(&source, 1, &options, 8, &arrays, NULL, NULL),
                   "newest is 1: allowed in a mixture is 0");
     per_loader_options loading = default_loader_options();

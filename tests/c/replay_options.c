@@ -49,6 +49,7 @@ static void what_init_sets(void) {
           options.rate_limit.min_size_to_sample == 0);
     CHECK(options.keep_times_sampled == 0 && options.max_times_sampled == 0);
     CHECK(options.memory.storage == NULL && options.memory.storage_preallocated == 0);
+    CHECK(options.memory.max_heap_bytes == 0);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));

@@ -1,165 +1,13 @@
 /*
- * Fields with max_length: rows of any length. What step t of environment e is given follows from both numbers alone, so
- * every row of a batch can be recomputed from its id.
+ * Fields with max_length: rows of any length come back as they were added, in all kinds of batches, by loaders and
+ * mixtures, from files, and in the memory that per_replay_create() states.
  */
-#include "saved_bytes.h"
+#define _XOPEN_SOURCE 700
+#include "loader_check.h"
+#include "ragged_check.h"
 
-enum { CAPACITY = 60, MAX_POINTS = 5, MAX_TOKENS = 300, B = 32, MOST_ROWS = 20000, N_FIELDS = 3 };
-
-/* ---------------------------------------------------------------------------------------------------------- contents */
-
-static const int64_t point_shape[1] = {2};
-static const per_field fields[N_FIELDS] = {
-    {.name = "observation", .shape = point_shape, .ndim = 1, .dtype = PER_FLOAT32, .max_length = MAX_POINTS},
-    {.name = "tokens", .dtype = PER_INT16, .max_length = MAX_TOKENS},
-    {.name = "action", .dtype = PER_INT32},
-};
-
-static uint64_t mix(uint64_t a, uint64_t b, uint64_t c) {
-    uint64_t x = a * 0x9E3779B97F4A7C15u + b * 0xC2B2AE3D27D4EB4Fu + c * 0x165667B19E3779F9u;
-    x ^= x >> 29;
-    x *= 0xBF58476D1CE4E5B9u;
-    return x ^ x >> 32;
-}
-
-/* All lengths from 0 to the largest come up; that of tokens is 0 for a tenth of the steps. */
-static int64_t n_points(int64_t env, int64_t t) {
-    return (int64_t)(mix(1, (uint64_t)env, (uint64_t)t) % (MAX_POINTS + 1));
-}
-static int64_t n_tokens(int64_t env, int64_t t) {
-    const uint64_t x = mix(2, (uint64_t)env, (uint64_t)t);
-    return x % 10 == 0 ? 0 : (int64_t)(x / 10 % (MAX_TOKENS + 1));
-}
-static float point(int64_t env, int64_t t, int64_t k) {
-    return (float)(mix(3 + (uint64_t)k, (uint64_t)env, (uint64_t)t) % 1000);
-}
-static int16_t token(int64_t env, int64_t t, int64_t k) {
-    return (int16_t)(mix(20 + (uint64_t)k, (uint64_t)env, (uint64_t)t) % 30000);
-}
-
-static per_replay_options options_of(int64_t n_envs) {
-    per_replay_options options = replay_options(CAPACITY, n_envs);
-    set_fields(&options, fields, N_FIELDS);
-    options.seed = 5;
-    options.alpha = 1;
-    return options;
-}
-
-/* A call that adds steps first .. first + length - 1 of all environments. Episodes have `episode` steps, and end by a
- * limit. */
-typedef struct {
-    float points[64 * 4 * MAX_POINTS * 2], next_points[64 * 4 * MAX_POINTS * 2];
-    int16_t tokens[64 * 4 * MAX_TOKENS];
-    int32_t actions[64 * 4];
-    float rewards[64 * 4];
-    uint8_t terminated[64 * 4], truncated[64 * 4];
-    int64_t offsets[3][64 * 4 + 1];
-    per_array arrays[N_FIELDS], next_arrays[N_FIELDS];
-    per_steps steps;
-} ragged_call;
-
-static void fill_ragged_call(ragged_call* add, int64_t n_envs, int64_t first, int64_t length, int64_t episode) {
-    int64_t ends[3] = {0, 0, 0};
-    for (int64_t i = 0; i < length * n_envs; ++i) {
-        const int64_t env = i % n_envs, t = first + i / n_envs;
-        for (int64_t k = 0; k < 2 * n_points(env, t); ++k) add->points[2 * ends[0] + k] = point(env, t, k);
-        for (int64_t k = 0; k < 2 * n_points(env, t + 1); ++k) add->next_points[2 * ends[1] + k] = point(env, t + 1, k);
-        for (int64_t k = 0; k < n_tokens(env, t); ++k) add->tokens[ends[2] + k] = token(env, t, k);
-        for (int a = 0; a < 3; ++a) add->offsets[a][i] = ends[a];
-        ends[0] += n_points(env, t);
-        ends[1] += n_points(env, t + 1);
-        ends[2] += n_tokens(env, t);
-        for (int a = 0; a < 3; ++a) add->offsets[a][i + 1] = ends[a];
-        add->actions[i] = (int32_t)t;
-        add->rewards[i] = 1;
-        add->terminated[i] = 0;
-        add->truncated[i] = (t + 1) % episode == 0;
-    }
-    add->arrays[0] = array_of(add->points, PER_FLOAT32);
-    add->arrays[0].offsets = add->offsets[0];
-    add->arrays[1] = array_of(add->tokens, PER_INT16);
-    add->arrays[1].offsets = add->offsets[2];
-    add->arrays[2] = array_of(add->actions, PER_INT32);
-    memset(add->next_arrays, 0, sizeof add->next_arrays);
-    add->next_arrays[0] = array_of(add->next_points, PER_FLOAT32);
-    add->next_arrays[0].offsets = add->offsets[1];
-    add->steps = steps_of(length, add->arrays, add->next_arrays, add->rewards, add->terminated, add->truncated);
-}
-
-static void add_steps(per_replay* replay, int64_t n_envs, int64_t first, int64_t length, int64_t episode) {
-    static ragged_call add;
-    fill_ragged_call(&add, n_envs, first, length, episode);
-    CHECK_OK(per_replay_add(replay, &add.steps, NULL, NULL));
-}
-
-/* ----------------------------------------------------------------------------------------------------------- batches */
-
-typedef struct {
-    float points[MOST_ROWS * MAX_POINTS * 2], next_points[MOST_ROWS * MAX_POINTS * 2];
-    int16_t tokens[MOST_ROWS * MAX_TOKENS];
-    int32_t actions[MOST_ROWS], n_steps[MOST_ROWS];
-    uint8_t mask[MOST_ROWS];
-    int64_t ids[MOST_ROWS], offsets[3][MOST_ROWS + 1];
-    per_ragged ragged[3]; /* observation, next observation, tokens */
-    void *fields[N_FIELDS], *next_fields[N_FIELDS];
-    per_batch batch;
-} ragged_rows;
-
-static void fill_batch(ragged_rows* rows, int64_t padded_points, int64_t padded_tokens) {
-    memset(rows, 0x5A, sizeof *rows);
-    void* const values[3] = {rows->points, rows->next_points, rows->tokens};
-    for (int a = 0; a < 3; ++a) {
-        rows->ragged[a].values = values[a];
-        rows->ragged[a].offsets = rows->offsets[a];
-        rows->ragged[a].capacity = MOST_ROWS * (a == 2 ? MAX_TOKENS : MAX_POINTS);
-        rows->ragged[a].padded_length = a == 2 ? padded_tokens : padded_points;
-    }
-    rows->fields[0] = &rows->ragged[0];
-    rows->fields[1] = &rows->ragged[2];
-    rows->fields[2] = rows->actions;
-    rows->next_fields[0] = &rows->ragged[1];
-    rows->next_fields[1] = rows->next_fields[2] = NULL;
-    rows->batch = default_batch();
-    rows->batch.fields = rows->fields;
-    rows->batch.next_fields = rows->next_fields;
-    rows->batch.ids = rows->ids;
-    rows->batch.n_steps = rows->n_steps;
-}
-
-static void check_points(const per_ragged* out, int64_t i, int64_t env, int64_t t) {
-    const int64_t n = t < 0 ? 0 : n_points(env, t), padded = out->padded_length;
-    const float* const values = (const float*)out->values + 2 * (padded > 0 ? i * padded : out->offsets[i]);
-    CHECK(out->offsets[i + 1] - out->offsets[i] == n);
-    for (int64_t k = 0; k < 2 * n; ++k) CHECK(values[k] == point(env, t, k));
-    for (int64_t k = 2 * n; k < 2 * padded; ++k) CHECK(values[k] == 0);
-}
-
-static void check_tokens(const per_ragged* out, int64_t i, int64_t env, int64_t t) {
-    const int64_t n = t < 0 ? 0 : n_tokens(env, t), padded = out->padded_length;
-    const int16_t* const values = (const int16_t*)out->values + (padded > 0 ? i * padded : out->offsets[i]);
-    CHECK(out->offsets[i + 1] - out->offsets[i] == n);
-    for (int64_t k = 0; k < n; ++k) CHECK(values[k] == token(env, t, k));
-    for (int64_t k = n; k < padded; ++k) CHECK(values[k] == 0);
-}
-
-static void check_total(const per_ragged* out, int64_t n) {
-    int64_t longest = 0;
-    for (int64_t i = 0; i < n; ++i)
-        if (out->offsets[i + 1] - out->offsets[i] > longest) longest = out->offsets[i + 1] - out->offsets[i];
-    CHECK(out->offsets[0] == 0 && out->total == (out->padded_length > 0 ? longest : out->offsets[n]));
-}
-
-/* Rows by id; action is the step. A negative id has empty rows. */
-static void check_batch(const ragged_rows* rows, int64_t n, int64_t n_envs) {
-    for (int64_t i = 0; i < n; ++i) {
-        const int64_t env = rows->ids[i] < 0 ? 0 : rows->ids[i] % n_envs;
-        const int64_t t = rows->ids[i] < 0 ? -1 : rows->actions[i];
-        check_points(&rows->ragged[0], i, env, t);
-        check_points(&rows->ragged[1], i, env, t < 0 ? -1 : t + rows->n_steps[i]);
-        check_tokens(&rows->ragged[2], i, env, t);
-    }
-    for (int a = 0; a < 3; ++a) check_total(&rows->ragged[a], n);
-}
+/* Places in a folder of this process. */
+static char folder[] = "/tmp/per-ragged-XXXXXX", file[64], directory[64];
 
 /* ------------------------------------------------------------------------------------------------------------- tests */
 
@@ -178,7 +26,7 @@ static void rows_of_every_length_come_back(int64_t n_envs, int64_t n_step, int32
         if (live_of(replay) == 0) continue;
         fill_batch(&rows, round % 3 == 1 ? MAX_POINTS : 0, round % 3 == 2 ? MAX_TOKENS : 0);
         CHECK_OK(per_replay_sample(replay, NULL, B, &rows.batch, NULL));
-        check_batch(&rows, B, n_envs);
+        check_ragged_rows(&rows, B, n_envs);
     }
     CHECK(stats_of(replay).cuts == 0); /* observations were recognised as those announced */
     per_replay_free(replay);
@@ -225,7 +73,7 @@ static void a_batch_that_does_not_fit_is_drawn_again(void) {
     CHECK_OK(per_replay_sample(replay, NULL, B, &rows.batch, NULL));
     CHECK(memcmp(rows.ids, expected.ids, sizeof rows.ids) == 0);
     CHECK(memcmp(rows.tokens, expected.tokens, sizeof rows.tokens) == 0);
-    check_batch(&rows, B, 2);
+    check_ragged_rows(&rows, B, 2);
     /* Only lengths, and nothing at all. */
     fill_batch(&rows, 0, 0);
     fill_batch(&expected, 0, 0);
@@ -258,17 +106,17 @@ static void rows_are_read_and_set_by_id(void) {
     fill_batch(&rows, 0, 0);
     CHECK_OK(per_replay_get(replay, 4, ids, &rows.batch, NULL));
     for (int i = 0; i < 4; ++i) CHECK(rows.ids[i] == ids[i] && rows.n_steps[i] == 1);
-    check_batch(&rows, 4, 1);
+    check_ragged_rows(&rows, 4, 1);
     /* The windows of ids that are not live are empty. */
     const int64_t some[3] = {19, 4, -1};
     fill_batch(&rows, 0, MAX_TOKENS);
     CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_SKIP, 3, some, &rows.batch, NULL));
     CHECK(rows.ids[0] == -1 && rows.ids[1] == 4 && rows.ids[2] == -1 && rows.n_steps[1] == 3);
-    check_batch(&rows, 3, 1);
+    check_ragged_rows(&rows, 3, 1);
     const int64_t none[2] = {19, -1};
     fill_batch(&rows, 0, 0);
     CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_SKIP, 2, none, &rows.batch, NULL));
-    check_batch(&rows, 2, 1);
+    check_ragged_rows(&rows, 2, 1);
     fill_batch(&rows, 0, 0);
     CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_SKIP, 0, NULL, &rows.batch, NULL));
     /* New tokens for row 8, of another length and another dtype; for row 3 twice, of which the last counts. */
@@ -457,13 +305,6 @@ static void what_does_not_go_with_it_is_named(void) {
     options.memory.storage = ".";
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED,
                 "max_length of field \"observation\" is 5");
-    options = options_of(1);
-    replay = create_replay(&options);
-    per_loader* loader = NULL;
-    per_loader_options loading = default_loader_options();
-    loading.batch_size = 4;
-    CHECK_FAILS(per_loader_create(replay, &loading, &loader), PER_ERROR_UNSUPPORTED, "a loader takes no rows");
-    per_replay_free(replay);
 }
 
 static void check_loaded(per_replay* replay, per_replay* loaded, int64_t n_envs) {
@@ -474,7 +315,7 @@ static void check_loaded(per_replay* replay, per_replay* loaded, int64_t n_envs)
     static int64_t ids[MOST_ROWS];
     CHECK_OK(per_replay_get_live_ids(loaded, MOST_ROWS, ids, &live));
     CHECK_OK(per_replay_get(loaded, n, ids, &rows.batch, NULL));
-    check_batch(&rows, n, n_envs);
+    check_ragged_rows(&rows, n, n_envs);
     CHECK(describe_replay(loaded).fields[0].max_length == MAX_POINTS);
     if (replay != NULL) check_same_saves(replay, loaded);
     per_replay_free(loaded);
@@ -491,26 +332,26 @@ static void files(int64_t n_envs, int32_t stores_next, int32_t compression) {
     for (int64_t t = 0; t < n; ++t) add_steps(replay, n_envs, t, 1, 11);
     check_loaded(replay, reloaded(replay), n_envs);
     per_replay* loaded = NULL;
-    CHECK_OK(per_replay_save(replay, "replay_ragged.per", NULL));
-    CHECK_OK(load_on("replay_ragged.per", PER_CPU, 0, &loaded));
+    CHECK_OK(per_replay_save(replay, file, NULL));
+    CHECK_OK(load_on(file, PER_CPU, 0, &loaded));
     check_loaded(replay, loaded, n_envs);
     int64_t written[2];
     for (int round = 0; round < 2; ++round) {
-        CHECK_OK(checkpoint_within(replay, "replay_ragged.dir", -1, &written[round]));
-        CHECK_OK(load_on("replay_ragged.dir", PER_CPU, 0, &loaded));
+        CHECK_OK(checkpoint_within(replay, directory, -1, &written[round]));
+        CHECK_OK(load_on(directory, PER_CPU, 0, &loaded));
         check_loaded(replay, loaded, n_envs);
         add_steps(replay, n_envs, n + round, 1, 11);
     }
     CHECK(written[1] < written[0] / 2); /* what has not changed is not written again */
     const bytes before = saved(replay);
     per_save* save = NULL;
-    CHECK_OK(per_replay_save_start(replay, "replay_ragged.per", NULL, &save));
+    CHECK_OK(per_replay_save_start(replay, file, NULL, &save));
     for (int64_t t = 2; t < n; ++t) add_steps(replay, n_envs, n + t, 1, 11);
     int64_t so_far = 0, total = 0;
     CHECK_OK(per_save_wait(save, -1, &so_far, &total));
     CHECK(so_far == total);
     per_save_free(save);
-    CHECK_OK(load_on("replay_ragged.per", PER_CPU, 0, &loaded));
+    CHECK_OK(load_on(file, PER_CPU, 0, &loaded));
     check_saved_as(&before, loaded);
     check_loaded(NULL, loaded, n_envs);
     free(before.data);
@@ -545,7 +386,174 @@ static void memory_follows_what_is_stored(void) {
     per_replay_free(replay);
 }
 
+/* A loader makes room in its slots; a later batch does not change one that is out. */
+static void loaders_draw_the_same_rows(int32_t stores_next) {
+    enum { SLOTS = 3, ROUNDS = 40 };
+    static ragged_rows rows, of_twin;
+    per_replay_options options = options_of(2);
+    options.store_next_observation = stores_next;
+    per_replay* replay = create_replay(&options);
+    per_replay* twin = create_replay(&options);
+    for (int64_t t = 0; t < 70; ++t) {
+        add_steps(replay, 2, t, 1, 9);
+        add_steps(twin, 2, t, 1, 9);
+    }
+    per_loader* loader = create_loader_on(PER_CPU, replay, B, SLOTS, NULL);
+    per_batch batches[SLOTS];
+    int64_t slots[SLOTS];
+    for (int round = 0; round < ROUNDS; ++round) {
+        const int n_out = 1 + round % SLOTS;
+        for (int i = 0; i < n_out; ++i) slots[i] = take(loader, &batches[i]);
+        for (int i = 0; i < n_out; ++i) {
+            refer_to(&rows, &batches[i], B);
+            fill_batch(&of_twin, 0, 0);
+            CHECK_OK(per_replay_sample(twin, NULL, B, &of_twin.batch, NULL));
+            check_ragged_rows(&rows, B, 2);
+            CHECK(memcmp(rows.ids, of_twin.ids, B * sizeof *rows.ids) == 0);
+            for (int a = 0; a < 3; ++a)
+                CHECK(rows.ragged[a].padded_length == 0 && rows.ragged[a].capacity >= rows.ragged[a].total);
+        }
+        for (int i = 0; i < n_out; ++i) CHECK_OK(per_loader_release(loader, slots[i], NULL));
+    }
+    free_loader(loader, replay, twin);
+}
+
+static void loaders_draw_the_same_sequences(void) {
+    enum { T = 4, N_SEQUENCES = 16 };
+    static ragged_rows of_twin;
+    per_replay_options options = options_of(2);
+    options.sequence_length = T;
+    options.sequence_stride = 1;
+    per_replay* replay = create_replay(&options);
+    per_replay* twin = create_replay(&options);
+    for (int64_t t = 0; t < 70; ++t) {
+        add_steps(replay, 2, t, 1, 9);
+        add_steps(twin, 2, t, 1, 9);
+    }
+    per_loader* loader = create_loader_on(PER_CPU, replay, N_SEQUENCES, 2, NULL);
+    for (int round = 0; round < 10; ++round) {
+        per_batch batch;
+        const int64_t slot = take(loader, &batch);
+        fill_batch(&of_twin, 0, 0);
+        of_twin.batch.next_fields = NULL;
+        CHECK_OK(per_replay_sample(twin, NULL, N_SEQUENCES, &of_twin.batch, NULL));
+        const size_t sizes[2] = {2 * sizeof(float), sizeof(int16_t)};
+        for (int a = 0; a < 2; ++a) {
+            const per_ragged* const found = batch.fields[a];
+            const per_ragged* const expected = &of_twin.ragged[a == 0 ? 0 : 2];
+            const int64_t n_rows = N_SEQUENCES * (a == 0 ? T + 1 : T);
+            CHECK(found->total == expected->total);
+            CHECK(memcmp(found->offsets, expected->offsets, (size_t)(n_rows + 1) * sizeof(int64_t)) == 0);
+            CHECK(memcmp(found->values, expected->values, (size_t)found->total * sizes[a]) == 0);
+        }
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    free_loader(loader, replay, twin);
+}
+
+/* The rows of the sources follow each other. A call with too little room tells what the whole batch needs. */
+static void mixtures_join_rows(int64_t padded_points, int64_t padded_tokens) {
+    static ragged_rows rows, of_twin;
+    per_source sources[2] = {{.share = 3}, {.share = 1}};
+    per_replay* twins[2];
+    for (int k = 0; k < 2; ++k) {
+        per_replay_options options = options_of(3);
+        options.seed = 20 + (uint64_t)k;
+        sources[k].replay = create_replay(&options);
+        twins[k] = create_replay(&options);
+        for (int64_t t = 0; t < 30; ++t) {
+            add_steps(sources[k].replay, 3, 50 * k + t, 1, 9);
+            add_steps(twins[k], 3, 50 * k + t, 1, 9);
+        }
+    }
+    for (int round = 0; round < 6; ++round) {
+        fill_batch(&rows, padded_points, padded_tokens);
+        int64_t needed[3];
+        for (int a = 0; a < 3; ++a) { /* too little room in one of them */
+            const per_ragged before = rows.ragged[a];
+            rows.ragged[a].capacity = 3;
+            rows.ragged[a].padded_length = before.padded_length > 0 ? 1 : 0;
+            CHECK_FAILS(per_mixture_sample(sources, 2, NULL, B, &rows.batch, NULL, NULL), PER_ERROR_FULL,
+                        before.padded_length > 0 ? ".padded_length is 1: must be at least "
+                                                 : ".capacity is 3: must be at least ");
+            needed[a] = rows.ragged[a].total;
+            rows.ragged[a] = before;
+        }
+        CHECK(sources[0].carry == 0 && stats_of(sources[0].replay).samples == round);
+        void* const values = rows.ragged[2].values;
+        if (round % 3 == 1) rows.ragged[2].values = NULL; /* only lengths */
+        CHECK_OK(per_mixture_sample(sources, 2, NULL, B, &rows.batch, NULL, NULL));
+        for (int a = 0; a < 3; ++a) CHECK(rows.ragged[a].total == needed[a]);
+        if (round % 3 == 1) {
+            for (int64_t i = 0; i < B; ++i)
+                CHECK(rows.offsets[2][i + 1] - rows.offsets[2][i] == n_tokens(rows.ids[i] % 3, rows.actions[i]));
+            for (int64_t i = 0; i < MOST_ROWS * MAX_TOKENS; ++i) CHECK(((int16_t*)values)[i] == 0x5A5A);
+        } else {
+            check_ragged_rows(&rows, B, 3);
+        }
+        int64_t first = 0;
+        for (int k = 0; k < 2; ++k) {
+            const int64_t n = k == 0 ? B * 3 / 4 : B / 4;
+            fill_batch(&of_twin, 0, 0);
+            CHECK_OK(per_replay_sample(twins[k], NULL, n, &of_twin.batch, NULL));
+            CHECK(memcmp(rows.ids + first, of_twin.ids, (size_t)n * sizeof *rows.ids) == 0);
+            CHECK(memcmp(rows.actions + first, of_twin.actions, (size_t)n * sizeof *rows.actions) == 0);
+            first += n;
+        }
+    }
+    for (int k = 0; k < 2; ++k) free_both(sources[k].replay, twins[k]);
+}
+
+/* Rows that need more than max_heap_bytes are refused, and what they took before is given back. */
+static void heaps_have_a_limit(int64_t limit) {
+    per_replay_options options = options_of(1);
+    options.capacity = 4000;
+    options.memory.max_heap_bytes = -1;
+    per_replay* replay = NULL;
+    CHECK_REFUSED(per_replay_create(&options, &replay), "max_heap_bytes is -1: allowed are 0 .. ");
+    options.memory.max_heap_bytes = 0;
+    per_replay* unlimited = create_replay(&options);
+    options.memory.max_heap_bytes = limit;
+    replay = create_replay(&options);
+    const int64_t before = stats_of(replay).memory_bytes;
+    static ragged_call add;
+    int64_t t = 0;
+    for (; t < 3900; t += 20) {
+        fill_ragged_call(&add, 1, t, 20, 11);
+        const bytes unchanged = saved(replay);
+        const per_status status = per_replay_add(replay, &add.steps, NULL, NULL);
+        if (status != PER_OK) {
+            CHECK(status == PER_ERROR_OUT_OF_MEMORY && strstr(per_last_error(), "of max_heap_bytes, ") != NULL);
+            check_saved_as(&unchanged, replay);
+        }
+        free(unchanged.data);
+        if (status != PER_OK) break;
+        add_steps(unlimited, 1, t, 20, 11);
+    }
+    CHECK(t > 100 && t < 3900);
+    const int64_t taken = stats_of(replay).memory_bytes - before;
+    CHECK(taken > limit / 2 && taken <= limit + limit / 8);
+    check_same_saves(replay, unlimited);
+    /* Whatever is cleared can be used again. */
+    CHECK_OK(per_replay_clear(replay, NULL));
+    for (int64_t again = 0; again < t; again += 20) add_steps(replay, 1, again, 20, 11);
+    CHECK_OK(per_replay_save(unlimited, file, NULL));
+    per_load_options loading;
+    CHECK_OK(per_load_options_init(&loading, sizeof loading));
+    per_replay* loaded = NULL;
+    loading.memory.max_heap_bytes = limit / 4;
+    CHECK_FAILS(per_replay_load(file, &loading, &loaded), PER_ERROR_OUT_OF_MEMORY, "of max_heap_bytes, ");
+    loading.memory.max_heap_bytes = limit;
+    CHECK_OK(per_replay_load(file, &loading, &loaded));
+    check_same_saves(loaded, unlimited);
+    per_replay_free(loaded);
+    free_both(replay, unlimited);
+}
+
 int main(void) {
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(file, sizeof file, "%s/saved", folder);
+    snprintf(directory, sizeof directory, "%s/checkpoint", folder);
     for (int32_t stores_next = 0; stores_next < 2; ++stores_next)
         for (int64_t n_step = 1; n_step < 4; n_step += 2) {
             rows_of_every_length_come_back(1, n_step, stores_next, 9);
@@ -562,5 +570,16 @@ int main(void) {
     files(1, 0, 0);
     files(4, 1, 1);
     memory_follows_what_is_stored();
+    loaders_draw_the_same_rows(0);
+    loaders_draw_the_same_rows(1);
+    loaders_draw_the_same_sequences();
+    mixtures_join_rows(0, 0);
+    mixtures_join_rows(MAX_POINTS, 0);
+    mixtures_join_rows(MAX_POINTS, MAX_TOKENS);
+    heaps_have_a_limit(600000);
+    heaps_have_a_limit(1500000);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
     return 0;
 }

@@ -1,5 +1,6 @@
 // Blocks do not overlap and keep their content, and freed memory is reused for blocks of other sizes.
 #include "cpu/memory/block_heap.h"
+#include "base/error.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,9 @@
 #include <random>
 #include <utility>
 #include <vector>
+
+#include "base/error.h"
+#include "per.h"
 
 namespace per::cpu {
 namespace {
@@ -34,7 +38,8 @@ Held filled(BlockHeap& heap, size_t bytes, int value) {
 
 TEST(BlockHeap, blocks_keep_what_is_in_them) {
     for (const size_t most : {size_t{8}, size_t{24}, size_t{1000}, size_t{7080}, size_t{300000}}) {
-        BlockHeap heap(most, 1);
+        HeapLimit limit(0);
+        BlockHeap heap(most, 1, limit);
         std::mt19937 random(1);
         std::vector<Held> held;
         const size_t n_held = most > 100000 ? 40 : 400;
@@ -58,7 +63,8 @@ TEST(BlockHeap, blocks_keep_what_is_in_them) {
 TEST(BlockHeap, memory_serves_for_other_sizes_once_blocks_are_freed) {
     constexpr size_t most = 7080;
     constexpr size_t n_blocks = 3000;
-    BlockHeap heap(most, 1);
+    HeapLimit limit(0);
+    BlockHeap heap(most, 1, limit);
     std::deque<Held> held;
     const auto go_round = [&](size_t bytes) {
         for (size_t i = 0; i < n_blocks; ++i) {
@@ -79,7 +85,8 @@ TEST(BlockHeap, memory_serves_for_other_sizes_once_blocks_are_freed) {
 // A block wastes at most an eighth of its bytes and 40 more.
 TEST(BlockHeap, small_blocks_take_little_more_than_their_bytes) {
     for (const size_t bytes : {size_t{30}, size_t{100}, size_t{250}, size_t{777}, size_t{2000}}) {
-        BlockHeap heap(7080, 1);
+        HeapLimit limit(0);
+        BlockHeap heap(7080, 1, limit);
         constexpr size_t n_blocks = 20000;
         for (size_t i = 0; i < n_blocks; ++i) heap.allocate(bytes);
         EXPECT_LT(heap.memory_use().bytes, n_blocks * (bytes + bytes / 8 + 40) * 105 / 100 + (size_t{2} << 20))
@@ -98,7 +105,8 @@ TEST(BlockHeap, large_blocks_take_a_sixtieth_more_and_few_bytes) {
                                          {233016, 300},
                                          {1000016, 70},
                                          {(size_t{1} << 24) + 16, 5}}) {
-        BlockHeap heap(most, 1);
+        HeapLimit limit(0);
+        BlockHeap heap(most, 1, limit);
         for (size_t i = 0; i < n_blocks; ++i) heap.allocate(most);
         EXPECT_LT(heap.memory_use().bytes, n_blocks * (most + most / 60 + 72) + (size_t{2} << 20)) << most;
     }
@@ -107,7 +115,8 @@ TEST(BlockHeap, large_blocks_take_a_sixtieth_more_and_few_bytes) {
 // Blocks that are too large for a chunk leave nothing behind when they are freed, and the others go on as before.
 TEST(BlockHeap, blocks_beyond_the_chunks_are_given_back) {
     constexpr size_t largest = 1000, n_blocks = 50;
-    BlockHeap heap(largest, 8);
+    HeapLimit limit(0);
+    BlockHeap heap(largest, 8, limit);
     std::vector<Held> held;
     for (size_t i = 0; i < n_blocks; ++i) held.push_back(filled(heap, largest, static_cast<int>(i)));
     const size_t before = heap.memory_use().bytes;
@@ -125,7 +134,34 @@ TEST(BlockHeap, blocks_beyond_the_chunks_are_given_back) {
 }
 
 TEST(BlockHeap, a_heap_that_was_not_used_has_no_memory) {
-    EXPECT_EQ(BlockHeap(size_t{1} << 24, 1).memory_use().bytes, 0u);
+    HeapLimit limit(0);
+    EXPECT_EQ(BlockHeap(size_t{1} << 24, 1, limit).memory_use().bytes, 0u);
+}
+
+// Several heaps share a limit. They use nearly all of it, and what large blocks took is there for others.
+TEST(BlockHeap, heaps_stay_within_their_limit) {
+    constexpr size_t most = size_t{1} << 20;
+    HeapLimit limit(most);
+    BlockHeap heap(1000, 8, limit), other(1000, 8, limit);
+    size_t n = 0;
+    try {
+        for (;; ++n) (n % 2 == 0 ? heap : other).allocate(1000);
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), PER_ERROR_OUT_OF_MEMORY);
+    }
+    EXPECT_GT(n, most * 9 / 10 / 1016);
+    EXPECT_LE(n, most / 1016);
+    const size_t left = limit.left();
+    EXPECT_THROW(heap.allocate(left + 100000), Error);
+    EXPECT_EQ(limit.left(), left);
+
+    HeapLimit of_large(most);
+    BlockHeap large(1000, 8, of_large);
+    std::byte* const block = large.allocate(most - 100);
+    EXPECT_THROW(large.allocate(5000), Error);
+    large.free(block);
+    EXPECT_EQ(of_large.left(), most);
+    large.free(large.allocate(most - 100));
 }
 
 }  // namespace

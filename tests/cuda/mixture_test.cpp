@@ -32,8 +32,8 @@ class TwinMixtures {
 
     // Starts random walks with calls on both buffers.
     explicit TwinMixtures(uint64_t seed) : walks_{first.begin(seed, 12), second.begin(seed + 100, 12)} {
-        cpu_ = {{{first.cpu.get(), 0.3, 0, 0}, {second.cpu.get(), 0.7, 0, 0}}};
-        gpu_ = {{{first.gpu.get(), 0.3, 0, 0}, {second.gpu.get(), 0.7, 0, 0}}};
+        cpu_ = {{{first.cpu.get(), 0.3, 0, 0, 0}, {second.cpu.get(), 0.7, 0, 0, 0}}};
+        gpu_ = {{{first.gpu.get(), 0.3, 0, 0, 0}, {second.gpu.get(), 0.7, 0, 0, 0}}};
     }
 
     void add() {
@@ -113,7 +113,7 @@ TEST(MixturesOnCuda, are_those_of_the_cpu) {
 TEST(MixturesOnCuda, have_no_rows_of_a_source_in_which_nothing_is_live) {
     Twins full(options_of(0)), empty(options_of(1));
     full.begin(5, 12);
-    std::array<per_source, 2> sources = {{{empty.gpu.get(), 0.5, 0, 0}, {full.gpu.get(), 0.5, 0, 0}}};
+    std::array<per_source, 2> sources = {{{empty.gpu.get(), 0.5, 0, 0, 0}, {full.gpu.get(), 0.5, 0, 0, 0}}};
     for (const int32_t normalize_weights : {PER_BATCH_MAX, PER_NONE}) {
         const per_sample_options options = sample_options(of_buffer, normalize_weights);
         MixedBatch drawn;
@@ -161,7 +161,8 @@ TEST(MixturesOnCuda, count_entries_of_no_source_once) {
     const int64_t before = statistics_of(twins.first.gpu.get()).updates;
     drawn.sources.fill(2);
     drawn.sources[0] = -1;
-    std::array<per_source, 2> sources = {{{twins.first.gpu.get(), 0.3, 0, 0}, {twins.second.gpu.get(), 0.7, 0, 0}}};
+    std::array<per_source, 2> sources = {
+        {{twins.first.gpu.get(), 0.3, 0, 0, 0}, {twins.second.gpu.get(), 0.7, 0, 0, 0}}};
     const std::vector<float> errors(batch_size, 1.0f);
     per_priorities given = priorities_given(batch_size, drawn.ids.data());
     given.td_errors = errors.data();

@@ -102,7 +102,7 @@ TEST(Mixture, draws_and_updates_what_the_functions_of_per_h_do) {
     per::ReplayBuffer buffers[] = {labelled_buffer(20, 0), labelled_buffer(9, 1)};
     per::ReplayBuffer twins[] = {labelled_buffer(20, 0), labelled_buffer(9, 1)};
     per::Mixture mixture({{buffers[0], 0.7}, {buffers[1], 0.3}});
-    per_source sources[] = {{twins[0].get(), 0.7, 0, 0}, {twins[1].get(), 0.3, 0, 0}};
+    per_source sources[] = {{twins[0].get(), 0.7, 0, 0, 0}, {twins[1].get(), 0.3, 0, 0, 0}};
     per::SampleOptions options;
     options.scheme = PER_INDEPENDENT;
     per::Batch batch = mixture.batch(16);

@@ -73,8 +73,9 @@ struct Episodes {
         terminated.resize(action.size());
     }
     // All but the observations and the tokens.
-    per::Steps plain_steps(const per::ReplayBuffer& buffer) const {
-        per::Steps steps = buffer.steps();
+    template <class Target>
+    per::Steps plain_steps(const Target& target) const {
+        per::Steps steps = target.steps();
         steps.length = length;
         steps.fields["action"] = action;
         steps.reward = reward;
@@ -82,8 +83,9 @@ struct Episodes {
         steps.truncated = truncated;
         return steps;
     }
-    per::Steps steps(const per::ReplayBuffer& buffer) const {
-        per::Steps steps = plain_steps(buffer);
+    template <class Target>
+    per::Steps steps(const Target& target) const {
+        per::Steps steps = plain_steps(target);
         steps.fields["observation"] = observation;
         steps.fields["tokens"] = tokens;
         steps.next_fields["observation"] = next_observation;
@@ -620,17 +622,77 @@ TEST(Ragged, rows_are_asked_for_by_their_kind) {
     EXPECT_ERROR(batch.ragged<float>("velocity"), InvalidArgument, "\"velocity\" is no field");
 }
 
+TEST(Ragged, loaders_have_the_rows_of_the_buffer) {
+    per::ReplayBuffer buffer = ragged_buffer(), twin = ragged_buffer(), shared = ragged_buffer();
+    for (per::ReplayBuffer* each : {&buffer, &twin, &shared}) add_steps(*each, 0, 50, 9);
+    per::LoaderOptions options;
+    options.batch_size = 16;
+    per::Loader loader = buffer.loader(options);
+    per::SharedLoaderOptions shared_options;
+    shared_options.batch_size = 16;
+    shared_options.readers = 1;
+    per::SharedLoader shared_loader = shared.shared_loader(shared_options);
+    per::Reader reader(shared_loader.path());
+    for (int round = 0; round < 8; ++round) {
+        const per::Batch expected = twin.sample(16);
+        per::Slot slot = loader.take();
+        per::ReadBatch read = reader.take();
+        for (const per::Batch* batch : {static_cast<per::Batch*>(&slot), static_cast<per::Batch*>(&read)}) {
+            EXPECT_EQ(values(batch->ids()), values(expected.ids()));
+            expect_packed_rows(*batch, 1);
+        }
+        slot.release();
+        read.release();
+    }
+}
+
+TEST(Ragged, writers_bring_the_rows_into_the_buffer) {
+    per::ReplayBuffer buffer = ragged_buffer(ragged_options(2)), twin = ragged_buffer(ragged_options(2));
+    per::ChannelOptions options;
+    options.slots = 4;
+    per::Channel channel = buffer.channel(options);
+    per::Writer writer(channel.path());
+    for (int64_t t = 0; t < 40; t += 2) {
+        writer.add(Episodes(2, t, 2, 8).steps(writer));
+        add_steps(twin, t, 2, 8);
+    }
+    channel.flush();
+    const per::Batch batch = buffer.sample(32), expected = twin.sample(32);
+    EXPECT_EQ(values(batch.ids()), values(expected.ids()));
+    expect_packed_rows(batch, 2);
+}
+
+TEST(Ragged, mixtures_join_the_rows_of_their_buffers) {
+    per::ReplayBuffer a = ragged_buffer(), b = ragged_buffer(), other = ragged_buffer();
+    add_steps(a, 0, 40, 9);
+    add_steps(b, 60, 40, 9);
+    per::Mixture mixture({{a, 1}, {b, 1}});
+    per::Batch batch = mixture.batch(4);
+    for (int round = 0; round < 5; ++round) {
+        mixture.sample(batch);
+        expect_packed_rows(batch, 1);
+        expect_packed_rows(mixture.sample(64), 1);
+    }
+    batch.pad("tokens", 20);
+    mixture.sample(batch);
+    EXPECT_EQ(batch.ragged<int16_t>("tokens").padded_length(), 20U);
+    expect_own_rows(batch, 1);
+
+    per::Mixture::Source empty = {other, 1};
+    EXPECT_ERROR(per::Mixture({{a, 1}, empty}).sample(8), Empty, "sources[1].replay");
+    empty.when_empty = PER_EMPTY_OTHERS;
+    per::Mixture gives_way({{a, 1}, empty});
+    const per::Batch of_one = gives_way.sample(8);
+    for (const int32_t source : of_one.sources()) EXPECT_EQ(source, 0);
+    expect_packed_rows(of_one, 1);
+}
+
 TEST(Ragged, other_calls_refuse_such_fields) {
     EXPECT_ERROR(per::field<float>("x").set_max_length(-1).check(), InvalidArgument, "max_length is -1");
     EXPECT_ERROR(per::field<float>("x").set_max_length(2).set_default(1.0f).check(), Unsupported, "default is given");
-    per::ReplayBuffer buffer = ragged_buffer(), other = ragged_buffer();
-    add_steps(buffer, 0, 5);
-    add_steps(other, 0, 5);
-    per::LoaderOptions options;
-    options.batch_size = 2;
-    EXPECT_ERROR(buffer.loader(options), Unsupported, "a loader takes no rows of any length");
-    EXPECT_ERROR(buffer.channel(), Unsupported, "a channel takes no rows of any length");
-    EXPECT_ERROR(per::Mixture({{buffer, 1}, {other, 1}}), Unsupported, "takes no rows of any length");
+    per::ReplayOptions options = ragged_options();
+    options.memory.storage = ".";
+    EXPECT_ERROR(per::ReplayBuffer(options, ragged_fields()), Unsupported, "max_length of field \"observation\"");
 }
 
 }  // namespace

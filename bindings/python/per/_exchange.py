@@ -240,7 +240,8 @@ class Exchange:
         arrays, pointers = self._drawn_arrays(_options.rows_of(size), batch, out, queue, [*outputs, SOURCES])
         chosen = ffi.cast("per_source *", sources), n_sources, ffi.cast("per_sample_options *", options)
         sources_out = ffi.cast("int32_t *", pointers["sources"][0])
-        check(lib.per_mixture_sample(*chosen, size, batch, sources_out, queue.handle))
+        wanted = *chosen, size, batch, sources_out, queue.handle
+        self._draw(lambda: lib.per_mixture_sample(*wanted), None, arrays, pointers)
         self._memory.finish(queue, arrays)
         del pointers
         return arrays

@@ -44,8 +44,14 @@ def save(handle: Any, file: Any, options: Any) -> None:
     call.check(status)
 
 
-def load(file: Any, device: tuple[int, int]) -> Any:
-    """Reads a buffer from a file object and leaves it just behind. Exceptions of the file object propagate."""
+def load(file: Any, options: Any) -> Any:
+    """Reads a buffer from a file object and leaves it just behind. Exceptions of the file object propagate.
+
+    Parameters
+    ----------
+    options
+        A per_load_options.
+    """
 
     def read(memory: Any) -> int:
         given = file.read(len(memory))
@@ -55,8 +61,6 @@ def load(file: Any, device: tuple[int, int]) -> Any:
         return len(given)
 
     call = _Call(read)
-    options = _library.new("per_load_options")
-    options.device, options.device_index = device
     options.read, options.context = _pass_bytes, call.context
     with _callbacks.allowed():
         return created(lib.per_replay_load, NULL, options, check=call.check)

@@ -114,6 +114,7 @@ NUMBERS_OF_NONE = {
     "compression": -1,
     "half_life": 0,
     "max_age": -1,
+    "max_heap_bytes": 0,
     "sequence_length": 0,
     "sequence_stride": 0,
     "stack": 0,

@@ -35,6 +35,7 @@ _CHOICES = {
     "age": "per_age",
     "when_full": "per_when_full",
     "moved_by": "per_moved_by",
+    "when_empty": "per_when_empty",
 }
 
 # Descriptions of C's number types.
@@ -252,6 +253,7 @@ _BESIDE_NONE = {
     "compression": "0 to 19",
     "half_life": "0.01 and above",
     "max_age": "0 and above",
+    "max_heap_bytes": "1 and above",
     "sequence_length": "1 and above",
     "sequence_stride": "1 and above",
     "stack": "1 and above",

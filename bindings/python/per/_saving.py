@@ -193,6 +193,7 @@ class Saving(Settings[Array]):
         *,
         device: Literal["cpu"] = "cpu",
         arrays: Literal["numpy"] | None = None,
+        max_heap_bytes: IntLike | None = None,
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
@@ -206,6 +207,7 @@ class Saving(Settings[Array]):
         *,
         device: DeviceLike = "cpu",
         arrays: Literal["torch"],
+        max_heap_bytes: IntLike | None = None,
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
@@ -219,6 +221,7 @@ class Saving(Settings[Array]):
         *,
         device: DeviceLike = "cpu",
         arrays: Arrays | None = None,
+        max_heap_bytes: IntLike | None = None,
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
@@ -231,6 +234,7 @@ class Saving(Settings[Array]):
         *,
         device: DeviceLike = "cpu",
         arrays: Arrays | None = None,
+        max_heap_bytes: IntLike | None = None,
         storage: str | os.PathLike[str] | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
@@ -251,6 +255,8 @@ class Saving(Settings[Array]):
             "cpu", "cuda" or "cuda:1".
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
             The arrays of batches. None: numpy on the CPU and torch on CUDA.
+        max_heap_bytes : int, optional
+            Limit of the memory for rows of no fixed size; see the class.
         storage : str or os.PathLike[str], optional
             A directory for the rows; see the class.
         storage_preallocated : bool, default False
@@ -288,6 +294,9 @@ class Saving(Settings[Array]):
         True
         """
         kind = _kinds.kind_of(arrays, str(device))
+        options = _library.new("per_load_options")
+        options.device, options.device_index = _options.device(device)
+        _options.set_options(options, {"max_heap_bytes": max_heap_bytes})
         if _files.is_file(path, "read"):
             for name, value, allowed in (
                 ("storage", storage, None),
@@ -295,10 +304,8 @@ class Saving(Settings[Array]):
             ):
                 if value is not allowed:
                     raise InvalidArgument(f"{name} is {value!r}; allowed: {allowed}, as a file object is read")
-            handle = _files.load(path, _options.device(device))
+            handle = _files.load(path, options)
         else:
-            options = _library.new("per_load_options")
-            options.device, options.device_index = _options.device(device)
             _options.set_options(options, {"storage_preallocated": storage_preallocated})
             kept = _options.set_storage(options, storage)
             given = _options.path(path)

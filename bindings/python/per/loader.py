@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
-from per import _kinds, _library
+from per import _kinds, _library, ragged
 from per._errors import Busy, InvalidArgument
 from per._handle import Handle, created, ended
 from per._layout import Output
@@ -167,8 +168,9 @@ class Loader(Handle, Generic[Array]):
             slot = int(slot_out[0])
             arrays = self._arrays.get(slot)
             if arrays is None:
-                arrays = views_of(batch, self._batch_size, self._outputs, self._memory, handle)
-                arrays = self._arrays.setdefault(slot, self._nest(arrays))
+                arrays = self._nest(views_of(batch, self._batch_size, self._outputs, self._memory, handle))
+                if are_fixed(self._outputs):
+                    arrays = self._arrays.setdefault(slot, arrays)
         except BaseException:
             if slot_out[0] >= 0:
                 lib.per_loader_release(handle, slot_out[0], queue.handle)
@@ -207,13 +209,28 @@ def views_of(
     batch: Any, batch_size: int, outputs: Sequence[Output], memory: HostMemory | DeviceMemory, owner: object
 ) -> dict[str, Any]:
     """The arrays of a slot, which share its memory and keep the owner alive."""
+
+    def view(output: Output, pointer: Any, shape: tuple[int, ...]) -> Any:
+        return memory.view(output, int(ffi.cast("uintptr_t", pointer)), shape, owner)
+
     arrays = {}
     for output in outputs:
         member = getattr(batch, output.member)
         pointer = member[output.field] if output.member in ("fields", "next_fields") else member
-        address, shape = int(ffi.cast("uintptr_t", pointer)), (batch_size, *output.shape)
-        arrays[output.name] = memory.view(output, address, shape, owner)
+        shape = (batch_size, *output.shape)
+        if output.value_shape is None:
+            arrays[output.name] = view(output, pointer, shape)
+            continue
+        rows = ffi.cast("per_ragged *", pointer)
+        values = view(output, rows.values, (int(rows.total), *output.value_shape))
+        offsets = view(output._replace(dtype="int64"), rows.offsets, (math.prod(shape) + 1,))
+        arrays[output.name] = ragged.of_tree(shape, (values, offsets))
     return arrays
+
+
+def are_fixed(outputs: Sequence[Output]) -> bool:
+    """Whether the arrays of a slot are the same for all batches: they are not with rows of any length."""
+    return all(output.value_shape is None for output in outputs)
 
 
 def _release(loader: Loader | None, slot: int, stream: object) -> None:

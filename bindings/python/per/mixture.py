@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from per._handle import Guarded
 from per._library import ffi
 from per.batch import Batch
 from per.replay import ReplayBuffer
-from per.typing import Array, ArrayLike, DrawOptions, IntLike
+from per.typing import Array, ArrayLike, DrawOptions, IntLike, WhenEmpty
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,6 +39,9 @@ class Mixture(Guarded, Generic[Array]):
         The buffers by name, up to 32, each with its share; shares are divided by their sum. The buffers are on one
         device, and have the same fields and arrays and, for sequences, the same lengths. All else may differ. Buffers
         with max_times_sampled are not supported. Each can still be used by itself.
+    when_empty : {"error", "others"}, default "error"
+        What becomes of the share of a buffer while none of its transitions is live: an error, or the others divide it,
+        each in proportion to its own share. On CUDA the latter makes each draw wait for the device.
 
     Raises
     ------
@@ -60,7 +64,9 @@ class Mixture(Guarded, Generic[Array]):
 
     _noun = "mixture"
 
-    def __init__(self, sources: Mapping[str, tuple[ReplayBuffer[Array], float]]) -> None:
+    def __init__(
+        self, sources: Mapping[str, tuple[ReplayBuffer[Array], float]], *, when_empty: WhenEmpty = "error"
+    ) -> None:
         if not isinstance(sources, Mapping) or not sources:
             raise InvalidArgument(f"sources is {sources!r}; allowed: a dict of (buffer, share) by name, not empty")
         self._buffers: dict[str, ReplayBuffer[Array]] = {}
@@ -81,6 +87,8 @@ class Mixture(Guarded, Generic[Array]):
         self._sources = ffi.new("per_source[]", len(self._buffers))
         self._address = int(ffi.cast("uintptr_t", self._sources))
         self._lock = threading.Lock()
+        for each in self._sources:
+            _options.set_options(each, {"when_empty": when_empty})
         self.shares = shares
 
     @property
@@ -139,7 +147,7 @@ class Mixture(Guarded, Generic[Array]):
         Raises
         ------
         Empty
-            A buffer has no live transition.
+            A buffer has no live transition, or with when_empty="others" none of them.
         Busy
             The rate limiter of a buffer does not allow that many yet.
         InvalidArgument
@@ -246,7 +254,8 @@ class Mixture(Guarded, Generic[Array]):
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled or copied mixture has its buffers, pickled or copied too, and continues from its state."""
         sources = {name: (self._buffers[name], share) for name, share in self.shares.items()}
-        return Mixture, (sources,), self.state_dict()
+        when_empty = _options.option(self._sources[0], "when_empty")
+        return functools.partial(Mixture, when_empty=when_empty), (sources,), self.state_dict()
 
     __setstate__ = load_state_dict
 

@@ -152,6 +152,9 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     max_times_sampled : int, default 0
         Limit on the draws of a transition or sequence. Requires the scheme "without_replacement", and counts draws. 0:
         no limit.
+    max_heap_bytes : int, optional
+        The most bytes of memory for the values of fields with compression or of any length, whose rows take what they
+        need. A call for whose rows this is too little raises OutOfMemory and changes nothing. None: no limit.
     storage : Path, optional
         A directory, created if missing. Rows are kept in a file in it, and cached in memory as far as there is room;
         9.7 bytes per row always stay in memory. The file has no name and disappears with the buffer. A forked child
@@ -281,6 +284,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         min_size_to_sample: IntLike = 0,
         keep_times_sampled: bool = False,
         max_times_sampled: IntLike = 0,
+        max_heap_bytes: IntLike | None = None,
         storage: Path | None = None,
         storage_preallocated: bool = False,
         device: DeviceLike = "cpu",
@@ -327,6 +331,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
             "min_size_to_sample": min_size_to_sample,
             "keep_times_sampled": keep_times_sampled,
             "max_times_sampled": max_times_sampled,
+            "max_heap_bytes": max_heap_bytes,
             "storage_preallocated": storage_preallocated,
             "seed": seed,
         }

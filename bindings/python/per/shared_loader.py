@@ -18,7 +18,7 @@ from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c
-from per.loader import LoadedBatch, loader_kind, views_of
+from per.loader import LoadedBatch, are_fixed, loader_kind, views_of
 from per.typing import Array, ArrayLike, Arrays, IntArrayLike
 
 if TYPE_CHECKING:
@@ -250,8 +250,9 @@ class Reader(Handle, Generic[Array]):
             slot = int(slot_out[0])
             arrays = self._arrays.get(slot)
             if arrays is None:
-                views = views_of(drawn, self._batch_size, self._layout.batch, self._memory, handle)
-                arrays = self._arrays.setdefault(slot, self._nested(views))
+                arrays = self._nested(views_of(drawn, self._batch_size, self._layout.batch, self._memory, handle))
+                if are_fixed(self._layout.batch):
+                    arrays = self._arrays.setdefault(slot, arrays)
         except BaseException:  # including Ctrl-C after the slot was acquired
             if slot_out[0] >= 0:
                 lib.per_reader_release(handle, slot_out[0])

@@ -50,6 +50,7 @@ Prioritization: TypeAlias = Literal["proportional", "rank", "uniform"]
 Role: TypeAlias = Literal["plain", "observation", "recurrent_state"]
 Scheme: TypeAlias = Literal["stratified", "independent", "systematic", "without_replacement"]
 WhenFull: TypeAlias = Literal["waits", "drops"]
+WhenEmpty: TypeAlias = Literal["error", "others"]
 
 DTypeName: TypeAlias = Literal[
     "bool",
@@ -188,6 +189,7 @@ class HostOptions(TypedDict, total=False):
     min_size_to_sample: IntLike
     keep_times_sampled: bool
     max_times_sampled: IntLike
+    max_heap_bytes: IntLike | None
     storage: Path | None
     storage_preallocated: bool
     seed: IntLike

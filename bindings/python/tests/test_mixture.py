@@ -103,6 +103,24 @@ def test_a_mixture_continues_from_its_state():
             np.testing.assert_array_equal(batch[name], expected[name])
 
 
+def test_an_empty_buffer_gives_its_share_to_the_others():
+    buffers = {name: buffer_of(name) for name in SHARES}
+    buffers["demonstrations"].clear()
+    sources = {name: (buffers[name], share) for name, share in SHARES.items()}
+    with pytest.raises(per.Empty, match=r"sources\['demonstrations'\]: no transition is live"):
+        per.Mixture(sources).sample(70)
+    mixture = per.Mixture(sources, when_empty="others")
+    for again in (mixture, pickle.loads(pickle.dumps(mixture))):
+        batch = again.sample(70)
+        assert np.bincount(batch.sources, minlength=3).tolist() == [50, 0, 20]
+        assert again.state_dict()["carries"]["demonstrations"] == 0
+    two = {"action": [0, 0], "reward": [0, 0], "terminated": [0, 0], "truncated": [0, 0]}
+    buffers["demonstrations"].extend(observation=[[0, 0]] * 2, **two)
+    assert np.bincount(mixture.sample(70).sources).tolist() == [35, 21, 14]
+    with pytest.raises(per.InvalidArgument, match="when_empty is 'drops'; allowed: 'error', 'others'"):
+        per.Mixture(sources, when_empty="drops")
+
+
 def test_a_pickled_mixture_continues_with_its_buffers():
     mixture, _ = mixture_of()
     mixture.sample(7)

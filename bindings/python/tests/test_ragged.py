@@ -261,20 +261,34 @@ def test_fields_know_themselves_when_loaded(tmp_path):
     assert loaded.fields == buffer.fields and loaded.fields["points"].max_length == 4
 
 
-def test_calls_that_take_no_rows_of_any_length_say_so():
+def test_out_takes_no_rows_of_any_length():
     buffer = buffer_of(n_envs=3)
     add_three(buffer, ROWS)
     batch = buffer.sample(4)
     with pytest.raises(per.InvalidArgument, match="out is given; not allowed with rows of any length"):
         buffer.sample(4, out=batch)
-    with pytest.raises(per.Unsupported, match='"tokens" has max_length 6: a loader takes no rows'):
-        buffer.loader(4)
-    with pytest.raises(per.Unsupported, match='"tokens" has max_length 6: a channel takes no rows'):
-        buffer.channel()
-    other = buffer_of(n_envs=3)
-    add_three(other, ROWS)
-    with pytest.raises(per.Unsupported, match="a mixture takes no rows"):
-        per.Mixture({"a": (buffer, 0.5), "b": (other, 0.5)}).sample(4)
+
+
+def test_the_memory_for_rows_has_a_limit(tmp_path):
+    tokens = {"observation": per.Field(), "tokens": per.Field(None, "int32", max_length=2000)}
+    buffer = per.ReplayBuffer(1000, tokens, max_heap_bytes=1_000_000)
+    step = {"observation": 0, "tokens": np.ones(2000, np.int32), "reward": 0, "next_observation": 1} | ENDS
+    with pytest.raises(per.OutOfMemory, match=r"bytes more, and \d+ of max_heap_bytes, 1000000, are left"):
+        for _ in range(200):
+            buffer.add(**step)
+    assert 100 < buffer.stats().added < 125  # of 8000 bytes each
+    assert buffer.options["max_heap_bytes"] == 1_000_000
+    buffer.save(tmp_path / "buffer.per")
+    with open(tmp_path / "buffer.per", "rb") as file:
+        for place in (tmp_path / "buffer.per", file):
+            with pytest.raises(per.OutOfMemory, match="of max_heap_bytes, 500000, are left"):
+                per.ReplayBuffer.load(place, max_heap_bytes=500_000)
+    loaded = per.ReplayBuffer.load(tmp_path / "buffer.per")
+    assert loaded.options["max_heap_bytes"] is None
+    loaded.add(**step)
+    for value, allowed in ((0, "None, or 1 and above"), (-1, "None and 1 .."), (1.5, "an int")):
+        with pytest.raises(per.InvalidArgument, match=f"max_heap_bytes is {value}.*allowed.*{allowed}"):
+            per.ReplayBuffer(10, tokens, max_heap_bytes=value)
 
 
 # ---- batches
@@ -308,6 +322,76 @@ def filled_after(n_draws):
     for _ in range(n_draws):
         buffer.sample(5)
     return buffer
+
+
+@pytest.mark.parametrize("options", [{}, {"sequence_length": 3}])
+def test_loaders_have_them(options):
+    def runs():
+        buffer = per.ReplayBuffer(200, {"observation": POINTS, "tokens": TOKENS}, seed=2, **options)
+        points = [[[t, k] for k in range(t % 5)] for t in range(61)]
+        tokens = [list(range(t % 7)) for t in range(60)]
+        flags = {"terminated": [False] * 60, "truncated": [t % 9 == 8 for t in range(60)]}
+        steps = {"observation": points[:-1], "tokens": tokens, "next_observation": points[1:], "reward": range(60)}
+        buffer.extend(**steps, **flags)
+        return buffer
+
+    def check_same(batch, expected):
+        assert list(batch) == list(expected)
+        for name in expected:
+            if isinstance(expected[name], per.Ragged):
+                np.testing.assert_array_equal(batch[name].values, expected[name].values)
+                np.testing.assert_array_equal(batch[name].offsets, expected[name].offsets)
+                assert batch[name].shape == expected[name].shape
+            else:
+                np.testing.assert_array_equal(batch[name], expected[name])
+
+    twin, shared = runs(), runs().shared_loader(8, readers=1)
+    with runs().loader(8, slots=2) as loader, shared.reader() as reader:
+        for _ in range(8):
+            expected, batches = twin.sample(8), [loader.take(), reader.take()]
+            for batch in batches:
+                check_same(batch, expected)
+                assert str(batch) == str(expected)
+                batch.release()
+
+
+def test_loaders_give_tensors():
+    torch = pytest.importorskip("torch")
+    with filled(arrays="torch").loader(4) as batches:
+        for _ in range(3):
+            batch = next(batches)
+            assert isinstance(batch.tokens.values, torch.Tensor) and batch.tokens.offsets.dtype == torch.int64
+            check_batch(batch)
+
+
+def test_writers_bring_them_into_the_buffer():
+    buffer, twin = buffer_of(n_envs=3), buffer_of(n_envs=3)
+    channel = buffer.channel(slots=4)
+    with channel.writer() as writer:
+        assert writer.fields == buffer.fields
+        for k in range(9):
+            flags = {"reward": [0] * 3, "terminated": [True] * 3, "truncated": [False] * 3}
+            points = [[], [[k, 1]], [[k, 2]] * 4]
+            step = {"observation": [0, 1, 2], "next_observation": [0] * 3, "tokens": ROWS, "points": points} | flags
+            writer.add(**step)
+            twin.add(**step)
+        with pytest.raises(per.InvalidArgument, match="tokens: row 1 has 7 values: at most max_length, 6"):
+            writer.add(**step | {"tokens": [[], range(7), []]})
+    channel.flush()
+    batch, expected = buffer.sample(32), twin.sample(32)
+    assert batch.ids.tolist() == expected.ids.tolist()
+    assert as_lists(batch.tokens) == as_lists(expected.tokens) and as_lists(batch.points) == as_lists(expected.points)
+    with pytest.raises(per.InvalidArgument, match='max_length of field "tokens" is 7: in the buffer it is 6'):
+        per.Writer(channel.path, buffer.fields | {"tokens": per.Field(None, "int16", max_length=7)})
+
+
+def test_mixtures_join_them():
+    mixture = per.Mixture({"a": (filled(), 1), "b": (filled(), 2)})
+    for size in (1, 6, 64, 5):
+        batch = mixture.sample(size)
+        check_batch(batch)
+        assert batch.sources.tolist() == sorted(batch.sources.tolist()) and len(batch.tokens) == size
+    assert mixture.state_dict()["carries"]["a"] in range(-(2**32), 2**32)
 
 
 def test_windows_and_epochs_have_them():

@@ -34,6 +34,7 @@ ENUMS = {
     "Role": "per_role",
     "Scheme": "per_scheme",
     "WhenFull": "per_when_full",
+    "WhenEmpty": "per_when_empty",
 }
 
 

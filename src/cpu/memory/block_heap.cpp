@@ -1,9 +1,12 @@
 #include "cpu/memory/block_heap.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstring>
 #include <new>
 #include <utility>
+
+#include "base/error.h"
 
 namespace per::cpu {
 namespace {
@@ -31,10 +34,17 @@ std::size_t chunks_of_next_area(std::size_t bytes_so_far, std::size_t chunk_byte
 
 }  // namespace
 
+void HeapLimit::check(std::size_t bytes) const {
+    if (bytes <= left()) return;
+    throw Error(PER_ERROR_OUT_OF_MEMORY,
+                "out of memory: rows need %zu bytes more, and %zu of max_heap_bytes, %" PRId64 ", are left", bytes,
+                left(), max_bytes_);
+}
+
 // The chunk size is a multiple of the largest block. Each smaller class has an eighth more blocks in a chunk than the
 // class before it.
-BlockHeap::BlockHeap(std::size_t largest_bytes, std::size_t n_largest)
-    : largest_bytes_(std::max(least_block_bytes, round_up(largest_bytes + sizeof(Header), unit))) {
+BlockHeap::BlockHeap(std::size_t largest_bytes, std::size_t n_largest, HeapLimit& limit)
+    : limit_(limit), largest_bytes_(std::max(least_block_bytes, round_up(largest_bytes + sizeof(Header), unit))) {
     std::size_t n = std::max(n_largest, (least_chunk_bytes + largest_bytes_ - 1) / largest_bytes_);
     chunk_bytes_ = n * largest_bytes_;
     while (chunk_bytes_ / n >= least_block_bytes) {
@@ -70,8 +80,10 @@ uint32_t BlockHeap::class_of(std::size_t bytes) const {
 }
 
 void BlockHeap::add_area() {
-    const std::size_t n = chunks_of_next_area(area_bytes_, chunk_bytes_);
+    const std::size_t wanted = chunks_of_next_area(area_bytes_, chunk_bytes_);
+    const std::size_t n = std::clamp<std::size_t>(limit_.left() / chunk_bytes_, 1, wanted);
     const std::size_t bytes = n * chunk_bytes_;
+    limit_.check(bytes);
     areas_.reserve(areas_.size() + 1);
     chunks_.reserve(chunks_.size() + 1);
     Memory area(bytes);
@@ -82,6 +94,7 @@ void BlockHeap::add_area() {
     }
     areas_.push_back(std::move(area));
     chunks_.push_back(std::move(chunks));
+    limit_.take(bytes);
     area_bytes_ += bytes;
     n_chunks_ += n;
 }
@@ -98,8 +111,10 @@ BlockHeap::Chunk* BlockHeap::chunk_with_room(uint32_t size_class) {
 
 std::byte* BlockHeap::allocate_large(std::size_t bytes) {
     const std::size_t all = sizeof(LargeHeader) + bytes;
+    limit_.check(all);
     auto* const block = new (::operator new(all)) LargeHeader{nullptr, nullptr, all, {nullptr}};
     link(large_, block);
+    limit_.take(all);
     large_bytes_ += all;
     return reinterpret_cast<std::byte*>(block + 1);
 }
@@ -107,6 +122,7 @@ std::byte* BlockHeap::allocate_large(std::size_t bytes) {
 void BlockHeap::free_large(LargeHeader* block) noexcept {
     unlink(large_, block);
     large_bytes_ -= block->bytes;
+    limit_.give_back(block->bytes);
     ::operator delete(block);
 }
 

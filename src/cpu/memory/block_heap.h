@@ -10,6 +10,23 @@
 
 namespace per::cpu {
 
+// The memory that the heaps of a buffer may still take.
+class HeapLimit {
+ public:
+    // max_bytes: 0 for no limit.
+    explicit HeapLimit(int64_t max_bytes) : max_bytes_(max_bytes), left_(max_bytes > 0 ? max_bytes : INT64_MAX) {}
+
+    std::size_t left() const { return static_cast<std::size_t>(left_); }
+    // Throws Error with OUT_OF_MEMORY if fewer bytes are left.
+    void check(std::size_t bytes) const;
+    void take(std::size_t bytes) noexcept { left_ -= static_cast<int64_t>(bytes); }
+    void give_back(std::size_t bytes) noexcept { left_ += static_cast<int64_t>(bytes); }
+
+ private:
+    const int64_t max_bytes_;
+    int64_t left_;
+};
+
 // Memory is cut into chunks of one size, and a chunk into blocks of one size. A chunk whose blocks have all been freed
 // can be cut again for blocks of any size, so no memory is lost if sizes change over time. The heap keeps its chunks
 // until it is destroyed. Blocks that are too large for a chunk are allocated one by one.
@@ -17,7 +34,8 @@ class BlockHeap {
  public:
     // Blocks of up to largest_bytes are in chunks, each with room for n_largest of that size. With a larger n_largest
     // there are more sizes of blocks, so that less of a block is unused. Allocates only its tables.
-    BlockHeap(std::size_t largest_bytes, std::size_t n_largest);
+    // `limit` must outlive it.
+    BlockHeap(std::size_t largest_bytes, std::size_t n_largest, HeapLimit& limit);
     ~BlockHeap();
     BlockHeap(const BlockHeap&) = delete;
     BlockHeap& operator=(const BlockHeap&) = delete;
@@ -64,6 +82,7 @@ class BlockHeap {
     Chunk* chunk_with_room(uint32_t size_class);
     void add_area();
 
+    HeapLimit& limit_;
     std::size_t chunk_bytes_;
     std::size_t largest_bytes_;       // of a block in a chunk, with its header
     std::vector<SizeClass> classes_;  // from the largest to the smallest

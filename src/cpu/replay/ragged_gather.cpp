@@ -1,7 +1,6 @@
 #include "cpu/replay/ragged_gather.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstring>
 
 #include "backend/replay_options.h"
@@ -58,7 +57,7 @@ bool RaggedGather::begin(const per_batch& batch, const BatchShape& shape) {
     if (!state_.fields.has_ragged()) return false;
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
-        const int64_t n_rows = shape.batch_size * length_of(field, shape);
+        const int64_t n_rows = rows_of(field, shape);
         const auto begin = [&](void* const* arrays, bool is_next) {
             return field.is_ragged() && arrays != nullptr ? begin_array(i, is_next, arrays[i], n_rows) : nullptr;
         };
@@ -112,16 +111,11 @@ void RaggedGather::look_up() {
     const Array* full = nullptr;
     for (std::size_t k = 0; k < n_arrays_; ++k) {
         arrays_[k].look_up();
-        if (full == nullptr && !arrays_[k].has_room()) full = &arrays_[k];
+        if (full == nullptr && !has_room(arrays_[k].given)) full = &arrays_[k];
     }
     if (full == nullptr) return;
     const Field& field = state_.fields[full->field];
-    const std::string& name = full->is_next ? field.next_name : field.name;
-    const per_ragged& given = full->given;
-    const bool is_padded = given.padded_length > 0;
-    throw Error(PER_ERROR_FULL, "%s.%s is %" PRId64 ": must be at least %" PRId64 " (see total)", name.c_str(),
-                is_padded ? "padded_length" : "capacity", is_padded ? given.padded_length : given.capacity,
-                given.total);
+    throw_no_room(full->is_next ? field.next_name : field.name, full->given);
 }
 
 // Replaces places by rows, sums up their lengths, and tells the total.
@@ -146,10 +140,6 @@ void RaggedGather::Array::look_up() {
     out->total = given.total = given.padded_length > 0 ? longest : ends[n];
 }
 
-bool RaggedGather::Array::has_room() const {
-    return given.values == nullptr || given.total <= (given.padded_length > 0 ? given.padded_length : given.capacity);
-}
-
 void RaggedGather::Array::write(std::size_t first, std::size_t end) const {
     std::byte* const values = static_cast<std::byte*>(given.values);
     const int64_t padded_bytes = given.padded_length * value_bytes;
@@ -161,6 +151,13 @@ void RaggedGather::Array::write(std::size_t first, std::size_t end) const {
             values + (padded_bytes > 0 ? static_cast<int64_t>(i) * padded_bytes : ends[i] * value_bytes);
         if (!bytes.empty()) std::memcpy(row, bytes.data(), bytes.size());
         if (padded_bytes > 0) std::memset(row + bytes.size(), 0, static_cast<std::size_t>(padded_bytes) - bytes.size());
+    }
+}
+
+void RaggedGather::take_room() {
+    for (std::size_t k = 0; k < n_arrays_; ++k) {
+        arrays_[k].given.values = arrays_[k].out->values;
+        arrays_[k].given.offsets = arrays_[k].out->offsets;
     }
 }
 

@@ -24,8 +24,8 @@ class RaggedGather final : private FramePlaces {
     explicit RaggedGather(const ReplayState& state);
 
     // Finds the rows of the transitions or sequences in `slots`; where a slot is below 0, the rows of that place of the
-    // batch are empty. live_slots has stand-ins for those below 0, and may be empty if all are. Throws Error with FULL if a per_ragged has too little room, and has then changed only
-    // `total` of each.
+    // batch are empty. live_slots has stand-ins for those below 0, and may be empty if all are. Throws Error with FULL
+    // if a per_ragged has too little room, and has then changed only `total` of each.
     void find(const per_batch& batch, const NSteps& n_steps, const std::vector<int64_t>& slots,
               const std::vector<int64_t>& live_slots, WorkerThreads& threads);
     // The same for transitions, also of a buffer of sequences.
@@ -33,6 +33,9 @@ class RaggedGather final : private FramePlaces {
                           WorkerThreads& threads);
     // The same for single steps, one frame each.
     void find_steps(const per_batch& batch, const std::vector<int64_t>& slots);
+    // For rows whose places depend on how many others were found: writes the rows that were found last to where each
+    // per_ragged points now. There must be room.
+    void take_room();
     // Writes the rows that were found last.
     void write(WorkerThreads& threads) const;
 
@@ -49,7 +52,6 @@ class RaggedGather final : private FramePlaces {
         std::vector<int64_t> ends;                    // [rows + 1] of each row among all values
         int64_t longest = 0;                          // values of a row
 
-        bool has_room() const;
         void look_up();
         void write(std::size_t first, std::size_t end) const;
     };

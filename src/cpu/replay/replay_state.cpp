@@ -199,6 +199,21 @@ void ReplayState::clear() {
         if (lane.in_episode()) lane.state = LaneState::idle;
     }
     priorities.clear();
+    for (int64_t i = 0; i < fields.count() && fields.has_ragged(); ++i) {
+        if (!fields[i].is_ragged()) continue;
+        drop_rows(*rows.ragged(i));
+        if (rows.next_ragged(i) != nullptr) drop_rows(*rows.next_ragged(i));
+    }
+}
+
+// Frees all rows but those that the next observations are compared with.
+void ReplayState::drop_rows(RaggedRows& dropped) {
+    for (int64_t env = 0; env < ring().n_envs; ++env) {
+        const bool compares = lane(env).state == LaneState::ended;
+        const int64_t kept = compares ? ring().slot(env, compared_row(lane(env))) : -1;
+        for (int64_t slot = ring().slot(env, 0), end = slot + ring().rows; slot < end; ++slot)
+            if (slot != kept) dropped.drop(slot);
+    }
 }
 
 }  // namespace per::cpu

@@ -86,6 +86,7 @@ struct ReplayState {
 
  private:
     void will_need(int64_t slot, int64_t before, int64_t n) const;
+    void drop_rows(RaggedRows& dropped);
 
     // A lane before the call.
     struct LaneBefore {

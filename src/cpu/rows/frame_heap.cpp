@@ -13,12 +13,11 @@ constexpr size_t most_prepared_of_slot = 2;
 
 }  // namespace
 
-FrameHeap::FrameHeap(int64_t largest_bytes, std::size_t n_largest, int64_t capacity, std::size_t part,
-                     ChangeListener* const& listener)
-    : most_prepared_(most_prepared_of_slot * static_cast<size_t>(capacity)),
-      heap_(sizeof(Block) + static_cast<size_t>(largest_bytes), n_largest),
-      blocks_(array_bytes(capacity, sizeof(Block*))),
-      by_slot_({blocks_.data(), sizeof(Block*)}, part, listener) {}
+FrameHeap::FrameHeap(int64_t largest_bytes, std::size_t n_largest, const Place& place)
+    : most_prepared_(most_prepared_of_slot * static_cast<size_t>(place.capacity)),
+      heap_(sizeof(Block) + static_cast<size_t>(largest_bytes), n_largest, place.limit),
+      blocks_(array_bytes(place.capacity, sizeof(Block*))),
+      by_slot_({blocks_.data(), sizeof(Block*)}, place.part, place.listener) {}
 
 FrameHeap::Block* FrameHeap::allocate(int64_t n_bytes) {
     return new (heap_.allocate(sizeof(Block) + static_cast<size_t>(n_bytes)))

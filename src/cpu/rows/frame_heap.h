@@ -20,6 +20,15 @@ namespace per::cpu {
 // Several threads may read at once; all other calls need the lock of the buffer.
 class FrameHeap {
  public:
+    // What a heap has from the buffer whose rows it is for. by_slot() becomes the part of the rows with index `part`,
+    // and notifies this listener.
+    struct Place {
+        int64_t capacity;
+        std::size_t part;
+        ChangeListener* const& listener;
+        HeapLimit& limit;
+    };
+
     // A frame in memory. Each block that was packed with a key holds it.
     struct Block {
         Block* key;  // NULL: the bytes are all there is
@@ -53,10 +62,8 @@ class FrameHeap {
         Block* block;
     };
 
-    // The first two are those of BlockHeap, for the bytes of a block. by_slot() becomes the part of the rows with index
-    // `part`, and notifies this listener.
-    FrameHeap(int64_t largest_bytes, std::size_t n_largest, int64_t capacity, std::size_t part,
-              ChangeListener* const& listener);
+    // The first two are those of BlockHeap, for the bytes of a block.
+    FrameHeap(int64_t largest_bytes, std::size_t n_largest, const Place& place);
 
     Block* allocate(int64_t n_bytes);
     // A place for the block that the slot will get, if not one that is prepared later.

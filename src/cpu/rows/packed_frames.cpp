@@ -19,9 +19,8 @@ constexpr int64_t prefetched_bytes = 256;  // of a key; the hardware goes on fro
 
 }  // namespace
 
-PackedFrames::PackedFrames(const Field& field, int64_t capacity, int64_t n_envs, std::size_t part,
-                           ChangeListener* const& listener)
-    : FrameHeap(field.bytes, 1, capacity, part, listener),
+PackedFrames::PackedFrames(const Field& field, int64_t n_envs, const Place& place)
+    : FrameHeap(field.bytes, 1, place),
       shape_(shape_of_frame(field)),
       keys_(static_cast<size_t>(n_envs)),
       packed_(static_cast<size_t>(most_packed_bytes(shape_))) {}

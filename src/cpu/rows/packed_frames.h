@@ -19,8 +19,7 @@ namespace per::cpu {
 // after it take four times its memory: as they get less like it, a closer key pays.
 class PackedFrames final : public FrameHeap {
  public:
-    PackedFrames(const Field& field, int64_t capacity, int64_t n_envs, std::size_t part,
-                 ChangeListener* const& listener);
+    PackedFrames(const Field& field, int64_t n_envs, const Place& place);
 
     // A slot without a block reads as zeros.
     void read(int64_t slot, std::byte* frame_out) const { read(by_slot()[slot], frame_out); }

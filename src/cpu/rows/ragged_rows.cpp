@@ -1,6 +1,7 @@
 #include "cpu/rows/ragged_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace per::cpu {
 
@@ -11,10 +12,13 @@ constexpr std::size_t n_largest_in_chunk = 8;  // sizes of blocks are an eighth 
 
 }  // namespace
 
-RaggedRows::RaggedRows(const Field& field, int64_t capacity, std::size_t part, ChangeListener* const& listener)
-    : FrameHeap(std::min(field.max_length * field.bytes, most_bytes_in_chunk), n_largest_in_chunk, capacity, part,
-                listener),
+RaggedRows::RaggedRows(const Field& field, const Place& place)
+    : FrameHeap(std::min(field.max_length * field.bytes, most_bytes_in_chunk), n_largest_in_chunk, place),
       value_bytes_(field.bytes) {}
+
+void RaggedRows::drop(int64_t slot) noexcept {
+    if (by_slot()[slot] != nullptr) release(std::exchange(by_slot().to_write(slot), nullptr));
+}
 
 std::byte* RaggedRows::prepare(int64_t slot, int64_t n_bytes) {
     Prepared& prepared = begin(slot);

@@ -13,7 +13,7 @@ namespace per::cpu {
 // A block holds the values of a row. An empty row has no block.
 class RaggedRows final : public FrameHeap {
  public:
-    RaggedRows(const Field& field, int64_t capacity, std::size_t part, ChangeListener* const& listener);
+    RaggedRows(const Field& field, const Place& place);
 
     int64_t value_bytes() const { return value_bytes_; }
     static std::span<const std::byte> bytes_of(const Block* row) {
@@ -21,6 +21,8 @@ class RaggedRows final : public FrameHeap {
     }
     std::span<const std::byte> operator[](int64_t slot) const { return bytes_of(by_slot()[slot]); }
 
+    // Frees the row of a slot, which is then empty.
+    void drop(int64_t slot) noexcept;
     // Makes room for a row of this many bytes, which the caller must write.
     std::byte* prepare(int64_t slot, int64_t n_bytes);
     void prepare(int64_t slot, std::span<const std::byte> values);

@@ -76,10 +76,9 @@ Heap* RowStore::add_heap(RowColumn<std::byte>& column, std::unique_ptr<Heap> hea
 void RowStore::place(FieldColumn& placed, const Field& field, const per_replay_options& options, RecordLayout& layout) {
     RowColumn<std::byte>& column = placed.column;
     if (field.is_ragged()) {
-        placed.ragged = add_heap(column, std::make_unique<RaggedRows>(field, capacity_, parts_.size(), listener_));
+        placed.ragged = add_heap(column, std::make_unique<RaggedRows>(field, place_of_heap()));
     } else if (field.is_compressed()) {
-        placed.packed = add_heap(
-            column, std::make_unique<PackedFrames>(field, capacity_, options.n_envs, parts_.size(), listener_));
+        placed.packed = add_heap(column, std::make_unique<PackedFrames>(field, options.n_envs, place_of_heap()));
     } else if (field.bytes >= large_frame_bytes && options.memory.storage == nullptr) {
         array_bytes(capacity_, field.bytes);  // throws before the rounding could overflow
         MemorySource source(options.memory, PER_MEMORY_ROWS);
@@ -90,7 +89,8 @@ void RowStore::place(FieldColumn& placed, const Field& field, const per_replay_o
     }
 }
 
-RowStore::RowStore(const per_replay_options& options, const Fields& fields) : capacity_(options.capacity) {
+RowStore::RowStore(const per_replay_options& options, const Fields& fields)
+    : capacity_(options.capacity), heap_limit_(options.memory.max_heap_bytes) {
     const MemorySource source(options.memory, PER_MEMORY_ROWS);
     const size_t n_fields = static_cast<size_t>(fields.count());
     fields_.resize(n_fields);

@@ -127,6 +127,7 @@ class RowStore {
     };
 
     void place(FieldColumn& column, const Field& field, const per_replay_options& options, RecordLayout& layout);
+    FrameHeap::Place place_of_heap() { return {capacity_, parts_.size(), listener_, heap_limit_}; }
     template <class Heap>
     Heap* add_heap(RowColumn<std::byte>& column, std::unique_ptr<Heap> heap);
     std::byte* allocate(int64_t bytes_of_slot, const MemorySource& source);
@@ -139,6 +140,7 @@ class RowStore {
     const int64_t capacity_;
     std::optional<RowFile> file_;
     std::vector<Memory> memory_;
+    HeapLimit heap_limit_;
     std::vector<std::unique_ptr<FrameHeap>> heaps_;
     std::vector<Column<const std::byte>> parts_;
     ChangeListener* listener_ = nullptr;

@@ -216,12 +216,13 @@ function checkpoint(buffer::ReplayBuffer, directory::AbstractString; timeout = d
 end
 
 """
-    load(ReplayBuffer, path; device = :cpu, arrays, current_stream, storage, storage_preallocated = false, timeout = 60)
-    load(ReplayBuffer, io; device = :cpu, arrays, current_stream)
+    load(ReplayBuffer, path; device = :cpu, arrays, current_stream, max_heap_bytes, storage, storage_preallocated = false,
+         timeout = 60)
+    load(ReplayBuffer, io; device = :cpu, arrays, current_stream, max_heap_bytes)
 
 The buffer that [`save`](@ref) wrote to a file, or [`checkpoint`](@ref) into a directory. From an `IO` it reads the
 bytes of one buffer, and no more. With `storage` rows lie in a file in that directory; see [`ReplayBuffer`](@ref). A
-buffer from an `IO` lies in memory.
+buffer from an `IO` lies in memory. `max_heap_bytes` is that of [`ReplayBuffer`](@ref).
 
 While another call writes to the checkpoint directory it waits, at most `timeout` seconds, and then throws a
 [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`.
@@ -260,8 +261,9 @@ function load(::Type{ReplayBuffer}, io::IO; storage = nothing, storage_prealloca
     end
 end
 
-function load(action::Function, filled; device = :cpu, arrays = nothing, current_stream = nothing)
-    set_options!(filled, pairs((; device)))
+function load(action::Function, filled; device = :cpu, arrays = nothing, current_stream = nothing,
+              max_heap_bytes = nothing)
+    set_options!(filled, pairs((; device, max_heap_bytes)))
     replay = Ref(Ptr{per_replay}(C_NULL))
     check(action(replay))
     return ReplayBuffer(Handle(replay[]), arrays, current_stream)

@@ -108,6 +108,10 @@ const PER_MEMORY_PRIORITIES = Int32(1)
 
 const PER_DIRECTORY_TIMEOUT_MS = Int32(60000)
 
+const per_when_empty = Int32
+const PER_EMPTY_ERROR = Int32(0)
+const PER_EMPTY_OTHERS = Int32(1)
+
 const per_when_full = Int32
 const PER_FULL_WAITS = Int32(0)
 const PER_FULL_DROPS = Int32(1)
@@ -226,6 +230,10 @@ const enums = (
         PER_MEMORY_ROWS = PER_MEMORY_ROWS,
         PER_MEMORY_PRIORITIES = PER_MEMORY_PRIORITIES,
     ),
+    per_when_empty = (
+        PER_EMPTY_ERROR = PER_EMPTY_ERROR,
+        PER_EMPTY_OTHERS = PER_EMPTY_OTHERS,
+    ),
     per_when_full = (
         PER_FULL_WAITS = PER_FULL_WAITS,
         PER_FULL_DROPS = PER_FULL_DROPS,
@@ -315,8 +323,9 @@ struct per_memory
     storage::Ptr{UInt8}
     storage_preallocated::Int32
     reserved::Int32
+    max_heap_bytes::Int64
 end
-const per_memory_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
+const per_memory_layout = (size = 48, offsets = (0, 8, 16, 24, 32, 36, 40,))
 
 struct per_freshness
     half_life::Float64
@@ -375,7 +384,7 @@ struct per_replay_options
     keep_times_sampled::Int32
     max_times_sampled::Int32
 end
-const per_replay_options_layout = (size = 312, offsets = (0, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 120, 128, 136, 144, 152, 160, 168, 172, 176, 180, 184, 208, 212, 216, 220, 224, 228, 232, 236, 240, 280, 304, 308,))
+const per_replay_options_layout = (size = 320, offsets = (0, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 120, 128, 136, 144, 152, 160, 168, 172, 176, 180, 184, 208, 212, 216, 220, 224, 228, 232, 236, 240, 288, 312, 316,))
 
 struct per_steps
     struct_size::UInt64
@@ -502,7 +511,7 @@ struct per_load_options
     read::Ptr{Cvoid}
     context::Ptr{Cvoid}
 end
-const per_load_options_layout = (size = 80, offsets = (0, 8, 12, 16, 56, 64, 72,))
+const per_load_options_layout = (size = 88, offsets = (0, 8, 12, 16, 64, 72, 80,))
 
 struct per_epochs end
 
@@ -510,9 +519,10 @@ struct per_source
     replay::Ptr{per_replay}
     share::Float64
     carry::Int64
-    reserved::Int64
+    when_empty::Int32
+    reserved::Int32
 end
-const per_source_layout = (size = 32, offsets = (0, 8, 16, 24,))
+const per_source_layout = (size = 32, offsets = (0, 8, 16, 24, 28,))
 
 struct per_loader end
 

@@ -23,7 +23,7 @@ A field of the transitions of a [`ReplayBuffer`](@ref).
 - `max_length`: each row has any number of values, from 0 to this one: `Field(Int32, nothing; max_length = 4096)` for
   the tokens of an answer, `Field(Float32, 3, nothing; max_length = 1024)` for a cloud of points. Memory is allocated
   for the values that rows have. Steps are given as an array of rows or as a [`Ragged`](@ref), and batches have a
-  `Ragged`. CPU only; not with a stack, `compression` or `default`, nor in buffers with loaders, channels or mixtures
+  `Ragged`. CPU only; not with a stack, `compression` or `default`
 
 Throws a [`PERError`](@ref) for a field that no buffer would accept.
 

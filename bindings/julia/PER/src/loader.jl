@@ -217,7 +217,9 @@ function hand_out_now(loader, left, stream)
 end
 
 function enter_turn(loader, slot, filled)
-    loader.batches[slot] === nothing && (loader.batches[slot] = slot_batch(loader, loader.buffer, filled))
+    if loader.batches[slot] === nothing || has_rows_of_any_length(loader.buffer)
+        loader.batches[slot] = slot_batch(loader, loader.buffer, filled)
+    end
     loader.n_turns[] += 1
     loader.turns[slot] = loader.n_turns[]
     return nothing
@@ -232,10 +234,20 @@ function slot_batch(loader, buffer, filled)
     end
     layout = drawn_layout(buffer, loader.batch_size, loader.n_step)
     arrays = Any[
-        held_array(loader, type, get(() -> getfield(filled, name), pointers, name), size)
+        slot_array(loader, type, get(() -> getfield(filled, name), pointers, name), size)
         for (name, type, size) in layout
     ]
     return Batch(NamedTuple{Tuple(first.(layout))}((arrays...,)))
+end
+
+has_rows_of_any_length(buffer) = any(field -> is_ragged(field.axes), buffer.fields)
+
+function slot_array(loader, ::Type{T}, pointer, size) where {T}
+    nothing in size || return held_array(loader, T, pointer, size)
+    axes, places = parted(size)
+    rows = unsafe_load(Ptr{per_ragged}(pointer))
+    values = held_array(loader, T, rows.values, (axes..., rows.total))
+    return Ragged(values, held_array(loader, Int64, Ptr{Cvoid}(rows.offsets), (prod(places) + 1,)), places)
 end
 
 # An array in a loader's memory, which is not freed before the array.

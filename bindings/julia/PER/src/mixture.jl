@@ -1,5 +1,5 @@
 """
-    Mixture(name => (buffer, share)...)
+    Mixture(name => (buffer, share)...; when_empty = :error)
 
 Draws batches from several buffers, in fixed shares: for learning from demonstrations beside one's own steps (Ball et
 al. 2023, "Efficient Online Reinforcement Learning with Offline Data", takes half of each batch from either), or from
@@ -10,6 +10,8 @@ one buffer for each task.
   have the same fields and, for sequences, the same lengths and `n_step`; all else may differ. Buffers with
   `max_times_sampled` are not supported
 - `share`: of each batch, finite and at least 0; shares are divided by their sum
+- `when_empty`: what becomes of the share of a buffer while none of its transitions is live: `:error`, or with `:others`
+  the other buffers divide it, each in proportion to its own share. On CUDA each draw then waits for the device
 
 The numbers of rows of a batch are whole numbers. What rounding gives to one buffer, later batches give to the others:
 with equal shares, batches of 33 have 17 and 16 rows, then 16 and 17.
@@ -51,7 +53,7 @@ struct Mixture
     sources::Vector{per_source}  # their pointers are valid while call_on_sources() runs
     lock::ReentrantLock
 
-    function Mixture(given...)
+    function Mixture(given...; when_empty = :error)
         names, buffers, sources = Symbol[], ReplayBuffer[], per_source[]
         for one in given
             one isa Pair || invalid("an argument is a $(nameof(typeof(one))); allowed: name => (buffer, share)")
@@ -59,7 +61,8 @@ struct Mixture
             source isa Tuple{ReplayBuffer,Any} || invalid("$name is a $(typeof(source)); allowed: (buffer, share)")
             push!(names, Symbol(name))
             push!(buffers, source[1])
-            push!(sources, per_source(C_NULL, converted(Float64, "$name.share", source[2]), 0, 0))
+            share = converted(Float64, "$name.share", source[2])
+            push!(sources, per_source(C_NULL, share, 0, choice(:when_empty, when_empty), 0))
         end
         allunique(names) || invalid("the names of the buffers are $(join(names, ", ")); allowed: each once")
         any(field -> field.name === :sources, Iterators.flatten(buffer.fields for buffer in buffers)) &&
@@ -91,8 +94,8 @@ function Base.setproperty!(mixture::Mixture, name::Symbol, value)
         invalid("$name is $(repr(value)); allowed: a named tuple with $(join(names, ", "))")
     type = name === :shares ? Float64 : Int64
     numbers = [converted(type, "$name.$each", value[each]) for each in names]
-    changed(source, number) = name === :shares ? per_source(C_NULL, number, source.carry, 0) :
-                              per_source(C_NULL, source.share, number, 0)
+    changed(source, number) = name === :shares ? changed_source(source; share = number) :
+                              changed_source(source; carry = number)
     lock(getfield(mixture, :lock)) do
         before = copy(sources)
         map!(changed, sources, before, numbers)
@@ -107,6 +110,9 @@ function Base.setproperty!(mixture::Mixture, name::Symbol, value)
 end
 
 Base.show(io::IO, mixture::Mixture) = print(io, "Mixture", map(share -> round(share; sigdigits = 3), mixture.shares))
+
+changed_source(source; replay = C_NULL, share = source.share, carry = source.carry) =
+    per_source(replay, share, carry, source.when_empty, 0)
 
 # Throws unless the buffers fit together and the numbers are allowed.
 function check_sources(mixture)
@@ -127,7 +133,7 @@ function call_on_sources(action, mixture)
                 isopen(buffer) || invalid("the buffer $(names[k]) was closed")
                 acquire(buffer.handle)
                 n_held = k
-                sources[k] = per_source(buffer.handle.pointer, sources[k].share, sources[k].carry, 0)
+                sources[k] = changed_source(sources[k]; replay = buffer.handle.pointer)
             end
             GC.@preserve buffers sources check(action(pointer(sources), length(sources)), MIXTURE_WORDS, reworded)
         finally
@@ -191,13 +197,13 @@ function sample!(mixture::Mixture, batch_size; out = nothing, stream = nothing, 
     layout = push!(drawn_layout(first_buffer, rows_of(count), n_step), (:sources, Int32, (rows_of(count),)))
     all(buffer -> buffer.keeps_times_sampled, buffers) || filter!(array -> first(array) !== :times_sampled, layout)
     batch = out === nothing ? allocate(first_buffer, layout) : check_layout(memory, out, layout)
-    with_pointers(first_buffer, batch) do filled
+    drawn = with_pointers(first_buffer, batch) do filled
         call_on_sources(mixture) do sources, n_sources
             per_mixture_sample(sources, n_sources, chosen, count, filled, address(memory, batch.sources), queue)
         end
     end
-    memory isa HostMemory && (batch.sources .+= Int32(1))
-    return batch
+    memory isa HostMemory && (drawn.sources .+= Int32(1))
+    return drawn
 end
 
 """

@@ -94,6 +94,7 @@ const CHOICES = map(
         compression = :per_compression,
         when_full = :per_when_full,
         moved_by = :per_moved_by,
+        when_empty = :per_when_empty,
     ),
 )
 

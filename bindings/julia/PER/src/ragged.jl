@@ -181,14 +181,19 @@ mutable struct Room{T}
     given::Base.RefValue{per_ragged}
 end
 
-# `size` has `nothing` for the axis of any length. A little more room than the last batch needed mostly suffices.
+# A little more room than the last batch needed mostly suffices.
 function Room(::Type{T}, size, mean_length) where {T}
-    free = findfirst(isnothing, size)
-    axes, places = size[1:free-1], size[free+1:end]
+    axes, places = parted(size)
     n_rows = prod(places)
     room = Room{T}(T[], zeros(Int64, n_rows + 1), axes, places, mean_length, Ref{per_ragged}())
     allocate!(room, ceil(Int64, 1.25 * n_rows * mean_length[]))
     return room
+end
+
+# The size of a value, and that of the array of rows, from a size with `nothing` for the axis of any length.
+function parted(size)
+    free = findfirst(isnothing, size)
+    return size[1:free-1], size[free+1:end]
 end
 
 function allocate!(room::Room{T}, n_values) where {T}

@@ -155,6 +155,7 @@ function hand_out(reader::Reader, timeout)
             status = per_reader_next(pointer, 1, filled, place)  # one millisecond usually suffices
             status == PER_OK || return status
             try
+                has_rows_of_any_length(reader) && delete!(reader.batches, place[])
                 taken[] = get!(() -> slot_batch(reader, reader, filled[]), reader.batches, place[])
                 turn[] = reader.n_turns[] += 1
                 reader.turns[place[]] = turn[]

@@ -274,6 +274,76 @@ end
     end
 end
 
+@testset "loaders have the rows of the buffer" begin
+    for options in ((;), (sequence_length = 4, n_step = 2))
+        buffer, shared, twin = (ragged_buffer(1:50; episode = 9, options...) for _ in 1:3)
+        batches = shared_loader(shared, 8; readers = 1)
+        reader = PER.Reader(batches.path)
+        loader(buffer, 8; slots = 3) do loaded
+            for (_, batch, read) in zip(1:6, loaded, reader)
+                expected = sample!(twin, 8)
+                for got in (batch, read)
+                    @test got.observation isa Ragged && keys(got) == keys(expected)
+                    @test all(name -> got[name] == expected[name], keys(expected))
+                end
+            end
+            kept = take!(loaded)
+            rows = copy(kept.tokens)
+            foreach(_ -> release!(loaded, take!(loaded)), 1:4)
+            @test kept.tokens == rows
+        end
+        close(reader)
+    end
+end
+
+@testset "writers bring the rows into the buffer" begin
+    buffer, twin = ragged_buffer(1:0; n_envs = 2), ragged_buffer(1:0; n_envs = 2)
+    steps = channel(buffer; slots = 4)
+    writer = PER.Writer(steps.path, RAGGED_FIELDS)
+    for t in 1:2:29
+        extend!(writer; steps_of(t:t+1, 2, 9)...)
+        extend!(twin; steps_of(t:t+1, 2, 9)...)
+    end
+    flush(steps)
+    @test are_rows_of_ids(sample!(buffer, 32), 2, 9)
+    @test live_ids(buffer) == live_ids(twin)
+    longer = merge(RAGGED_FIELDS, (tokens = Field(Int16, nothing; max_length = MOST_TOKENS + 1),))
+    close(writer)
+    error = thrown(() -> PER.Writer(steps.path, longer))
+    @test is_invalid(error, "max_length of field \"tokens\" is 12: in the buffer it is 11")
+end
+
+@testset "mixtures join the rows of their buffers" begin
+    a, b, empty = ragged_buffer(1:20; episode = 9), ragged_buffer(31:60; episode = 9), ragged_buffer(1:0)
+    mixture = Mixture(:a => (a, 1), :b => (b, 1))
+    for count in (1, 8, 64, 3)
+        batch = sample!(mixture, count)
+        @test batch.tokens isa Ragged && are_rows_of_ids(batch, 1, 9)
+    end
+    error = thrown(() -> sample!(Mixture(:a => (a, 1), :empty => (empty, 1)), 8))
+    @test error.status == PER.PER_ERROR_EMPTY && occursin("empty: no transition is live", error.message)
+    gives_way = Mixture(:a => (a, 1), :empty => (empty, 1); when_empty = :others)
+    batch = sample!(gives_way, 8)
+    @test batch.sources == fill(1, 8) && are_rows_of_ids(batch, 1, 9)
+    gives_way.shares = (a = 0.25, empty = 0.75)
+    @test sample!(gives_way, 8).sources == fill(1, 8)
+    error = thrown(() -> Mixture(:a => (a, 1); when_empty = :drops))
+    @test is_invalid(error, "when_empty is :drops; allowed: :error, :others")
+end
+
+@testset "memory for rows has a limit" begin
+    buffer = ReplayBuffer(4000, RAGGED_FIELDS; max_heap_bytes = 200_000)
+    @test options(buffer).max_heap_bytes == 200_000
+    error = thrown(() -> foreach(_ -> extend!(buffer; steps_of(1:500, 1)...), 1:8))
+    @test error.status == PER.PER_ERROR_OUT_OF_MEMORY && occursin("of max_heap_bytes, 200000, are left", error.message)
+    @test stats(buffer).added in 500:500:3500
+    path = tempname()
+    save(buffer, path)
+    error = thrown(() -> load(ReplayBuffer, path; max_heap_bytes = 1000))
+    @test error.status == PER.PER_ERROR_OUT_OF_MEMORY
+    @test length(load(ReplayBuffer, path; max_heap_bytes = 200_000)) == length(buffer)
+end
+
 @testset "options declare rows of any length again" begin
     buffer = ragged_buffer(1:0)
     observation, tokens, action = last.(options(buffer).fields)
@@ -309,16 +379,11 @@ end
     extend!(buffer; observation = 0:9, tokens = [fill(1, mod(t, 5)) for t in 0:9], reward = zeros(10),
             terminated = falses(10), truncated = falses(10))
     before = stats(buffer)
-    rows_refused = "field \"tokens\" has max_length 4: "
     for (action, words) in (
         (() -> field(stack = 2), "stack is 2: must be 1 with max_length"),
         (() -> field(default = 0), "default is given: must not be with max_length"),
         (() -> field(element_type = Int64, compression = :delta), "compression is given: must not be with max_length"),
         (() -> ReplayBuffer(60, fields; storage = mktempdir()), "max_length of field \"tokens\" is 4"),
-        (() -> loader(buffer, 4), rows_refused * "a loader takes no rows of any length"),
-        (() -> shared_loader(buffer, 4; readers = 1), rows_refused * "a loader takes no rows of any length"),
-        (() -> channel(buffer), rows_refused * "a channel takes no rows of any length"),
-        (() -> Mixture(:one => (buffer, 1)), rows_refused * "a mixture takes no rows of any length"),
     )
         error = thrown(action)
         @test (words, error.message, error.status) == (words, error.message, PER.PER_ERROR_UNSUPPORTED)
