@@ -61,8 +61,12 @@ def step_of(seed, n_envs=ENVS):
 def assert_same(whole, batch):
     assert list(whole) == list(batch)
     for name in whole:
-        assert whole[name].dtype == batch[name].dtype, name
-        assert np.array_equal(whole[name], batch[name]), name
+        expected, found = whole[name], batch[name]
+        if isinstance(expected, per.Ragged):
+            assert expected.shape == found.shape and np.array_equal(expected.offsets, found.offsets), name
+            expected, found = expected.values, found.values
+        assert expected.dtype == found.dtype, name
+        assert np.array_equal(expected, found), name
 
 
 def assert_goes_on_as_one(whole, sharded, random, n_calls, batch_size=16, **choices):

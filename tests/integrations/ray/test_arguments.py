@@ -52,11 +52,6 @@ def test_options(in_process, given, message):
         per.ray.ReplayBuffer(fields=FIELDS, **{"capacity": ENVS * ROWS, "n_envs": ENVS, "shards": 4, **given})
 
 
-def test_fields_have_rows_of_one_length(in_process):
-    with pytest.raises(per.Unsupported, match=r"^field tokens has max_length 9: shards take no rows of any length$"):
-        per.ray.ReplayBuffer(ROWS, {**FIELDS, "tokens": per.Field(None, "int32", max_length=9)}, n_envs=ENVS)
-
-
 def test_what_shards_have_anyway_may_be_said(in_process):
     same = {"device": "cpu", "arrays": None, "keep_times_sampled": False, "max_times_sampled": 0}
     for options in (same, same | {"arrays": "numpy", "keep_times_sampled": np.bool_(False)}):

@@ -27,7 +27,7 @@ from per.ray.limits import OPTIONS as LIMITS
 from per.ray.limits import Limits
 from per.ray.loader import Loader
 from per.ray.shard import Shard
-from per.ray.writer import Steps, Writer, n_steps
+from per.ray.writer import Steps, Writer, n_bytes, n_steps
 from per.typing import ArrayLike, IntArrayLike, IntLike, NormalizeWeights, Prioritization, Scheme, WhenFull
 
 Ids = npt.NDArray[np.int64]
@@ -145,7 +145,7 @@ class ReplayBuffer:
     ------
     InvalidArgument
     Unsupported
-        As in per.Coordinator; also for a field with max_length.
+        As in per.Coordinator.
 
     Examples
     --------
@@ -172,9 +172,6 @@ class ReplayBuffer:
             if name in options and not any(_is_same(options[name], value) for value in allowed):
                 raise InvalidArgument(f"{name} is {options[name]!r}; allowed: {allowed[0]!r}, as {reason}")
         steps = Steps({**options, "fields": fields}, n_envs)
-        for name, field in fields.items():
-            if field.max_length is not None:
-                raise Unsupported(f"field {name} has max_length {field.max_length}: shards take no rows of any length")
         known = {**steps.options, "capacity": _options.whole("capacity", capacity)}
         known["overwrite"] = options.get("overwrite", True)
         known["on_gap"] = options.get("on_gap", known["on_gap"])
@@ -295,7 +292,7 @@ class ReplayBuffer:
             }
             if env_ids is not None:
                 part["env_ids"] = envs_there[place]
-            is_large = sum(array.nbytes for array in part.values()) > _LARGE_BYTES
+            is_large = sum(map(n_bytes, part.values())) > _LARGE_BYTES
             count = n_steps(part, (*shape[:axis], len(place)) if len(shape) > axis else shape)
             parts[s] = ray.put(part) if is_large else part, count, place
         return parts

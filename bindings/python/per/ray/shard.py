@@ -343,6 +343,7 @@ class Shard:
 
     def _add(self, buffer: per.ReplayBuffer, is_extend: bool, steps: dict[str, Any], count: int) -> Ids:
         buffer.raise_max_priority(self._max_priority)
+        steps = {name: rows.tolist() if rows.dtype == object else rows for name, rows in steps.items()}
         ids = buffer.extend(**steps) if is_extend else buffer.add(**steps)
         self._added += count
         return ids

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import ray
 
 import per
-from per import _arrays, _options, final_observations
+from per import _arrays, _options, final_observations, ragged
 from per._errors import InvalidArgument
 from per.ray.coordination import Drawn, get, once_allowed
 from per.ray.limits import OPTIONS as LIMITS
@@ -23,6 +23,7 @@ from per.ray.shard import MAX_WAITING, Heard
 from per.typing import ArrayLike, IntArrayLike
 
 Arrays = dict[str, npt.NDArray[Any]]
+Ids = npt.NDArray[np.int64]
 
 # Limit on a writer's calls in flight; under a rate limiter, also on its calls that wait at the shard.
 _CALLS_SENT = 8
@@ -47,7 +48,7 @@ class Steps:
         return self._buffer.options
 
     def look(self, is_extend: bool, steps: dict[str, Any]) -> tuple[Arrays, tuple[int, ...]]:
-        """Steps as numpy arrays by full name, and the shape of their ids."""
+        """Steps as numpy arrays by full name, and the shape of their ids. Rows of any length are arrays of objects."""
         buffer = self._buffer
         ids = buffer.extend(**steps) if is_extend else buffer.add(**steps)
         buffer.clear()
@@ -57,7 +58,11 @@ class Steps:
             flags = given.get("terminated"), given.get("truncated")
             given, known = final_observations.insert(key, info, given, None, buffer._inputs, *flags)
             given["next_mask"] = known
-        return {name: _as_numpy(value, name) for name, value in given.items()}, ids.shape
+        value_shapes = buffer._layout.value_shapes
+        return {
+            name: _rows(value, name, ids.shape, value_shapes[name]) if name in value_shapes else _as_numpy(value, name)
+            for name, value in given.items()
+        }, ids.shape
 
     def look_at_update(
         self, ids: IntArrayLike, td_errors: ArrayLike | None, priorities: ArrayLike | None
@@ -91,12 +96,46 @@ class Steps:
         for output in self._buffer._layout.batch:
             array: Any = of_whole.get(output.name)
             if array is None:
-                parts = [part[output.name] for part in rows]
-                array = np.empty((len(drawn.ids), *parts[0].shape[1:]), parts[0].dtype)
-                for (place, _), part in zip(drawn.rows, parts, strict=True):
-                    array[place] = part
+                parts: list[tuple[Ids, Any]] = [
+                    (place, part[output.name]) for (place, _), part in zip(drawn.rows, rows, strict=True)
+                ]
+                array = (_joined if output.value_shape is None else _joined_rows)(parts, len(drawn.ids))
             arrays[output.name] = array
         return self._buffer._new_batch(arrays)
+
+
+def _joined(parts: list[tuple[Ids, Any]], n: int) -> npt.NDArray[Any]:
+    """An array of n rows, of which each part has those at its places."""
+    array = np.empty((n, *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for place, part in parts:
+        array[place] = part
+    return array
+
+
+def _joined_rows(parts: list[tuple[Ids, per.Ragged[Any]]], n: int) -> per.Ragged[Any]:
+    """The same for rows of any length."""
+    first = parts[0][1]
+    ends = _joined([(place, np.add.accumulate(part.lengths.reshape(len(part), -1), 1)) for place, part in parts], n)
+    before = np.concatenate([[0], np.cumsum(ends[:, -1])])
+    offsets = np.concatenate([[0], (ends + before[:-1, None]).ravel()])
+    values = np.empty((before[-1], *first.values.shape[1:]), first.values.dtype)
+    for place, part in parts:
+        for i, p in enumerate(place):
+            values[before[p] : before[p + 1]] = part[i].values if len(part.shape) > 1 else part[i]
+    return per.Ragged(values, offsets, (n, *first.shape[1:]))
+
+
+def _rows(source: object, name: str, shape: tuple[int, ...], value_shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Rows of any length as an array of objects of that shape, one a row."""
+    values, offsets = ragged.packed(source, name, shape or (1,), value_shape)
+    rows = np.empty(offsets.size - 1, object)
+    rows[:] = np.split(_as_numpy(values, name), offsets[1:-1])
+    return rows.reshape(shape)
+
+
+def n_bytes(array: npt.NDArray[Any]) -> int:
+    """The bytes of an array as look() gives it."""
+    return sum(map(n_bytes, array.flat)) if array.dtype == object else array.nbytes
 
 
 def n_steps(arrays: Arrays, shape: tuple[int, ...]) -> int:
