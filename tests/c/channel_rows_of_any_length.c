@@ -66,6 +66,7 @@ static void a_channel_brings_what_add_would(int32_t moved_by) {
         if (next_random(&state) % 3 == 0) add.steps.next_mask = array_of(next_mask, PER_BOOL);
         /* What is masked out need not even have an allowed length. */
         if (add.steps.mask.data != NULL && !mask[length * N_ENVS - 1]) add.offsets[0][length * N_ENVS] += 50;
+        if (add.steps.next_mask.data != NULL && !next_mask[length * N_ENVS - 1]) add.offsets[1][length * N_ENVS] += 50;
         CHECK_OK(per_replay_add(twin, &add.steps, NULL, NULL));
         if (moved_by == PER_MOVED_BY_CALLS) CHECK_OK(per_channel_flush(channel, -1));
         CHECK_OK(per_writer_add(writer, &add.steps, -1));
@@ -280,6 +281,31 @@ static void forged_offsets_of_a_channel(void) {
     free_channel(writer, channel, replay);
 }
 
+/* The length of a row that is masked out does not matter, but all rows lie within their slot. */
+static void forged_offsets_beyond_a_slot(void) {
+    static ragged_call add;
+    static const uint8_t mask[N_ENVS] = {0, 1, 1, 1};
+    per_replay_options options = options_of(N_ENVS);
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    size_t size, at = 0;
+    unsigned char* const memory = map_shared(descriptor_of(channel), &size);
+    int64_t offsets[N_ENVS + 1] = {0, 0};
+    fill_ragged_call(&add, N_ENVS, 5, 1, EPISODE);
+    add.steps.mask = array_of(mask, PER_BOOL);
+    CHECK_OK(per_writer_add(writer, &add.steps, -1));
+    for (int64_t env = 1; env < N_ENVS; ++env) offsets[env + 1] = offsets[env] + n_tokens(env, 5);
+    CHECK(offsets[N_ENVS] > 0);
+    while (memcmp(memory + at, offsets, sizeof offsets) != 0) CHECK((at += sizeof *offsets) + sizeof offsets < size);
+    for (int env = 1; env <= N_ENVS; ++env) offsets[env] += 1 << 20;
+    memcpy(memory + at, offsets, sizeof offsets);
+    CHECK_OK(per_channel_flush(channel, -1));
+    CHECK(channel_stats(channel).refused == 1 && stats_of(replay).added == 0);
+    munmap(memory, size);
+    free_channel(writer, channel, replay);
+}
+
 /* A reader does not hand out offsets that no loader writes. */
 static void forged_offsets_of_a_batch(void) {
     per_replay_options options = options_of(1);
@@ -320,6 +346,7 @@ int main(void) {
     killed_writers();
     readers_get_the_same_rows();
     forged_offsets_of_a_channel();
+    forged_offsets_beyond_a_slot();
     forged_offsets_of_a_batch();
     return 0;
 }

@@ -550,6 +550,19 @@ static void heaps_have_a_limit(int64_t limit) {
     free_both(replay, unlimited);
 }
 
+/* The next observation is compared with the final one, of another episode, even after a clear. */
+static void a_clear_keeps_the_final_observation(int32_t stores_next) {
+    per_replay_options options = options_of(1);
+    options.store_next_observation = stores_next;
+    per_replay* replay = create_replay(&options);
+    CHECK(n_points(0, 9) > 0);
+    add_steps(replay, 1, 8, 1, 9); /* ends with observation 9 */
+    CHECK_OK(per_replay_clear(replay, NULL));
+    add_steps(replay, 1, 9, 1, 1000);
+    CHECK(stats_of(replay).suspected_resets == 1);
+    per_replay_free(replay);
+}
+
 int main(void) {
     CHECK(mkdtemp(folder) != NULL);
     snprintf(file, sizeof file, "%s/saved", folder);
@@ -570,6 +583,8 @@ int main(void) {
     files(1, 0, 0);
     files(4, 1, 1);
     memory_follows_what_is_stored();
+    a_clear_keeps_the_final_observation(0);
+    a_clear_keeps_the_final_observation(1);
     loaders_draw_the_same_rows(0);
     loaders_draw_the_same_rows(1);
     loaders_draw_the_same_sequences();
