@@ -1,0 +1,827 @@
+"""Groups: the answers to prompts, from the moment they are asked for until they are used."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import math
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _arrays, _options
+from per._errors import Busy, CorruptFile, InvalidArgument, IoError, Timeout, kind_of
+from per._handle import constructor
+from per._waiting import seconds_of
+from per.batch import Batch
+from per.field import Field, to_c
+from per.llm._journal import Arrays, Journal, packed, read_checkpoint, unpacked, write_checkpoint
+from per.ragged import Ragged
+from per.replay import ReplayBuffer
+from per.typing import Array, ArrayLike, IntArrayLike, IntLike, Path
+
+Order = Literal["issued", "sealed", "priority"]
+Key = int | str | None
+Indices = npt.NDArray[np.int64]
+
+_FREE, _OPEN, _SEALED, _LEASED = range(4)
+_COLUMNS = ("group", "state", "first", "sealed", "row", "n_tokens", "uses")
+_SLOT = np.dtype([*((name, np.int64) for name in _COLUMNS), ("priority", np.float64)])
+_NOT_BEGUN = np.iinfo(np.int64).max  # the first version of a group that has none yet
+_OWN = ("group", "version_first", "version_last")  # fields of the buffer beside the user's
+_RESERVED = (*_OWN, "member", "version", "n_tokens")
+_COUNTERS = ("issued", "consumed", "sealed", "acknowledged", "version", "entry")
+_CHANGES = ("admit", "seal", "retire", "acknowledge", "set_version", "prioritize")
+
+
+class Counts(NamedTuple):
+    """Numbers of groups: issued = consumed + retired + sealed + leased + open, at every moment."""
+
+    issued: int
+    open: int
+    sealed: int
+    leased: int
+    consumed: int
+    retired: int
+    retired_by: dict[tuple[str, str], int]
+    """by reason and tag"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lease(Generic[Array]):
+    """B groups that a learner has drawn, until it gives the lease to Groups.ack() or Groups.release()."""
+
+    number: int
+    groups: Indices
+    """int64[B], ids"""
+    keys: tuple[Key, ...]
+    ages: Indices
+    """int64[B], versions since the oldest token of each group"""
+    n_tokens: Indices
+    """int64[B], of all members"""
+    probabilities: npt.NDArray[np.float64]
+    """float64[B], P of each group in a single draw, for weights (P.min() / P) ** beta; 1 unless drawn by priority"""
+    batch: Batch[Array]
+    """the fields, reward, version_first and version_last, each [B, G]"""
+
+    def shares(self, ranks: IntLike) -> list[Indices]:
+        """Divides the groups among ranks, about as many tokens for each, without splitting one.
+
+        Returns the positions in the batch of the groups of each rank.
+        """
+        shares: list[list[int]] = [[] for _ in range(_at_least("ranks", ranks, 1))]
+        loads = [0] * len(shares)
+        for place in np.argsort(-self.n_tokens, kind="stable").tolist():  # the largest first, to the lightest share
+            rank = loads.index(min(loads))
+            shares[rank].append(place)
+            loads[rank] += int(self.n_tokens[place])
+        return [np.array(sorted(share), np.int64) for share in shares]
+
+
+class Groups(Generic[Array]):
+    """A ledger of groups: the G answers to one prompt, which a language model is trained on together.
+
+    A group is open from reserve() until its last member is closed, then sealed until sample() leases it to a learner,
+    and consumed by ack(); release() makes it sealed again. Or it is retired: by fail(), or because it is too old. No
+    group is lost or doubled: issued = consumed + retired + stored + missing() at every moment, stored being sealed or
+    leased, also after a kill and load().
+
+    reserve() paces generation: k more groups are allowed if I + k - R <= (V + 1 + ahead) per_version, with I groups
+    issued, R of them retired unused, and version V of the policy. The numbers are those of the states, so that a loaded
+    ledger allows what the saved one did.
+
+    Parameters
+    ----------
+    group_size : int
+        G, the members of a group.
+    fields : Mapping[str, Field], optional
+        Arrays of each member, such as {"tokens": per.Field(None, "int32", max_length=4096)}. They lie in a
+        per.ReplayBuffer, where a group is a sequence of G rows. None: payloads are kept elsewhere.
+    capacity : int
+        Groups that may be open, sealed or leased at the same time. reserve() takes a group's place, so that no stored
+        group is ever overwritten.
+    max_open : int, optional
+        Groups that may be open at the same time. None: capacity.
+    per_version : int, optional
+        Groups that learners use in each version. None: no pacing.
+    ahead : int, default 0
+        Versions by which generation may be ahead. If learners use per_version groups in each version, once and in the
+        order "issued", every group is used at an age of at most `ahead`.
+    max_age : int, optional
+        Largest age at which a group is drawn: the version less the first version of its oldest member. Older groups are
+        retired, also while open. None: no limit.
+    uses : int, default 1
+        Draws until a group is consumed. One that was used becomes consumed, not retired, when it is too old.
+    order : {"issued", "sealed", "priority"}, default "issued"
+        The groups that sample() draws: those "issued" first, waiting for them while they are open, so that batches do
+        not depend on the speed of generation; those "sealed" first; or by "priority", at random without replacement.
+    half_life : float, optional
+        Draws by priority are in proportion to priority 2^(-age / half_life). None: age does not matter.
+    seed : int, default 0
+        Seed of the draws.
+    arrays : {"numpy", "torch"}, default "numpy"
+        The arrays of batches.
+    path : Path, optional
+        File of checkpoint(), which must not exist; load() continues from one. A journal beside it has what happens
+        after a checkpoint. None: nothing is written.
+    fsync : bool, default False
+        True: what a call changes survives a power failure, not just the death of the process.
+
+    Notes
+    -----
+    Several threads and tasks may use a ledger: each call is atomic, and an error changes nothing. Call ack() when the
+    optimiser step is saved: groups that were not acknowledged come back after a crash, since their step is lost, too.
+
+    Examples
+    --------
+    >>> import per, per.llm
+    >>> groups = per.llm.Groups(2, {"tokens": per.Field(None, "int32", max_length=100)}, capacity=16, per_version=1)
+    >>> (group,) = groups.reserve(keys=["What is 1 + 1?"])
+    >>> groups.close(group, 0, reward=1.0, tokens=[2]), groups.close(group, 1, reward=0.0, tokens=[1, 1])
+    (False, True)
+    >>> lease = groups.sample(groups=1)
+    >>> lease.batch.reward.tolist(), lease.batch.tokens.padded().tolist()
+    ([[1.0, 0.0]], [[[2, 0], [1, 1]]])
+    >>> groups.ack(lease)
+    >>> groups.advance()
+    1
+    """
+
+    _files: tuple[str, Journal] | None  # path of the checkpoint
+
+    def __init__(
+        self,
+        group_size: IntLike,
+        fields: Mapping[str, Field] | None = None,
+        *,
+        capacity: IntLike,
+        max_open: IntLike | None = None,
+        per_version: IntLike | None = None,
+        ahead: IntLike = 0,
+        max_age: IntLike | None = None,
+        uses: IntLike = 1,
+        order: Order = "issued",
+        half_life: float | None = None,
+        seed: IntLike = 0,
+        arrays: Literal["numpy", "torch"] = "numpy",
+        path: Path | None = None,
+        fsync: bool = False,
+    ) -> None:
+        size, n_slots = _at_least("group_size", group_size, 1), _at_least("capacity", capacity, 1)
+        own: dict[str, Any] = {"group_size": size, "capacity": n_slots, "order": order, "arrays": arrays}
+        own["max_open"] = n_slots if max_open is None else _at_least("max_open", max_open, 1)
+        own["per_version"] = None if per_version is None else _at_least("per_version", per_version, 1)
+        own["max_age"] = None if max_age is None else _at_least("max_age", max_age, 0)
+        own["half_life"] = None if half_life is None else _options.real("half_life", half_life)
+        for name, value, least in (("ahead", ahead, 0), ("uses", uses, 1), ("seed", seed, 0)):
+            own[name] = _at_least(name, value, least)
+        for name, choices in (("order", ("issued", "sealed", "priority")), ("arrays", ("numpy", "torch"))):
+            if own[name] not in choices:
+                raise InvalidArgument(f"{name} is {own[name]!r}; allowed: {', '.join(map(repr, choices))}")
+        if half_life is not None and not 0 < own["half_life"] < math.inf:
+            raise InvalidArgument(f"half_life is {half_life}; allowed: finite numbers above 0")
+        to_c(fields or {})
+        for name, field in (fields or {}).items():
+            if name in _RESERVED or "." in name or name == "observation" or field.role not in (None, "plain"):
+                raise InvalidArgument(
+                    f"field {name} is an observation or state, has a dot, or is reserved; allowed: others"
+                )
+            if field.dtype == "bfloat16":
+                raise InvalidArgument(f"field {name} is of bfloat16; allowed: dtypes of numpy, such as float16")
+        whole, group = Field((), "int64"), Field((), "int64", role="observation")
+        rows: ReplayBuffer[Any] = ReplayBuffer(
+            (size + 2) * n_slots,  # each place for a group is a lane
+            {"group": group, "version_first": whole, "version_last": whole, **(fields or {})},
+            n_envs=n_slots,
+            sequence_length=size,
+            prioritization="uniform",
+            arrays=arrays,
+        )
+        self._begin(own, rows)
+        if path is not None:
+            name = os.fsdecode(_options.path(path))
+            journal = Journal(name, _options.flag("fsync", fsync), is_new=True)
+            write_checkpoint(name, self._contents(), is_new=True)
+            journal.clear()
+            self._files = name, journal
+
+    def _begin(self, own: dict[str, Any], rows: ReplayBuffer[Any]) -> None:
+        """Sets up an empty ledger, in memory."""
+        self._own, self._rows = own, rows
+        self._fields = {name: field for name, field in rows.fields.items() if name not in _OWN}
+        self._slots = np.zeros(own["capacity"], _SLOT)
+        self._slot_of: dict[int, int] = {}
+        self._names: dict[int, tuple[Key, str]] = {}  # key and tag
+        self._members: dict[int, list[_Member]] = {}  # of open groups
+        self._leases: dict[int, Lease[Array]] = {}
+        self._retired: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._issued = self._consumed = self._sealed = self._acknowledged = self._version = 0
+        self._entry = self._next_lease = 0  # the last entry of the journal, the next lease
+        self._files = None
+        self._lock = threading.Condition()
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def reserve(self, k: IntLike = 1, *, keys: Sequence[Key] | None = None, tag: str = "") -> list[int]:
+        """Admits groups, whose answers are then to be generated. Returns their ids, which count from 0.
+
+        Parameters
+        ----------
+        k : int, default 1
+            Number of groups.
+        keys : Sequence[Key], optional
+            In place of k: an int or str for each group's prompt, which missing() and leases return.
+        tag : str, default ""
+            Counted with the reason if the group is retired, such as the name of a data set.
+
+        Raises
+        ------
+        Busy
+            Pacing, max_open or capacity do not allow that many yet: see room and wait().
+        """
+        names: list[Any] = [None] * _at_least("k", k, 0) if keys is None else list(keys)
+        for key in names:
+            if not isinstance(key, (int, str, type(None))):
+                raise InvalidArgument(f"keys has {key!r}; allowed: int, str and None")
+        if not isinstance(tag, str):
+            raise InvalidArgument(f"tag is {tag!r}; allowed: str")
+        most = min(self._own["capacity"], self._own["max_open"])
+        if len(names) > most:
+            raise InvalidArgument(f"k is {len(names)}; allowed: 0 to {most}, the smaller of capacity and max_open")
+        with self._changing():
+            if len(names) > self._room():
+                raise Busy(f"k is {len(names)}; allowed at this moment: up to {self._room()} ({self._described()})")
+            return self._admit(names, tag)
+
+    def append(self, group: IntLike, member: IntLike, *, version: IntLike | None = None, **fields: ArrayLike) -> bool:
+        """Adds a piece of an answer: rows of any length grow by it, other fields are replaced.
+
+        Parameters
+        ----------
+        group : int
+            Its id.
+        member : int
+            0 to G - 1.
+        version : int, optional
+            The policy that generated the piece. None: the current one.
+        **fields : ArrayLike
+            Values by field.
+
+        Returns
+        -------
+        bool
+            False if the group was retired, and its generation may stop.
+        """
+        with self._changing():
+            found = self._given(group, member, version, fields)
+            if found is not None:
+                number, place, grown = found
+                self._members[number][place] = grown
+                self._note_first(number)
+            return found is not None and found[0] in self._slot_of
+
+    def close(
+        self,
+        group: IntLike,
+        member: IntLike,
+        reward: float,
+        *,
+        version: IntLike | None = None,
+        n_tokens: IntLike | None = None,
+        **fields: ArrayLike,
+    ) -> bool:
+        """Ends an answer, or takes a whole one. The last one of a group seals it, so that it can be drawn.
+
+        Parameters
+        ----------
+        group, member, version, **fields
+            As in append().
+        reward : float
+            Of the answer.
+        n_tokens : int, optional
+            Its length for sample(tokens=...). None: that of the field `tokens`, 0 without one.
+
+        Returns
+        -------
+        bool
+            Whether the group is sealed now. False while members are open, and if it was retired.
+        """
+        value = _options.real("reward", reward)
+        if not math.isfinite(value):
+            raise InvalidArgument(f"reward is {value}; allowed: finite numbers")
+        with self._changing():
+            found = self._given(group, member, version, fields)
+            if found is None:
+                return False
+            number, place, ended = found
+            for name, field in self._fields.items():
+                if name not in ended.pieces and field.default is None:
+                    raise InvalidArgument(f"{name} is missing; needed to close a member: all fields without a default")
+            ended.reward = value
+            ended.n_tokens = ended.length("tokens") if n_tokens is None else _at_least("n_tokens", n_tokens, 0)
+            members = [*self._members[number]]
+            members[place] = ended
+            if all(each.reward is not None for each in members):
+                versions = [each.first for each in members], [each.last for each in members]
+                total = sum(each.n_tokens for each in members)
+                self._seal(number, [each.reward for each in members], *versions, total, self._arrays_of(members))
+                self._retire_stale()
+            else:
+                self._members[number] = members
+                self._note_first(number)
+            return number in self._slot_of and number not in self._members
+
+    def fail(self, group: IntLike, reason: str = "failed") -> None:
+        """Retires an open or sealed group, for a reason such as "failed", "filtered" or "aborted".
+
+        Nothing happens if it was retired or consumed before. A leased group is an error.
+        """
+        with self._changing():
+            number = self._issued_id(group)
+            if number in self._slot_of:
+                if self._slots["state"][self._slot_of[number]] == _LEASED:
+                    raise InvalidArgument(f"group is {number}, which is leased; allowed: open and sealed groups")
+                self._retire([number], str(reason))
+
+    def sample(self, groups: IntLike | None = None, *, tokens: IntLike | None = None) -> Lease[Array]:
+        """Leases a number of groups to a learner, or whole groups until the next one would exceed a number of tokens.
+
+        Raises
+        ------
+        Busy
+            Too few groups are ready: see wait().
+        """
+        with self._changing():
+            chosen, probabilities = self._choose(groups, tokens)
+            if chosen is None:
+                asked = f"groups is {groups}" if tokens is None else f"tokens is {tokens}"
+                raise Busy(f"{asked}; too few groups are ready ({self._described()})")
+            slots = self._slots[chosen]
+            rows = self._rows.get_windows(slots["row"])
+            batch: Batch[Array] = Batch({name: rows[name] for name in (*self._fields, "reward", *_OWN[1:])})
+            keys = tuple(self._names[group][0] for group in slots["group"].tolist())
+            facts = slots["group"].copy(), keys, self._version - slots["first"], slots["n_tokens"].copy()
+            lease = Lease(self._next_lease, *facts, probabilities, batch)
+            self._slots["state"][chosen] = _LEASED
+            self._leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
+            self._next_lease += 1
+            return lease
+
+    def ack(self, lease: Lease[Array], *, version: IntLike | None = None) -> None:
+        """Ends a lease whose groups were used. With a version it also advances to that one, in the same step."""
+        with self._changing():
+            self._check_lease(lease)
+            number = self._version if version is None else _at_least("version", version, self._version)
+            self._acknowledge(lease.groups.tolist(), number)
+            del self._leases[lease.number]
+            self._retire_stale()
+
+    def release(self, lease: Lease[Array]) -> None:
+        """Ends a lease whose groups were not used. They can be drawn again unless they are too old by now."""
+        with self._changing():
+            self._check_lease(lease)
+            self._slots["state"][[self._slot_of[group] for group in lease.groups.tolist()]] = _SEALED
+            del self._leases[lease.number]
+            self._retire_stale()
+
+    def leases(self) -> list[Lease[Array]]:
+        """The leases that have not ended, without their batches: release() those of a learner that died."""
+        with self._lock:
+            return list(self._leases.values())
+
+    def update_priorities(self, groups: IntArrayLike, priorities: ArrayLike) -> None:
+        """Sets priorities, finite and >= 0, by id. Groups begin with 1; those that ended are ignored."""
+        ids = _arrays.as_int64(groups, "groups").tolist()
+        values = _arrays.as_float(priorities, "priorities", np.float64).reshape(-1)
+        if len(ids) != len(values) or not (np.isfinite(values) & (values >= 0)).all():
+            raise InvalidArgument(
+                f"priorities is {values}; allowed: a finite number >= 0 for each of {len(ids)} groups"
+            )
+        with self._changing():
+            self._prioritize([self._issued_id(group) for group in ids], values.tolist())
+
+    def advance(self, version: IntLike | None = None) -> int:
+        """Sets the version of the policy, by default to the next one, and retires groups that are too old for it."""
+        with self._changing():
+            number = self._version + 1 if version is None else _at_least("version", version, self._version)
+            self._set_version(number)
+            self._retire_stale()
+            return number
+
+    @property
+    def version(self) -> int:
+        """The version of the policy, 0 at first."""
+        return self._version
+
+    @property
+    def room(self) -> int:
+        """Number of groups that reserve() allows at this moment."""
+        with self._lock:
+            return self._room()
+
+    def missing(self) -> dict[int, Key]:
+        """The open groups and their keys. After load() their answers must be generated from the beginning."""
+        with self._lock:
+            return {group: self._names[group][0] for group in self._members}
+
+    def counts(self) -> Counts:
+        """Numbers of groups by state."""
+        with self._lock:
+            _, n_open, sealed, leased = self._states()
+            retired = dict(self._retired)
+            return Counts(self._issued, n_open, sealed, leased, self._consumed, sum(retired.values()), retired)
+
+    def __repr__(self) -> str:
+        with self._lock:
+            return f"per.llm.Groups({self._own['group_size']}, {self._described()})"
+
+    async def wait(self, groups: IntLike | None = None, *, tokens: IntLike | None = None, room: IntLike = 0) -> None:
+        """Waits until sample() with these arguments, and reserve() of `room` groups, would succeed."""
+        while True:
+            with self._lock:
+                if self._is_ready(groups, tokens, room):
+                    return
+                future = asyncio.get_running_loop().create_future()
+                self._waiters.add(future)
+            await future
+
+    def wait_blocking(
+        self,
+        groups: IntLike | None = None,
+        *,
+        tokens: IntLike | None = None,
+        room: IntLike = 0,
+        timeout: float | None = None,
+    ) -> None:
+        """The same for threads, for at most `timeout` seconds. Raises Timeout."""
+        seconds = min(seconds_of(timeout), threading.TIMEOUT_MAX)
+        with self._lock:
+            if not self._lock.wait_for(lambda: self._is_ready(groups, tokens, room), seconds):
+                raise Timeout(f"timeout is {timeout}; not ready yet ({self._described()})")
+
+    def checkpoint(self) -> None:
+        """Writes the ledger to its file, and clears the journal. Whenever it is killed, load() loses nothing."""
+        with self._lock:
+            if self._files is None:
+                raise InvalidArgument("path is None; needed for checkpoint(): a path")
+            write_checkpoint(self._files[0], self._contents(), is_new=False)
+            self._files[1].clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole ledger as {"checkpoint": uint8[bytes]}, for load()."""
+        with self._lock:
+            return {"checkpoint": np.frombuffer(self._contents(), np.uint8).copy()}
+
+    @constructor
+    def load(
+        cls: Any, source: Path | Mapping[str, Any], *, version: IntLike | None = None, fsync: bool = False
+    ) -> Groups[Any]:
+        """Continues from the files of a ledger, with all that happened before it ended, or from a state_dict().
+
+        Leased groups are sealed again. Open ones are in missing().
+
+        Parameters
+        ----------
+        source : Path or Mapping[str, Any]
+            The ledger's path, or a state_dict(); of the latter no journal is kept.
+        version : int, optional
+            The version that training continues with; it may be an earlier one. None: the ledger's.
+        fsync : bool, default False
+            As for the class.
+
+        Raises
+        ------
+        IoError
+        CorruptFile
+        Busy
+            Another ledger uses the path.
+        """
+        number = None if version is None else _at_least("version", version, 0)
+        groups: Groups[Any] = cls.__new__(cls)
+        if isinstance(source, Mapping):
+            if set(source) != {"checkpoint"}:
+                raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
+            groups._restore(np.asarray(source["checkpoint"], np.uint8).tobytes())
+        else:
+            name = os.fsdecode(_options.path(source, "source"))
+            journal = Journal(name, _options.flag("fsync", fsync), is_new=False)
+            groups._restore(read_checkpoint(name))
+            for contents in journal.records(groups._entry):
+                facts, arrays = unpacked(contents)
+                try:
+                    change = getattr(groups, f"_{_CHANGES[_CHANGES.index(facts.pop('change'))]}")
+                    change(**facts, **({"arrays": arrays} if change.__name__ == "_seal" else {}))
+                except (KeyError, TypeError, ValueError, IndexError) as error:
+                    raise CorruptFile(f"{name}.journal: entry {groups._entry + 1} does not fit: {error}") from error
+            groups._files = name, journal
+        with groups._changing():
+            if number is not None:
+                groups._set_version(number)
+            groups._retire_stale()
+        return groups
+
+    def _contents(self) -> bytes:
+        slots = self._slots.copy()
+        slots["state"][slots["state"] == _LEASED] = _SEALED
+        slots["first"][slots["state"] == _OPEN] = _NOT_BEGUN
+        facts = {
+            "options": self._own,
+            "names": [[group, *name] for group, name in self._names.items()],
+            "retired": [[*cause, count] for cause, count in self._retired.items()],
+            "counters": [getattr(self, f"_{name}") for name in _COUNTERS],
+        }
+        return packed(facts, {"slots": slots, "rows": np.frombuffer(bytes(self._rows), np.uint8)})
+
+    def _restore(self, contents: bytes) -> None:
+        facts, arrays = unpacked(contents)
+        try:
+            rows: ReplayBuffer[Any] = ReplayBuffer.from_bytes(arrays["rows"], arrays=facts["options"]["arrays"])
+            self._begin(facts["options"], rows)
+            self._slots[:] = arrays["slots"]
+            self._names = {group: (key, tag) for group, key, tag in facts["names"]}
+            self._retired.update({(reason, tag): count for reason, tag, count in facts["retired"]})
+            vars(self).update({f"_{name}": int(n) for name, n in zip(_COUNTERS, facts["counters"], strict=True)})
+            used = np.flatnonzero(self._slots["state"] != _FREE)
+            used = used[np.argsort(self._slots["group"][used])]
+            self._slot_of = dict(zip(self._slots["group"][used].tolist(), used.tolist(), strict=True))
+            for group, slot in self._slot_of.items():
+                if self._slots["state"][slot] == _OPEN:
+                    self._members[group] = self._new_members()
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptFile(f"the checkpoint is not one of per.llm.Groups: {error}") from error
+
+    # Changes of state, each of which is an entry of the journal that load() repeats.
+
+    def _log(self, change: str, arrays: Arrays | None = None, **facts: Any) -> None:
+        """Writes the entry of a change, before it is made."""
+        if self._files is not None:
+            self._files[1].append(self._entry + 1, packed({"change": change, **facts}, arrays or {}))
+        self._entry += 1
+
+    def _admit(self, keys: list[Key], tag: str) -> list[int]:
+        self._log("admit", keys=keys, tag=tag)
+        groups = range(self._issued, self._issued + len(keys))
+        free = np.flatnonzero(self._slots["state"] == _FREE)[: len(keys)].tolist()
+        for group, key, slot in zip(groups, keys, free, strict=True):
+            self._slots[slot] = (group, _OPEN, _NOT_BEGUN, 0, 0, 0, 0, 1.0)
+            self._slot_of[group], self._names[group], self._members[group] = slot, (key, tag), self._new_members()
+        self._issued += len(keys)
+        return [*groups]
+
+    def _seal(self, group: int, rewards: Any, firsts: Any, lasts: Any, n_tokens: int, arrays: Arrays) -> None:
+        slot = self._slot_of[group]
+        is_end = np.arange(self._own["group_size"])[:, None] == self._own["group_size"] - 1
+        rows: dict[str, Any] = {
+            name: arrays[name][:, None] if field.max_length is None else Ragged(arrays[name], arrays[f"{name} ends"])
+            for name, field in self._fields.items()
+        }
+        ids = self._rows.extend(  # no slot refers to these rows yet, so an error after this does no harm
+            group=np.full(is_end.shape, group),
+            version_first=np.reshape(firsts, (-1, 1)),
+            version_last=np.reshape(lasts, (-1, 1)),
+            reward=np.reshape(rewards, (-1, 1)),
+            terminated=is_end,
+            truncated=False,
+            next_mask=~is_end,
+            env_ids=[slot],
+            **rows,
+        )
+        self._log("seal", arrays, group=group, rewards=rewards, firsts=firsts, lasts=lasts, n_tokens=n_tokens)
+        known = (min(firsts), self._sealed, int(ids[0, 0]), n_tokens, 0, self._slots["priority"][slot])
+        self._slots[slot] = (group, _SEALED, *known)
+        del self._members[group]
+        self._sealed += 1
+
+    def _retire(self, groups: list[int], reason: str) -> None:
+        self._log("retire", groups=groups, reason=reason)
+        for group in groups:
+            if self._slots["uses"][self._slot_of[group]] > 0:
+                self._consumed += 1
+            else:
+                self._retired[reason, self._names[group][1]] += 1
+            self._free(group)
+
+    def _acknowledge(self, groups: list[int], version: int) -> None:
+        self._log("acknowledge", groups=groups, version=version)
+        self._version = version
+        self._acknowledged += 1
+        for group in groups:
+            slot = self._slot_of[group]
+            self._slots["state"][slot] = _SEALED
+            self._slots["uses"][slot] += 1
+            if self._slots["uses"][slot] == self._own["uses"]:
+                self._consumed += 1
+                self._free(group)
+
+    def _set_version(self, version: int) -> None:
+        self._log("set_version", version=version)
+        self._version = version
+
+    def _prioritize(self, groups: list[int], priorities: list[float]) -> None:
+        self._log("prioritize", groups=groups, priorities=priorities)
+        for group, priority in zip(groups, priorities, strict=True):
+            if group in self._slot_of:
+                self._slots["priority"][self._slot_of[group]] = priority
+
+    def _free(self, group: int) -> None:
+        self._slots["state"][self._slot_of.pop(group)] = _FREE
+        self._members.pop(group, None)
+        del self._names[group]
+
+    # Rules, for callers that hold the lock.
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds the lock during a change, and wakes all who wait for one."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._lock.notify_all()
+                for future in self._waiters:
+                    with contextlib.suppress(RuntimeError):  # the loop of its task is closed
+                        future.get_loop().call_soon_threadsafe(_wake, future)
+                self._waiters.clear()
+
+    def _new_members(self) -> list[_Member]:
+        return [_Member() for _ in range(self._own["group_size"])]
+
+    def _states(self) -> list[int]:
+        """Numbers of places that are free, open, sealed and leased."""
+        counts: list[int] = np.bincount(self._slots["state"], minlength=4).tolist()
+        return counts
+
+    def _described(self) -> str:
+        _, n_open, sealed, leased = self._states()
+        return f"version {self._version}, {n_open} groups open, {sealed} sealed, {leased} leased"
+
+    def _room(self) -> int:
+        """The k that reserve() allows. I - R are the groups that exist and those that were consumed."""
+        free, n_open, sealed, leased = self._states()
+        room = min(free, self._own["max_open"] - n_open)
+        if self._own["per_version"] is not None:
+            admitted = n_open + sealed + leased + self._consumed
+            room = min(room, (self._version + 1 + int(self._own["ahead"])) * self._own["per_version"] - admitted)
+        return max(int(room), 0)
+
+    def _is_stale(self) -> npt.NDArray[np.bool_]:
+        """For each slot whether its group is too old."""
+        stale: npt.NDArray[np.bool_] = self._slots["first"] < self._version - (self._own["max_age"] or 0)
+        return stale & (self._own["max_age"] is not None)
+
+    def _retire_stale(self) -> None:
+        """Retires the groups that are too old, unless a learner has them. If the journal fails, a later call does."""
+        state = self._slots["state"]
+        stale = self._slots["group"][((state == _OPEN) | (state == _SEALED)) & self._is_stale()]
+        with contextlib.suppress(IoError):
+            if stale.size:
+                self._retire(np.sort(stale).tolist(), "stale")
+
+    def _is_ready(self, groups: IntLike | None, tokens: IntLike | None, room: IntLike) -> bool:
+        is_asked = groups is not None or tokens is not None
+        return bool(self._room() >= room) and (not is_asked or self._choose(groups, tokens)[0] is not None)
+
+    def _choose(self, groups: object, tokens: object) -> tuple[Indices | None, npt.NDArray[np.float64]]:
+        """The slots that sample() would draw, None if too few groups are ready, and their P."""
+        if (groups is None) == (tokens is None):
+            raise InvalidArgument("sample needs groups or tokens, one of the two")
+        slots, probabilities = self._in_order()
+        if groups is not None:
+            count = _at_least("groups", groups, 1)
+            if count > self._own["capacity"]:
+                raise InvalidArgument(f"groups is {count}; allowed: 1 to {self._own['capacity']}, the capacity")
+        else:
+            budget, ends = _at_least("tokens", tokens, 1), np.cumsum(self._slots["n_tokens"][slots])
+            count = int(np.searchsorted(ends, budget, side="right"))
+            if count == 0 and len(slots) > 0:
+                group = self._slots["group"][slots[0]]
+                raise InvalidArgument(f"tokens is {budget}; allowed: {ends[0]} and above, those of group {group}")
+            if count == len(slots) and (count == 0 or ends[-1] < budget):
+                count += 1  # another group might fit
+        return (slots[:count] if count <= len(slots) else None), probabilities[:count]
+
+    def _in_order(self) -> tuple[Indices, npt.NDArray[np.float64]]:
+        """The slots of all groups that can be drawn, in the order in which they would be, and their P."""
+        state, order = self._slots["state"], self._own["order"]
+        is_wanted = (state == _SEALED) | ((state == _OPEN) & (order == "issued"))
+        slots = np.flatnonzero(is_wanted & ~self._is_stale())
+        if order != "priority":
+            slots = slots[np.argsort(self._slots["group" if order == "issued" else "sealed"][slots])]
+            n_ready = int((np.cumsum(state[slots] == _OPEN) == 0).sum())
+            return slots[:n_ready], np.ones(n_ready)
+        weights = self._slots["priority"][slots]
+        if self._own["half_life"] is not None:
+            weights = weights * 2.0 ** ((self._slots["first"][slots] - self._version) / self._own["half_life"])
+        slots, weights = slots[weights > 0], weights[weights > 0]
+        # The smallest of exponential variates, each divided by its weight, is the draw with P(i), and those that follow
+        # are draws without replacement. The seed and the batches acknowledged before determine the variates, so that a
+        # draw that is made again, after a crash or a release, is the same.
+        bits = np.random.PCG64([self._own["seed"], self._acknowledged]).random_raw(self._own["capacity"])[slots]
+        ranks = np.argsort(-np.log(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53) / weights)
+        return slots[ranks], (weights / weights.sum())[ranks]
+
+    def _issued_id(self, group: object) -> int:
+        number = _options.whole("group", group)
+        if not 0 <= number < self._issued:
+            raise InvalidArgument(f"group is {number}; allowed: ids that reserve() returned, below {self._issued}")
+        return number
+
+    def _given(
+        self, group: object, member: object, version: object, fields: Mapping[str, object]
+    ) -> tuple[int, int, _Member] | None:
+        """The member with the arguments of append() or close(), which are checked; None if its group has ended."""
+        number, place = self._issued_id(group), _options.whole("member", member)
+        at_version = self._version if version is None else _at_least("version", version, 0)
+        if not 0 <= place < self._own["group_size"]:
+            raise InvalidArgument(f"member is {place}; allowed: 0 to {self._own['group_size'] - 1}")
+        if at_version > self._version:
+            raise InvalidArgument(f"version is {at_version}; allowed: 0 to {self._version}, the current one")
+        if number not in self._slot_of:
+            return None
+        if number not in self._members or self._members[number][place].reward is not None:
+            raise InvalidArgument(f"member is {place}, which is closed in group {number}; allowed: open members")
+        grown = self._members[number][place].grown(fields, self._fields)
+        if fields or version is not None or grown.first is None:
+            grown.first = at_version if grown.first is None else min(grown.first, at_version)
+            grown.last = max(grown.last, at_version)
+        return number, place, grown
+
+    def _note_first(self, group: int) -> None:
+        """Determines the age of an open group from its members."""
+        firsts = [member.first for member in self._members[group] if member.first is not None]
+        self._slots["first"][self._slot_of[group]] = min(firsts)
+        self._retire_stale()
+
+    def _arrays_of(self, members: Sequence[_Member]) -> dict[str, npt.NDArray[Any]]:
+        """The values of all members by field; with the name "NAME ends" the offsets of rows of any length."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, field in self._fields.items():
+            if field.max_length is None:
+                rows = [member.pieces.get(name, [np.asarray(field.default)])[0] for member in members]
+                arrays[name] = np.stack([np.broadcast_to(row, field.value_shape) for row in rows]).astype(field.dtype)
+            else:
+                arrays[name] = np.concatenate([piece for member in members for piece in member.pieces[name]])
+                arrays[f"{name} ends"] = np.cumsum([0, *(member.length(name) for member in members)])
+        return arrays
+
+    def _check_lease(self, lease: Lease[Array]) -> None:
+        own = self._leases.get(lease.number) if isinstance(lease, Lease) else None
+        if own is None or not np.array_equal(own.groups, lease.groups):
+            raise InvalidArgument(
+                f"lease is {kind_of(lease)} that has ended or is of another ledger; allowed: those of leases()"
+            )
+
+
+@dataclasses.dataclass
+class _Member:
+    """An answer: its values by field, in the pieces in which they came, and the versions that generated it."""
+
+    pieces: dict[str, list[npt.NDArray[Any]]] = dataclasses.field(default_factory=dict)
+    first: int | None = None
+    last: int = 0
+    reward: float | None = None
+    n_tokens: int = 0
+
+    def length(self, name: str) -> int:
+        return sum(map(len, self.pieces.get(name, [])))
+
+    def grown(self, values: Mapping[str, object], fields: Mapping[str, Field]) -> _Member:
+        """A copy with more values, which are checked and copied."""
+        pieces = dict(self.pieces)
+        for name, value in values.items():
+            if name not in fields:
+                raise InvalidArgument(f"{name} is no field{_options.meant(name, fields)}; allowed: {', '.join(fields)}")
+            field = fields[name]
+            array, code = _arrays.as_array(value, name)
+            array = _arrays.widened(array) if code == _arrays.BFLOAT16 else array
+            is_ragged, dtype = field.max_length is not None, np.dtype(field.dtype)
+            if array.ndim != len(field.shape) or array.shape[is_ragged:] != field.value_shape:
+                raise InvalidArgument(f"{name} has shape {list(array.shape)}; allowed: {list(field.shape)}")
+            cast = array.astype(dtype)
+            can_cast = array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind")
+            if not can_cast or (dtype.kind in "iu" and (cast != array).any()):
+                raise InvalidArgument(
+                    f"{name} has dtype {array.dtype}; allowed: {dtype}, or numbers that it represents"
+                )
+            if is_ragged and self.length(name) + len(cast) > (field.max_length or 0):
+                total = self.length(name) + len(cast)
+                raise InvalidArgument(f"{name} has {total} values; allowed: up to {field.max_length}, its max_length")
+            pieces[name] = [*pieces.get(name, []), cast] if is_ragged else [cast]
+        return dataclasses.replace(self, pieces=pieces)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _at_least(argument: str, value: object, least: int) -> int:
+    number = _options.whole(argument, value)
+    if number < least:
+        raise InvalidArgument(f"{argument} is {number}; allowed: {least} and above")
+    return number

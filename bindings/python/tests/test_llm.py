@@ -1,0 +1,590 @@
+"""per.llm: the ledger of groups against a naive model, its draws, its errors, and how it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import importlib.metadata
+import itertools
+import sys
+import threading
+import types
+
+import numpy as np
+import per
+import per.llm
+import pytest
+from naive_groups import NaiveGroups
+
+FIELDS = {
+    "tokens": per.Field(None, "int32", max_length=64),
+    "logprobs": per.Field((None, 2), "float32", max_length=64),
+    "length": per.Field((), "int16", default=-1),
+}
+
+
+def ledger(group_size=2, fields=FIELDS, **options):
+    return per.llm.Groups(group_size, fields, **{"capacity": 16} | options)
+
+
+def close_all(groups, ids, group_size=2, **given):
+    for group, member in itertools.product(ids, range(group_size)):
+        tokens = [group, member]
+        groups.close(group, member, reward=group, tokens=tokens, logprobs=np.zeros((2, 2)), **given)
+
+
+def holds_the_law(groups):
+    counts = groups.counts()
+    stored = counts.sealed + counts.leased
+    return counts.issued == counts.consumed + counts.retired + stored + len(groups.missing())
+
+
+# ---- the naive model
+
+
+class Walk:
+    """Random calls of a ledger and of its model, whose answers are compared after each."""
+
+    def __init__(self, seed, tmp_path=None):
+        self.random = random = np.random.default_rng(seed)
+        self.path = None if tmp_path is None else tmp_path / f"{seed}"
+        size, per_version, ahead = (int(n) for n in (random.integers(1, 4), random.integers(1, 5), random.integers(4)))
+        options = {
+            "capacity": int(random.integers(4, 24)),
+            "max_open": int(random.integers(2, 12)),
+            "per_version": per_version,
+            "ahead": ahead,
+            "max_age": int(random.integers(ahead, ahead + 3)),
+            "uses": int(random.integers(1, 4)),
+            "order": str(random.choice(["issued", "sealed"])),
+        }
+        self.naive = NaiveGroups(size, **options)
+        self.groups = per.llm.Groups(size, path=self.path, **options)
+        self.leases = []
+
+    def step(self):
+        calls = [self.reserve, self.append, self.close, self.close, self.close, self.sample, self.sample_tokens]
+        calls += [self.end_lease, self.end_lease, self.fail, self.advance]
+        weights = np.array([3, 3, 6, 6, 6, 3, 1, 2, 2, 0.3, 1])
+        calls[self.random.choice(len(calls), p=weights / weights.sum())]()
+        counts = self.groups.counts()._asdict()
+        assert counts == self.naive.counts()
+        assert self.groups.room == self.naive.room() and self.groups.version == self.naive.version
+        assert list(self.groups.missing()) == [it.id for it in self.naive.having("open")]
+        assert holds_the_law(self.groups)
+
+    def reserve(self):
+        k = int(self.random.integers(5))
+        tag = str(self.random.choice(["math", "code"]))
+        if self.naive.allows(k):
+            assert self.groups.reserve(k, tag=tag) == self.naive.reserve(k, tag)
+        else:
+            with pytest.raises((per.Busy, per.InvalidArgument)):
+                self.groups.reserve(k, tag=tag)
+
+    def member(self):
+        """A random member that is open, or one of a group that ended."""
+        ended = self.naive.having("retired", "consumed")[-3:]
+        places = [(it, m) for it in self.naive.having("open") for m in range(self.naive.group_size)]
+        places = [(it, m) for it, m in places if m not in it.tokens] + [(it, 0) for it in ended]
+        return places[self.random.integers(len(places))] if places else None
+
+    def version(self):
+        return int(self.random.integers(max(0, self.naive.version - 2), self.naive.version + 1))
+
+    def append(self):
+        if chosen := self.member():
+            it, member = chosen
+            version = self.version()
+            assert self.groups.append(it.id, member, version=version) == self.naive.append(it.id, member, version)
+
+    def close(self):
+        if chosen := self.member():
+            it, member = chosen
+            n = int(self.random.integers(1, 9))
+            version = self.version() if self.random.random() < 0.5 else None
+            closed = self.groups.close(it.id, member, reward=n, n_tokens=n, version=version)
+            assert closed == self.naive.close(it.id, member, n, version)
+
+    def leased(self, ids, draw):
+        if ids is None or ids == "too small":
+            with pytest.raises(per.Busy if ids is None else per.InvalidArgument):
+                draw()
+            return
+        lease = draw()
+        assert lease.groups.tolist() == ids
+        assert lease.ages.tolist() == [self.naive.age(self.naive.groups[id]) for id in ids]
+        assert (lease.ages <= self.naive.max_age).all()
+        rewards = [[self.naive.groups[id].tokens[m] for m in range(self.naive.group_size)] for id in ids]
+        assert lease.batch.reward.tolist() == rewards and lease.n_tokens.tolist() == [sum(row) for row in rewards]
+        self.leases.append(lease)
+
+    def sample(self):
+        n = int(self.random.integers(1, 4))
+        self.leased(self.naive.sample(n), lambda: self.groups.sample(n))
+
+    def sample_tokens(self):
+        budget = int(self.random.integers(5, 50))
+        self.leased(self.naive.sample_tokens(budget), lambda: self.groups.sample(tokens=budget))
+
+    def end_lease(self):
+        if self.leases:
+            lease = self.leases.pop(self.random.integers(len(self.leases)))
+            chance = self.random.random()
+            if chance < 0.2:
+                self.groups.ack(lease, version=self.naive.version + 1)
+                self.naive.version += 1
+                self.naive.ack(lease.groups.tolist())
+            else:
+                end = "ack" if chance < 0.7 else "release"
+                getattr(self.groups, end)(lease)
+                getattr(self.naive, end)(lease.groups.tolist())
+
+    def fail(self):
+        if self.naive.groups:
+            group = int(self.random.integers(max(0, len(self.naive.groups) - 10), len(self.naive.groups)))
+            if self.naive.groups[group].state == "leased":
+                with pytest.raises(per.InvalidArgument, match="is leased"):
+                    self.groups.fail(group, "filtered")
+            else:
+                self.groups.fail(group, "filtered")
+                self.naive.fail(group, "filtered")
+
+    def advance(self):
+        assert self.groups.advance() == self.naive.version + 1
+        self.naive.advance()
+
+    def restore(self):
+        """The process ends, and another one loads: from its files, or from a state dict."""
+        if self.path is None:
+            self.groups = per.llm.Groups.load(self.groups.state_dict())
+        else:
+            if self.random.random() < 0.5:
+                self.groups.checkpoint()
+            del self.groups
+            self.groups = per.llm.Groups.load(self.path)
+        self.naive.restored()
+        self.leases.clear()
+
+
+def test_ten_thousand_random_events_are_those_of_the_naive_model():
+    seen = collections.Counter()
+    for seed in range(20):
+        walk = Walk(seed)
+        for _ in range(500):
+            walk.step()
+        seen.update({name: count for name, count in walk.groups.counts()._asdict().items() if name != "retired_by"})
+        seen.update(reason for reason, _ in walk.groups.counts().retired_by)
+    assert min(seen[name] for name in ("consumed", "retired", "stale", "filtered")) > 10, seen
+
+
+def test_restored_ledgers_go_on_as_the_naive_model_says(tmp_path):
+    for seed in range(12):
+        walk = Walk(seed, tmp_path if seed % 2 else None)
+        for step in range(300):
+            walk.step()
+            if step % 30 == 29:
+                walk.restore()
+
+
+def test_each_group_is_used_at_an_age_of_at_most_ahead_and_none_is_dropped():
+    """Generation ends in random order, and is slow: versions pass while groups are open."""
+    random = np.random.default_rng(4)
+    for per_version, ahead in ((1, 0), (3, 0), (2, 1), (3, 4)):
+        groups = per.llm.Groups(2, capacity=100, per_version=per_version, ahead=ahead, max_age=ahead)
+        used = []
+        for _ in range(40):
+            while True:
+                if groups.room:
+                    for group in groups.reserve(groups.room):
+                        groups.append(group, 0)
+                try:
+                    lease = groups.sample(per_version)
+                    break
+                except per.Busy:
+                    close_all_of(groups, int(random.choice(list(groups.missing()))))
+            assert (lease.ages >= 0).all() and (lease.ages <= ahead).all()
+            used += lease.groups.tolist()
+            groups.ack(lease)
+            groups.advance()
+        assert used == [*range(40 * per_version)] and groups.counts().retired == 0
+
+
+def close_all_of(groups, group):
+    for member in range(2):
+        groups.close(group, member, reward=0.0)
+
+
+def test_a_restored_ledger_allows_no_burst():
+    groups = per.llm.Groups(1, capacity=100, per_version=4, ahead=2)
+    for _ in range(10):
+        for group in groups.reserve(groups.room):
+            groups.close(group, 0, reward=0.0)
+        groups.ack(groups.sample(4))
+        groups.advance()
+    groups.reserve(groups.room - 1)
+    restored = per.llm.Groups.load(groups.state_dict())
+    assert restored.room == groups.room == 1
+    # Training continues with version 7, whose steps 7, 8 and 9 are lost: nothing is admitted until it is there again.
+    earlier = per.llm.Groups.load(groups.state_dict(), version=7)
+    assert earlier.room == 0
+    earlier.advance(10)
+    assert earlier.room == 1
+
+
+def staleness_manager():
+    """The class of AReaL, from its file alone: the package imports all that a trainer needs."""
+    try:
+        (file,) = (it for it in importlib.metadata.files("areal") if it.name == "staleness_manager.py")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("AReaL is not installed: pip install --no-deps areal==1.0.4")
+    stat = dataclasses.make_dataclass(
+        "RolloutStat", [(name, int, 0) for name in ("accepted", "enqueued", "rejected", "running")]
+    )
+    module = types.ModuleType("staleness_manager")
+    modules = {"areal": types.ModuleType("areal"), "areal.api": types.ModuleType("areal.api")}
+    modules["areal.api"].RolloutStat = stat
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stand_in in modules.items():
+            patch.setitem(sys.modules, name, stand_in)
+        exec(compile(file.read_text(), str(file), "exec"), vars(module))
+    return module.StalenessManager
+
+
+def test_pacing_is_that_of_areal():
+    """AReaL counts what it accepted, so the rules agree as long as groups are retired only while open."""
+    manager_class = staleness_manager()
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        limit, per_version, ahead = (
+            int(n) for n in (random.integers(1, 20), random.integers(1, 6), random.integers(4))
+        )
+        groups = per.llm.Groups(1, capacity=1000, max_open=limit, per_version=per_version, ahead=ahead)
+        manager = manager_class(
+            type("Version", (), {"get_version": lambda self, groups=groups: groups.version})(),
+            max_concurrent_rollouts=limit,
+            consumer_batch_size=per_version,
+            max_staleness=ahead,
+        )
+        for _ in range(500):
+            assert groups.room == max(manager.get_capacity(), 0)
+            event = random.integers(8)
+            if event < 3 and groups.room:
+                groups.reserve()
+                manager.on_rollout_enqueued()
+                manager.on_rollout_submitted()
+            elif event < 6 and groups.missing():
+                group = int(random.choice(list(groups.missing())))
+                if random.random() < 0.8:
+                    groups.close(group, 0, reward=0.0)
+                    manager.on_rollout_accepted()
+                else:
+                    groups.fail(group)
+                    manager.on_rollout_rejected()
+            elif event == 6:
+                groups.advance()
+            elif groups.counts().sealed:
+                try:
+                    groups.ack(groups.sample(1))
+                except per.Busy:
+                    assert min(groups.missing()) < groups.counts().issued
+
+
+# ---- payloads
+
+
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+def test_batches_have_what_members_were_given(arrays):
+    if arrays == "torch":
+        pytest.importorskip("torch")
+    random = np.random.default_rng(5)
+    groups = ledger(group_size=3, arrays=arrays, capacity=5, order="sealed")
+    given = {}
+    for _ in range(60):
+        while groups.room:
+            groups.reserve(1)
+        for group in list(groups.missing()):
+            rows = [random.integers(0, 99, random.integers(0, 20)) for _ in range(3)]
+            for member in random.permutation(3).tolist():
+                cut = random.integers(len(rows[member]) + 1)
+                logprobs = np.stack([rows[member], -rows[member]], axis=1) / 8
+                groups.append(group, member, tokens=rows[member][:cut], logprobs=logprobs[:cut])
+                if member == 1:
+                    groups.append(group, member, length=7)
+                groups.close(group, member, reward=member, tokens=rows[member][cut:], logprobs=logprobs[cut:])
+            given[group] = rows
+        lease = groups.sample(int(random.integers(1, 4)))
+        batch = lease.batch
+        assert type(batch.reward).__module__.startswith(arrays)
+        for i, group in enumerate(lease.groups.tolist()):
+            assert [batch.tokens[i, m].tolist() for m in range(3)] == [row.tolist() for row in given[group]]
+            expected = np.concatenate(given[group]) / 8
+            values = np.concatenate([np.asarray(batch.logprobs[i, m]) for m in range(3)])
+            assert (values == np.stack([expected, -expected], axis=1)).all()
+            assert batch.length[i].tolist() == [-1, 7, -1] and batch.reward[i].tolist() == [0, 1, 2]
+        assert lease.n_tokens.tolist() == [sum(map(len, given[group])) for group in lease.groups.tolist()]
+        (groups.ack if random.random() < 0.7 else groups.release)(lease)
+
+
+def test_versions_of_a_member_are_those_of_its_first_and_last_piece():
+    groups = ledger(group_size=2, max_age=5)
+    groups.reserve()
+    groups.append(0, 0, tokens=[1])
+    groups.advance(3)
+    groups.append(0, 0, tokens=[2], logprobs=np.zeros((2, 2)))
+    groups.append(0, 0, tokens=[4], version=2)
+    groups.close(0, 1, reward=1, version=1, tokens=[3], logprobs=np.zeros((1, 2)))
+    groups.advance(4)
+    groups.close(0, 0, reward=1)  # nothing was generated since
+    lease = groups.sample(1)
+    assert lease.batch.version_first.tolist() == [[0, 1]] and lease.batch.version_last.tolist() == [[3, 1]]
+    assert lease.ages.tolist() == [4]
+
+
+def test_a_group_ages_from_its_oldest_token():
+    groups = ledger(group_size=2, max_age=2, order="sealed")
+    first, second = groups.reserve(2)
+    groups.append(first, 1, tokens=[1])
+    groups.advance(2)
+    groups.append(second, 0, tokens=[1])
+    assert groups.append(first, 0, tokens=[1])
+    groups.advance(3)
+    assert not groups.append(first, 0, tokens=[1]) and list(groups.missing()) == [second]
+    assert groups.counts().retired_by == {("stale", ""): 1}
+
+
+# ---- draws by priority
+
+
+def test_draws_follow_priority_and_age():
+    """Seeds 0 to 3999; chi-squared with 3 degrees of freedom exceeds 16.3 by chance once in 1000 times."""
+    groups = per.llm.Groups(1, capacity=4, order="priority", half_life=2.0)
+    for version in (0, 1, 2, 4):
+        groups.advance(version)
+        (group,) = groups.reserve()
+        groups.close(group, 0, reward=0.0)
+    groups.update_priorities([0, 1, 2, 3], [4.0, 1.0, 2.0, 1.0])
+    weights = np.array([4, 1, 2, 1]) * 2.0 ** (-np.array([4, 3, 2, 0]) / 2)
+    state, firsts, seconds = groups.state_dict(), [], collections.Counter()
+    groups = per.llm.Groups.load(state)
+    for seed in range(4000):
+        groups._own["seed"] = seed
+        lease = groups.sample(2)
+        np.testing.assert_allclose(lease.probabilities, (weights / weights.sum())[lease.groups])
+        firsts.append(lease.groups[0])
+        seconds[tuple(lease.groups.tolist())] += 1
+        groups.release(lease)
+    expected = 4000 * weights / weights.sum()
+    assert (((np.bincount(firsts, minlength=4) - expected) ** 2) / expected).sum() < 16.3
+    after_0 = np.array([seconds[0, i] for i in (1, 2, 3)])
+    expected = after_0.sum() * weights[1:] / weights[1:].sum()
+    assert (((after_0 - expected) ** 2) / expected).sum() < 16.3
+
+
+def test_a_draw_that_is_made_again_is_the_same_and_the_next_one_is_not():
+    groups = ledger(order="priority", seed=3, capacity=12, uses=9)
+    groups.reserve(12)
+    close_all(groups, range(12))
+    lease = groups.sample(5)
+    groups.release(lease)
+    again = groups.sample(5)
+    restored = per.llm.Groups.load(groups.state_dict()).sample(5)
+    assert lease.groups.tolist() == again.groups.tolist() == restored.groups.tolist()
+    groups.ack(again)
+    assert groups.sample(5).groups.tolist() != lease.groups.tolist()
+
+
+def test_groups_of_priority_0_are_not_drawn():
+    groups = ledger(order="priority")
+    groups.reserve(4)
+    groups.update_priorities([1, 3], [0.0, 0.0])
+    close_all(groups, range(4))
+    assert sorted(groups.sample(2).groups.tolist()) == [0, 2]
+    with pytest.raises(per.Busy):
+        groups.sample(1)
+
+
+def test_shares_are_even_by_tokens_and_split_no_group():
+    groups = per.llm.Groups(1, capacity=40)
+    random = np.random.default_rng(6)
+    for group in groups.reserve(40):
+        groups.close(group, 0, reward=0.0, n_tokens=random.integers(1, 100))
+    lease = groups.sample(40)
+    shares = lease.shares(4)
+    assert sorted(np.concatenate(shares).tolist()) == [*range(40)]
+    totals = [int(lease.n_tokens[share].sum()) for share in shares]
+    assert max(totals) - min(totals) <= 20, totals
+
+
+# ---- errors
+
+
+BAD = [
+    (lambda groups: groups.reserve(-1), r"k is -1; allowed: 0 and above"),
+    (lambda groups: groups.reserve(17), r"k is 17; allowed: 0 to 16, the smaller of capacity and max_open"),
+    (lambda groups: groups.reserve(keys=[2.5]), r"keys has 2.5; allowed: int, str and None"),
+    (lambda groups: groups.append(9, 0), r"group is 9; allowed: ids that reserve\(\) returned, below 3"),
+    (lambda groups: groups.append(0, 2), r"member is 2; allowed: 0 to 1"),
+    (lambda groups: groups.append(0, 0, version=1), r"version is 1; allowed: 0 to 0, the current one"),
+    (lambda groups: groups.append(0, 0, token=[1]), r"token is no field; did you mean tokens\?; allowed: tokens, log"),
+    (lambda groups: groups.append(0, 0, tokens=[1.5]), r"tokens has dtype float64; allowed: int32"),
+    (lambda groups: groups.append(0, 0, tokens=[2**31]), r"tokens has dtype uint64; allowed: int32, or numbers"),
+    (lambda groups: groups.append(0, 0, tokens=[[1]]), r"tokens has shape \[1, 1\]; allowed: \[None\]"),
+    (lambda groups: groups.append(0, 0, logprobs=[[1.0]]), r"logprobs has shape \[1, 1\]; allowed: \[None, 2\]"),
+    (lambda groups: groups.append(0, 0, tokens=range(65)), r"tokens has 65 values; allowed: up to 64, its max_length"),
+    (lambda groups: groups.append(0, 1, tokens=range(64)), r"tokens has 65 values; allowed: up to 64, its max_length"),
+    (lambda groups: groups.close(0, 0, float("nan")), r"reward is nan; allowed: finite numbers"),
+    (lambda groups: groups.close(0, 0, 1.0), r"tokens is missing; needed to close a member"),
+    (lambda groups: groups.close(1, 0, 1.0), r"member is 0, which is closed in group 1; allowed: open members"),
+    (lambda groups: groups.append(2, 0), r"member is 0, which is closed in group 2; allowed: open members"),
+    (lambda groups: groups.fail(3), r"group is 3; allowed: ids"),
+    (lambda groups: groups.sample(), r"sample needs groups or tokens, one of the two"),
+    (lambda groups: groups.sample(17), r"groups is 17; allowed: 1 to 16, the capacity"),
+    (lambda groups: groups.ack(3), r"lease is an int that has ended"),
+    (lambda groups: groups.update_priorities([0], [-1]), r"priorities is \[-1.\]; allowed: a finite number >= 0"),
+    (lambda groups: groups.update_priorities([5], [1]), r"group is 5; allowed: ids"),
+    (lambda groups: groups.advance(-1), r"version is -1; allowed: 0 and above"),
+    (lambda groups: groups.checkpoint(), r"path is None; needed for checkpoint\(\): a path"),
+]
+
+
+@pytest.mark.parametrize("call, text", BAD)
+def test_a_bad_argument_is_named_with_its_value_and_changes_nothing(call, text):
+    groups = ledger()
+    groups.reserve(3)
+    groups.append(0, 1, tokens=[5])
+    groups.close(1, 0, 1.0, tokens=[1], logprobs=[[0.0, 0.0]])
+    close_all(groups, [2])
+    before = groups.state_dict()["checkpoint"].tobytes(), str(groups._members)
+    with pytest.raises(per.InvalidArgument, match=text):
+        call(groups)
+    assert before == (groups.state_dict()["checkpoint"].tobytes(), str(groups._members))
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"capacity": 0}, r"capacity is 0; allowed: 1 and above"),
+        ({"order": "oldest"}, r"order is 'oldest'; allowed: 'issued', 'sealed', 'priority'"),
+        ({"half_life": 0.0}, r"half_life is 0.0; allowed: finite numbers above 0"),
+        ({"arrays": "jax"}, r"arrays is 'jax'; allowed: 'numpy', 'torch'"),
+        ({"fields": {"version": per.Field()}}, r"field version is an observation or state, has a dot, or is reserved"),
+        ({"fields": {"observation": per.Field()}}, r"field observation is an observation"),
+        ({"fields": {"x": per.Field((), "bfloat16")}}, r"field x is of bfloat16; allowed: dtypes of numpy"),
+        ({"fields": {"reward": per.Field()}}, r"reward"),
+    ],
+)
+def test_an_option_that_is_not_allowed_is_named(options, text):
+    with pytest.raises(per.InvalidArgument, match=text):
+        ledger(**options)
+
+
+def test_a_lease_ends_once():
+    groups = ledger()
+    groups.reserve(2)
+    close_all(groups, range(2))
+    lease, other = groups.sample(1), groups.sample(1)
+    groups.ack(lease)
+    for call in (groups.ack, groups.release):
+        with pytest.raises(per.InvalidArgument, match="lease is a Lease that has ended"):
+            call(lease)
+    assert [each.groups.tolist() for each in groups.leases()] == [other.groups.tolist()]
+    groups.release(groups.leases()[0])
+    assert groups.counts().sealed == 1
+
+
+def test_a_lease_of_before_a_restore_does_not_end_one_of_after():
+    groups = ledger(order="priority", capacity=4)
+    groups.reserve(4)
+    close_all(groups, range(4))
+    old = groups.sample(1)
+    restored = per.llm.Groups.load(groups.state_dict())
+    restored.fail(int(old.groups[0]))
+    lease = restored.sample(1)
+    assert lease.number == old.number
+    with pytest.raises(per.InvalidArgument, match="has ended"):
+        restored.ack(old)
+    restored.ack(lease)
+
+
+# ---- waiting and threads
+
+
+def test_tasks_wait_for_groups_and_for_room():
+    async def train():
+        groups = per.llm.Groups(2, capacity=4, per_version=2)
+        used = []
+
+        async def generate():
+            for _ in range(10):
+                await groups.wait(room=1)
+                (group,) = groups.reserve()
+                for member in range(2):
+                    await asyncio.sleep(0)
+                    groups.close(group, member, reward=0.0)
+
+        task = asyncio.create_task(generate())
+        for _ in range(5):
+            await groups.wait(2)
+            lease = groups.sample(2)
+            used.extend(lease.groups.tolist())
+            groups.ack(lease)
+            groups.advance()
+        await task
+        return used
+
+    assert asyncio.run(asyncio.wait_for(train(), 20)) == [*range(10)]
+
+
+def test_a_task_that_is_cancelled_does_not_disturb_others():
+    async def two():
+        groups = per.llm.Groups(1, capacity=4)
+        first, second = asyncio.create_task(groups.wait(1)), asyncio.create_task(groups.wait(1))
+        await asyncio.sleep(0)
+        first.cancel()
+        (group,) = groups.reserve()
+        threading.Thread(target=groups.close, args=(group, 0, 1.0)).start()
+        await asyncio.wait_for(second, 20)
+        assert first.cancelled()
+
+    asyncio.run(two())
+
+
+def test_threads_share_a_ledger():
+    groups = ledger(per_version=4, ahead=1, capacity=16)
+    used, n_versions = [], 30
+
+    def generate():
+        while True:
+            try:
+                groups.wait_blocking(room=1, timeout=20)
+                (group,) = groups.reserve()
+            except per.Timeout:
+                raise
+            except per.Busy:
+                continue
+            if group >= 4 * n_versions:
+                return
+            close_all(groups, [group])
+
+    threads = [threading.Thread(target=generate) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(n_versions):
+        groups.wait_blocking(4, timeout=20)
+        lease = groups.sample(4)
+        assert (lease.batch.tokens.values.reshape(-1, 2)[::2, 0] == lease.groups).all()
+        used += lease.groups.tolist()
+        groups.ack(lease)
+        groups.advance()
+    groups.advance(10**6)  # room for the threads to end
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert used == [*range(4 * n_versions)]
+
+
+def test_a_wait_ends_after_its_timeout():
+    with pytest.raises(per.Timeout, match=r"timeout is 0.05; not ready yet \(version 0, 0 groups open"):
+        ledger().wait_blocking(1, timeout=0.05)
