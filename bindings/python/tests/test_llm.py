@@ -588,3 +588,60 @@ def test_threads_share_a_ledger():
 def test_a_wait_ends_after_its_timeout():
     with pytest.raises(per.Timeout, match=r"timeout is 0.05; not ready yet \(version 0, 0 groups open"):
         ledger().wait_blocking(1, timeout=0.05)
+
+
+# ---- prompts
+
+
+def test_prompts_are_drawn_in_proportion_to_the_variance_of_their_rewards():
+    """Seed 2; chi-squared with 5 degrees of freedom exceeds 20.5 by chance once in 1000 times."""
+    rates = np.array([0.0, 0.1, 0.5, 0.75, 0.9, 1.0])
+    prompts = per.llm.Prompts([*"abcdef"], epsilon=0.02, seed=2)
+    prompts.update([*"abcdef"], rates)
+    expected = rates * (1 - rates) + 0.02
+    expected *= 6000 / expected.sum()
+    drawn = collections.Counter(prompts.sample(1)[0] for _ in range(6000))
+    assert (((np.array([drawn[key] for key in "abcdef"]) - expected) ** 2) / expected).sum() < 20.5
+
+
+def test_prompts_of_a_draw_differ_and_all_of_them_can_be_drawn():
+    prompts = per.llm.Prompts(range(50), epsilon=1e-6)
+    prompts.update(range(50), [0.0] * 49 + [0.5])
+    assert sorted(prompts.sample(50)) == [*range(50)] and prompts.sample(1) == [49]
+
+
+def test_restored_prompts_are_drawn_as_the_saved_ones():
+    random = np.random.default_rng(8)
+    for epsilon in (1e-6, 0.01, 1):
+        prompts, other = per.llm.Prompts(range(700), epsilon=epsilon, seed=4), per.llm.Prompts(["another"])
+        for _ in range(20):
+            keys = random.integers(0, 700, random.integers(1, 700)).tolist()
+            prompts.update(keys, random.choice([0.0, 1.0, 0.5], len(keys), p=[0.45, 0.45, 0.1]))
+            other.load_state_dict(prompts.state_dict())
+            for _ in range(3):
+                drawn = prompts.sample(300)
+                assert drawn == other.sample(300)
+                prompts.update(drawn, np.ones(300))
+                other.update(drawn, np.ones(300))
+        assert (prompts.rates(range(700)) == other.rates(range(700))).all()
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda prompts: per.llm.Prompts([]), r"keys has 0 prompts"),
+        (lambda prompts: per.llm.Prompts([1, 2, 1]), r"keys has 3 prompts, 1 of them repeated"),
+        (lambda prompts: per.llm.Prompts([1], epsilon=0), r"epsilon is 0"),
+        (lambda prompts: prompts.sample(4), r"k is 4; allowed: 0 to 3"),
+        (lambda prompts: prompts.update(["d"], [1.0]), r"keys has 'd'; allowed: the prompts that were given"),
+        (lambda prompts: prompts.update(["a", "b"], [1.0]), r"rates is \[1.\]; allowed: 0 to 1, for each of 2 keys"),
+        (lambda prompts: prompts.update(["a", "b"], [1.0, 1.1]), r"rates is \[1.  1.1\]; allowed: 0 to 1"),
+        (lambda prompts: prompts.update(["a", "b"], [1.0, np.nan]), r"rates is .*nan"),
+        (lambda prompts: prompts.load_state_dict({"keys": [1]}), r"state_dict is a dict; allowed: what state_dict"),
+    ],
+)
+def test_bad_arguments_of_prompts_change_nothing(call, text):
+    prompts = per.llm.Prompts(["a", "b", "c"])
+    with pytest.raises(per.InvalidArgument, match=text):
+        call(prompts)
+    assert prompts.rates(["a", "b", "c"]).tolist() == [0.5, 0.5, 0.5]

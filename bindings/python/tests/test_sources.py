@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Written in C++, or dependent on a package that is installed where tests/integrations need it.
 NOT_HERE = "per._bridge", "per.libper_xla", "per.ray"
 MODULES = [name for _, name, _ in pkgutil.iter_modules(per.__path__, "per.") if name not in NOT_HERE]
-MODULES += ["per.llm.groups"]
+MODULES += ["per.llm.groups", "per.llm.prompts"]
 
 
 @pytest.mark.parametrize("name", ["per", *MODULES])

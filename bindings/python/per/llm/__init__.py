@@ -1,8 +1,9 @@
-"""Replay for language models that learn by reinforcement: groups of answers.
+"""Replay for language models that learn by reinforcement: groups of answers, and which prompts to ask next.
 
 Imported on request: `import per.llm`.
 """
 
 from per.llm.groups import Counts, Groups, Lease
+from per.llm.prompts import Prompts
 
-__all__ = ["Counts", "Groups", "Lease"]
+__all__ = ["Counts", "Groups", "Lease", "Prompts"]

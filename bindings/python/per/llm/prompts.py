@@ -1,0 +1,136 @@
+"""Prompts: which ones to ask next, by how often their answers pass."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _arrays, _options
+from per._errors import InvalidArgument, kind_of
+from per.tree import SumTree
+from per.typing import ArrayLike, IntLike
+
+Key = TypeVar("Key", int, str)
+
+
+class Prompts(Generic[Key]):
+    """Draws prompts in proportion to p (1 - p) + epsilon, where p is the rate at which answers to a prompt pass.
+
+    The variance of a reward of 0 or 1 is p (1 - p). A group of answers that all pass or all fail has no advantages, so
+    that nothing is learned from it.
+
+    Parameters
+    ----------
+    keys : Iterable[int] or Iterable[str]
+        The prompts, each once; a million take about 250 MB. Their rates begin with 0.5, which makes them most likely.
+    epsilon : float, default 0.01
+        Keeps prompts that always pass or always fail from being forgotten. Above 0.
+    seed : int, default 0
+        Seed of the draws.
+
+    Notes
+    -----
+    Several threads may use it. A million prompts are drawn from and updated in microseconds, by a per.SumTree.
+
+    Examples
+    --------
+    >>> import per.llm
+    >>> prompts = per.llm.Prompts(["1 + 1", "17 * 23", "prove P = NP"], epsilon=0.001)
+    >>> prompts.update(["1 + 1", "17 * 23", "prove P = NP"], [1.0, 0.5, 0.0])
+    >>> prompts.sample(1)
+    ['17 * 23']
+    """
+
+    def __init__(self, keys: Iterable[Key], *, epsilon: float = 0.01, seed: IntLike = 0) -> None:
+        self._keys: list[Key] = list(keys)
+        self._places: dict[Key, int] = {key: place for place, key in enumerate(self._keys)}
+        if not self._keys or len(self._places) < len(self._keys):
+            repeated = len(self._keys) - len(self._places)
+            raise InvalidArgument(
+                f"keys has {len(self._keys)} prompts, {repeated} of them repeated; allowed: 1 and above, each once"
+            )
+        self._epsilon, self._seed, self._draws = _options.real("epsilon", epsilon), _options.whole("seed", seed), 0
+        if not 0 < self._epsilon <= 1 or self._seed < 0:
+            raise InvalidArgument(f"epsilon is {epsilon}, seed is {seed}; allowed: above 0 up to 1, and 0 and above")
+        self._rates = np.full(len(self._keys), 0.5, np.float32)
+        self._lock = threading.Lock()
+        self._rebuild()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def update(self, keys: Sequence[Key], rates: ArrayLike) -> None:
+        """Sets the rates of prompts, 0 to 1, such as the mean reward of a group. Of equal keys the last one wins."""
+        places, values = self._places_of(keys), _arrays.as_float(rates, "rates").reshape(-1)
+        if len(places) != len(values) or not ((values >= 0) & (values <= 1)).all():
+            raise InvalidArgument(f"rates is {values}; allowed: 0 to 1, for each of {len(places)} keys")
+        with self._lock:
+            self._rates[places] = values
+            self._weigh(places)
+
+    def rates(self, keys: Sequence[Key]) -> npt.NDArray[np.float32]:
+        """The rates of prompts, float32[n]."""
+        with self._lock:
+            return self._rates[self._places_of(keys)]
+
+    def sample(self, k: IntLike) -> list[Key]:
+        """Draws k different prompts."""
+        count = _options.whole("k", k)
+        if not 0 <= count <= len(self._keys):
+            raise InvalidArgument(f"k is {count}; allowed: 0 to {len(self._keys)}")
+        with self._lock:
+            random = np.random.PCG64([self._seed, self._draws])
+            drawn: list[int] = []
+            while len(drawn) < count:
+                bits = random.random_raw(count - len(drawn)) >> np.uint64(11)
+                found: npt.NDArray[np.int64] = self._tree.find(bits * (2.0**-53 * self._tree.total))
+                fresh = [*dict.fromkeys(found.tolist())]
+                self._tree.update(fresh, np.zeros(len(fresh), np.float32))
+                drawn += fresh
+            self._weigh(np.array(drawn, np.int64))
+            self._draws += 1
+            return [self._keys[place] for place in drawn]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, for load_state_dict() and torch.save()."""
+        with self._lock:
+            self._rebuild()
+            return {
+                "keys": list(self._keys),
+                "rates": self._rates.copy(),
+                "epsilon": self._epsilon,
+                "seed": self._seed,
+                "draws": self._draws,
+            }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continues from what state_dict() returned, with its prompts."""
+        if not isinstance(state_dict, Mapping) or set(state_dict) != {"keys", "rates", "epsilon", "seed", "draws"}:
+            raise InvalidArgument(f"state_dict is {kind_of(state_dict)}; allowed: what state_dict() returned")
+        other: Prompts[Key] = Prompts(state_dict["keys"], epsilon=state_dict["epsilon"], seed=state_dict["seed"])
+        other.update(other._keys, state_dict["rates"])
+        other._draws = _options.whole("draws", state_dict["draws"])
+        other._rebuild()
+        with self._lock:
+            vars(self).update({name: value for name, value in vars(other).items() if name != "_lock"})
+
+    def _places_of(self, keys: Sequence[Key]) -> npt.NDArray[np.int64]:
+        try:
+            return np.array([self._places[key] for key in keys], np.int64)
+        except KeyError as error:
+            raise InvalidArgument(
+                f"keys has {error.args[0]!r}; allowed: the prompts that were given at first"
+            ) from error
+
+    def _rebuild(self) -> None:
+        """Makes the tree that the rates alone determine. After updates its masses may have another scale."""
+        self._tree = SumTree(len(self._keys))
+        self._weigh(np.arange(len(self._keys)))
+
+    def _weigh(self, places: npt.NDArray[np.int64]) -> None:
+        rates = self._rates[places]
+        self._tree.update(places, rates * (1 - rates) + np.float32(self._epsilon))
