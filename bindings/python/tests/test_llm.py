@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import importlib.metadata
 import itertools
+import multiprocessing
 import sys
 import threading
 import types
@@ -645,3 +646,57 @@ def test_bad_arguments_of_prompts_change_nothing(call, text):
     with pytest.raises(per.InvalidArgument, match=text):
         call(prompts)
     assert prompts.rates(["a", "b", "c"]).tolist() == [0.5, 0.5, 0.5]
+
+
+# ---- other processes
+
+
+def generate_from_afar(address, n):
+    groups = per.llm.connect(address)
+    for _ in range(n):
+        while True:
+            try:
+                groups.wait_blocking(room=1, timeout=20)
+                (group,) = groups.reserve(keys=["afar"])
+                break
+            except per.Timeout:
+                raise
+            except per.Busy:
+                continue
+        for member in range(2):
+            groups.close(group, member, 0.5, tokens=[group, member], logprobs=np.zeros((2, 2)), length=3)
+
+
+def test_processes_share_a_ledger():
+    groups = ledger(per_version=2, ahead=1)
+    address = per.llm.serve(groups)
+    processes = [multiprocessing.Process(target=generate_from_afar, args=(address, 6)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    learner = per.llm.connect(address)
+    used = []
+    for version in range(6):
+        asyncio.run(asyncio.wait_for(learner.wait(2), 20))
+        lease = learner.sample(2)
+        assert lease.batch.tokens.values.reshape(2, 2, 2)[:, :, 0].tolist() == [[group] * 2 for group in lease.groups]
+        assert lease.keys == ("afar", "afar") and learner.version == version
+        used += lease.groups.tolist()
+        learner.ack(lease)
+        assert learner.advance() == groups.version
+    for process in processes:
+        process.join(20)
+        assert process.exitcode == 0
+    assert used == [*range(12)] and learner.counts() == groups.counts() and learner.room == groups.room
+    with pytest.raises(per.Busy, match="too few groups are ready"):
+        learner.sample(1)
+    with pytest.raises(AttributeError, match="_own"):
+        _ = learner._own
+
+
+def test_processes_share_prompts():
+    prompts = per.llm.Prompts(["a", "b"])
+    other = per.llm.connect(per.llm.serve(prompts))
+    other.update(["a"], [1.0])
+    assert prompts.rates(["a"]) == 1 and sorted(other.sample(2)) == ["a", "b"] and len(other) == 2
+    with pytest.raises(per.InvalidArgument, match="served is an int"):
+        per.llm.serve(3)

@@ -5,5 +5,6 @@ Imported on request: `import per.llm`.
 
 from per.llm.groups import Counts, Groups, Lease
 from per.llm.prompts import Prompts
+from per.llm.serving import connect, serve
 
-__all__ = ["Counts", "Groups", "Lease", "Prompts"]
+__all__ = ["Counts", "Groups", "Lease", "Prompts", "connect", "serve"]

@@ -1,0 +1,90 @@
+"""A ledger or prompts of one process, used by others."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from multiprocessing.managers import BaseManager, BaseProxy
+from typing import Any
+
+from per._errors import InvalidArgument, kind_of
+from per.llm.groups import Groups
+from per.llm.prompts import Prompts
+
+
+class Proxy(BaseProxy):
+    """Stands for a Groups or Prompts of another process: all calls and properties of it work as there."""
+
+    _exposed_ = (
+        "__getattribute__",
+        "__len__",
+        *(name for kind in (Groups, Prompts) for name in dir(kind) if name[0] != "_"),
+    )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._exposed_:
+            is_call = any(callable(getattr(kind, name, None)) for kind in (Groups, Prompts))
+            return functools.partial(self._call, name) if is_call else self._callmethod("__getattribute__", (name,))
+        raise AttributeError(name)
+
+    def __len__(self) -> int:
+        return int(self._call("__len__"))
+
+    def _call(self, name: str, *given: Any, **named: Any) -> Any:
+        return self._callmethod(name, given, named)
+
+    async def wait(self, *given: Any, **named: Any) -> None:
+        """Groups.wait(), on a thread of the server and one of this process."""
+        await asyncio.to_thread(self._call, "wait_blocking", *given, **named)
+
+
+class _Client(BaseManager):
+    pass
+
+
+_Client.register("served", proxytype=Proxy)
+
+
+def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: bytes | None = None) -> Any:
+    """Lets other processes use a ledger or prompts, as long as this process lives. Returns the address.
+
+    Parameters
+    ----------
+    served : Groups or Prompts
+        Used here as before.
+    address : optional
+        (host, port), or the path of a socket. None: a socket on this machine.
+    authkey : bytes, optional
+        A secret that clients must know: they can run code here. None: that of multiprocessing, which children inherit.
+    """
+    if not isinstance(served, (Groups, Prompts)):
+        raise InvalidArgument(f"served is {kind_of(served)}; allowed: per.llm.Groups and per.llm.Prompts")
+
+    class Manager(BaseManager):
+        pass
+
+    Manager.register("served", callable=lambda: served, proxytype=Proxy)
+    server = Manager(address, authkey).get_server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.address
+
+
+def connect(address: Any, *, authkey: bytes | None = None) -> Any:
+    """The Groups or Prompts that another process serves: see Proxy.
+
+    Parameters
+    ----------
+    address
+        As serve() returned it.
+    authkey : bytes, optional
+        As for serve().
+
+    Raises
+    ------
+    OSError
+        Nothing is served there.
+    """
+    client = _Client(address, authkey)
+    client.connect()
+    return client.served()  # type: ignore[attr-defined]
