@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of ideas.md, many.md and ray.md into docs/drawings/, as SVG."""
+"""Draws the pictures of ideas.md, many.md, ray.md and llm.md into docs/drawings/, as SVG."""
 
 import pathlib
 from xml.sax.saxutils import escape
@@ -148,6 +148,28 @@ def shards():
     drawing.save("shards")
 
 
+def groups():
+    """The states of a group of per.llm, and the calls that lead from one to the next."""
+    drawing = Drawing(750, 210, "A group is open, sealed, leased, and then consumed; or it is retired")
+    drawing.box(250, 12, 310, 98, WHITE, dashed=True)
+    drawing.text(405, 30, "stored", "middle")
+    for place, state in enumerate(("open", "sealed", "leased", "consumed")):
+        drawing.box(75 + 190 * place, 50, 90, 44, GREY if state == "consumed" else BLUE, state)
+    drawing.arrow(8, 72, 72, 72)
+    drawing.text(38, 64, "reserve", "middle")
+    for place, call in enumerate(("last close", "sample", "ack")):
+        drawing.arrow(165 + 190 * place, 64, 261 + 190 * place, 64)
+        drawing.text(213 + 190 * place, 56, call, "middle")
+    drawing.arrow(452, 82, 358, 82)
+    drawing.text(405, 100, "release", "middle")
+    drawing.box(265, 150, 90, 44, ORANGE, "retired")
+    drawing.arrow(120, 96, 262, 168)
+    drawing.arrow(310, 96, 310, 147)
+    drawing.text(322, 134, "fail, or too old")
+    drawing.text(375, 178, "counted by reason and tag")
+    drawing.save("groups")
+
+
 def cuts():
     """A step whose observation differs from the announced one."""
     drawing = Drawing(700, 150, "A step that does not follow from the one before is cut off from it")
@@ -181,5 +203,5 @@ def masses():
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for draw in (rows_and_lanes, windows, cuts, masses, channels, readers, shards):
+    for draw in (rows_and_lanes, windows, cuts, masses, channels, readers, shards, groups):
         draw()

@@ -181,6 +181,10 @@ def test_every_program_has_its_page() -> None:
         ("start/python.md", 1, ""),
         ("start/python.md", 2, ""),
         ("recipes/vector_environments.md", 0, ""),
+        ("llm.md", 0, r"Counts\(issued=168, open=0, sealed=8, leased=0, consumed=160, retired=0, retired_by={}\)\n"),
+        ("llm.md", 1, ""),
+        ("llm.md", 2, ""),
+        ("llm.md", 3, ""),
         ("many.md", 0, r"[89]\d{3} steps added, mean length of the last episodes \d+\n"),
     ],
 )
