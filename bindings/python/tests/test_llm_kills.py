@@ -230,6 +230,9 @@ def test_damage_amid_the_files_is_refused(files):
                 per.llm.Groups.load(path)
         damaged.write_bytes(contents)
     per.llm.Groups.load(path)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(per.CorruptFile, match=str(path)):
+        per.llm.Groups.load(path)
 
 
 def test_a_missing_record_is_refused(files):
