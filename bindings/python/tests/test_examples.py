@@ -24,6 +24,11 @@ SHORT_MODES = {
     "pendulum_sac": (AGENTS, "600/600", "not solved"),
     "catch_rainbow": (AGENTS, "1600/1600", r"2,000 rows of 7,1\d\d bytes, 14 MB; 56,5\d\d bytes and 113 MB"),
     "bit_flipping_her": (("torch",), "300/300", r"with hindsight: +\d+% of goals reached"),
+    "sorting_grpo": (
+        ("torch",),
+        "80/80",
+        r"replay, by priority, beside replay, uniform: fewer tokens in 0 pairs, more in 0, p = 1",
+    ),
     "blind_cliffwalk": ((), "15240/15240", r"linear +oracle: median of +\d+ updates for n = 8"),
     "rare_reward": (
         (),
