@@ -172,8 +172,7 @@ class Trainer:
             self.groups.update_priorities(ids, rewards.view(-1, GROUP_SIZE).std(1) + 1e-3)
         for row, reward in enumerate(rewards.tolist()):
             group, member = ids[row // GROUP_SIZE], row % GROUP_SIZE
-            given = {"prompt": prompts[row], "answer": answers[row], "logprobs": logprobs[row]}
-            self.groups.close(group, member, reward, **given)
+            self.groups.close(group, member, reward, prompt=prompts[row], answer=answers[row], logprobs=logprobs[row])
 
     def learn(self) -> None:
         lease = self.groups.sample(min(self.agent.drawn, self.groups.counts().sealed))
