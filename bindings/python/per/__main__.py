@@ -45,8 +45,10 @@ def info(file: str) -> None:
     print(f"{file}: {sum(map(os.path.getsize, files)):,} bytes")
     print("\nfields, beside reward, terminated and truncated")
     for name, field in buffer.fields.items():
-        stack = f", stacks of {field.stack}" if field.stack != 1 else ""
-        print(f"  {name}: {field.dtype}{list(field.shape)}, {field.role}{stack}")
+        form = f", stacks of {field.stack}" if field.stack != 1 else ""
+        if field.max_length is not None:
+            form = f", up to {field.max_length:,} values a row"
+        print(f"  {name}: {field.dtype}{list(field.shape)}, {field.role}{form}")
     print("\ncontents")
     print(f"  rows: {stats.capacity:,} in the rings of {buffer.options['n_envs']:,} environments")
     print(f"  live: {stats.live:,} {drawn} can be drawn")

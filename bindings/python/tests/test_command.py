@@ -60,6 +60,12 @@ def test_info_says_what_a_checkpoint_holds(checkpoint):
     assert options[: options.index("")] == ["gamma=0.5", "seed=3"]
 
 
+def test_info_tells_the_largest_length_of_rows(tmp_path):
+    fields = {"observation": per.Field(), "tokens": per.Field((None, 3), "int32", max_length=4096)}
+    per.ReplayBuffer(10, fields).save(tmp_path / "replay.per")
+    assert "  tokens: int32[None, 3], plain, up to 4,096 values a row\n" in run("info", tmp_path / "replay.per").stdout
+
+
 def test_info_draws_a_histogram_of_live_priorities(checkpoint):
     lines = run("info", checkpoint).stdout.splitlines()
     bars = [
