@@ -123,7 +123,8 @@ typedef enum per_status {
     PER_ERROR_INVALID_ARGUMENT = 1, /* per_last_error() names the argument, its value and what is allowed */
     PER_ERROR_OUT_OF_MEMORY = 2,
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
-    PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0, or a per_ragged has too little room */
+    PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0, a per_ragged has too little room, or
+                                    max_heap_bytes is used up */
     PER_ERROR_BUSY = 5,          /* the buffer already has a loader, or a save is still running; a loader that may not
                                     wait has no batch yet, or a save has not ended; a channel already has a writer, or
                                     got no room in time; a shared loader has all its readers, or had no batch in time;

@@ -271,7 +271,8 @@ PER_API per_status per_load_options_init(per_load_options* options, uint64_t str
  * if a single bit has changed, if the bytes end early, and if all checksums are right but the state in the file is
  * impossible; PER_ERROR_UNSUPPORTED for the format of a newer library, and for compressed data if this one was built
  * without zstd; PER_ERROR_BUSY, naming the directory, if its lock is not free in time; PER_ERROR_CALLBACK if `read`
- * fails: how much was read by then is unspecified; and the errors of per_replay_create().
+ * fails: how much was read by then is unspecified; PER_ERROR_FULL if max_heap_bytes is too little; and the errors of
+ * per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, const per_load_options* options, per_replay** replay_out);
 

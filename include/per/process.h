@@ -182,8 +182,9 @@ PER_API per_status per_channel_options_init(per_channel_options* options, uint64
  *   options  NULL: those of _init
  *
  * Memory: a slot takes 4 bytes and, for each environment, the bytes of all fields, observations counted twice, and 12
- * bytes for reward, priority and flags. All of it is allocated here, except for rows of any length: a slot has addresses
- * for rows of max_length, and the writer allocates what the rows need that are written to it.
+ * bytes for reward, priority and flags. All of it is allocated here, except for rows of any length: a slot has
+ * addresses for rows of max_length, which its size counts, and the writer allocates what the rows need that are written
+ * to it. Their offsets take 8 bytes for each environment, and 8 more.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.
  */
@@ -451,7 +452,9 @@ PER_API per_status per_reader_describe(per_reader* reader, per_replay_options* o
 
 /*
  * Gets the next batch. It has all arrays of per_batch (mask for sequences only, times_sampled with keep_times_sampled).
- * They are in the slot, and may be read and written until the slot is released or the reader ends.
+ * They are in the slot, and may be read and written until the slot is released or the reader ends. Rows of any length
+ * are packed: the per_ragged of a field, which is to be read only, has their values, and offsets that are the reader's
+ * own, so that no other process can change them.
  *
  *   timeout_ms  milliseconds, >= 0; or -1: no limit. After a timeout the request still stands: its batch is kept for
  *               the next call

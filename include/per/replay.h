@@ -272,7 +272,9 @@ typedef struct per_memory {
     int32_t reserved;             /* 0 */
     int64_t max_heap_bytes;       /* >= 0: most bytes of memory for the values of fields with compression or max_length,
                                      whose rows take what they need. A call that adds, sets or loads rows for which this
-                                     is too little is PER_ERROR_OUT_OF_MEMORY, and changes nothing. 0: no limit;
+                                     is too little is PER_ERROR_FULL, and changes nothing but memory_bytes. Memory is
+                                     taken in pieces, so a limit below 1 MiB for each such field makes little sense.
+                                     Rows that a save in the background still needs count, too. 0: no limit;
                                      _init: 0 */
 } per_memory;
 
@@ -420,23 +422,22 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * is read, from its key frame and its difference, on the threads that copy the batch.
  *
  * The memory of these frames is allocated when steps are added, not by this call, in pieces of 128 KiB and, beyond 16
- * MiB, of 2 MiB and more. It is reused for frames of any size once rows are overwritten, and returned to the system
- * when the buffer is freed. During a call its frames take memory in addition to the stored ones: that of at most twice
- * as many frames as the buffer has rows, even if the call overwrites slots several times. So add long data in pieces.
- * Without memory, or beyond max_heap_bytes, per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY and
- * change only memory_bytes. The data of the steps, including those from a channel's writer, determines the compression
- * and thus the memory used, up to the limits above. On PER_CUDA, with `allocate` and with `storage` a compressed field
- * is PER_ERROR_UNSUPPORTED: there all frames have fixed places from creation, and are uncompressed. A file holds
- * uncompressed frames and a mark that the field is compressed; a buffer loaded to a place that does not support
- * compression is uncompressed.
+ * MiB or for frames above 16 KiB, of 2 MiB and more. It is reused for frames of any size once rows are overwritten, and
+ * returned to the system when the buffer is freed. During a call its frames take memory in addition to the stored ones:
+ * that of at most twice as many frames as the buffer has rows, even if the call overwrites slots several times. So add
+ * long data in pieces. Without memory, per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY, and beyond
+ * max_heap_bytes PER_ERROR_FULL, and change only memory_bytes. The data of the steps, including those from a channel's
+ * writer, determines the compression and thus the memory used, up to the limits above. On PER_CUDA, with `allocate` and
+ * with `storage` a compressed field is PER_ERROR_UNSUPPORTED: there all frames have fixed places from creation, and are
+ * uncompressed. A file holds uncompressed frames and a mark that the field is compressed; a buffer loaded to a place
+ * that does not support compression is uncompressed.
  *
  * Rows of any length.  A row of a field with max_length takes its values and 32 bytes, rounded up to the size of a
  * block: a multiple of 16 bytes, and sizes are up to an eighth apart. This memory is allocated, reused and returned
  * like that of compressed fields, except that each row of more than 32 KiB has an allocation of its own, and that
- * per_replay_clear() frees all rows.
- * PER_ERROR_UNSUPPORTED with such fields are: a stack above 1, compression, a default value, `allocate`, `storage`,
- * PER_CUDA, also for the batches of a loader, goals of hindsight, and hindsight with n_step above 1 if their next
- * observations are wanted.
+ * memory is reused after per_replay_clear(), too. PER_ERROR_UNSUPPORTED with such fields are: a stack above 1,
+ * compression, a default value, `allocate`, `storage`, PER_CUDA, also for the batches of a loader, goals of hindsight,
+ * and hindsight with n_step above 1 if their next observations are wanted.
  *
  * More rows than memory.  With `storage` rows are kept in a mapped file in that directory: the system holds as many of
  * them in memory as fit, and the others on the disk. The directory is created if it does not exist; its parent must
@@ -818,8 +819,8 @@ PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64
 /*
  * Empties all lanes. Ids continue counting; random state, maximum priority and the schedule of beta are kept. So is the
  * knowledge that an environment resets in its next step (PER_AUTORESET_NEXT_STEP). Cost: on PER_CPU proportional to the
- * live transitions, and to the capacity if there are fields with max_length, whose rows it frees; on PER_CUDA that of
- * clearing the memory of priorities.
+ * live transitions, and to the capacity if there are fields with max_length, whose memory it frees for other rows; on
+ * PER_CUDA that of clearing the memory of priorities.
  */
 PER_API per_status per_replay_clear(per_replay* replay, void* stream);
 

@@ -107,6 +107,7 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
 
 BatchMemory::BatchMemory(const Fields& fields, const BatchShape& shape)
     : memory_(allocate(BatchArrays::n_bytes(fields, shape))),
+      values_(fields.has_ragged() ? 2 * static_cast<std::size_t>(fields.count()) : 0),
       arrays_(fields, shape, memory_.get() + host_batch_offset) {}
 
 // Returns a block with room for that many bytes behind host_batch_offset.
@@ -121,7 +122,6 @@ bool BatchMemory::make_room(const Fields& fields, const BatchShape& shape) {
     bool had_too_little = false;
     std::size_t i = 0;
     for_each_ragged(batch(), fields, shape, [&](per_ragged& rows, const Field& field, const std::string&, int64_t) {
-        if (i == values_.size()) values_.emplace_back();
         Block& values = values_[i++];
         if (has_room(rows)) return;
         had_too_little = true;

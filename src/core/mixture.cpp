@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <optional>
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -59,16 +58,40 @@ class BatchFrom {
 // The arrays of a batch with rows of any length, to which the sources write one after the other.
 class JoinedRows {
  public:
-    JoinedRows(const per_batch& batch, const Fields& fields, const BatchShape& shape) : fields_(fields), shape_(shape) {
-        for_each_ragged(batch, fields, shape,
-                        [&](per_ragged& rows, const Field& field, const std::string& name, int64_t) {
-                            arrays_.push_back({rows, rows, name, field.bytes, length_of(field, shape), 0});
-                            arrays_.back().given.total = 0;
-                        });
+    // Copies each per_ragged of the batch, since other threads may write to the caller's.
+    JoinedRows(const per_batch& batch, const Fields& fields) : fields_(fields), batch_(batch) {
+        arrays_.reserve(2 * static_cast<std::size_t>(fields.count()));
+        if (batch.fields != nullptr) own_fields_.assign(batch.fields, batch.fields + fields.count());
+        if (batch.next_fields != nullptr)
+            own_next_fields_.assign(batch.next_fields, batch.next_fields + fields.count());
+        for (int64_t i = 0; i < fields.count(); ++i) {
+            const Field& field = fields[i];
+            const auto copy = [&](std::vector<void*>& own, const std::string& name) {
+                if (own.empty() || own[static_cast<std::size_t>(i)] == nullptr || !field.is_ragged()) return;
+                void*& array = own[static_cast<std::size_t>(i)];
+                per_ragged& out = *static_cast<per_ragged*>(array);
+                arrays_.push_back({out, out, name, field, 0, 0});
+                array = &arrays_.back().given;
+            };
+            copy(own_fields_, field.name);
+            if (field.is_observation())
+                copy(own_next_fields_, field.next_name);
+            else if (!own_next_fields_.empty())
+                own_next_fields_[static_cast<std::size_t>(i)] = nullptr;  // ignored
+        }
+        if (batch.fields != nullptr) batch_.fields = own_fields_.data();
+        if (batch.next_fields != nullptr) batch_.next_fields = own_next_fields_.data();
     }
+    JoinedRows(const JoinedRows&) = delete;
+    JoinedRows& operator=(const JoinedRows&) = delete;
+
+    // The batch with the copies.
+    const per_batch& batch() const { return batch_; }
 
     // Gives each source its room, once all have chosen their rows. Throws Error with FULL if there is too little.
-    void divide(std::span<const SourceRows> parts, const std::vector<BatchFrom>& batches) {
+    void divide(std::span<const SourceRows> parts, const std::vector<BatchFrom>& batches, const BatchShape& shape) {
+        shape_ = shape;
+        for (Array& array : arrays_) array.given.total = 0;
         for (std::size_t k = 0; k < parts.size(); ++k)
             for_each(batches[k], [](Array& array, const per_ragged& rows) {
                 int64_t& total = array.given.total;
@@ -76,6 +99,7 @@ class JoinedRows {
             });
         const Array* full = nullptr;
         for (Array& array : arrays_) {
+            array.rows_of_place = length_of(array.field, shape);
             array.out.total = array.given.total;
             if (full == nullptr && !has_room(array.given)) full = &array;
         }
@@ -86,7 +110,7 @@ class JoinedRows {
                 const int64_t first = parts[k].first * array.rows_of_place;
                 const int64_t n_before = rows.padded_length > 0 ? first * rows.padded_length : array.n_before;
                 if (given.values != nullptr)
-                    rows.values = static_cast<std::byte*>(given.values) + n_before * array.value_bytes;
+                    rows.values = static_cast<std::byte*>(given.values) + n_before * array.field.bytes;
                 if (given.offsets != nullptr) rows.offsets = given.offsets + first;
                 array.n_before += rows.total;
             });
@@ -105,10 +129,10 @@ class JoinedRows {
 
  private:
     struct Array {
-        per_ragged& out;
-        per_ragged given;  // a copy, since other threads may write to the caller's
+        per_ragged& out;  // the caller's
+        per_ragged given;
         const std::string& name;
-        int64_t value_bytes;
+        const Field& field;
         int64_t rows_of_place;
         int64_t n_before;  // values of the sources before the current one
     };
@@ -121,9 +145,12 @@ class JoinedRows {
                         [&](per_ragged& rows, const Field&, const std::string&, int64_t) { visit(*array++, rows); });
     }
 
-    std::vector<Array> arrays_;
     const Fields& fields_;
-    const BatchShape shape_;
+    std::vector<Array> arrays_;  // in the order of for_each_ragged()
+    std::vector<void*> own_fields_;
+    std::vector<void*> own_next_fields_;
+    per_batch batch_;
+    BatchShape shape_ = {};
 };
 
 bool are_same(const Field& a, const Field& b) {
@@ -290,6 +317,8 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
         throw Error(PER_ERROR_UNSUPPORTED,
                     "normalize_weights is PER_BUFFER_MAX: allowed in a mixture are PER_BATCH_MAX and PER_NONE");
     require_array("ids", batch.ids);
+    check_drawn_batch(batch, replays_[0]->fields_, replays_[0]->options_);
+    JoinedRows joined(batch, replays_[0]->fields_);
 
     const std::size_t n = sources_.size();
     std::vector<int64_t> rows(n);
@@ -298,12 +327,12 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     divide_rows(shares, batch_size, carries_out, rows);
     std::vector<ReplaySample> samples;
     std::vector<BatchFrom> batches;
-    std::optional<JoinedRows> joined;
     std::vector<SourceRows> parts(n);
+    BatchShape shape = {};
     batches.reserve(n);
     for (std::size_t k = 0; k < n; ++k) {
         const per_replay_options& own = replays_[k]->options_;
-        check_drawn_batch(batch, replays_[k]->fields_, own);
+        check_drawn_batch(joined.batch(), replays_[k]->fields_, own);
         const auto resolve = [&] {
             samples.push_back(resolve_sample_options(of_parts, std::max<int64_t>(rows[k], 1), own));
         };
@@ -311,11 +340,9 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
             resolve();
         else
             of_source(k, resolve);  // the options suit the first source
-        const BatchShape shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0,
-                                  samples[k].n_step};
-        if (k == 0) joined.emplace(batch, replays_[0]->fields_, shape);
+        shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0, samples[k].n_step};
         parts[k] = {{}, shares[k], k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count, rows[k]};
-        batches.emplace_back(batch, replays_[k]->fields_, shape, parts[k].first);
+        batches.emplace_back(joined.batch(), replays_[k]->fields_, shape, parts[k].first);
         samples[k].batch = batches[k].batch();
         if (rows[k] > 0) of_source(k, [&] { replays_[k]->limiter_.check_draw(rows[k]); });
     }
@@ -324,12 +351,12 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     at_once(stream, [&] {
         for (std::size_t k = 0; k < n; ++k)
             if (rows[k] > 0) of_source(k, [&] { replays_[k]->backend_->choose_rows(samples[k]); });
-        joined->divide(parts, batches);
+        joined.divide(parts, batches, shape);
         for (std::size_t k = 0; k < n; ++k) {
             ReplayBackend& backend = *replays_[k]->backend_;
             if (rows[k] > 0) {
                 backend.write_rows(samples[k]);
-                joined->join(parts[k], batches[k]);
+                joined.join(parts[k], batches[k]);
                 replays_[k]->count_drawn(rows[k]);
             }
             parts[k].drawn = backend.drawn_shares();

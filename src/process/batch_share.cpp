@@ -43,7 +43,7 @@ BatchShare::BatchShare(const char* path, int descriptor) : memory_(share_kind, p
     shape_ = {memory_.read(found.batch_size, "batch_size", 1, max_batch_size), steps_of_sequence(options()),
               memory_.read(found.n_step, "n_step", 1, max_n_step), options().keep_times_sampled != 0};
     n_readers_ = static_cast<std::size_t>(memory_.read(found.n_readers, "readers", 1, max_slots));
-    slots_ = memory_.read(found.slots, "slots", 1, max_slots);
+    slots_ = memory_.read(found.slots, "slots", 1, max_slots / static_cast<int64_t>(n_readers_));
     mail_bytes_ = static_cast<std::size_t>(
         memory_.read(found.mail_bytes, "the size of a ring", min_mail_bytes, INT64_MAX - min_mail_bytes));
     if (mail_bytes_ % line != 0) memory_.refuse("its rings have another size");

@@ -51,8 +51,15 @@ int64_t Reader::next(const Deadline& deadline, per_batch& batch_out) {
     }
     const int64_t slot =
         share_.memory().read(box_->slot, "the slot that was handed out", 0, static_cast<int64_t>(share_.n_slots()) - 1);
-    batch_out = share_.read_batch(static_cast<std::size_t>(slot));
-    is_out_[static_cast<std::size_t>(slot)] = 1;
+    uint8_t& is_out = is_out_[static_cast<std::size_t>(slot)];
+    share_.memory().check<int>("the number of times that this slot is out already", is_out, 0, 0);
+    try {
+        batch_out = share_.read_batch(static_cast<std::size_t>(slot));
+    } catch (...) {
+        write(mail_release, slot);
+        throw;
+    }
+    is_out = 1;
     return slot;
 }
 

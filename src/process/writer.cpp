@@ -230,8 +230,9 @@ void Writer::write_cut() {
 template <class Visit>
 void Writer::for_each_ragged(const ReplaySteps& steps, int64_t k, int64_t slot, const Visit& visit) {
     const RingArrays& arrays = ring_.arrays();
-    LatePart* part = late_parts_.data() + slot * 2 * ring_.fields().count();
-    const auto visit_array = [&](const Field& field, const cpu::GivenValues& values, bool is_next, std::size_t offsets) {
+    LatePart* part = late_parts_.data() + slot * (std::ssize(late_parts_) / ring_.n_slots());
+    const auto visit_array = [&](const Field& field, const cpu::GivenValues& values, bool is_next,
+                                 std::size_t offsets) {
         std::fill(rows_.begin(), rows_.end(), std::span<const std::byte>());
         for (int64_t j = 0; j < steps.n_envs; ++j) {
             const int64_t entry = k * steps.n_envs + j, env = steps.env_ids != nullptr ? steps.env_ids[j] : j;
@@ -240,13 +241,14 @@ void Writer::for_each_ragged(const ReplaySteps& steps, int64_t k, int64_t slot, 
         }
         visit(field, part[is_next ? 1 : 0], ring_.offsets_at(offsets, slot));
     };
-    for (int64_t i = 0; i < ring_.fields().count() && ring_.fields().has_ragged(); ++i, part += 2) {
+    for (int64_t i = 0; i < ring_.fields().count() && ring_.fields().has_ragged(); ++i) {
         const Field& field = ring_.fields()[i];
         const auto at = static_cast<std::size_t>(i);
         if (!field.is_ragged()) continue;
         visit_array(field, given_.field(i), false, arrays.offsets[at]);
         if (field.is_observation() && steps.next_fields != nullptr)
             visit_array(field, given_.next_field(i), true, arrays.next_offsets[at]);
+        part += 2;
     }
 }
 
@@ -257,6 +259,7 @@ void Writer::place_late_parts() {
     for (int64_t slot = 0; slot < ring_.n_slots(); ++slot) {
         for (int64_t i = 0; i < ring_.fields().count(); ++i) {
             const Field& field = ring_.fields()[i];
+            if (!field.is_ragged()) continue;
             const auto bytes = static_cast<std::size_t>(ring_.n_envs() * field.max_length * field.bytes);
             for (const std::size_t array :
                  {arrays.fields[static_cast<std::size_t>(i)], arrays.next_fields[static_cast<std::size_t>(i)]})

@@ -63,8 +63,8 @@ class Writer {
     StepChecks checks_;
     cpu::GivenSteps given_;
     uint64_t written_ = 0;
-    // With rows of any length: [slots, fields, observation and next observation] the values of a slot; and the rows of
-    // a step in an array, by environment.
+    // Rows of any length: [slots, fields that have them, observation and next observation] the values of a slot; and
+    // the rows of a step in an array, by environment.
     std::vector<LatePart> late_parts_;
     std::vector<std::span<const std::byte>> rows_;
     std::vector<uint8_t> cuts_;  // by environment: whether to cut its episode before the next step

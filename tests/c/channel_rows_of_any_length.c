@@ -142,6 +142,33 @@ static void bad_rows_are_refused_by_the_writer(void) {
     free_channel(writer, channel, replay);
 }
 
+/* A step whose rows do not fit into max_heap_bytes is dropped, and the others go on. */
+static void rows_beyond_the_limit_are_refused(void) {
+    enum { LONGEST = 200000 };
+    static const per_field two[2] = {{.name = "observation", .dtype = PER_FLOAT32},
+                                     {.name = "tokens", .dtype = PER_INT32, .max_length = LONGEST}};
+    static int32_t tokens[LONGEST];
+    per_replay_options options = replay_options(100, 1);
+    set_fields(&options, two, 2);
+    options.memory.max_heap_bytes = 500000;
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    for (int t = 0; t < 10; ++t) {
+        const float observation = (float)t, reward = 0;
+        const uint8_t goes_on = 0;
+        const int64_t offsets[2] = {0, t == 4 ? LONGEST : 10};
+        per_array arrays[2] = {array_of(&observation, PER_FLOAT32), array_of(tokens, PER_INT32)};
+        arrays[1].offsets = offsets;
+        const per_steps steps = steps_of(1, arrays, NULL, &reward, &goes_on, &goes_on);
+        CHECK_OK(per_writer_add(writer, &steps, -1));
+    }
+    CHECK_OK(per_channel_flush(channel, -1));
+    CHECK(channel_stats(channel).refused == 1 && channel_stats(channel).added == 9);
+    CHECK(stats_of(replay).cuts == 1);
+    free_channel(writer, channel, replay);
+}
+
 /* The steps of completed calls are in the buffer, whole, however a writer ends. */
 static void killed_writers(void) {
     enum { KILLS = 40, MOST = 6000 };
@@ -343,6 +370,7 @@ int main(void) {
     a_channel_brings_what_add_would(PER_MOVED_BY_CALLS);
     a_channel_of_some_environments();
     bad_rows_are_refused_by_the_writer();
+    rows_beyond_the_limit_are_refused();
     killed_writers();
     readers_get_the_same_rows();
     forged_offsets_of_a_channel();

@@ -451,6 +451,8 @@ static void loaders_draw_the_same_sequences(void) {
     free_loader(loader, replay, twin);
 }
 
+static char state_of_nothing;
+
 /* The rows of the sources follow each other. A call with too little room tells what the whole batch needs. */
 static void mixtures_join_rows(int64_t padded_points, int64_t padded_tokens) {
     static ragged_rows rows, of_twin;
@@ -468,6 +470,7 @@ static void mixtures_join_rows(int64_t padded_points, int64_t padded_tokens) {
     }
     for (int round = 0; round < 6; ++round) {
         fill_batch(&rows, padded_points, padded_tokens);
+        rows.next_fields[1] = &state_of_nothing; /* ignored, as tokens are no observation */
         int64_t needed[3];
         for (int a = 0; a < 3; ++a) { /* too little room in one of them */
             const per_ragged before = rows.ragged[a];
@@ -523,7 +526,7 @@ static void heaps_have_a_limit(int64_t limit) {
         const bytes unchanged = saved(replay);
         const per_status status = per_replay_add(replay, &add.steps, NULL, NULL);
         if (status != PER_OK) {
-            CHECK(status == PER_ERROR_OUT_OF_MEMORY && strstr(per_last_error(), "of max_heap_bytes, ") != NULL);
+            CHECK(status == PER_ERROR_FULL && strstr(per_last_error(), "of max_heap_bytes, ") != NULL);
             check_saved_as(&unchanged, replay);
         }
         free(unchanged.data);
@@ -542,12 +545,36 @@ static void heaps_have_a_limit(int64_t limit) {
     CHECK_OK(per_load_options_init(&loading, sizeof loading));
     per_replay* loaded = NULL;
     loading.memory.max_heap_bytes = limit / 4;
-    CHECK_FAILS(per_replay_load(file, &loading, &loaded), PER_ERROR_OUT_OF_MEMORY, "of max_heap_bytes, ");
-    loading.memory.max_heap_bytes = limit;
+    CHECK_FAILS(per_replay_load(file, &loading, &loaded), PER_ERROR_FULL, "of max_heap_bytes, ");
+    loading.memory.max_heap_bytes = limit + limit / 2; /* pieces are taken in another order */
     CHECK_OK(per_replay_load(file, &loading, &loaded));
     check_same_saves(loaded, unlimited);
     per_replay_free(loaded);
     free_both(replay, unlimited);
+}
+
+/* A field whose rows may be long leaves memory for the others. */
+static void fields_share_a_limit(void) {
+    enum { STEPS = 500, LONGEST = 100000 };
+    static const per_field three[3] = {{.name = "observation", .dtype = PER_FLOAT32},
+                                       {.name = "tokens", .dtype = PER_INT32, .max_length = LONGEST},
+                                       {.name = "labels", .dtype = PER_INT32, .max_length = LONGEST}};
+    static const int32_t values[3] = {1, 2, 3};
+    static const int64_t offsets[2] = {0, 3};
+    per_replay_options options = replay_options(2 * STEPS, 1);
+    set_fields(&options, three, 3);
+    options.memory.max_heap_bytes = 1000000;
+    per_replay* replay = create_replay(&options);
+    for (int t = 0; t < STEPS; ++t) {
+        const float observation = (float)t, reward = 0;
+        const uint8_t goes_on = 0;
+        per_array arrays[3] = {array_of(&observation, PER_FLOAT32), array_of(values, PER_INT32),
+                               array_of(values, PER_INT32)};
+        arrays[1].offsets = arrays[2].offsets = offsets;
+        const per_steps steps = steps_of(1, arrays, NULL, &reward, &goes_on, &goes_on);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+    per_replay_free(replay);
 }
 
 /* The next observation is compared with the final one, of another episode, even after a clear. */
@@ -591,6 +618,7 @@ int main(void) {
     mixtures_join_rows(0, 0);
     mixtures_join_rows(MAX_POINTS, 0);
     mixtures_join_rows(MAX_POINTS, MAX_TOKENS);
+    fields_share_a_limit();
     heaps_have_a_limit(600000);
     heaps_have_a_limit(1500000);
     char command[64];

@@ -147,7 +147,7 @@ TEST(BlockHeap, heaps_stay_within_their_limit) {
     try {
         for (;; ++n) (n % 2 == 0 ? heap : other).allocate(1000);
     } catch (const Error& error) {
-        EXPECT_EQ(error.status(), PER_ERROR_OUT_OF_MEMORY);
+        EXPECT_EQ(error.status(), PER_ERROR_FULL);
     }
     EXPECT_GT(n, most * 9 / 10 / 1016);
     EXPECT_LE(n, most / 1016);

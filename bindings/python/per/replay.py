@@ -154,7 +154,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         no limit.
     max_heap_bytes : int, optional
         The most bytes of memory for the values of fields with compression or of any length, whose rows take what they
-        need. A call for whose rows this is too little raises OutOfMemory and changes nothing. None: no limit.
+        need. A call for whose rows this is too little raises Full and changes nothing. None: no limit.
     storage : Path, optional
         A directory, created if missing. Rows are kept in a file in it, and cached in memory as far as there is room;
         9.7 bytes per row always stay in memory. The file has no name and disappears with the buffer. A forked child

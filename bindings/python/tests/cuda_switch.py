@@ -44,6 +44,7 @@ REASONS = {
     "test_ragged.py": "on CUDA all rows have one length",
     "test_llm.py": "on CUDA all rows have one length",
     "test_llm_kills.py": "on CUDA all rows have one length",
+    "test_sources.py::test_examples_in_docstrings_work[per.llm.groups]": "on CUDA all rows have one length",
     "test_file_format.py": "files are the same bytes, which cuda.replay_checkpoint_test compares",
     "test_checkpoint.py::test_interpreter_that_exits_ends_the_saves_that_run": "a program of its own has no stand-ins",
     "test_loader.py::test_in_a_forked_child_the_loader_is_gone_and_the_buffer_is_not": NO_CHILD,

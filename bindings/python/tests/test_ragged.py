@@ -273,7 +273,7 @@ def test_the_memory_for_rows_has_a_limit(tmp_path):
     tokens = {"observation": per.Field(), "tokens": per.Field(None, "int32", max_length=2000)}
     buffer = per.ReplayBuffer(1000, tokens, max_heap_bytes=1_000_000)
     step = {"observation": 0, "tokens": np.ones(2000, np.int32), "reward": 0, "next_observation": 1} | ENDS
-    with pytest.raises(per.OutOfMemory, match=r"bytes more, and \d+ of max_heap_bytes, 1000000, are left"):
+    with pytest.raises(per.Full, match=r"bytes more, and \d+ of max_heap_bytes, 1000000, are left"):
         for _ in range(200):
             buffer.add(**step)
     assert 100 < buffer.stats().added < 125  # of 8000 bytes each
@@ -281,7 +281,7 @@ def test_the_memory_for_rows_has_a_limit(tmp_path):
     buffer.save(tmp_path / "buffer.per")
     with open(tmp_path / "buffer.per", "rb") as file:
         for place in (tmp_path / "buffer.per", file):
-            with pytest.raises(per.OutOfMemory, match="of max_heap_bytes, 500000, are left"):
+            with pytest.raises(per.Full, match="of max_heap_bytes, 500000, are left"):
                 per.ReplayBuffer.load(place, max_heap_bytes=500_000)
     loaded = per.ReplayBuffer.load(tmp_path / "buffer.per")
     assert loaded.options["max_heap_bytes"] is None

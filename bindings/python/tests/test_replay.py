@@ -78,6 +78,7 @@ def random_options(random):
     options |= {"samples_per_insert": float(random.random()), "samples_tolerance": int(random.integers(5, 9))}
     options["min_size_to_sample"] = int(random.integers(9))
     options |= {"storage": None, "storage_preallocated": False}
+    options["max_heap_bytes"] = int(random.integers(1, 2**62)) if random.random() < 0.5 else None
     options |= {name: bool(random.integers(2)) for name in ("overwrite", "store_next_observation")}
     has_half_life = options["prioritization"] == "proportional"
     options |= {"half_life": 3.5 if has_half_life else None, "max_age": 50 if random.random() < 0.5 else None}

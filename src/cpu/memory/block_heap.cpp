@@ -36,8 +36,7 @@ std::size_t chunks_of_next_area(std::size_t bytes_so_far, std::size_t chunk_byte
 
 void HeapLimit::check(std::size_t bytes) const {
     if (bytes <= left()) return;
-    throw Error(PER_ERROR_OUT_OF_MEMORY,
-                "out of memory: rows need %zu bytes more, and %zu of max_heap_bytes, %" PRId64 ", are left", bytes,
+    throw Error(PER_ERROR_FULL, "rows need %zu bytes more, and %zu of max_heap_bytes, %" PRId64 ", are left", bytes,
                 left(), max_bytes_);
 }
 
@@ -81,7 +80,8 @@ uint32_t BlockHeap::class_of(std::size_t bytes) const {
 
 void BlockHeap::add_area() {
     const std::size_t wanted = chunks_of_next_area(area_bytes_, chunk_bytes_);
-    const std::size_t n = std::clamp<std::size_t>(limit_.left() / chunk_bytes_, 1, wanted);
+    const std::size_t n =
+        std::clamp<std::size_t>(limit_.left() / 8 / chunk_bytes_, 1, wanted);  // leaves some for others
     const std::size_t bytes = n * chunk_bytes_;
     limit_.check(bytes);
     areas_.reserve(areas_.size() + 1);

@@ -17,7 +17,7 @@ class HeapLimit {
     explicit HeapLimit(int64_t max_bytes) : max_bytes_(max_bytes), left_(max_bytes > 0 ? max_bytes : INT64_MAX) {}
 
     std::size_t left() const { return static_cast<std::size_t>(left_); }
-    // Throws Error with OUT_OF_MEMORY if fewer bytes are left.
+    // Throws Error with FULL if fewer bytes are left.
     void check(std::size_t bytes) const;
     void take(std::size_t bytes) noexcept { left_ -= static_cast<int64_t>(bytes); }
     void give_back(std::size_t bytes) noexcept { left_ += static_cast<int64_t>(bytes); }

@@ -95,20 +95,22 @@ const GOOD = Dict{Symbol,Any}(
         save(SINGLE_STEPS, path)
         load(ReplayBuffer, path; options...)
     end),
-    :per_mixture_sample => ((batch_size = 4, share = 0.5, carry = 0), (; batch_size, share, carry, options...) ->
-        sample!(mixture_with(share, carry), batch_size; options...)),
+    :per_mixture_sample => ((batch_size = 4, share = 0.5, carry = 0, when_empty = :error),
+                            (; batch_size, share, carry, when_empty, options...) ->
+        sample!(mixture_with(share, carry, when_empty), batch_size; options...)),
     :per_mixture_update_priorities =>
-        ((ids = [0, 1], td_errors = [1.0, 1.0], source_of = [1, 1], share = 0.5, carry = 0, priorities = [1.0, 1.0]),
-         (; ids, td_errors, source_of, share, carry, priorities) -> begin
-             batch, mixture = (ids = ids, sources = source_of), mixture_with(share, carry)
+        ((ids = [0, 1], td_errors = [1.0, 1.0], source_of = [1, 1], share = 0.5, carry = 0, when_empty = :error,
+          priorities = [1.0, 1.0]),
+         (; ids, td_errors, source_of, share, carry, when_empty, priorities) -> begin
+             batch, mixture = (ids = ids, sources = source_of), mixture_with(share, carry, when_empty)
              priorities == [1.0, 1.0] ? update_priorities!(mixture, batch, td_errors) :
              set_priorities!(mixture, batch, priorities)
          end),
     :per_loader_create => ((batch_size = 4,),
                            (; batch_size, options...) -> loader(SINGLE_STEPS, batch_size; options...)),
 )
-function mixture_with(share, carry)
-    mixture = Mixture(:one => (SINGLE_STEPS, share))
+function mixture_with(share, carry, when_empty)
+    mixture = Mixture(:one => (SINGLE_STEPS, share); when_empty = when_empty)
     mixture.carries = (one = carry,)
     return mixture
 end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import uuid
 from collections import deque
@@ -128,8 +129,9 @@ def _joined_rows(parts: list[tuple[Ids, per.Ragged[Any]]], n: int) -> per.Ragged
 def _rows(source: object, name: str, shape: tuple[int, ...], value_shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Rows of any length as an array of objects of that shape, one a row."""
     values, offsets = ragged.packed(source, name, shape or (1,), value_shape)
-    rows = np.empty(offsets.size - 1, object)
-    rows[:] = np.split(_as_numpy(values, name), offsets[1:-1])
+    array, rows = _as_numpy(values, name), np.empty(offsets.size - 1, object)
+    for i, (begin, end) in enumerate(itertools.pairwise(offsets)):
+        rows[i] = array[begin:end]
     return rows.reshape(shape)
 
 
