@@ -379,8 +379,7 @@ int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t ki
             if (!field.is_ragged()) return array(place, field.dtype, field.bytes);
             const std::vector<int64_t>& shape = row_shapes_[at];
             return per_array{ring_.at(place, slot + first, field.max_length * field.bytes), shape.data(),
-                             static_cast<int32_t>(shape.size()), field.dtype,
-                             ring_.offsets_at(offsets, slot + first)};
+                             static_cast<int32_t>(shape.size()), field.dtype, ring_.offsets_at(offsets, slot + first)};
         };
         fields_[at] = values(arrays.fields[at], arrays.offsets[at]);
         if (field.is_observation()) next_fields_[at] = values(arrays.next_fields[at], arrays.next_offsets[at]);
