@@ -37,7 +37,8 @@ def filled(rows=10, **options):
 
 def test_defaults_that_the_signatures_show_are_those_of_the_library():
     options = _library.new("per_replay_options")
-    unset = {"sequence_length": 0, "sequence_stride": 0, "half_life": 0.0, "max_age": -1, "storage": ffi.NULL}
+    unset = {"sequence_length": 0, "sequence_stride": 0, "half_life": 0.0, "max_age": -1, "max_heap_bytes": 0}
+    unset["storage"] = ffi.NULL
     for name, parameter in inspect.signature(per.ReplayBuffer).parameters.items():
         if name in ("capacity", "fields", "arrays"):
             continue
